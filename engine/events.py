@@ -1,0 +1,232 @@
+"""What the engine says: typed events, one JSON object a line.
+
+Separates what is said from who says it and who shows it. A reading that cannot be had is None and never 0;
+fractions are 0 to 1; names carry their unit or are counts. Readers get plain dicts and skip unknown types.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+OUTCOMES = ("ok", "oom", "error", "stopped", "timeout", "crashed")
+PHASES = ("starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events; `type` is what stands in the JSON."""
+
+    type: ClassVar[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Event):
+    """Versions, devices, what was asked (`options`) and what is true of the built training (`actual`)."""
+
+    type: ClassVar[str] = "started"
+    pid: int
+    versions: Mapping[str, str]
+    devices: list[str]
+    options: Mapping[str, Any]
+    actual: Mapping[str, Any]
+    replicas: int
+    global_batch_size: int
+    steps_per_epoch: int
+    epochs: int
+    steps: int
+    train_samples: int
+    validation_samples: int
+    resumed_at_step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase(Event):
+    """One of PHASES has begun."""
+
+    type: ClassVar[str] = "phase"
+    phase: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Event):
+    """Where the training is: `step` of `steps` counts over all epochs; speeds are of the last few seconds."""
+
+    type: ClassVar[str] = "progress"
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    samples_per_second: float | None
+    step_ms_p50: float | None
+    step_ms_p95: float | None
+    input_wait: float | None
+    loss: float | None
+    metrics: Mapping[str, float | None]
+    eta_seconds: float | None
+    loss_scale: float | None = None
+    skipped_steps: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuReadings(Event):
+    """A reading of every GPU, each a dict of values or None; `missing` says why there is none at all."""
+
+    type: ClassVar[str] = "gpu"
+    gpus: list[Mapping[str, Any]]
+    missing: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostReading(Event):
+    """The host: `cpu` is the share of all cores, `trainer_cpu` is in cores."""
+
+    type: ClassVar[str] = "host"
+    cpu: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    engine_bytes: int
+    trainer_bytes: int | None
+    trainer_cpu: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocator(Event):
+    """TensorFlow's own current and peak bytes on each device."""
+
+    type: ClassVar[str] = "allocator"
+    devices: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochEnd(Event):
+    """An epoch (from 1) has ended, validation included; `seconds` is its whole time."""
+
+    type: ClassVar[str] = "epoch"
+    epoch: int
+    step: int
+    metrics: Mapping[str, float | None]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warn(Event):
+    """Something a person should know; `option` is the key it concerns, or empty."""
+
+    type: ClassVar[str] = "warning"
+    kind: str
+    message: str
+    hint: str = ""
+    option: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault(Event):
+    """What ended the run."""
+
+    type: ClassVar[str] = "error"
+    kind: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The object of `result.json`.
+
+    samples_per_second is global batch / step_ms.p50; step_ms rests on `measured_steps` steps, taken in
+    windows of at least 50 ms, with the warm-up left out. goodput is the share of the wall time that was
+    training steps.
+    """
+
+    outcome: str
+    trainer_returncode: int | None = None
+    samples_per_second: float | None = None
+    step_ms: Mapping[str, float] | None = None
+    measured_steps: int = 0
+    first_step_seconds: float | None = None
+    startup_seconds: float | None = None
+    input_wait: float | None = None
+    peak_memory_bytes: int | None = None
+    gpu_busy_mean: float | None = None
+    epochs: int = 0
+    steps: int = 0
+    skipped_steps: int | None = None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    seconds: float | None = None
+    goodput: float | None = None
+    error: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+    """The last event of a run."""
+
+    type: ClassVar[str] = "finished"
+    outcome: str
+    summary: Mapping[str, Any]
+
+
+def finite(value: float | None) -> float | None:
+    """A number, or None where there is none: JSON has no NaN."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def plain(value: Any) -> Any:
+    """Nested figures with every non-finite float replaced by None."""
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+class EventWriter:
+    """Appends events to one file, a flushed line each; may be used from several threads."""
+
+    def __init__(self, path: Path, run_id: str) -> None:
+        self._run_id = run_id
+        self._lock = threading.Lock()
+        _end_last_line(path)
+        self._stream = path.open("a", encoding="utf-8")
+
+    def emit(self, event: Event, t: float | None = None) -> None:
+        """Write one event; `t` is its time in Unix seconds, now if not given."""
+        head = {"t": round(time.time() if t is None else t, 4), "type": event.type, "run": self._run_id}
+        line = json.dumps(head | plain(asdict(event)), allow_nan=False, separators=(",", ":"))
+        with self._lock:
+            if not self._stream.closed:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+
+    def close(self) -> None:
+        with self._lock:
+            self._stream.close()
+
+
+def _end_last_line(path: Path) -> None:
+    """A writer that was killed may have left half a line: end it, so that the next one stands alone."""
+    if path.exists() and path.stat().st_size:
+        with path.open("rb+") as stream:
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                stream.write(b"\n")
+
+
+def parse_line(line: str) -> dict[str, Any] | None:
+    """One line of a `.jsonl` file, or None for one that is not a whole event."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "type" in event and "t" in event else None

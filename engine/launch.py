@@ -1,0 +1,69 @@
+"""Start an engine for a run folder, in a session of its own, so that it outlives the terminal.
+
+Separates the viewer from the run: after `start` they meet only in the run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+from . import runs
+from .options.data import PATH_SOURCES
+from .presets import Preset
+from .runs import Run, RunError
+
+RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
+
+
+def settle(preset: Preset, folder: Path) -> Preset:
+    """The preset as it is launched: relative paths made absolute, and a seed drawn where none was given."""
+    options = preset.options
+    train, workload, data_input = options.train, options.workload, options.input
+    if train.seed is None:
+        train = train.model_copy(update={"seed": secrets.randbelow(2**31)})
+    kind, place = workload.source
+    if kind in PATH_SOURCES:
+        workload = workload.model_copy(update={"data": f"{kind}:{folder / os.path.expanduser(place)}"})
+    if data_input.cache not in ("off", "memory"):
+        cache = str(folder / os.path.expanduser(data_input.cache))
+        data_input = data_input.model_copy(update={"cache": cache})
+    settled = options.model_copy(update={"train": train, "workload": workload, "input": data_input})
+    return Preset(preset.name, settled, preset.description, preset.origins)
+
+
+def start(preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
+    """Create the run folder and start its engine; the caller may forget the returned process."""
+    run = runs.create(preset.name, settle(preset, Path.cwd()).to_yaml())
+    return run, _spawn(run)
+
+
+def resume(run: Run) -> subprocess.Popen[bytes]:
+    """Start an engine that goes on from the last checkpoint, in the same run folder; raises RunError."""
+    state = run.state
+    if state not in RESUMABLE:
+        why = "it ended well" if state == "ok" else f"it is {state}"
+        raise RunError(f"{run.id} cannot be resumed: {why}")
+    if not any(run.file("checkpoints").glob("step-*")):
+        raise RunError(f"{run.id} has no checkpoint to resume from; set run.checkpoint before the next run")
+    if run.file("result.json").exists():
+        number = len(list(run.path.glob("result-*.json"))) + 1
+        run.file("result.json").rename(run.file(f"result-{number}.json"))
+    run.file("status.json").unlink(missing_ok=True)
+    os.utime(run.file("preset.yaml"))
+    return _spawn(run)
+
+
+def _spawn(run: Run) -> subprocess.Popen[bytes]:
+    with run.file("engine.log").open("ab") as log:
+        return subprocess.Popen(
+            # -P: a file in the current folder must not stand in for a module of ours.
+            [sys.executable, "-P", "-m", "gputui.engine", str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )

@@ -1,0 +1,165 @@
+"""What is trained on which data (`workload`), and how the data reaches the model (`input`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from .field import Group, option
+
+PATH_SOURCES = ("npz", "images", "tfrecord")
+NAMED_SOURCES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class Workload(Group):
+    """What is trained on which data."""
+
+    model: Literal["mlp", "cnn", "separable_cnn", "resnet50", "transformer"] = option(
+        "cnn",
+        "the model that is trained",
+        call="keras.Model",
+        helps="mlp shows per-step overhead, resnet50 fills a GPU, transformer reads inputs as tokens",
+    )
+    width: float = option(
+        1.0,
+        "factor on every layer's width, so that a smaller sibling can be compared",
+        helps="below 1 to try a change quickly; compare runs of two widths",
+        hurts="memory and time grow about with its square",
+        ge=0.05,
+        le=16.0,
+    )
+    data: str = option(
+        "digits",
+        "digits, synthetic, mnist, fashion_mnist, cifar10, npz:PATH, images:DIR or tfrecord:GLOB",
+        call="tf.data.Dataset",
+        helps="digits ships with gputui; synthetic is made on the fly and takes no memory",
+        hurts="synthetic costs CPU time for each sample, so that it can hide or cause an input wait",
+    )
+    shape: list[Annotated[int, Field(ge=1, le=8192)]] = option(
+        [32, 32, 3],
+        "shape of one sample of synthetic and tfrecord data; images are resized to it",
+        min_length=1,
+        max_length=3,
+    )
+    classes: int = option(10, "number of classes of synthetic and tfrecord data", ge=2, le=1_000_000)
+    samples: Count | None = option(
+        None,
+        "number of samples: of synthetic data (4096 if not given); of tfrecord data (counted if not given)",
+        helps="saves the counting pass over large TFRecord files",
+    )
+    tfrecord_input: str = option("image", "name of the feature that holds the input", min_length=1)
+    tfrecord_label: str = option("label", "name of the feature that holds the label", min_length=1)
+    tfrecord_encoding: Literal["encoded", "uint8", "float32", "float_list", "int64_list"] = option(
+        "encoded",
+        "how the input is stored: an encoded image (JPEG, PNG), raw bytes of a type, or a list",
+        call="tf.io.parse_single_example",
+    )
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _mapping_is_a_source(cls, value: Any) -> Any:
+        """`data: {npz: PATH}` and `data: "npz: PATH"` are spellings of `npz:PATH`."""
+        if isinstance(value, dict) and len(value) == 1:
+            kind, place = next(iter(value.items()))
+            return f"{kind}:{place}"
+        if isinstance(value, str) and ":" in value:
+            kind, place = value.split(":", 1)
+            return f"{kind.strip()}:{place.strip()}"
+        return value
+
+    @field_validator("data")
+    @classmethod
+    def _known_source(cls, value: str) -> str:
+        kind, _, place = value.partition(":")
+        if value in NAMED_SOURCES or (kind in PATH_SOURCES and place):
+            return value
+        raise ValueError("unknown data source")
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """The kind of data and its path, the path empty for data that has a name only."""
+        kind, _, place = self.data.partition(":")
+        return kind, place
+
+
+class Input(Group):
+    """How the data reaches the model: the tf.data pipeline."""
+
+    batch_size: int = option(
+        64,
+        "samples in one step, on each replica; the global batch is this times the replicas",
+        call="Dataset.batch",
+        helps="a larger batch fills the GPU and spreads per-step overhead over more samples",
+        hurts="takes more memory, and changes what is learnt at the same learning rate",
+        unit="samples",
+        ge=1,
+        le=10_000_000,
+    )
+    shuffle: Literal["off"] | Count = option(
+        1024,
+        "size of the shuffle buffer, or off",
+        call="Dataset.shuffle",
+        helps="as large as the data set for a full shuffle",
+        hurts="holds that many samples in host memory, and fills the buffer before the first step",
+        unit="samples",
+    )
+    parallel_calls: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
+        "auto",
+        "how many samples or batches are prepared at once: off (one), auto or a number",
+        call="Dataset.map(num_parallel_calls=)",
+        helps="the first remedy where the training waits for its input",
+        hurts="takes CPU from other work; on few cores, off can be as fast",
+    )
+    cache: str = option(
+        "off",
+        "keep the decoded samples: off, memory, or a folder on a fast disk",
+        call="Dataset.cache",
+        helps="from the second epoch on nothing is read or decoded again",
+        hurts="memory: the whole decoded data set stays in host memory",
+        min_length=1,
+    )
+    prefetch: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
+        "auto",
+        "batches prepared ahead while the model trains: off (truly none), auto or a number",
+        call="Dataset.prefetch",
+        helps="input and training overlap",
+        hurts="holds that many batches in host memory",
+        unit="batches",
+    )
+    augment: Literal["off", "light", "heavy"] = option(
+        "off",
+        "random changes of the images, made on the CPU inside the pipeline: light (flip, shift), "
+        "heavy (also contrast, noise and blur)",
+        call="Dataset.map",
+        helps="less overfitting",
+        hurts="heavy costs CPU time enough to make the training wait for its input",
+    )
+    drop_remainder: bool = option(
+        False,
+        "leave out the last, smaller batch of each epoch, so that every step has the same shape",
+        call="Dataset.batch(drop_remainder=)",
+        helps="XLA compiles once instead of twice",
+        hurts="up to batch_size - 1 samples of each epoch are not used",
+    )
+    deterministic_order: bool = option(
+        True,
+        "samples keep their order although they are prepared in parallel",
+        call="tf.data.Options.deterministic",
+        helps="the same seed gives the same order; resuming is exact",
+        hurts="one slow sample holds up those behind it",
+    )
+    private_threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
+        "auto",
+        "threads of the pipeline's own pool; auto: the pool is shared with the rest of TensorFlow",
+        call="tf.data.Options.threading.private_threadpool_size",
+        helps="keeps the pipeline from starving the kernel launches, or the other way round",
+        hurts="too few and the training waits for its input",
+        unit="threads",
+    )
+
+    @field_validator("cache", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: Any) -> Any:
+        return "off" if value is False else value

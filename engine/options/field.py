@@ -1,0 +1,70 @@
+"""How an option is declared: a pydantic field plus what a person needs to know about it.
+
+Separates the declaration (here and in the group files) from everything derived from it (catalogue.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+
+@dataclass(frozen=True)
+class About:
+    """What a person is told about an option, beside its type and range.
+
+    `call` is the very TensorFlow or Keras call that obeys it. `gpu_only` means that it
+    does nothing on a machine without an NVIDIA GPU.
+    """
+
+    help: str
+    call: str = ""
+    helps: str = ""
+    hurts: str = ""
+    unit: str = ""
+    gpu_only: bool = False
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    call: str = "",
+    helps: str = "",
+    hurts: str = "",
+    unit: str = "",
+    gpu_only: bool = False,
+    **limits: Any,
+) -> Any:
+    """Declare an option; `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...)."""
+    about = About(help, call, helps, hurts, unit, gpu_only)
+    return Field(default, description=help, json_schema_extra={"about": asdict(about)}, **limits)
+
+
+def literals(annotation: Any) -> tuple[str, ...]:
+    """The fixed words an annotation accepts, `off` and `auto` inside a union included."""
+    words: list[str] = []
+    for part in get_args(annotation):
+        if isinstance(part, str):
+            words.append(part)
+        else:
+            words.extend(literals(part))
+    return tuple(words)
+
+
+class Group(BaseModel):
+    """A group of options: strict types, unknown names refused, frozen once resolved."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _words_that_yaml_reads_as_booleans(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML 1.1 reads a bare `off` or `on` as a boolean; where the option has that word, it is meant."""
+        if isinstance(value, bool) and info.field_name:
+            word = "on" if value else "off"
+            if word in literals(cls.model_fields[info.field_name].annotation):
+                return word
+        return value

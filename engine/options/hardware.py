@@ -1,0 +1,163 @@
+"""Which devices compute (`device`), in what precision, compiled how, and several of them together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from .field import Group, option
+
+Threads = Literal["auto"] | Annotated[int, Field(ge=1, le=4096)]
+GpuName = Annotated[int, Field(ge=0, le=1023)] | Annotated[str, Field(min_length=1)]
+
+
+def _comma_list(value: Any) -> Any:
+    """A lone index, or `0,1` as `--set` gives it, is a list of GPUs."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
+    if isinstance(value, str) and value not in ("all", "none"):
+        parts = [part.strip() for part in value.split(",")]
+        return [int(part) if part.isdigit() else part for part in parts]
+    return value
+
+
+class Device(Group):
+    """Which devices TensorFlow may use, and how it takes their memory."""
+
+    visible: Literal["all", "none"] | list[GpuName] = option(
+        "all",
+        "GPUs that TensorFlow may see: all, none (the CPU trains), or a list of indices or UUIDs",
+        call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        helps="shares a box between people; none compares GPU with CPU",
+    )
+    memory_growth: bool = option(
+        True,
+        "take GPU memory as it is needed, instead of nearly all of it at the start",
+        call="tf.config.experimental.set_memory_growth",
+        helps="others can use the rest of the GPU, and nvidia-smi shows what is needed",
+        hurts="memory can fragment; excludes memory_limit_mb and logical_devices",
+        gpu_only=True,
+    )
+    memory_limit_mb: Annotated[int, Field(ge=64, le=10_000_000)] | None = option(
+        None,
+        "the most memory TensorFlow may take on each GPU, or on each partition of one",
+        call="tf.config.LogicalDeviceConfiguration(memory_limit=)",
+        helps="several trainings share one GPU safely",
+        hurts="CUDA itself and cuDNN take some hundred MB beside it",
+        unit="MB",
+        gpu_only=True,
+    )
+    logical_devices: int = option(
+        1,
+        "partitions of each GPU; on a machine without a GPU the CPU is split instead",
+        call="tf.config.set_logical_device_configuration",
+        helps="rehearses a multi-GPU strategy on one device",
+        hurts="the partitions share one device: nothing gets faster",
+        ge=1,
+        le=16,
+    )
+    inter_op_threads: Threads = option(
+        "auto",
+        "threads that run independent operations side by side",
+        call="tf.config.threading.set_inter_op_parallelism_threads",
+        unit="threads",
+    )
+    intra_op_threads: Threads = option(
+        "auto",
+        "threads that share one operation on the CPU",
+        call="tf.config.threading.set_intra_op_parallelism_threads",
+        helps="fewer leave CPU for the input pipeline",
+        unit="threads",
+    )
+    gpu_thread_mode: Literal["global", "gpu_shared", "gpu_private"] = option(
+        "global",
+        "which host threads launch the kernels of a GPU",
+        call="TF_GPU_THREAD_MODE",
+        helps="gpu_private keeps a busy input pipeline from delaying kernel launches",
+        gpu_only=True,
+    )
+    log_placement: bool = option(
+        False,
+        "write the device of every operation to engine.log",
+        call="tf.debugging.set_log_device_placement",
+        helps="shows what runs on the CPU although a GPU is there",
+        hurts="a long log, and slow at the first steps",
+    )
+
+    @field_validator("visible", mode="before")
+    @classmethod
+    def _visible_list(cls, value: Any) -> Any:
+        return _comma_list(value)
+
+
+class Precision(Group):
+    """In what number formats the model computes."""
+
+    policy: Literal["float32", "mixed_float16", "mixed_bfloat16"] = option(
+        "float32",
+        "number format of the layers' computation; variables and the last layer stay float32",
+        call="keras.mixed_precision.set_global_policy",
+        helps="mixed_float16 from compute capability 7.0, mixed_bfloat16 from 8.0: tensor cores, half the memory",
+        hurts="float16 needs loss scaling, which skips steps that overflow; small models can get slower",
+    )
+    tf32: bool = option(
+        True,
+        "float32 matrix products use TensorFloat-32 on Ampere GPUs and later",
+        call="tf.config.experimental.enable_tensor_float_32_execution",
+        helps="float32 models several times faster, nothing else to change",
+        hurts="products keep 10 bits of mantissa instead of 23",
+        gpu_only=True,
+    )
+
+
+class Compile(Group):
+    """How the training step is compiled and called."""
+
+    xla: bool = option(
+        False,
+        "compile the training step with XLA",
+        call="model.compile(jit_compile=)",
+        helps="fuses many small operations into few kernels",
+        hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",
+    )
+    steps_per_execution: int = option(
+        1,
+        "steps that run inside one call, without Python in between",
+        call="model.compile(steps_per_execution=)",
+        helps="small models, where Python between the steps costs as much as the step",
+        hurts="a stop waits for the call to end",
+        unit="steps",
+        ge=1,
+        le=10_000,
+    )
+
+
+class Strategy(Group):
+    """Several devices together."""
+
+    kind: Literal["single", "one_device", "mirrored", "multi_worker", "central_storage", "parameter_server"] = option(
+        "single",
+        "single (no strategy), one_device, mirrored (the same model on several GPUs, GPU partitions, "
+        "or CPU partitions as a rehearsal)",
+        call="tf.distribute",
+        helps="mirrored with several GPUs: nearly as many times faster",
+        hurts="each step waits for the slowest replica and for the exchange of gradients",
+    )
+    devices: Literal["all"] | list[Annotated[int, Field(ge=0, le=1023)]] = option(
+        "all",
+        "which of the visible devices (or partitions) take part, by their position",
+        call="tf.distribute.MirroredStrategy(devices=)",
+    )
+    communication: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = option(
+        "auto",
+        "how replicas exchange gradients",
+        call="tf.distribute.MirroredStrategy(cross_device_ops=)",
+        helps="hierarchical_copy where GPUs have no NVLink between them",
+        hurts="nccl works between GPUs only",
+    )
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _device_list(cls, value: Any) -> Any:
+        return _comma_list(value)

@@ -1,0 +1,150 @@
+"""How the model learns (`train`), and what a run keeps and when it ends (`run`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from .field import Group, option
+
+Positive = Annotated[float, Field(gt=0.0, le=1e9)]
+Steps = Annotated[int, Field(ge=1, le=1_000_000_000)]
+STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+
+class Train(Group):
+    """How the model learns."""
+
+    epochs: int = option(2, "passes over the data, or over steps_per_epoch steps", ge=1, le=1_000_000)
+    steps_per_epoch: Steps | None = option(
+        None,
+        "steps that make an epoch; not given: one pass over the data",
+        call="model.fit(steps_per_epoch=)",
+        unit="steps",
+    )
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = option(
+        "adam",
+        "the optimizer",
+        call="keras.optimizers",
+        hurts="adam and adamw keep two values beside every weight, rmsprop one",
+    )
+    learning_rate: float = option(
+        0.001,
+        "learning rate, at its highest",
+        call="keras.optimizers.Optimizer(learning_rate=)",
+        hurts="with a larger global batch the best value is usually larger, too",
+        gt=0.0,
+        le=1000.0,
+    )
+    schedule: Literal["constant", "cosine", "exponential", "step", "cyclical"] = option(
+        "constant",
+        "how the learning rate changes over the steps",
+        call="keras.optimizers.schedules.LearningRateSchedule",
+    )
+    warmup_steps: int = option(
+        0, "steps in which the learning rate rises from 0", unit="steps", ge=0, le=1_000_000_000
+    )
+    decay_steps: Steps | None = option(
+        None,
+        "length of the schedule: steps until cosine and exponential have fallen by decay_rate, between two "
+        "drops of step, or of one cycle of cyclical; not given: all steps, a third of them, or an epoch",
+        unit="steps",
+    )
+    decay_rate: float = option(
+        0.1, "what the learning rate is multiplied by over decay_steps", gt=0.0, lt=1.0
+    )
+    clip_norm: Positive | None = option(
+        None, "clip each gradient to this norm", call="keras.optimizers.Optimizer(clipnorm=)"
+    )
+    clip_value: Positive | None = option(
+        None, "clip each element of the gradients to this size", call="keras.optimizers.Optimizer(clipvalue=)"
+    )
+    global_clip_norm: Positive | None = option(
+        None,
+        "clip all gradients together to this norm",
+        call="keras.optimizers.Optimizer(global_clipnorm=)",
+        helps="transformers, and float16 training that jumps",
+    )
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = option(
+        None,
+        "seed of the weights, the order of the data, dropout and augmentation; not given: drawn at launch "
+        "and written into the run's preset.yaml",
+        call="keras.utils.set_random_seed",
+    )
+    deterministic: bool = option(
+        False,
+        "bitwise the same result each time on the same machine",
+        call="tf.config.experimental.enable_op_determinism",
+        helps="comparing two runs to the last digit",
+        hurts="15 to 20 % slower on a CPU; excludes XLA",
+    )
+    validation_split: float = option(
+        0.1,
+        "share of the data that is kept for validation after each epoch; 0: none",
+        call="model.fit(validation_data=)",
+        ge=0.0,
+        le=0.9,
+    )
+    stop_on_nan: bool = option(
+        True,
+        "end the run as failed when weights are no longer finite",
+        helps="saves the hours a dead model would go on",
+    )
+    nan_check_steps: Literal["auto"] | Steps = option(
+        "auto",
+        "steps between two looks at the weights; auto: as often as costs less than 0.5 % of the time",
+        unit="steps",
+    )
+
+
+class Run(Group):
+    """What a run keeps, and when it is ended."""
+
+    checkpoint: Literal["off", "epoch"] | Steps = option(
+        "off",
+        "write a checkpoint: off, after each epoch, or every so many steps; resuming from it is exact",
+        call="tf.train.Checkpoint",
+        hurts="each one stops the training while it is written",
+    )
+    keep: int = option(2, "how many checkpoints are kept, the newest", ge=1, le=1000)
+    save_model: bool = option(
+        False, "save the trained model as model.keras in the run folder", call="model.save"
+    )
+    profile: str = option(
+        "off",
+        "write TensorFlow's profile of these steps: off, or FIRST-LAST such as 50-60",
+        call="tf.profiler.experimental",
+        hurts="those steps are slower",
+    )
+    max_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = option(
+        None, "end the run, gracefully, after this long", unit="minutes"
+    )
+    hang_seconds: Literal["off"] | Annotated[float, Field(ge=1, le=1_000_000)] = option(
+        300.0,
+        "end the run when it has made no progress and used no CPU time for this long",
+        unit="seconds",
+    )
+    sample_seconds: float = option(
+        1.0, "time between two readings of the GPUs and the host", unit="seconds", ge=0.1, le=3600.0
+    )
+
+    @field_validator("profile", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: object) -> object:
+        return "off" if value is False else value
+
+    @field_validator("profile")
+    @classmethod
+    def _step_range(cls, value: str) -> str:
+        match = STEP_RANGE.fullmatch(value)
+        if value == "off" or (match and 1 <= int(match[1]) <= int(match[2])):
+            return value
+        raise ValueError("not a range of steps")
+
+    @property
+    def profile_steps(self) -> tuple[int, int] | None:
+        """First and last step (from 1) to be profiled, or None."""
+        match = STEP_RANGE.fullmatch(self.profile)
+        return (int(match[1]), int(match[2])) if match else None

@@ -1,0 +1,224 @@
+"""Presets: YAML files <-> options. Order: defaults < extends < the file < --set.
+
+Separates where a value came from (file and line, or --set) from what it means (options/), so that every
+error can name its place. Reading YAML safely is yamlfile.py's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import yaml
+from pydantic import ValidationError
+
+from . import options as opts
+from . import yamlfile
+from .options.catalogue import did_you_mean
+from .yamlfile import Located, YamlFault, shorten
+
+SHIPPED = Path(__file__).resolve().parent.parent / "presets"
+TOP_LEVEL = ("schema_version", "description", "extends", *opts.Options.model_fields)
+_KNOWN = opts.by_key(opts.OPTIONS)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a preset: the place (a file or `--set`), the line (None for --set), the key."""
+
+    place: str
+    line: int | None
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.place}:{self.line}" if self.line is not None else self.place
+        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+
+
+class PresetError(Exception):
+    """A preset that cannot be used; `problems` has at least one entry."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A resolved preset. `origins` tells for each key that is not the default where it was set."""
+
+    name: str
+    options: opts.Options
+    description: str = ""
+    origins: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)
+
+    def to_yaml(self) -> str:
+        """The preset with every value explicit, readable by `resolve` again."""
+        head = {"schema_version": opts.SCHEMA_VERSION, "description": self.description}
+        body = head | self.options.model_dump(mode="json")
+        return yaml.safe_dump(body, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+
+    def changed(self) -> dict[str, Any]:
+        """The options that differ from the defaults: key -> value."""
+        return {
+            key: value
+            for key, info in _KNOWN.items()
+            if (value := getattr(getattr(self.options, info.group), info.name)) != info.default
+        }
+
+
+@dataclass
+class _Layers:
+    """Values as they pile up, with the place of each."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    description: str = ""
+
+
+def user_folder() -> Path:
+    """Where the user's own presets lie."""
+    return platformdirs.user_config_path("gputui") / "presets"
+
+
+def available() -> dict[str, Path]:
+    """Name -> file of every preset that can be called by name; a user's own hides a shipped one."""
+    found: dict[str, Path] = {}
+    for folder in (SHIPPED, user_folder()):
+        for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
+            found[path.stem] = path
+    return found
+
+
+def find(name_or_path: str, beside: Path | None = None) -> Path:
+    """The file a preset's name or path stands for; raises PresetError."""
+    as_path = Path(os.path.expanduser(name_or_path))
+    looks_like_path = as_path.suffix in (".yaml", ".yml") or os.sep in name_or_path
+    if looks_like_path:
+        path = beside / as_path if beside and not as_path.is_absolute() else as_path
+        if path.is_file():
+            return path
+        what = "is a folder, not a preset file" if path.is_dir() else "no such file"
+        raise PresetError([Problem(str(path), None, "", what)])
+    named = available()
+    if name_or_path in named:
+        return named[name_or_path]
+    message = f"no preset of this name{did_you_mean(name_or_path, named)}"
+    raise PresetError([Problem(shorten(name_or_path), None, "", f"{message} (known: {', '.join(named)})")])
+
+
+def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
+    """A preset by name or path, with `KEY=VALUE` settings on top; raises PresetError."""
+    path = find(name_or_path)
+    layers = _Layers()
+    _add_file(layers, path, chain=())
+    for setting in settings:
+        _add_setting(layers, setting)
+    return _validated(path.stem, layers)
+
+
+def defaults(settings: Iterable[str] = ()) -> Preset:
+    """The default options with `KEY=VALUE` settings on top; raises PresetError."""
+    layers = _Layers()
+    for setting in settings:
+        _add_setting(layers, setting)
+    return _validated("default", layers)
+
+
+def _add_file(layers: _Layers, path: Path, chain: tuple[Path, ...]) -> None:
+    place = str(path)
+    try:
+        tree = yamlfile.read(path)
+        base = _extends(tree)
+        if base is not None:
+            if path.resolve() in chain:
+                raise YamlFault("extends itself, through " + " -> ".join(p.name for p in chain), base.line, "extends")
+            _add_file(layers, find(base.value, beside=path.parent), (*chain, path.resolve()))
+        _add_tree(layers, place, tree)
+    except YamlFault as fault:
+        raise PresetError([Problem(place, fault.line, fault.key, fault.message)]) from None
+    except OSError as fault:
+        raise PresetError([Problem(place, None, "", f"cannot be read: {fault.strerror or fault}")]) from None
+
+
+def _extends(tree: Mapping[str, Located]) -> Located | None:
+    base = tree.get("extends")
+    if base is not None and not (isinstance(base.value, str) and base.value):
+        raise YamlFault("give the name or path of another preset", base.line, "extends")
+    return base
+
+
+def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
+    for group, located in tree.items():
+        if group not in TOP_LEVEL:
+            names = [*TOP_LEVEL, *(info.name for info in opts.OPTIONS)]
+            raise YamlFault(f"unknown key{did_you_mean(group, names)}", located.line, group)
+        if group == "schema_version":
+            if located.value != opts.SCHEMA_VERSION or isinstance(located.value, bool):
+                raise YamlFault(
+                    f"this gputui reads version {opts.SCHEMA_VERSION}, not {shorten(located.value)}",
+                    located.line,
+                    group,
+                )
+        elif group == "description":
+            if not isinstance(located.value, str):
+                raise YamlFault("give a text", located.line, group)
+            layers.description = located.value
+        elif group != "extends":
+            _add_group(layers, place, group, located)
+
+
+def _add_group(layers: _Layers, place: str, group: str, located: Located) -> None:
+    if located.value is None:
+        return
+    if not isinstance(located.value, dict):
+        raise YamlFault("must be a mapping of options to values", located.line, group)
+    for name, value in located.value.items():
+        key = f"{group}.{name}"
+        line = value.line if isinstance(value, Located) else located.line
+        if key not in _KNOWN:
+            near = did_you_mean(key, _KNOWN)
+            raise YamlFault(f"unknown option{near}", line, key)
+        layers.values[key] = value.value if isinstance(value, Located) else value
+        layers.origins[key] = (place, line)
+
+
+def _add_setting(layers: _Layers, setting: str) -> None:
+    name, equals, text = setting.partition("=")
+    place = f"--set {shorten(setting, 60)[1:-1]}"
+    if not equals:
+        raise PresetError([Problem(place, None, "", "give KEY=VALUE, such as input.batch_size=256")])
+    try:
+        key = opts.resolve_key(name.strip(), opts.OPTIONS)
+    except KeyError as fault:
+        raise PresetError([Problem(place, None, "", str(fault.args[0]))]) from None
+    layers.values[key] = yamlfile.scalar(text)
+    layers.origins[key] = (place, None)
+
+
+def _validated(name: str, layers: _Layers) -> Preset:
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in layers.values.items():
+        group, option_name = key.split(".", 1)
+        nested.setdefault(group, {})[option_name] = value
+    try:
+        options = opts.Options.model_validate(nested)
+    except ValidationError as fault:
+        raise PresetError(_problems(fault, layers)) from None
+    return Preset(name, options, layers.description, layers.origins)
+
+
+def _problems(fault: ValidationError, layers: _Layers) -> list[Problem]:
+    """One problem an option, in words of what the option accepts (a union has one error a member)."""
+    found: dict[str, Problem] = {}
+    for error in fault.errors():
+        key = ".".join(str(part) for part in error["loc"][:2])
+        place, line = layers.origins[key]
+        value = shorten(layers.values[key])
+        found.setdefault(key, Problem(place, line, key, f"{value} does not fit: give {_KNOWN[key].accepts}"))
+    return list(found.values())

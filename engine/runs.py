@@ -1,0 +1,258 @@
+"""The run folder: create, list, follow, status, stop.
+
+Separates what a run is on disk from the processes that make it. Each file has one writer (DESIGN: preset.yaml
+the launcher; events.jsonl the trainer; telemetry.jsonl and status.json the engine; result.json the trainer, or
+the engine when the trainer could not). Everything a viewer knows of a run it reads here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import psutil
+
+from . import events
+
+STARTING_SECONDS = 15.0
+
+
+class RunError(Exception):
+    """A run that cannot be found or used; the text says what to do."""
+
+
+def home() -> Path:
+    """$GPUTUI_HOME, or the user's state folder."""
+    given = os.environ.get("GPUTUI_HOME")
+    return Path(given).expanduser() if given else platformdirs.user_state_path("gputui")
+
+
+def runs_folder() -> Path:
+    return home() / "runs"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old file or the new one, never a part."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    pid: int
+    started: float
+
+    @classmethod
+    def current(cls) -> Process:
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        try:
+            return cls(pid, psutil.Process(pid).create_time())
+        except psutil.Error:
+            return cls(pid, 0.0)
+
+    def alive(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started) < 0.05
+            return same and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder; every property reads the disk anew."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        return _read_json(self.file("status.json"))
+
+    @property
+    def result(self) -> Mapping[str, Any] | None:
+        return _read_json(self.file("result.json")) or None
+
+    def process(self, role: str) -> Process | None:
+        """The `engine` or `trainer` of the run, if it has been started."""
+        status = self.status
+        pid = status.get(f"{role}_pid")
+        return Process(pid, status.get(f"{role}_started", 0.0)) if pid else None
+
+    def alive(self, role: str) -> bool:
+        process = self.process(role)
+        return process is not None and process.alive()
+
+    @property
+    def state(self) -> str:
+        """An outcome, or `running`, `starting`, `stopping` (the engine is gone, the trainer ends itself)."""
+        if self.alive("engine"):
+            return "running"
+        if self.alive("trainer"):
+            return "stopping"
+        result = self.result
+        if result is not None:
+            return str(result.get("outcome"))
+        if not self.status and time.time() - self._created() < STARTING_SECONDS:
+            return "starting"
+        return "crashed"
+
+    def _created(self) -> float:
+        try:
+            return self.file("preset.yaml").stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def log_tail(self, lines: int = 20) -> list[str]:
+        """The last lines of engine.log, at most 64 kB of them."""
+        try:
+            with self.file("engine.log").open("rb") as stream:
+                stream.seek(0, os.SEEK_END)
+                stream.seek(max(0, stream.tell() - 65536))
+                return stream.read().decode("utf-8", "replace").splitlines()[-lines:]
+        except OSError:
+            return []
+
+
+def create(name: str, preset_yaml: str) -> Run:
+    """A new run folder holding its preset; the id tells when and what."""
+    folder = runs_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "run"
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
+    for number in range(1, 1000):
+        path = folder / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        write_atomically(path / "preset.yaml", preset_yaml)
+        return Run(path)
+    raise RunError(f"cannot make a run folder in {folder}")
+
+
+def all_runs() -> list[Run]:
+    """All runs, the latest first."""
+    folder = runs_folder()
+    if not folder.is_dir():
+        return []
+    found = [Run(path) for path in folder.iterdir() if (path / "preset.yaml").is_file()]
+    return sorted(found, key=lambda run: (run._created(), run.id), reverse=True)
+
+
+def find(text: str) -> Run:
+    """A run by id, by an unambiguous part of it, or `latest`; raises RunError."""
+    runs = all_runs()
+    if not runs:
+        raise RunError(f"there are no runs in {runs_folder()}; start one with gputui --preset quickstart")
+    if text == "latest":
+        return runs[0]
+    exact = [run for run in runs if run.id == text]
+    matching = exact or [run for run in runs if text in run.id]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise RunError(f"no run called {text!r}; gputui runs lists them")
+    raise RunError(f"{text!r} fits {len(matching)} runs ({', '.join(r.id for r in matching[:3])} ...); give more of it")
+
+
+def request_stop(run: Run) -> None:
+    """Ask a run to stop gracefully (a second time: at once); raises RunError when it is not running."""
+    for role in ("engine", "trainer"):
+        process = run.process(role)
+        if process is not None and process.alive():
+            os.kill(process.pid, signal.SIGTERM)
+            return
+    raise RunError(f"{run.id} is not running (it is {run.state})")
+
+
+class Tail:
+    """New whole lines of a growing file, each time it is asked; a half-written last line waits."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+
+    def read(self) -> list[dict[str, Any]]:
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                block = stream.read()
+        except OSError:
+            return []
+        end = block.rfind(b"\n") + 1
+        self._offset += end
+        lines = block[:end].decode("utf-8", "replace").splitlines()
+        return [event for line in lines if (event := events.parse_line(line)) is not None]
+
+
+class Follower:
+    """A run's events of both files, merged by time; `finished` is held back until nothing follows it.
+
+    A resumed run has several `finished`; only one that nobody is alive to follow up ends the following.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._tails = [Tail(run.file("events.jsonl")), Tail(run.file("telemetry.jsonl"))]
+        self._finished: dict[str, Any] | None = None
+        self.ended = False
+
+    def poll(self) -> list[dict[str, Any]]:
+        """The events since the last poll; sets `ended` with the last of them."""
+        alive = self._run.alive("engine") or self._run.alive("trainer")
+        fresh = sorted((e for tail in self._tails for e in tail.read()), key=lambda e: float(e["t"]))
+        news = []
+        for event in fresh:
+            if event["type"] == "finished":
+                self._finished = event
+            else:
+                if event["type"] == "started":
+                    self._finished = None
+                news.append(event)
+        if not alive and not fresh and self._run.state != "starting":
+            self.ended = True
+            news.append(self._finished or self._lost())
+        return news
+
+    def _lost(self) -> dict[str, Any]:
+        summary = self._run.result or {"outcome": "crashed"}
+        head = {"t": time.time(), "type": "finished", "run": self._run.id}
+        return head | {"outcome": summary.get("outcome"), "summary": summary}
+
+
+def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[dict[str, Any]]:
+    """All events of a run, past and coming, until it has ended."""
+    follower = Follower(run)
+    while not follower.ended:
+        yield from follower.poll()
+        if not follower.ended:
+            time.sleep(interval_seconds)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,228 @@
+"""The engine process: watches the trainer, samples, ends it where it must, and tells how it ended.
+
+Separates the training from everything that must survive it: TensorFlow can hang in C++, die by a signal, or
+hold GPU memory until it exits, and none of this may lose the run's story. Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+import yaml
+
+from . import ending, events
+from .runs import Process, Run, write_atomically
+from .telemetry.sampler import Sampler
+
+TICK_SECONDS = 0.1
+HEARTBEAT_SECONDS = 1.0
+GRACE_SECONDS = 30.0
+IDLE_CORES = 0.02  # below this share of one core a process is taken to do nothing
+
+
+class Supervisor:
+    """One run: start the trainer, look after it until it has ended, leave a result."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
+        self.limits: dict[str, Any] = self.preset["run"]
+        self.started = time.time()
+        self.phase = "starting"
+        self.stop_requests = 0
+        self.asked_because = ""
+        self.asked_at = 0.0
+        self.killed = False
+        self.limit = ""
+        self.oom_kills = ending.kernel_oom_kills()
+        self.events = events.EventWriter(run.file("telemetry.jsonl"), run.id)
+        self.trainer: subprocess.Popen[bytes]
+        self.lifeline = -1
+
+    def supervise(self) -> int:
+        """The whole life of the engine; returns its exit status."""
+        self._take_signals()
+        self._write_status()
+        self._start_trainer()
+        sampler = Sampler(self.events, self.trainer.pid, self.limits["sample_seconds"])
+        sampler.start()
+        try:
+            self._watch(sampler)
+        finally:
+            sampler.stop()
+        self._leave_result(sampler)
+        self.phase = "ended"
+        self._write_status()
+        self.events.close()
+        return 0
+
+    def _take_signals(self) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self.stop_requests += 1
+
+    def _start_trainer(self) -> None:
+        reader, self.lifeline = os.pipe()
+        # The trainer holds the reading end: it sees the end of file when this process is gone.
+        self.trainer = subprocess.Popen(
+            [sys.executable, "-P", "-m", "gputui.engine.trainer", str(self.run.path)],
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"GPUTUI_LIFELINE": str(reader)},
+            pass_fds=[reader],
+        )
+        os.close(reader)
+        self._write_status()
+
+    def _watch(self, sampler: Sampler) -> None:
+        tail = _Activity(self.run, self.trainer.pid)
+        next_heartbeat = 0.0
+        while self.trainer.poll() is None:
+            if tail.phase != self.phase or time.monotonic() >= next_heartbeat:
+                self.phase = tail.phase
+                self._write_status()
+                next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
+            tail.look()
+            self._enforce(tail)
+            try:
+                self.trainer.wait(TICK_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def _enforce(self, tail: _Activity) -> None:
+        """Forward a stop, and apply the time limits; end the trainer hard when it does not answer."""
+        minutes, hang = self.limits["max_minutes"], self.limits["hang_seconds"]
+        if self.stop_requests and not self.asked_because:
+            self._ask("stop", "")
+        elif minutes is not None and time.time() - self.started > minutes * 60 and not self.asked_because:
+            self._ask("timeout", f"run.max_minutes={minutes:g}")
+        elif hang != "off" and tail.idle_seconds > hang and not self.killed:
+            self.limit = f"run.hang_seconds={hang:g}"
+            self._kill("hang" if not self.asked_because else self.asked_because)
+        no_answer = self.asked_because and time.monotonic() - self.asked_at > GRACE_SECONDS
+        if (self.stop_requests > 1 or no_answer) and not self.killed:
+            self._kill(self.asked_because)
+
+    def _ask(self, why: str, limit: str) -> None:
+        self.asked_because, self.limit, self.asked_at = why, limit, time.monotonic()
+        try:
+            os.write(self.lifeline, f"{why}\n".encode())
+        except BrokenPipeError:
+            pass  # the trainer is gone already; the next look at it says how
+
+    def _kill(self, why: str) -> None:
+        self.asked_because, self.killed = why, True
+        self.trainer.kill()
+
+    def _leave_result(self, sampler: Sampler) -> None:
+        """Write the result where the trainer did not; what the trainer wrote stands."""
+        if self.run.result is not None:
+            return
+        end = ending.classify(
+            ending.Evidence(
+                returncode=self.trainer.returncode,
+                log_tail=self.run.log_tail(60),
+                batch_size=self.preset["input"]["batch_size"],
+                stopped_because=self.asked_because,
+                limit=self.limit,
+                kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,
+                memory_share=sampler.trainer_memory_share,
+            )
+        )
+        summary = self._summary(end)
+        write_atomically(self.run.file("result.json"), json.dumps(events.plain(asdict(summary)), indent=1))
+        self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
+        self.events.emit(events.Finished(outcome=end.outcome, summary=asdict(summary)))
+
+    def _summary(self, end: ending.Ending) -> events.Summary:
+        """What is known of a run whose trainer left no summary: its last figures."""
+        last: dict[str, dict[str, Any]] = {}
+        for line in self.run.file("events.jsonl").read_text(encoding="utf-8").splitlines():
+            event = events.parse_line(line)
+            if event:
+                last[event["type"]] = event
+        progress, epoch = last.get("progress", {}), last.get("epoch", {})
+        p50, p95 = progress.get("step_ms_p50"), progress.get("step_ms_p95")
+        return events.Summary(
+            outcome=end.outcome,
+            trainer_returncode=self.trainer.returncode,
+            samples_per_second=progress.get("samples_per_second"),
+            step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
+            input_wait=progress.get("input_wait"),
+            epochs=epoch.get("epoch", 0),
+            steps=progress.get("step", 0),
+            metrics=epoch.get("metrics", {}),
+            seconds=time.time() - self.started,
+            error={"kind": end.kind, "message": end.message, "hint": end.hint},
+        )
+
+    def _write_status(self) -> None:
+        status: dict[str, Any] = {"phase": self.phase, "heartbeat": time.time()}
+        for role, pid in (("engine", os.getpid()), ("trainer", self._trainer_pid())):
+            if pid:
+                process = Process.of(pid)
+                status |= {f"{role}_pid": pid, f"{role}_started": process.started}
+        write_atomically(self.run.file("status.json"), json.dumps(status))
+
+    def _trainer_pid(self) -> int | None:
+        trainer = getattr(self, "trainer", None)
+        return trainer.pid if trainer is not None else None
+
+
+class _Activity:
+    """Whether the trainer does anything: its events grow, or it uses CPU time."""
+
+    def __init__(self, run: Run, pid: int) -> None:
+        self.run, self.phase = run, "starting"
+        self._process = psutil.Process(pid)
+        self._size = -1
+        self._cpu_seconds = 0.0
+        self._since = self._looked = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        return time.monotonic() - self._since
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < 0.25:
+            return
+        size, cpu = self._events_size(), self._cpu()
+        busy = (cpu - self._cpu_seconds) / (now - self._looked) > IDLE_CORES
+        if size != self._size:
+            self._read_phase(self._size, size)
+        if busy or size != self._size:
+            self._since = now
+        self._size, self._cpu_seconds, self._looked = size, cpu, now
+
+    def _events_size(self) -> int:
+        try:
+            return self.run.file("events.jsonl").stat().st_size
+        except OSError:
+            return 0
+
+    def _cpu(self) -> float:
+        try:
+            times = self._process.cpu_times()
+        except psutil.Error:
+            return self._cpu_seconds
+        return float(times.user + times.system)
+
+    def _read_phase(self, start: int, end: int) -> None:
+        with self.run.file("events.jsonl").open("rb") as stream:
+            stream.seek(max(0, start))
+            block = stream.read(end - max(0, start)).decode("utf-8", "replace")
+        for line in block.splitlines():
+            event = events.parse_line(line)
+            if event and event["type"] == "phase":
+                self.phase = event["phase"]

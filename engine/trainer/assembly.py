@@ -1,0 +1,80 @@
+"""Puts a training together: devices, precision, strategy, data, model, compile; nothing has run when it returns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..machine import visible_gpus
+from ..options import Options
+from . import devices as device_setup
+from . import models, optimizer, strategy
+from .checkpoints import Checkpoints
+from .data import pipeline as pipelines
+from .data.pipeline import Pipeline
+from .devices import Devices
+from .figures import Figures
+from .loop import TrainingLoop
+from .stopping import StopSwitch
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything built, ready to run."""
+
+    options: Options
+    devices: Devices
+    loop: TrainingLoop
+    gpus_expected: int
+    versions: dict[str, str]
+    pid: int
+
+
+def assemble(options: Options, figures: Figures, stop: StopSwitch) -> Training:
+    """Apply every option but those of the loop; raises TrainerError."""
+    devices = device_setup.configure(options)
+    loop = build(options, devices, figures, stop)
+    versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
+    expected = len(visible_gpus()) if options.device.visible != "none" else 0
+    return Training(options, devices, loop, expected, versions, os.getpid())
+
+
+def build(options: Options, devices: Devices, figures: Figures, stop: StopSwitch) -> TrainingLoop:
+    """Data, model and loop on devices that are configured already."""
+    keras.mixed_precision.set_global_policy(options.precision.policy)
+    distribution = strategy.build(options, devices)
+    figures.phase("building", "data")
+    stop.check()
+    pipeline = pipelines.build(options, distribution.num_replicas_in_sync if distribution else 1)
+    steps_per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
+    figures.phase("building", "model")
+    stop.check()
+    with distribution.scope() if distribution else contextlib.nullcontext():
+        model = models.build(options, pipeline.source.shape, pipeline.source.classes)
+        model.compile(
+            optimizer=optimizer.build(options, steps_per_epoch * options.train.epochs, steps_per_epoch),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=options.compile.xla,
+            steps_per_execution=options.compile.steps_per_execution,
+        )
+        _build_state(model)
+    checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, model)
+    return TrainingLoop(options, model, pipeline, devices, figures, checkpoints, stop)
+
+
+def _build_state(model: keras.Model) -> None:
+    """Create all variables now, metrics and optimizer included, so that a checkpoint can be restored into them.
+
+    Otherwise Keras builds them in fit, with a batch drawn from the data for it under a strategy.
+    """
+    x = np.zeros((1, *model.input_shape[1:]), dtype=keras.backend.standardize_dtype(model.inputs[0].dtype))
+    model._symbolic_build(data_batch=(x, np.zeros((1,), "int32")))
+    model._maybe_symbolic_build = lambda *args, **kwargs: None
+    model.optimizer.build(model.trainable_variables)

@@ -1,0 +1,72 @@
+"""Checkpoints that a run can go on from exactly, in mid-epoch too.
+
+One holds the model, the optimizer, the running metrics and the states of dropout's random generators; where the data
+stands follows from the step (pipeline.py). Each is written beside and renamed, so that what exists is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from .faults import TrainerError
+
+
+class Checkpoints:
+    """`folder`/step-NNNNNNNNNN, the newest `keep` of them."""
+
+    def __init__(self, folder: Path, keep: int, model: keras.Model) -> None:
+        self._folder, self._keep, self._model = folder, keep, model
+        self.last_step: int | None = None
+
+    def _state(self) -> tf.train.Checkpoint:
+        """Made when it is needed: the metrics' variables exist only once a step has been traced."""
+        model = self._model
+        return tf.train.Checkpoint(
+            model=model,
+            optimizer=model.optimizer,
+            metrics=[variable.value for variable in model.metrics_variables],
+            seeds=[v.value for v in model.non_trainable_variables if "seed_generator" in v.path],
+        )
+
+    def save(self, step: int) -> None:
+        """Write the state after `step` steps; raises TrainerError where the disk refuses."""
+        if step == self.last_step:
+            return
+        final = self._folder / f"step-{step:010d}"
+        draft = self._folder / f".draft-{os.getpid()}"
+        try:
+            self._folder.mkdir(exist_ok=True)
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir()
+            self._state().write(str(draft / "state"))
+            shutil.rmtree(final, ignore_errors=True)
+            os.rename(draft, final)
+        except (OSError, tf.errors.OpError) as fault:
+            reason = " ".join(str(fault).split())[:200]
+            raise TrainerError("checkpoint", f"cannot write a checkpoint to {self._folder}: {reason}") from None
+        self.last_step = step
+        for old in self._all()[: -self._keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def latest_step(self) -> int | None:
+        """The step of the newest whole checkpoint, or None."""
+        found = self._all()
+        return int(found[-1].name.removeprefix("step-")) if found else None
+
+    def restore(self, step: int) -> None:
+        """Bring the built model to the state after `step` steps; raises TrainerError where it does not fit."""
+        path = self._folder / f"step-{step:010d}" / "state"
+        try:
+            self._state().read(str(path)).assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.OpError) as fault:
+            reason = " ".join(str(fault).split())[:200]
+            raise TrainerError("checkpoint", f"{path.parent} does not fit this model: {reason}") from None
+        self.last_step = step
+
+    def _all(self) -> list[Path]:
+        return sorted(self._folder.glob("step-*"))

@@ -1,0 +1,96 @@
+"""Step times without disturbing the steps: marks between executions, gathered into windows.
+
+A window is whole executions of at least `window_seconds`, so that short steps are measured in groups and long ones
+one by one. Time outside steps (evaluation, checkpoints) is left out by `pause`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from array import array
+from collections import deque
+
+WINDOW_SECONDS = 0.05
+RECENT_WINDOWS = 100
+WARMUP_STEPS = 20
+
+
+def warmup_steps(total: int) -> int:
+    """Steps left out of the figures: 20, or a fifth of a short run, and always the first."""
+    return max(1, min(WARMUP_STEPS, total // 5))
+
+
+class StepClock:
+    """Takes a mark before each execution; knows the time of a step at any moment."""
+
+    def __init__(self, warmup: int, window_seconds: float = WINDOW_SECONDS) -> None:
+        self.warmup = warmup
+        self.measured_steps = 0
+        self.measured_seconds = 0.0
+        self.step_seconds_total = 0.0  # all steps but the first execution, warm-up included
+        self._window_seconds = window_seconds
+        self._steps_seen = 0
+        self._first = True
+        self._since: float | None = None
+        self._running = 0
+        self._open_seconds, self._open_steps = 0.0, 0
+        self._windows = array("d")
+        self._recent: deque[float] = deque(maxlen=RECENT_WINDOWS)
+
+    @property
+    def warm(self) -> bool:
+        """The warm-up is over: what comes now is measured."""
+        return self._steps_seen >= self.warmup and not self._first
+
+    def mark(self, now: float, count: int) -> None:
+        """An execution of `count` steps begins at `now` (seconds of any steady clock)."""
+        self._close_execution(now)
+        self._since, self._running = now, count
+
+    def pause(self, now: float) -> None:
+        """No execution follows directly: the time until the next mark is not the steps'."""
+        self._close_execution(now)
+        self._since = None
+
+    def _close_execution(self, now: float) -> None:
+        if self._since is None:
+            return
+        seconds, steps = now - self._since, self._running
+        was_warm = self.warm
+        self._steps_seen += steps
+        if self._first:
+            self._first = False
+            return
+        self.step_seconds_total += seconds
+        if was_warm:
+            self._add(seconds, steps)
+
+    def _add(self, seconds: float, steps: int) -> None:
+        self.measured_seconds += seconds
+        self.measured_steps += steps
+        self._open_seconds += seconds
+        self._open_steps += steps
+        if self._open_seconds >= self._window_seconds:
+            step_ms = 1000 * self._open_seconds / self._open_steps
+            self._windows.append(step_ms)
+            self._recent.append(step_ms)
+            self._open_seconds, self._open_steps = 0.0, 0
+
+    def recent_ms(self) -> tuple[float | None, float | None]:
+        """Median and 95th percentile of the step time over the last windows."""
+        return _percentiles(self._recent)
+
+    def overall_ms(self) -> tuple[float | None, float | None]:
+        """The same over the whole run; of a run shorter than one window, its mean."""
+        if not self._windows and self._open_steps:
+            mean = 1000 * self._open_seconds / self._open_steps
+            return mean, mean
+        return _percentiles(self._windows)
+
+
+def _percentiles(values: array[float] | deque[float]) -> tuple[float | None, float | None]:
+    if not values:
+        return None, None
+    if len(values) == 1:
+        return values[0], values[0]
+    return statistics.median(values), statistics.quantiles(values, n=20, method="inclusive")[18]

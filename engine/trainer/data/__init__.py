@@ -1,0 +1,1 @@
+"""Data: where samples come from (sources, files, synthetic) and how they become batches (pipeline)."""

@@ -1,0 +1,155 @@
+"""Data from the user's files: npz arrays, a folder of images in class folders, TFRecords.
+
+Everything that can be told before training is told before training, naming the file.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...options import Options
+from ..faults import DataError
+from .source import Batch, Part, Source, check_arrays, from_arrays, split_counts
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+
+
+def npz(options: Options, seed: int) -> Source:
+    """A .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train."""
+    path = options.workload.source[1]
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            x, y = _named(file, "x", path), _named(file, "y", path)
+    except OSError as fault:
+        raise DataError(f"{path} cannot be read: {fault.strerror or fault}") from None
+    except (ValueError, KeyError, EOFError, AttributeError) as fault:
+        raise DataError(f"{path} is not a .npz file of plain arrays ({type(fault).__name__})") from None
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    classes = check_arrays(x, y, os.path.basename(path))
+    scale = 1 / 255 if x.dtype == np.uint8 else 1.0
+    return from_arrays(x, y, options.train.validation_split, seed, scale, classes)
+
+
+def _named(file: Any, name: str, path: str) -> np.ndarray:
+    for candidate in (name, f"{name}_train"):
+        if candidate in file:
+            return np.asarray(file[candidate])
+    raise DataError(
+        f"{os.path.basename(path)} has no array {name!r} or '{name}_train' (it has: {', '.join(file) or 'none'})"
+    )
+
+
+def images(options: Options, seed: int) -> Source:
+    """A folder with one folder for each class; images are resized to the first three of workload.shape."""
+    root = Path(options.workload.source[1])
+    if not root.is_dir():
+        raise DataError(f"{root} is not a folder")
+    names = sorted(folder.name for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    if len(names) < 2:
+        raise DataError(f"{root} has {len(names)} class folder(s); at least 2 are needed, one for each class")
+    paths: list[str] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        found = sorted(str(p) for p in (root / name).iterdir() if p.suffix.lower() in IMAGE_ENDINGS)
+        if not found:
+            raise DataError(f"{root / name} holds no image ({', '.join(IMAGE_ENDINGS)})", "fill or remove it")
+        paths += found
+        labels += [label] * len(found)
+    shape = _image_shape(options)
+    source = from_arrays(
+        np.array(paths).reshape(-1, 1), np.array(labels), options.train.validation_split, seed, 1 / 255, len(names)
+    )
+
+    def load(path: Any, label: Any) -> Batch:
+        image = tf.io.decode_image(tf.io.read_file(path[0]), channels=shape[2], expand_animations=False)
+        image = tf.image.resize(image, shape[:2])
+        return tf.cast(tf.round(image), tf.uint8), label
+
+    return Source(source.train, source.validation, shape, len(names), load=load, scale=1 / 255)
+
+
+def _image_shape(options: Options) -> tuple[int, int, int]:
+    shape = options.workload.shape
+    if len(shape) != 3 or shape[2] not in (1, 3):
+        raise DataError(f"workload.shape is {shape}; images need [height, width, 1 or 3]")
+    return shape[0], shape[1], shape[2]
+
+
+def tfrecord(options: Options, seed: int) -> Source:
+    """TFRecord files of tf.train.Example records; the first records are kept for validation."""
+    workload = options.workload
+    pattern = workload.source[1]
+    paths = sorted(glob.glob(pattern))
+    if not paths:
+        raise DataError(f"no file fits {pattern}")
+    records = tf.data.TFRecordDataset(paths)
+    _first_record_fits(records, options, paths[0])
+    samples = workload.samples or _count(records)
+    kept, validation = split_counts(samples, options.train.validation_split)
+    shape = tuple(workload.shape)
+    encoding = workload.tfrecord_encoding
+    return Source(
+        Part(records.skip(validation).take(kept), kept),
+        Part(records.take(validation), validation),
+        shape,
+        workload.classes,
+        load=lambda record: _parse(record, options),
+        scale=1 / 255 if encoding in ("encoded", "uint8") else 1.0,
+    )
+
+
+def _parse(record: Any, options: Options) -> Batch:
+    """One serialised Example -> (input of workload.shape, label)."""
+    workload = options.workload
+    shape, encoding = tuple(workload.shape), workload.tfrecord_encoding
+    elements = int(np.prod(shape))
+    kinds = {
+        "float_list": tf.io.FixedLenFeature([elements], tf.float32),
+        "int64_list": tf.io.FixedLenFeature([elements], tf.int64),
+    }
+    features = tf.io.parse_single_example(
+        record,
+        {
+            workload.tfrecord_input: kinds.get(encoding, tf.io.FixedLenFeature([], tf.string)),
+            workload.tfrecord_label: tf.io.FixedLenFeature([], tf.int64),
+        },
+    )
+    value, label = features[workload.tfrecord_input], features[workload.tfrecord_label]
+    if encoding == "encoded":
+        height, width, channels = _image_shape(options)
+        value = tf.image.resize(tf.io.decode_image(value, channels=channels, expand_animations=False), (height, width))
+        value = tf.cast(tf.round(value), tf.uint8)
+    elif encoding in ("uint8", "float32"):
+        value = tf.io.decode_raw(value, encoding)
+    within = tf.debugging.assert_less(
+        label, tf.constant(workload.classes, tf.int64), message="label outside workload.classes"
+    )
+    with tf.control_dependencies([within, tf.debugging.assert_non_negative(label)]):
+        return tf.reshape(value, shape), tf.cast(label, tf.int32)
+
+
+def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) -> None:
+    try:
+        record = next(iter(records), None)
+        if record is None:
+            raise DataError(f"{path} holds no record")
+        _parse(record, options)
+    except tf.errors.OpError as fault:
+        reason = " ".join(str(fault.message).split())[:160]
+        raise DataError(
+            f"{path}: the first record does not fit workload.shape, tfrecord_* and classes: {reason}",
+            "look at the feature names, the encoding and the shape",
+        ) from None
+
+
+def _count(records: tf.data.Dataset) -> int:
+    try:
+        return int(records.batch(4096).reduce(np.int64(0), lambda n, batch: n + tf.size(batch, tf.int64)).numpy())
+    except tf.errors.OpError as fault:
+        raise DataError(f"the TFRecord files cannot be read to their end: {fault.message}") from None

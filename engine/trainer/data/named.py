@@ -1,0 +1,68 @@
+"""Data by name: digits (ships with gputui), Keras' downloadable sets, and synthetic data made on the fly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ...options import Options
+from ..faults import DataError
+from .source import Batch, Part, Source, check_arrays, from_arrays, split_counts
+
+DEFAULT_SYNTHETIC_SAMPLES = 4096
+
+
+def digits(options: Options, seed: int) -> Source:
+    """1,797 8x8 images in 10 classes; see DIGITS.md for their origin."""
+    with np.load(Path(__file__).with_name("digits.npz")) as file:
+        x, y = file["x"], file["y"]
+    return from_arrays(x, y, options.train.validation_split, seed, scale=1 / 16, classes=10)
+
+
+def keras_dataset(options: Options, seed: int) -> Source:
+    """mnist, fashion_mnist or cifar10, downloaded once by Keras; raises DataError without a network."""
+    name = options.workload.data
+    try:
+        (x, y), _ = getattr(keras.datasets, name).load_data()
+    except Exception as fault:  # Keras raises a bare Exception when the download fails
+        cache = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets"
+        place = {
+            "mnist": "mnist.npz",
+            "fashion_mnist": "fashion-mnist/ (four train-* and t10k-* .gz files)",
+            "cifar10": "cifar-10-batches-py-target.tar.gz",
+        }[name]
+        raise DataError(
+            f"{name} is not on this machine and cannot be downloaded ({type(fault).__name__})",
+            f"put {place} into {cache}, or use workload.data=digits",
+        ) from None
+    y = y.reshape(-1)
+    classes = check_arrays(x, y, name)
+    return from_arrays(x, y, options.train.validation_split, seed, scale=1 / 255, classes=classes)
+
+
+def synthetic(options: Options, seed: int) -> Source:
+    """Samples made when they are needed from their index: a pattern per class plus noise, so that it can be learnt."""
+    workload = options.workload
+    samples = workload.samples or DEFAULT_SYNTHETIC_SAMPLES
+    train, validation = split_counts(samples, options.train.validation_split)
+    shape, classes = tuple(workload.shape), workload.classes
+
+    def load(index: Any) -> Batch:
+        label = tf.cast(index % classes, tf.int32)
+        # Two seeds of two numbers each: one stream for the patterns, one for the noise.
+        pattern = tf.random.stateless_uniform(shape, (seed, tf.cast(label, tf.int64)))
+        noise = tf.random.stateless_uniform(shape, (seed + 1, index))
+        return (pattern + noise) / 2, label
+
+    return Source(
+        Part(tf.data.Dataset.range(train), train),
+        Part(tf.data.Dataset.range(train, samples), validation),
+        shape,
+        classes,
+        load=load,
+    )

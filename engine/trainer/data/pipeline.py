@@ -1,0 +1,202 @@
+"""From a source to batches: shuffle, load, cache, batch, augment, prefetch, each one obeying its option.
+
+The training stream has no end and starts at any step: each pass over the data is shuffled by a seed of its own,
+so that a resumed run goes on with the very sample it stopped at, without an iterator's state in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from ...options import Options
+from ..faults import DataError
+from . import files, named
+from .augment import augment
+from .source import Batch, Part, Source
+
+TOKENS = 256  # levels that inputs are cut into for the transformer
+_SOURCES = {
+    "digits": named.digits,
+    "synthetic": named.synthetic,
+    "mnist": named.keras_dataset,
+    "fashion_mnist": named.keras_dataset,
+    "cifar10": named.keras_dataset,
+    "npz": files.npz,
+    "images": files.images,
+    "tfrecord": files.tfrecord,
+}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Batches of both parts. `stream(step)` starts the endless training stream at a global step."""
+
+    options: Options
+    source: Source
+    replicas: int
+    seed: int
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.options.input.batch_size * self.replicas
+
+    @property
+    def batches_per_pass(self) -> int:
+        return self._batches(self.source.train.samples, self.options.input.drop_remainder)
+
+    @property
+    def validation_batches(self) -> int:
+        return self._batches(self.source.validation.samples, drop_remainder=False)
+
+    def _batches(self, samples: int, drop_remainder: bool) -> int:
+        whole, rest = divmod(samples, self.global_batch_size)
+        # Each replica needs at least one sample of a last, smaller batch.
+        return whole if drop_remainder or rest < self.replicas else whole + 1
+
+    def stream(self, first_step: int = 0) -> tf.data.Dataset:
+        """Endless training batches from `first_step` on; per-replica batches where there are replicas."""
+        wanted = self.options.input
+        first_pass, skipped = divmod(first_step, self.batches_per_pass)
+        elements = self._cached(self.source.train, "train")
+
+        def one_pass(number: Any) -> tf.data.Dataset:
+            batches = self._shuffled_batches(elements, number)
+            if skipped:
+                batches = batches.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0))
+            offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
+            return batches.enumerate().map(lambda i, batch: ((number, i + offset), batch))
+
+        stream = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
+        stream = stream.map(self._prepare_training, num_parallel_calls=_parallel(wanted.parallel_calls))
+        return self._finish(stream)
+
+    def validation(self) -> tf.data.Dataset:
+        """Endless validation batches in a fixed order, `validation_batches` of them a pass."""
+        batches = self._cached(self.source.validation, "validation").batch(self.global_batch_size)
+        batches = batches.take(self.validation_batches).repeat()
+        prepared = batches.map(self._prepare, num_parallel_calls=_parallel(self.options.input.parallel_calls))
+        return self._finish(prepared)
+
+    def _cached(self, part: Part, name: str) -> tf.data.Dataset:
+        """Elements, loaded and kept where a cache is asked for; otherwise still to be loaded."""
+        cache = self.options.input.cache
+        if cache == "off":
+            return part.elements
+        loaded = self._loaded(part.elements)
+        return loaded.cache() if cache == "memory" else loaded.cache(self._cache_file(Path(cache), name))
+
+    def _loaded(self, elements: tf.data.Dataset) -> tf.data.Dataset:
+        if self.source.load is None:
+            return elements
+        return elements.map(self.source.load, num_parallel_calls=_parallel(self.options.input.parallel_calls))
+
+    def _shuffled_batches(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
+        """One pass: shuffled while the elements are cheap, loaded if they are not cached, batched."""
+        wanted = self.options.input
+        if wanted.shuffle != "off":
+            buffer = min(wanted.shuffle, self.source.train.samples)
+            elements = elements.shuffle(buffer, seed=tf.constant(self.seed, tf.int64) + number)
+        if wanted.cache == "off":
+            elements = self._loaded(elements)
+        batches = elements.batch(self.global_batch_size, drop_remainder=wanted.drop_remainder)
+        return batches if wanted.drop_remainder else batches.take(self.batches_per_pass)
+
+    def _prepare_training(self, position: Any, batch: Batch) -> Batch:
+        x, y = self._floats(batch)
+        if self.options.input.augment != "off":
+            seed = tf.stack([tf.constant(self.seed, tf.int64) + position[0], position[1]])
+            x = augment(x, self.options.input.augment, seed)
+        return self._tokens(x), y
+
+    def _prepare(self, *batch: Any) -> Batch:
+        x, y = self._floats(batch)
+        return self._tokens(x), y
+
+    def _floats(self, batch: Any) -> Batch:
+        x, y = batch
+        x = tf.ensure_shape(tf.cast(x, tf.float32) * self.source.scale, (None, *self.source.shape))
+        return x, y
+
+    def _tokens(self, x: Any) -> Any:
+        """For the transformer an input is a sequence of levels: (batch, n) of 0 to TOKENS - 1."""
+        if self.options.workload.model != "transformer":
+            return x
+        flat = tf.reshape(x, (-1, sequence_length(self.source.shape)))
+        return tf.cast(tf.clip_by_value(flat, 0.0, 1.0) * (TOKENS - 1), tf.int32)
+
+    def _finish(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        if self.replicas > 1:
+            batches = batches.flat_map(self._split)
+        wanted = self.options.input
+        settings = tf.data.Options()
+        settings.deterministic = wanted.deterministic_order
+        if wanted.private_threads != "auto":
+            settings.threading.private_threadpool_size = wanted.private_threads
+        if wanted.prefetch == "off":
+            # Without this TensorFlow puts a prefetch in by itself.
+            settings.experimental_optimization.inject_prefetch = False
+        else:
+            batches = batches.prefetch(_parallel(wanted.prefetch))
+        return batches.with_options(settings)
+
+    def _split(self, x: Any, y: Any) -> tf.data.Dataset:
+        """A global batch as one batch for each replica, sizes as equal as can be."""
+        samples = tf.shape(x, out_type=tf.int64)[0]
+
+        def part(i: Any) -> Batch:
+            first, beyond = i * samples // self.replicas, (i + 1) * samples // self.replicas
+            return x[first:beyond], y[first:beyond]
+
+        return tf.data.Dataset.range(self.replicas).map(part)
+
+    def _cache_file(self, folder: Path, name: str) -> str:
+        """A cache file of these very samples: other data, shape, split or seed get another file."""
+        told = self.options.workload.model_dump_json() + repr((self.options.train.validation_split, self.seed))
+        digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise DataError(f"input.cache: {folder} cannot be made: {fault.strerror}") from None
+        stem = folder / f"{digest}-{name}"
+        if not stem.with_name(stem.name + ".index").exists():
+            # What a killed run left half-written would be taken for a run that is still writing.
+            for stale in folder.glob(f"{stem.name}_*"):
+                with contextlib.suppress(OSError):
+                    os.unlink(stale)
+        return str(stem)
+
+
+def build(options: Options, replicas: int) -> Pipeline:
+    """Open the source and check that it makes at least one batch; raises DataError."""
+    assert options.train.seed is not None, "the launcher draws a seed"
+    kind = options.workload.source[0]
+    source = _SOURCES[kind](options, options.train.seed)
+    pipeline = Pipeline(options, source, replicas, options.train.seed)
+    if pipeline.batches_per_pass < 1:
+        raise DataError(
+            f"{source.train.samples} training samples do not fill one global batch of {pipeline.global_batch_size}",
+            "lower input.batch_size, or set input.drop_remainder=false",
+        )
+    return pipeline
+
+
+def sequence_length(shape: tuple[int, ...]) -> int:
+    """Tokens in one sample."""
+    length = 1
+    for size in shape:
+        length *= size
+    return length
+
+
+def _parallel(wanted: int | str) -> int | None:
+    """off, auto or a number -> what tf.data takes."""
+    if wanted == "off":
+        return None
+    return tf.data.AUTOTUNE if wanted == "auto" else int(wanted)

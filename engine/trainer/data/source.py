@@ -1,0 +1,80 @@
+"""What every kind of data offers the pipeline: cheap elements, how one is loaded, how a batch is prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..faults import DataError
+
+Batch = tuple[Any, Any]  # inputs and labels, as tensors
+
+
+@dataclass(frozen=True)
+class Part:
+    """Training or validation data: `elements` are cheap to shuffle, `samples` says how many there are."""
+
+    elements: tf.data.Dataset
+    samples: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set split in two.
+
+    `load` turns one element into (input, label) where that costs something (decoding, generating);
+    `scale` is what inputs are multiplied by when a batch becomes float32.
+    """
+
+    train: Part
+    validation: Part
+    shape: tuple[int, ...]
+    classes: int
+    load: Callable[..., Batch] | None = None
+    scale: float = 1.0
+
+
+def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
+    """How many samples train and validate; at least one trains."""
+    validation = min(samples - 1, round(samples * validation_split))
+    return samples - validation, validation
+
+
+def from_arrays(
+    x: np.ndarray, y: np.ndarray, validation_split: float, seed: int, scale: float, classes: int
+) -> Source:
+    """Arrays in memory, split at random by `seed`. x: (n, ...), y: (n,) integer labels."""
+    if x.ndim == 3:
+        x = x[..., np.newaxis]
+    order = np.random.default_rng(seed).permutation(len(x))
+    kept, _ = split_counts(len(x), validation_split)
+    parts = []
+    for indices in (order[:kept], order[kept:]):
+        with tf.device("/CPU:0"):
+            elements = tf.data.Dataset.from_tensor_slices((x[indices], y[indices].astype("int32")))
+        parts.append(Part(elements, len(indices)))
+    return Source(parts[0], parts[1], tuple(x.shape[1:]), classes, scale=scale)
+
+
+def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
+    """The number of classes; raises DataError where inputs and labels cannot be trained on."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if len(x) == 0 or x.ndim < 2:
+        raise DataError(f"{name}: x has shape {x.shape}; it needs samples first, then each sample's shape")
+    if y.ndim != 1 or len(y) != len(x):
+        raise DataError(f"{name}: x has {len(x)} samples, y has shape {y.shape}; one label a sample is needed")
+    if x.dtype.kind not in "fiu":
+        raise DataError(f"{name}: x holds {x.dtype}; numbers are needed")
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{name}: y holds {y.dtype}; whole class numbers from 0 are needed")
+    if int(y.min()) < 0:
+        raise DataError(f"{name}: y has the label {int(y.min())}; classes count from 0")
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        bad = int(np.argwhere(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0][0])
+        raise DataError(f"{name}: sample {bad} of x is not finite (NaN or infinity)", "mend or drop such samples")
+    return max(2, int(y.max()) + 1)

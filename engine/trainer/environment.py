@@ -1,0 +1,33 @@
+"""What must stand in the environment before TensorFlow touches a device. Imports no TensorFlow."""
+
+from __future__ import annotations
+
+import os
+
+from ..options import Options
+
+
+def prepare(options: Options) -> None:
+    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation."""
+    # NVML counts in PCI order: the same index then means the same GPU everywhere.
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    visible = options.device.visible
+    if visible == "none":
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    elif visible != "all":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(name) for name in visible)
+    os.environ["TF_GPU_THREAD_MODE"] = options.device.gpu_thread_mode
+    # No machine code for the newest chips is in the package: keep what is compiled at first use.
+    os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
+    if not options.compile.xla:
+        _forbid_automatic_xla()
+
+
+def _forbid_automatic_xla() -> None:
+    """`xla: false` means that nothing is compiled by XLA, whatever the caller's environment asks for."""
+    flags = os.environ.get("TF_XLA_FLAGS", "").split()
+    kept = [flag for flag in flags if not flag.startswith("--tf_xla_auto_jit")]
+    if kept:
+        os.environ["TF_XLA_FLAGS"] = " ".join(kept)
+    else:
+        os.environ.pop("TF_XLA_FLAGS", None)

@@ -1,0 +1,18 @@
+"""What can go wrong in the trainer in words a user can act on; everything else is an unexpected error."""
+
+from __future__ import annotations
+
+
+class TrainerError(Exception):
+    """An error with a plain message and what to do; `kind` is for programs."""
+
+    def __init__(self, kind: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.kind, self.message, self.hint = kind, message, hint
+
+
+class DataError(TrainerError):
+    """The data cannot be used as it is."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__("data", message, hint)

@@ -1,0 +1,179 @@
+"""The figures of a run as they grow, and the events made of them.
+
+Separates measuring and saying from training: the loop tells what happened, this turns it into events and, at the
+end, into the summary. Nothing here is called more often than a few times a second.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .. import events
+from ..runs import Run, Tail, write_atomically
+from .clock import StepClock
+
+
+@dataclass
+class Moment:
+    """What the loop knows at a pulse: totals since the start, metrics as they run."""
+
+    epoch: int
+    step: int
+    input_wait_seconds: float
+    metrics: Mapping[str, float]
+    loss_scale: float | None = None
+    skipped_steps: int | None = None
+
+
+@dataclass
+class Plan:
+    """The size of the run."""
+
+    epochs: int
+    steps: int
+    global_batch_size: int
+
+
+class Figures:
+    """Collects a run's figures; writes its events and its result."""
+
+    def __init__(self, run: Run, writer: events.EventWriter) -> None:
+        self.run, self.writer = run, writer
+        self.began = time.time()
+        self.clock = StepClock(warmup=0)
+        self.plan = Plan(0, 0, 0)
+        self.first_step_seconds: float | None = None
+        self.startup_seconds: float | None = None
+        self.peak_memory_bytes: int | None = None
+        self.epochs_done = 0
+        self.metrics: Mapping[str, float | None] = {}
+        self.last: Moment | None = None
+        self.training_since: float | None = None
+        self._wait_at_warm: tuple[float, float] | None = None  # input wait and measured time, warm-up over
+        self._previous: tuple[float, float] | None = None
+        self._warned: set[str] = set()
+        self._finished = False
+
+    def phase(self, phase: str, detail: str = "") -> None:
+        self.writer.emit(events.Phase(phase=phase, detail=detail))
+
+    def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
+        """Once for each kind and option."""
+        if (key := kind + option) not in self._warned:
+            self._warned.add(key)
+            self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
+
+    def first_step_done(self, seconds: float) -> None:
+        self.first_step_seconds = seconds
+        self.startup_seconds = time.time() - self.began
+        self.training_since = time.time()
+
+    def pulse(self, moment: Moment) -> None:
+        """Write a progress event."""
+        self.last = moment
+        p50, p95 = self.clock.recent_ms()
+        speed = 1000 * self.plan.global_batch_size / p50 if p50 else None
+        left = self.plan.steps - moment.step
+        self.writer.emit(
+            events.Progress(
+                epoch=moment.epoch,
+                epochs=self.plan.epochs,
+                step=moment.step,
+                steps=self.plan.steps,
+                samples_per_second=speed,
+                step_ms_p50=p50,
+                step_ms_p95=p95,
+                input_wait=self._recent_wait(moment.input_wait_seconds),
+                loss=moment.metrics.get("loss"),
+                metrics={k: v for k, v in moment.metrics.items() if k != "loss"},
+                eta_seconds=left * p50 / 1000 if p50 else None,
+                loss_scale=moment.loss_scale,
+                skipped_steps=moment.skipped_steps,
+            )
+        )
+
+    def _recent_wait(self, waited: float) -> float | None:
+        """Share of the step time since the last pulse that was waiting for input."""
+        now = self.clock.measured_seconds
+        if not self.clock.warm:
+            return None
+        if self._wait_at_warm is None:
+            self._wait_at_warm = self._previous = (waited, now)
+            return None
+        before_wait, before = self._previous or self._wait_at_warm
+        self._previous = (waited, now)
+        return _share(waited - before_wait, now - before)
+
+    def memory(self, devices: Mapping[str, Mapping[str, int]]) -> None:
+        """Write TensorFlow's own memory figures and keep the peak."""
+        if devices:
+            self.writer.emit(events.Allocator(devices=devices))
+            peak = max(info["peak_bytes"] for info in devices.values())
+            self.peak_memory_bytes = max(peak, self.peak_memory_bytes or 0)
+
+    def epoch_done(self, epoch: int, step: int, metrics: Mapping[str, float], seconds: float) -> None:
+        self.epochs_done = epoch
+        self.metrics = {name: events.finite(value) for name, value in metrics.items()}
+        self.writer.emit(events.EpochEnd(epoch=epoch, step=step, metrics=self.metrics, seconds=seconds))
+
+    def finish(self, outcome: str, returncode: int, error: Mapping[str, str] | None = None) -> None:
+        """Write result.json and the last events; a second call does nothing."""
+        if self._finished:
+            return
+        self._finished = True
+        summary = asdict(self._summary(outcome, returncode, error))
+        if error:
+            self.writer.emit(events.Fault(**error))
+        write_atomically(self.run.file("result.json"), json.dumps(events.plain(summary), indent=1))
+        self.phase("ended")
+        self.writer.emit(events.Finished(outcome=outcome, summary=summary))
+
+    def _summary(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
+        p50, p95 = self.clock.overall_ms()
+        seconds = time.time() - self.began
+        wait = None
+        if self.last is not None and self._wait_at_warm is not None:
+            waited, since = self._wait_at_warm
+            wait = _share(self.last.input_wait_seconds - waited, self.clock.measured_seconds - since)
+        return events.Summary(
+            outcome=outcome,
+            trainer_returncode=returncode,
+            samples_per_second=1000 * self.plan.global_batch_size / p50 if p50 else None,
+            step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
+            measured_steps=self.clock.measured_steps,
+            first_step_seconds=self.first_step_seconds,
+            startup_seconds=self.startup_seconds,
+            input_wait=wait,
+            peak_memory_bytes=self.peak_memory_bytes,
+            gpu_busy_mean=self._gpu_busy_mean(),
+            epochs=self.epochs_done,
+            steps=self.last.step if self.last else 0,
+            skipped_steps=self.last.skipped_steps if self.last else None,
+            metrics=self.metrics or ({} if self.last is None else dict(self.last.metrics)),
+            seconds=seconds,
+            goodput=self.clock.step_seconds_total / seconds if seconds else None,
+            error=error,
+        )
+
+    def _gpu_busy_mean(self) -> float | None:
+        """Mean over the GPUs that were busy at all, of the engine's readings since training began."""
+        if self.training_since is None:
+            return None
+        by_gpu: dict[str, list[float]] = {}
+        for event in Tail(self.run.file("telemetry.jsonl")).read():
+            if event["type"] == "gpu" and event["t"] >= self.training_since:
+                for gpu in event.get("gpus", []):
+                    if gpu.get("busy") is not None:
+                        by_gpu.setdefault(str(gpu.get("uuid")), []).append(gpu["busy"])
+        means = [sum(values) / len(values) for values in by_gpu.values() if any(values)]
+        return sum(means) / len(means) if means else None
+
+
+def _share(part: float, whole: float) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else None
+
+

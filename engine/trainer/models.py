@@ -1,0 +1,127 @@
+"""The models that ship: plain functional Keras, each with a width factor and a float32 last layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import layers
+
+from ..options import Options
+from .data.pipeline import TOKENS, sequence_length
+from .faults import TrainerError
+
+MAX_TOKENS = 2048
+
+
+def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model:
+    """An uncompiled model with logits of (batch, classes); raises TrainerError where the shape does not fit."""
+    name, width = options.workload.model, options.workload.width
+    if name == "transformer":
+        return _transformer(shape, classes, width)
+    inputs = keras.Input(shape)
+    if name == "mlp":
+        features = _mlp(inputs, width)
+    else:
+        if len(shape) != 3:
+            raise TrainerError(
+                "model", f"{name} needs images (height, width, channels), the data has shape {list(shape)}",
+                "choose workload.model=mlp or transformer, or other data",
+            )
+        features = _IMAGE_MODELS[name](inputs, width)
+    return keras.Model(inputs, _logits(features, classes), name=name)
+
+
+def _logits(features: Any, classes: int) -> Any:
+    return layers.Dense(classes, dtype="float32", name="logits")(features)
+
+
+def _units(base: int, width: float) -> int:
+    """Scaled and rounded to a multiple of 8, which tensor cores want."""
+    return max(8, round(base * width / 8) * 8)
+
+
+def _mlp(inputs: Any, width: float) -> Any:
+    x = layers.Flatten()(inputs)
+    for base in (256, 128):
+        x = layers.Dense(_units(base, width), activation="relu")(x)
+    return layers.Dropout(0.1)(x)
+
+
+def _cnn(inputs: Any, width: float) -> Any:
+    x, base = inputs, 32
+    while True:
+        x = layers.Conv2D(_units(base, width), 3, padding="same", activation="relu")(x)
+        if min(x.shape[1], x.shape[2]) <= 8:
+            break
+        x = layers.MaxPooling2D()(x)
+        base = min(2 * base, 256)
+    x = layers.Conv2D(_units(2 * base, width), 3, padding="same", activation="relu")(x)
+    x = layers.MaxPooling2D(padding="same")(x)
+    x = layers.Flatten()(x)
+    x = layers.Dense(_units(128, width), activation="relu")(x)
+    return layers.Dropout(0.3)(x)
+
+
+def _separable_cnn(inputs: Any, width: float) -> Any:
+    x = layers.Conv2D(_units(32, width), 3, padding="same", use_bias=False)(inputs)
+    x = layers.Activation("relu")(layers.BatchNormalization()(x))
+    for base in (64, 128, 128):
+        x = layers.SeparableConv2D(_units(base, width), 3, padding="same", use_bias=False)(x)
+        x = layers.Activation("relu")(layers.BatchNormalization()(x))
+        if min(x.shape[1], x.shape[2]) > 4:
+            x = layers.MaxPooling2D()(x)
+    return layers.Dropout(0.2)(layers.GlobalAveragePooling2D()(x))
+
+
+def _resnet50(inputs: Any, width: float) -> Any:
+    """ResNet-50 (He et al. 2015, table 1): bottleneck blocks 3, 4, 6, 3."""
+    x = layers.Conv2D(_units(64, width), 7, strides=2, padding="same", use_bias=False)(inputs)
+    x = layers.Activation("relu")(layers.BatchNormalization()(x))
+    x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for block in range(blocks):
+            strides = 2 if stage > 0 and block == 0 else 1
+            x = _bottleneck(x, _units(64 * 2**stage, width), strides, project=block == 0)
+    return layers.GlobalAveragePooling2D()(x)
+
+
+def _bottleneck(x: Any, filters: int, strides: int, project: bool) -> Any:
+    def convolve(y: Any, n: int, kernel: int, step: int) -> Any:
+        y = layers.Conv2D(n, kernel, strides=step, padding="same", use_bias=False)(y)
+        return layers.BatchNormalization()(y)
+
+    shortcut = convolve(x, 4 * filters, 1, strides) if project else x
+    y = layers.Activation("relu")(convolve(x, filters, 1, 1))
+    y = layers.Activation("relu")(convolve(y, filters, 3, strides))
+    return layers.Activation("relu")(layers.Add()([convolve(y, 4 * filters, 1, 1), shortcut]))
+
+
+def _transformer(shape: tuple[int, ...], classes: int, width: float) -> keras.Model:
+    """Two encoder blocks with layer norm over tokens; an image is read pixel by pixel."""
+    length = sequence_length(shape)
+    if length > MAX_TOKENS:
+        raise TrainerError(
+            "model", f"a sample of shape {list(shape)} is {length} tokens; the transformer takes at most {MAX_TOKENS}",
+            "use smaller samples or workload.model=cnn",
+        )
+    size = _units(64, width)
+    tokens = keras.Input((length,), dtype="int32")
+    counted = keras.ops.cumsum(keras.ops.ones_like(tokens), axis=1) - 1
+    x = layers.Embedding(TOKENS, size, name="tokens")(tokens)
+    x = x + layers.Embedding(length, size, name="positions")(counted)
+    for _ in range(2):
+        y = layers.LayerNormalization()(x)
+        x = x + layers.MultiHeadAttention(4, size // 4, dropout=0.1)(y, y)
+        y = layers.Dense(4 * size, activation="gelu")(layers.LayerNormalization()(x))
+        x = x + layers.Dropout(0.1)(layers.Dense(size)(y))
+    features = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
+    return keras.Model(tokens, _logits(features, classes), name="transformer")
+
+
+_IMAGE_MODELS: dict[str, Callable[[Any, float], Any]] = {
+    "cnn": _cnn,
+    "separable_cnn": _separable_cnn,
+    "resnet50": _resnet50,
+}

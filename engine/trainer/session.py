@@ -1,0 +1,113 @@
+"""One training from preset to result, in the only order TensorFlow obeys:
+
+environment, devices, precision, strategy, data, model, compile, fit. Every way it can end becomes an outcome here.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from .. import ending, events
+from ..options import Options
+from ..presets import resolve
+from ..runs import Run
+from . import environment
+from .faults import TrainerError
+from .figures import Figures
+from .stopping import StopRequested, StopSwitch
+
+
+def train_run(run: Run, writer: events.EventWriter, stop: StopSwitch) -> int:
+    """Train the run's preset; writes events and result; returns the process's exit status."""
+    figures = Figures(run, writer)
+    stop.on_no_answer = lambda: figures.finish("stopped", 1, _error("stopped", "ended: it did not answer", ""))
+    batch_size = 0
+    try:
+        options = resolve(str(run.file("preset.yaml"))).options
+        batch_size = options.input.batch_size
+        environment.prepare(options)
+        _train(options, figures, stop)
+        figures.finish("ok", 0)
+        return 0
+    except StopRequested as request:
+        timed_out = request.reason == "timeout"
+        message = f"ended after run.max_minutes={options.run.max_minutes}"
+        figures.finish(request.reason, 0, _error("timeout", message, "raise it") if timed_out else None)
+        return 0
+    except TrainerError as fault:
+        traceback.print_exc()
+        figures.finish("error", 1, _error(fault.kind, fault.message, fault.hint))
+    except BaseException as fault:
+        traceback.print_exc()
+        outcome, error = _unexpected(fault, batch_size)
+        figures.finish(outcome, 1, error)
+    return 1
+
+
+def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
+    import tensorflow  # noqa: F401  (seconds; everything below imports it too)
+
+    from .assembly import assemble
+
+    figures.phase("configuring")
+    training = assemble(options, figures, stop)
+    resume_at = training.loop.checkpoints.latest_step()
+    _announce(training, figures, resume_at)
+    try:
+        training.loop.run(resume_at)
+    except StopRequested:
+        if options.run.checkpoint != "off" and training.loop.step:
+            training.loop.save()
+        training.loop.profiler.close()
+        raise
+    if options.run.save_model:
+        figures.phase("saving", "model.keras")
+        training.loop.model.save(figures.run.file("model.keras"))
+
+
+def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
+    from . import truth
+
+    options, loop = training.options, training.loop
+    actual = truth.read(options, loop.model, loop.pipeline, training.devices)
+    figures.writer.emit(
+        events.Started(
+            pid=training.pid,
+            versions=training.versions,
+            devices=list(training.devices.names),
+            options=options.model_dump(mode="json"),
+            actual=actual,
+            replicas=loop.pipeline.replicas,
+            global_batch_size=loop.pipeline.global_batch_size,
+            steps_per_epoch=loop.steps_per_epoch,
+            epochs=options.train.epochs,
+            steps=loop.steps,
+            train_samples=loop.pipeline.source.train.samples,
+            validation_samples=loop.pipeline.source.validation.samples,
+            resumed_at_step=resume_at,
+        )
+    )
+    for key, instead in truth.differences(options, actual, training.devices, training.gpus_expected):
+        figures.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
+
+
+def _unexpected(fault: BaseException, batch_size: int) -> tuple[str, dict[str, str]]:
+    """Any other exception -> outcome and error; memory in all its forms is told apart."""
+    text = f"{type(fault).__name__}: {fault}"
+    memory = isinstance(fault, MemoryError) or "ResourceExhausted" in type(fault).__name__
+    if memory or any(word in text for word in ("Out of memory", "OOM when allocating", "RESOURCE_EXHAUSTED")):
+        end = ending.out_of_memory(batch_size, _first_line(str(fault)))
+        return "oom", _error(end.kind, end.message, end.hint)
+    return "error", _error(type(fault).__name__, _first_line(text), "the full traceback is in engine.log")
+
+
+def _first_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    return line if len(line) <= 240 else line[:240] + "..."
+
+
+def _error(kind: str, message: str, hint: str) -> dict[str, str]:
+    return {"kind": kind, "message": message, "hint": hint}

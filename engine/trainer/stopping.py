@@ -1,0 +1,69 @@
+"""Being asked to stop: by a signal, by the engine through its pipe, or by the engine's death.
+
+Separates the asking (any thread, any time, also while TensorFlow sits in C++) from the stopping, which the
+training loop does between two executions. Whoever cannot stop in time is ended with `os._exit`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+GRACE_SECONDS = 30.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequested(Exception):
+    """Raised in the training loop; `reason` is `stopped` or `timeout`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StopSwitch:
+    """Set once by whoever asks first; `check` raises in the loop when it is set."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.on_no_answer: Callable[[], None] | None = None
+
+    def listen(self) -> None:
+        """Block the signals in all threads and wait for them in one; watch the engine's pipe in another."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        threading.Thread(target=self._wait_for_signals, name="signals", daemon=True).start()
+        lifeline = os.environ.pop("GPUTUI_LIFELINE", "")
+        if lifeline:
+            watch = threading.Thread(target=self._watch_engine, args=(int(lifeline),), daemon=True)
+            watch.start()
+
+    def request(self, reason: str, deadline: bool = False) -> None:
+        """Ask for a stop; with `deadline` the process ends itself when the loop does not answer."""
+        self.reason = self.reason or reason
+        if deadline:
+            timer = threading.Timer(GRACE_SECONDS, self._give_up)
+            timer.daemon = True
+            timer.start()
+
+    def check(self) -> None:
+        if self.reason:
+            raise StopRequested(self.reason)
+
+    def _wait_for_signals(self) -> None:
+        while True:
+            signal.sigwait(_SIGNALS)
+            self.request("stopped")
+
+    def _watch_engine(self, descriptor: int) -> None:
+        with os.fdopen(descriptor) as pipe:
+            for line in pipe:
+                self.request("timeout" if line.strip() == "timeout" else "stopped")
+        # End of file: the engine is gone, and with it whoever would end a hung training.
+        self.request("stopped", deadline=True)
+
+    def _give_up(self) -> None:
+        if self.on_no_answer is not None:
+            self.on_no_answer()
+        os._exit(1)

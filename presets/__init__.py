@@ -1,0 +1,1 @@
+"""The presets that ship with gputui, as YAML files."""

@@ -1,0 +1,1 @@
+"""What a person sees. Never imports TensorFlow."""
