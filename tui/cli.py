@@ -1,0 +1,161 @@
+"""The command `gputui`: its words, options and exit codes. What the commands do is in headless.py and listing.py.
+
+Click parses; everything it or we refuse becomes one or two lines on stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from .errors import INTERRUPTED, WRONG, Refused, complain
+
+SET_HELP = "Override one option, as often as wanted; the group may be left out where the name is unique."
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--preset", metavar="NAME_OR_PATH", help="Run this preset headless.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help=SET_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object a line.")
+@click.option("--detach", is_flag=True, help="Start the run, print its id, return.")
+@click.option("--dry-run", is_flag=True, help="Resolve and check, print the resolved YAML, start nothing.")
+@click.version_option(package_name="gputui", message="gputui %(version)s")
+@click.pass_context
+def cli(
+    context: click.Context, preset: str | None, settings: Sequence[str], as_json: bool, detach: bool, dry_run: bool
+) -> None:
+    """Train TensorFlow and Keras models with the GPU used fully.
+
+    \b
+    gputui --preset quickstart               train a shipped preset
+    gputui --preset fast.yaml --set xla=true train your own, with one option changed
+    gputui presets                           what ships, and what is yours
+    """
+    if context.invoked_subcommand is not None:
+        if preset or settings or as_json or detach or dry_run:
+            raise Refused(f"--preset and what belongs to it do not go with the command {context.invoked_subcommand!r}")
+        return
+    if preset is None:
+        if settings or as_json or detach or dry_run:
+            raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
+        click.echo(context.get_help())
+        return
+    from . import headless
+
+    context.exit(headless.run_preset(preset, settings, as_json=as_json, detach=detach, dry_run=dry_run))
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def runs(as_json: bool) -> None:
+    """List runs, the latest first."""
+    from . import listing
+
+    listing.show_runs(as_json)
+
+
+@cli.command()
+@click.argument("run")
+def stop(run: str) -> None:
+    """Stop RUN gracefully: it finishes its step and writes its result. A second time ends it at once."""
+    from . import listing
+
+    listing.stop_run(run)
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object a line.")
+@click.option("--detach", is_flag=True, help="Go on in the background, print the run's id, return.")
+@click.pass_context
+def resume(context: click.Context, run: str, as_json: bool, detach: bool) -> None:
+    """Go on with RUN from its last checkpoint."""
+    from . import headless
+
+    context.exit(headless.resume_run(run, as_json=as_json, detach=detach))
+
+
+@cli.group(invoke_without_command=True)
+@click.pass_context
+def presets(context: click.Context) -> None:
+    """List, show and check presets."""
+    if context.invoked_subcommand is None:
+        from . import listing
+
+        listing.list_presets()
+
+
+@presets.command("list")
+def presets_list() -> None:
+    """The presets that ship and your own."""
+    from . import listing
+
+    listing.list_presets()
+
+
+@presets.command("show")
+@click.argument("name")
+def presets_show(name: str) -> None:
+    """The resolved preset NAME, every value explicit."""
+    from . import listing
+
+    listing.show_preset(name)
+
+
+@presets.command("check")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.pass_context
+def presets_check(context: click.Context, files: Sequence[str]) -> None:
+    """Check preset files, and the options in them against this machine."""
+    from . import listing
+
+    context.exit(listing.check_presets(files))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point: runs the command and exits with its code; never lets a traceback out."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The command's exit code."""
+    try:
+        code: Any = cli.main(args=arguments, prog_name="gputui", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.UsageError as fault:
+        words = fault.ctx.command_path if fault.ctx else "gputui"
+        complain(f"{fault.format_message()}\n{words} --help shows what there is")
+        return WRONG
+    except BrokenPipeError:
+        # Whoever read our output has gone; keep Python from failing again at its last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as fault:
+        return _refuse(fault)
+
+
+def _refuse(fault: Exception) -> int:
+    from ..engine.presets import PresetError
+    from ..engine.runs import RunError
+
+    if isinstance(fault, PresetError):
+        more = len(fault.problems) - 1
+        complain(fault.problems[0])
+        if more:
+            complain(f"and {more} more; gputui presets check FILE shows all")
+    elif isinstance(fault, Refused | RunError | click.ClickException):
+        complain(fault)
+    elif isinstance(fault, OSError):
+        complain(f"{fault.strerror or fault}: {fault.filename or 'no file named'}")
+    else:
+        complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")
+        return 1
+    return WRONG

@@ -1,0 +1,38 @@
+"""How a person is told what went wrong: one or two plain lines on stderr, and an exit code.
+
+Exit codes: 0 done; 1 the training failed; 2 a wrong command line or preset; 3 out of memory; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
+_BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
+
+
+class Refused(Exception):
+    """Nothing was started; the text is one or two lines that say what to do."""
+
+
+def exit_code(outcome: str | None) -> int:
+    """The exit code of a run that ended so."""
+    return _BY_OUTCOME.get(outcome or "", FAILED)
+
+
+def clean(text: object) -> str:
+    """Text that is not ours (logs, presets, paths) without characters that would steer the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
+
+
+def complain(text: object) -> None:
+    """Write lines to stderr as they are, without control characters."""
+    print(clean(text), file=sys.stderr)
+
+
+def told(error: Mapping[str, Any]) -> str:
+    """A run's error in at most two lines."""
+    hint = error.get("hint")
+    return str(error.get("message")) + (f"\n{hint}" if hint else "")

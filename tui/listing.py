@@ -1,0 +1,97 @@
+"""The commands that look at presets and runs and print: runs, stop, presets list, show and check."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from ..engine import checks, machine
+from ..engine import presets as preset_files
+from ..engine import runs as run_folders
+from ..engine.presets import PresetError
+from .errors import DONE, WRONG, clean, complain
+from .figures import amount, seconds, share
+from .headless import console
+
+
+def show_runs(as_json: bool) -> None:
+    """A table of all runs, or one JSON object a line."""
+    found = run_folders.all_runs()
+    if as_json:
+        for run in found:
+            result = run.result or {}
+            print(json.dumps({"id": run.id, "state": run.state, "path": str(run.path), "result": result}))
+        return
+    if not found:
+        print("No runs so far; gputui --preset quickstart makes the first.")
+        return
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (("run", "left"), ("state", "left"), ("samples/s", "right"), ("step ms", "right"),
+                          ("input wait", "right"), ("loss", "right"), ("time", "right")):
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for run in found:
+        result = run.result or {}
+        step_ms = result.get("step_ms") or {}
+        table.add_row(
+            Text(clean(run.id)),
+            run.state,
+            amount(result.get("samples_per_second")),
+            amount(step_ms.get("p50")),
+            share(result.get("input_wait")),
+            amount((result.get("metrics") or {}).get("loss")),
+            seconds(result.get("seconds")),
+        )
+    console().print(table)
+
+
+def stop_run(name: str) -> None:
+    """Ask a run to stop; returns when it is asked, not when it has ended."""
+    run = run_folders.find(name)
+    run_folders.request_stop(run)
+    deadline = time.monotonic() + 2
+    while run.state in ("running", "stopping") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    ended = run.state not in ("running", "stopping")
+    print(f"{run.id} {run.state if ended else 'is stopping; once more ends it at once'}")
+
+
+def list_presets() -> None:
+    """Name, whose, and description of every preset that can be called by name."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, path in preset_files.available().items():
+        own = "" if path.parent == preset_files.SHIPPED else "yours"
+        try:
+            text = preset_files.resolve(str(path)).description
+        except PresetError as fault:
+            text = f"cannot be used: {fault.problems[0]}"
+        table.add_row(Text(clean(name)), own, Text(clean(text)))
+    console().print(table)
+
+
+def show_preset(name: str) -> None:
+    print(clean(preset_files.resolve(name).to_yaml()), end="")
+
+
+def check_presets(files: Sequence[str]) -> int:
+    """Every problem of every file; WRONG if there is an error in any."""
+    here = machine.read()
+    code = DONE
+    for file in files:
+        try:
+            preset = preset_files.resolve(file)
+        except PresetError as fault:
+            complain(fault)
+            code = WRONG
+            continue
+        findings = checks.check(preset.options, here)
+        for finding in findings:
+            complain(f"{file}: {finding.level}: {finding}")
+        if any(finding.level == "error" for finding in findings):
+            code = WRONG
+        else:
+            print(f"{clean(file)}: good" + (f", {len(findings)} remark(s)" if findings else ""))
+    return code
