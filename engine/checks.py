@@ -87,7 +87,7 @@ def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
         if total_mb and wanted_mb > total_mb:
             yield _error(
                 "device.memory_limit_mb",
-                f"{device.logical_devices} x {device.memory_limit_mb} MB are more than GPU {gpu.index} has ({total_mb} MB)",
+                f"{device.logical_devices} x {device.memory_limit_mb} MB is more than GPU {gpu.index} has: {total_mb} MB",
                 f"give at most {total_mb * 9 // 10 // device.logical_devices}",
             )
     if not gpus and device.logical_devices > 1:
@@ -116,7 +116,7 @@ def _precision(options: Options, machine: Machine) -> Iterator[Finding]:
             have = ".".join(str(part) for part in gpu.compute_capability)
             yield _error(
                 "precision.policy",
-                f"{options.precision.policy} needs compute capability {needed[0]}.{needed[1]}, GPU {gpu.index} has {have}",
+                f"it needs compute capability {needed[0]}.{needed[1]}, GPU {gpu.index} has {have}",
                 "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32",
             )
     if options.precision.policy == "mixed_float16" and not training_gpus(options, machine):

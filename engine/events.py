@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,6 +35,7 @@ class Started(Event):
     pid: int
     versions: Mapping[str, str]
     devices: list[str]
+    gpus: Sequence[str] = ()  # UUIDs of the GPUs that the training uses
     options: Mapping[str, Any]
     actual: Mapping[str, Any]
     replicas: int
@@ -81,7 +82,7 @@ class GpuReadings(Event):
     """A reading of every GPU, each a dict of values or None; `missing` says why there is none at all."""
 
     type: ClassVar[str] = "gpu"
-    gpus: list[Mapping[str, Any]]
+    gpus: Sequence[Mapping[str, Any]]
     missing: str | None = None
 
 

@@ -18,11 +18,12 @@ from pydantic import ValidationError
 
 from . import options as opts
 from . import yamlfile
-from .options.catalogue import did_you_mean
-from .yamlfile import Located, YamlFault, shorten
+from .options.catalogue import did_you_mean, nearest
+from .yamlfile import Located, YamlFault, printable, shorten
 
 SHIPPED = Path(__file__).resolve().parent.parent / "presets"
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.Options.model_fields)
+MAX_CHAIN = 20
 _KNOWN = opts.by_key(opts.OPTIONS)
 
 
@@ -37,7 +38,8 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.place}:{self.line}" if self.line is not None else self.place
-        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+        key = self.key if len(self.key) <= 80 else self.key[:80] + "..."
+        return printable(f"{where}: {key}: {self.message}" if key else f"{where}: {self.message}")
 
 
 class PresetError(Exception):
@@ -101,9 +103,9 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
     looks_like_path = as_path.suffix in (".yaml", ".yml") or os.sep in name_or_path
     if looks_like_path:
         path = beside / as_path if beside and not as_path.is_absolute() else as_path
-        if path.is_file():
+        if os.path.isfile(path):
             return path
-        what = "is a folder, not a preset file" if path.is_dir() else "no such file"
+        what = "is a folder, not a preset file" if os.path.isdir(path) else "no such file"
         raise PresetError([Problem(str(path), None, "", what)])
     named = available()
     if name_or_path in named:
@@ -130,15 +132,26 @@ def defaults(settings: Iterable[str] = ()) -> Preset:
     return _validated("default", layers)
 
 
-def _add_file(layers: _Layers, path: Path, chain: tuple[Path, ...]) -> None:
+def resolve_text(text: str, path: Path) -> Preset:
+    """A preset as if `text` stood in the file `path`; raises PresetError."""
+    layers = _Layers()
+    _add_file(layers, path, chain=(), text=text)
+    return _validated(path.stem, layers)
+
+
+def assemble(name: str, values: Mapping[str, Any], description: str = "") -> Preset:
+    """A preset of values by key, as a form holds them; raises PresetError with one problem an option."""
+    layers = _Layers(dict(values), dict.fromkeys(values, ("form", None)), description)
+    return _validated(name, layers)
+
+
+def _add_file(layers: _Layers, path: Path, chain: tuple[Path, ...], text: str | None = None) -> None:
     place = str(path)
     try:
-        tree = yamlfile.read(path)
+        tree = yamlfile.read(path) if text is None else yamlfile.parse(text)
         base = _extends(tree)
         if base is not None:
-            if path.resolve() in chain:
-                raise YamlFault("extends itself, through " + " -> ".join(p.name for p in chain), base.line, "extends")
-            _add_file(layers, find(base.value, beside=path.parent), (*chain, path.resolve()))
+            _add_file(layers, _base(base, path, chain), (*chain, path.resolve()))
         _add_tree(layers, place, tree)
     except YamlFault as fault:
         raise PresetError([Problem(place, fault.line, fault.key, fault.message)]) from None
@@ -153,11 +166,26 @@ def _extends(tree: Mapping[str, Located]) -> Located | None:
     return base
 
 
+def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
+    """The file that `path` extends."""
+    if path.resolve() in chain:
+        raise YamlFault("extends itself, through " + " -> ".join(p.name for p in chain), base.line, "extends")
+    if len(chain) >= MAX_CHAIN:
+        raise YamlFault(f"more than {MAX_CHAIN} presets extend one another", base.line, "extends")
+    try:
+        return find(base.value, beside=path.parent)
+    except PresetError as fault:
+        problem = fault.problems[0]
+        raise YamlFault(f"{shorten(base.value)}: {problem.message}", base.line, "extends") from None
+
+
 def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
     for group, located in tree.items():
         if group not in TOP_LEVEL:
-            names = [*TOP_LEVEL, *(info.name for info in opts.OPTIONS)]
-            raise YamlFault(f"unknown key{did_you_mean(group, names)}", located.line, group)
+            keys = {info.name: info.key for info in opts.OPTIONS}
+            near = nearest(group, [*TOP_LEVEL, *keys])
+            hint = f", did you mean {keys.get(near, near)}?" if near else ""
+            raise YamlFault(f"unknown key{hint}", located.line, group)
         if group == "schema_version":
             if located.value != opts.SCHEMA_VERSION or isinstance(located.value, bool):
                 raise YamlFault(

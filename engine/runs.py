@@ -190,8 +190,9 @@ def request_stop(run: Run) -> None:
 class Tail:
     """New whole lines of a growing file, each time it is asked; a half-written last line waits."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
+    def __init__(self, path: Path, from_now: bool = False) -> None:
+        self._path = path
+        self._offset = path.stat().st_size if from_now and path.exists() else 0
 
     def read(self) -> list[dict[str, Any]]:
         try:
@@ -212,9 +213,9 @@ class Follower:
     A resumed run has several `finished`; only one that nobody is alive to follow up ends the following.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, from_now: bool = False) -> None:
         self._run = run
-        self._tails = [Tail(run.file("events.jsonl")), Tail(run.file("telemetry.jsonl"))]
+        self._tails = [Tail(run.file(name), from_now) for name in ("events.jsonl", "telemetry.jsonl")]
         self._finished: dict[str, Any] | None = None
         self.ended = False
 

@@ -6,6 +6,7 @@ hold GPU memory until it exits, and none of this may lose the run's story. Impor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ import psutil
 import yaml
 
 from . import ending, events
-from .runs import Process, Run, write_atomically
+from .runs import Process, Run, Tail, write_atomically
 from .telemetry.sampler import Sampler
 
 TICK_SECONDS = 0.1
@@ -115,10 +116,8 @@ class Supervisor:
 
     def _ask(self, why: str, limit: str) -> None:
         self.asked_because, self.limit, self.asked_at = why, limit, time.monotonic()
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the trainer is gone already; the next look at it says how
             os.write(self.lifeline, f"{why}\n".encode())
-        except BrokenPipeError:
-            pass  # the trainer is gone already; the next look at it says how
 
     def _kill(self, why: str) -> None:
         self.asked_because, self.killed = why, True
@@ -147,10 +146,8 @@ class Supervisor:
     def _summary(self, end: ending.Ending) -> events.Summary:
         """What is known of a run whose trainer left no summary: its last figures."""
         last: dict[str, dict[str, Any]] = {}
-        for line in self.run.file("events.jsonl").read_text(encoding="utf-8").splitlines():
-            event = events.parse_line(line)
-            if event:
-                last[event["type"]] = event
+        for event in Tail(self.run.file("events.jsonl")).read():
+            last[event["type"]] = event
         progress, epoch = last.get("progress", {}), last.get("epoch", {})
         p50, p95 = progress.get("step_ms_p50"), progress.get("step_ms_p95")
         return events.Summary(

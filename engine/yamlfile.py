@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 100_000
 MAX_DEPTH = 8
 
 
@@ -66,7 +66,7 @@ def parse(text: str) -> dict[str, Located]:
         _guard(text)
         loader = _Loader(text)
         root = loader.get_single_node()
-        if root is None:
+        if root is None or root.value == "":
             raise YamlFault("the file is empty; a preset is a mapping such as `input: {batch_size: 64}`")
         return _mapping(loader, root, "", depth=0)
     except yaml.MarkedYAMLError as fault:
@@ -83,7 +83,7 @@ def parse(text: str) -> dict[str, Located]:
 def scalar(text: str) -> Any:
     """The value of `--set KEY=text`: YAML's reading of one value, or the text itself."""
     try:
-        return parse(f"v: {text}")["v"].value if text.strip() else None
+        return parse(f"set:\n  v: {text}")["set"].value["v"].value if text.strip() else None
     except YamlFault:
         return text
 
@@ -92,7 +92,7 @@ def _guard(text: str) -> None:
     """Refuse aliases and deep nesting while it is still a flat stream of events."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
-        line = event.start_mark.line + 1
+        line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
             raise YamlFault("aliases (*name) are not used in presets; write the value out", line)
         if isinstance(event, yaml.CollectionStartEvent):
@@ -108,6 +108,8 @@ def _mapping(loader: _Loader, node: yaml.Node, key: str, depth: int) -> dict[str
     if not isinstance(node, yaml.MappingNode):
         what = "a list" if isinstance(node, yaml.SequenceNode) else f"the value {_shown(node)}"
         raise YamlFault(f"must be a mapping of names to values, not {what}", line, key)
+    if node.tag != "tag:yaml.org,2002:map":
+        raise YamlFault(f"tags ({shorten(node.tag)}) are not used in presets", line, key)
     found: dict[str, Located] = {}
     for name_node, value_node in node.value:
         at = name_node.start_mark.line + 1
@@ -127,7 +129,7 @@ def _mapping(loader: _Loader, node: yaml.Node, key: str, depth: int) -> dict[str
 def _construct(loader: _Loader, node: yaml.Node, key: str) -> Any:
     try:
         return loader.construct_object(node, deep=True)
-    except (yaml.YAMLError, ValueError, OverflowError, TypeError, KeyError, IndexError):
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError, LookupError, AttributeError):
         # PyYAML lets faults of int(), float() and datetime() through as they are.
         raise YamlFault(f"cannot read the value {_shown(node)}", node.start_mark.line + 1, key) from None
 
@@ -138,11 +140,14 @@ def _shown(node: yaml.Node) -> str:
 
 def shorten(value: object, limit: int = 40) -> str:
     """A value as it may stand inside one line of an error: no control characters, not long."""
-    text = value if isinstance(value, str) else repr(value)
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return repr(text if len(text) <= limit else text[:limit] + "...") if isinstance(value, str) else (
-        text if len(text) <= limit else text[:limit] + "..."
-    )
+    text = printable(value if isinstance(value, str) else repr(value))
+    text = text if len(text) <= limit else text[:limit] + "..."
+    return repr(text) if isinstance(value, str) else text
+
+
+def printable(text: str) -> str:
+    """Text in one line that does not steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _reason(fault: yaml.MarkedYAMLError) -> str:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -54,24 +55,25 @@ def run_preset(
         raise Refused(f"{preset.name}: {errors[0]}{more}")
     if dry_run:
         _say(findings)
-        sys.stdout.write(launch.settle(preset, preset_files.Path.cwd()).to_yaml())
+        sys.stdout.write(launch.settle(preset, Path.cwd()).to_yaml())
         return DONE
     run, process = launch.start(preset)
     if detach:
         _say(findings)
         print(run.id)
         return DONE
-    return _follow(run, process, as_json, findings)
+    return _follow(run, Follower(run), process, as_json, findings)
 
 
 def resume_run(name: str, *, as_json: bool = False, detach: bool = False) -> int:
     """Go on with a run from its last checkpoint and follow it; returns the exit code."""
     run = run_folders.find(name)
+    follower = Follower(run, from_now=True)
     process = launch.resume(run)
     if detach:
         print(run.id)
         return DONE
-    return _follow(run, process, as_json, [])
+    return _follow(run, follower, process, as_json, [])
 
 
 def _say(findings: Sequence[Finding]) -> None:
@@ -79,10 +81,11 @@ def _say(findings: Sequence[Finding]) -> None:
         complain(f"{finding.level}: {finding}")
 
 
-def _follow(run: Run, process: subprocess.Popen[bytes], as_json: bool, findings: Sequence[Finding]) -> int:
+def _follow(
+    run: Run, follower: Follower, process: subprocess.Popen[bytes], as_json: bool, findings: Sequence[Finding]
+) -> int:
     view = _view(run, as_json, findings)
     presses = _Presses()
-    follower = Follower(run)
     asked = 0
     try:
         while not follower.ended:
@@ -97,8 +100,7 @@ def _follow(run: Run, process: subprocess.Popen[bytes], as_json: bool, findings:
     finally:
         view.close()
     process.wait()
-    code = exit_code((run.result or {}).get("outcome"))
-    return code
+    return exit_code((run.result or {}).get("outcome"))
 
 
 def _ask_to_stop(run: Run) -> None:

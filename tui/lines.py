@@ -13,7 +13,7 @@ from rich.text import Text
 from ..engine.checks import Finding
 from ..engine.runs import Run
 from .errors import clean, told
-from .figures import amount, seconds, share, size
+from .figures import NONE, amount, seconds, share, size
 
 LINE_SECONDS = 5.0
 _DOING = {
@@ -31,7 +31,8 @@ class LineView:
 
     def __init__(self, run: Run, out: Console) -> None:
         self.run, self.out = run, out
-        self.gpu: Mapping[str, Any] | None = None
+        self.gpu: Mapping[str, Any] | None = None  # the busiest of those that train
+        self._training_gpus: Sequence[str] = ()
         self._next_line = 0.0
         self._doing = ""
 
@@ -61,6 +62,7 @@ class LineView:
         self._doing = doing
 
     def on_started(self, event: Mapping[str, Any]) -> None:
+        self._training_gpus = event["gpus"]
         where = ", ".join(name.split("device:")[-1] for name in event["devices"])
         replicas = f", {event['replicas']} replicas" if event["replicas"] > 1 else ""
         resumed = event.get("resumed_at_step")
@@ -73,8 +75,8 @@ class LineView:
     def on_gpu(self, event: Mapping[str, Any]) -> None:
         if event.get("missing"):
             self.line(f"no GPU readings: {event['missing']}")
-        busiest = sorted(event["gpus"], key=lambda gpu: gpu.get("busy") or -1, reverse=True)
-        self.gpu = busiest[0] if busiest else None
+        training = [gpu for gpu in event["gpus"] if gpu.get("uuid") in self._training_gpus]
+        self.gpu = max(training, key=lambda gpu: gpu.get("busy") or -1, default=None)
 
     def on_warning(self, event: Mapping[str, Any]) -> None:
         self.line(f"warning: {told(event)}".replace("\n", "; "))
@@ -143,9 +145,10 @@ class BarView(LineView):
 
     def on_phase(self, event: Mapping[str, Any]) -> None:
         doing = _DOING.get(event["phase"])
-        if doing is None:
-            return
-        self._update(description=doing, figures="")
+        if doing is not None and event["phase"] in ("evaluating", "saving"):
+            self._update(description=doing)
+        elif doing is not None:
+            self._update(description=doing, figures="")
 
     def on_progress(self, event: Mapping[str, Any]) -> None:
         self._update(
@@ -174,22 +177,22 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     step_ms = summary.get("step_ms") or {}
     metrics = summary.get("metrics") or {}
+    waited, memory, busy = (summary.get(name) for name in ("input_wait", "peak_memory_bytes", "gpu_busy_mean"))
     rows = [
         ("samples/s", amount(summary.get("samples_per_second"))),
-        ("step time", f"{amount(step_ms.get('p50'))} ms (p95 {amount(step_ms.get('p95'))}), "
-                      f"from {summary.get('measured_steps', 0)} steps"),
-        ("input wait", share(summary.get("input_wait"))),
+        ("step time", step_ms and f"{amount(step_ms.get('p50'))} ms (p95 {amount(step_ms.get('p95'))}), "
+                                  f"from {summary.get('measured_steps', 0)} steps"),
+        ("input wait", share(waited)),
         *((name.replace("_", " "), amount(value)) for name, value in metrics.items()),
         ("epochs, steps", f"{summary.get('epochs', 0)}, {summary.get('steps', 0)}"),
         ("first step", seconds(summary.get("first_step_seconds"))),
         ("start-up", seconds(summary.get("startup_seconds"))),
         ("whole time", f"{seconds(summary.get('seconds'))}, {share(summary.get('goodput'))} of it training steps"),
-        ("peak memory", f"{size(summary.get('peak_memory_bytes'))} of TensorFlow's tensors"),
+        ("peak memory", memory and f"{size(memory)} of TensorFlow's tensors"),
+        ("GPU busy", share(busy)),
+        ("skipped steps", summary.get("skipped_steps")),
     ]
-    if summary.get("gpu_busy_mean") is not None:
-        rows.append(("GPU busy", share(summary["gpu_busy_mean"])))
-    if summary.get("skipped_steps") is not None:
-        rows.append(("skipped steps", f"{summary['skipped_steps']} (float16 overflow)"))
+    rows = [(name, value) for name, value in rows if value not in (None, NONE, {})]
     for name, value in rows:
         table.add_row(Text(clean(name), style="bold"), Text(clean(value)))
     return table

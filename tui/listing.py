@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -74,6 +77,24 @@ def list_presets() -> None:
 
 def show_preset(name: str) -> None:
     print(clean(preset_files.resolve(name).to_yaml()), end="")
+
+
+def show_schema() -> None:
+    from ..engine import schema
+
+    print(json.dumps(schema.preset_schema(), indent=2))
+
+
+def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
+    """The preset as plain TensorFlow code, on stdout or in a file."""
+    from ..engine import export
+
+    script = export.to_script(preset_files.resolve(name, settings))
+    if output is None:
+        sys.stdout.write(script)
+    else:
+        run_folders.write_atomically(Path(output), script)
+        print(f"{clean(output)} written; python {shlex.quote(clean(output))} runs it")
 
 
 def check_presets(files: Sequence[str]) -> int:

@@ -67,8 +67,14 @@ def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`, did you mean X?` or nothing."""
+    near = nearest(word, known)
+    return f", did you mean {near}?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like this one, if any is like it."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f", did you mean {near[0]}?" if near else ""
+    return near[0] if near else None
 
 
 def _describe(group: str, name: str, info: FieldInfo) -> OptionInfo:

@@ -63,7 +63,7 @@ class Workload(Group):
         """`data: {npz: PATH}` and `data: "npz: PATH"` are spellings of `npz:PATH`."""
         if isinstance(value, dict) and len(value) == 1:
             kind, place = next(iter(value.items()))
-            return f"{kind}:{place}"
+            return f"{kind}:{place}" if isinstance(place, str) else value
         if isinstance(value, str) and ":" in value:
             kind, place = value.split(":", 1)
             return f"{kind.strip()}:{place.strip()}"
@@ -107,7 +107,7 @@ class Input(Group):
     )
     parallel_calls: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
         "auto",
-        "how many samples or batches are prepared at once: off (one), auto or a number",
+        "how many samples or batches are prepared at once, ahead of the training: off (one), auto or a number",
         call="Dataset.map(num_parallel_calls=)",
         helps="the first remedy where the training waits for its input",
         hurts="takes CPU from other work; on few cores, off can be as fast",

@@ -55,7 +55,7 @@ def literals(annotation: Any) -> tuple[str, ...]:
 
 
 class Group(BaseModel):
-    """A group of options: strict types, unknown names refused, frozen once resolved."""
+    """A group of options: strict types, unknown names and control characters refused, frozen once resolved."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -67,4 +67,6 @@ class Group(BaseModel):
             word = "on" if value else "off"
             if word in literals(cls.model_fields[info.field_name].annotation):
                 return word
+        if isinstance(value, str) and any(ord(character) < 32 for character in value):
+            raise ValueError("control characters")
         return value

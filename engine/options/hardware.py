@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from .field import Group, option
 
 Threads = Literal["auto"] | Annotated[int, Field(ge=1, le=4096)]
-GpuName = Annotated[int, Field(ge=0, le=1023)] | Annotated[str, Field(min_length=1)]
+GpuName = Annotated[int, Field(ge=0, le=1023)] | Annotated[str, Field(pattern=r"^(GPU|MIG)-[0-9A-Za-z/-]+$")]
 
 
 def _comma_list(value: Any) -> Any:

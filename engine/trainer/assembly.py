@@ -11,13 +11,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..machine import visible_gpus
+from ..machine import Gpu, visible_gpus
 from ..options import Options
 from . import devices as device_setup
 from . import models, optimizer, strategy
 from .checkpoints import Checkpoints
 from .data import pipeline as pipelines
-from .data.pipeline import Pipeline
 from .devices import Devices
 from .figures import Figures
 from .loop import TrainingLoop
@@ -31,7 +30,7 @@ class Training:
     options: Options
     devices: Devices
     loop: TrainingLoop
-    gpus_expected: int
+    gpus: list[Gpu]  # by the driver; TensorFlow may see fewer
     versions: dict[str, str]
     pid: int
 
@@ -41,8 +40,9 @@ def assemble(options: Options, figures: Figures, stop: StopSwitch) -> Training:
     devices = device_setup.configure(options)
     loop = build(options, devices, figures, stop)
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
-    expected = len(visible_gpus()) if options.device.visible != "none" else 0
-    return Training(options, devices, loop, expected, versions, os.getpid())
+    gpus = list(visible_gpus()) if options.device.visible != "none" else []
+    figures.gpus = {gpu.uuid for gpu in gpus if gpu.uuid} if devices.kind == "GPU" else set()
+    return Training(options, devices, loop, gpus, versions, os.getpid())
 
 
 def build(options: Options, devices: Devices, figures: Figures, stop: StopSwitch) -> TrainingLoop:

@@ -1,6 +1,6 @@
 """Checkpoints that a run can go on from exactly, in mid-epoch too.
 
-One holds the model, the optimizer, the running metrics and the states of dropout's random generators; where the data
+One holds the variables of model, optimizer and running metrics, dropout's seeds among them; where the data
 stands follows from the step (pipeline.py). Each is written beside and renamed, so that what exists is whole.
 """
 
@@ -24,13 +24,13 @@ class Checkpoints:
         self.last_step: int | None = None
 
     def _state(self) -> tf.train.Checkpoint:
-        """Made when it is needed: the metrics' variables exist only once a step has been traced."""
+        """All that changes while training; dropout's seeds are among the variables that are not trained."""
         model = self._model
         return tf.train.Checkpoint(
-            model=model,
-            optimizer=model.optimizer,
-            metrics=[variable.value for variable in model.metrics_variables],
-            seeds=[v.value for v in model.non_trainable_variables if "seed_generator" in v.path],
+            weights=[variable.value for variable in model.trainable_variables],
+            others=[_parts(variable) for variable in model.non_trainable_variables],
+            metrics=[_parts(variable) for variable in model.metrics_variables],
+            optimizer=[variable.value for variable in model.optimizer.variables],
         )
 
     def save(self, step: int) -> None:
@@ -70,3 +70,8 @@ class Checkpoints:
 
     def _all(self) -> list[Path]:
         return sorted(self._folder.glob("step-*"))
+
+
+def _parts(variable: keras.Variable) -> list[tf.Variable]:
+    """What each replica holds: batch norm's statistics and metrics differ until they are read together."""
+    return list(getattr(variable.value, "values", [variable.value]))

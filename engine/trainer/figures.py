@@ -7,10 +7,10 @@ end, into the summary. Nothing here is called more often than a few times a seco
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from .. import events
 from ..runs import Run, Tail, write_atomically
@@ -23,7 +23,7 @@ class Moment:
 
     epoch: int
     step: int
-    input_wait_seconds: float
+    input_wait_seconds: float | None
     metrics: Mapping[str, float]
     loss_scale: float | None = None
     skipped_steps: int | None = None
@@ -46,6 +46,7 @@ class Figures:
         self.began = time.time()
         self.clock = StepClock(warmup=0)
         self.plan = Plan(0, 0, 0)
+        self.gpus: set[str] = set()  # UUIDs of those that train
         self.first_step_seconds: float | None = None
         self.startup_seconds: float | None = None
         self.peak_memory_bytes: int | None = None
@@ -53,9 +54,11 @@ class Figures:
         self.metrics: Mapping[str, float | None] = {}
         self.last: Moment | None = None
         self.training_since: float | None = None
+        self.warm = False
         self._wait_at_warm: tuple[float, float] | None = None  # input wait and measured time, warm-up over
         self._previous: tuple[float, float] | None = None
         self._warned: set[str] = set()
+        self._finishing = threading.Lock()
         self._finished = False
 
     def phase(self, phase: str, detail: str = "") -> None:
@@ -71,6 +74,12 @@ class Figures:
         self.first_step_seconds = seconds
         self.startup_seconds = time.time() - self.began
         self.training_since = time.time()
+
+    def begin_measuring(self, input_wait_seconds: float | None) -> None:
+        """The warm-up is over."""
+        self.warm = True
+        if input_wait_seconds is not None:
+            self._wait_at_warm = self._previous = (input_wait_seconds, self.clock.measured_seconds)
 
     def pulse(self, moment: Moment) -> None:
         """Write a progress event."""
@@ -96,15 +105,12 @@ class Figures:
             )
         )
 
-    def _recent_wait(self, waited: float) -> float | None:
+    def _recent_wait(self, waited: float | None) -> float | None:
         """Share of the step time since the last pulse that was waiting for input."""
         now = self.clock.measured_seconds
-        if not self.clock.warm:
+        if waited is None or self._previous is None:
             return None
-        if self._wait_at_warm is None:
-            self._wait_at_warm = self._previous = (waited, now)
-            return None
-        before_wait, before = self._previous or self._wait_at_warm
+        before_wait, before = self._previous
         self._previous = (waited, now)
         return _share(waited - before_wait, now - before)
 
@@ -121,10 +127,13 @@ class Figures:
         self.writer.emit(events.EpochEnd(epoch=epoch, step=step, metrics=self.metrics, seconds=seconds))
 
     def finish(self, outcome: str, returncode: int, error: Mapping[str, str] | None = None) -> None:
-        """Write result.json and the last events; a second call does nothing."""
-        if self._finished:
-            return
-        self._finished = True
+        """Write result.json and the last events; a second call, from whichever thread, does nothing."""
+        with self._finishing:
+            if not self._finished:
+                self._finished = True
+                self._leave(outcome, returncode, error)
+
+    def _leave(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> None:
         summary = asdict(self._summary(outcome, returncode, error))
         if error:
             self.writer.emit(events.Fault(**error))
@@ -136,7 +145,7 @@ class Figures:
         p50, p95 = self.clock.overall_ms()
         seconds = time.time() - self.began
         wait = None
-        if self.last is not None and self._wait_at_warm is not None:
+        if self.last is not None and self.last.input_wait_seconds is not None and self._wait_at_warm is not None:
             waited, since = self._wait_at_warm
             wait = _share(self.last.input_wait_seconds - waited, self.clock.measured_seconds - since)
         return events.Summary(
@@ -160,17 +169,16 @@ class Figures:
         )
 
     def _gpu_busy_mean(self) -> float | None:
-        """Mean over the GPUs that were busy at all, of the engine's readings since training began."""
+        """Mean over the GPUs that train, of the engine's readings since training began."""
         if self.training_since is None:
             return None
-        by_gpu: dict[str, list[float]] = {}
+        readings: list[float] = []
         for event in Tail(self.run.file("telemetry.jsonl")).read():
             if event["type"] == "gpu" and event["t"] >= self.training_since:
                 for gpu in event.get("gpus", []):
-                    if gpu.get("busy") is not None:
-                        by_gpu.setdefault(str(gpu.get("uuid")), []).append(gpu["busy"])
-        means = [sum(values) / len(values) for values in by_gpu.values() if any(values)]
-        return sum(means) / len(means) if means else None
+                    if gpu.get("busy") is not None and gpu.get("uuid") in self.gpus:
+                        readings.append(gpu["busy"])
+        return sum(readings) / len(readings) if readings else None
 
 
 def _share(part: float, whole: float) -> float | None:

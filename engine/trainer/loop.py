@@ -50,13 +50,14 @@ class TrainingLoop:
         self.step = 0
         self.health = Health(model, options.train.nan_check_steps)
         self.profiler = Profiler(figures.run.file("profile"), options.run.profile_steps)
-        self._meter = train_function.WaitMeter()
+        self._meter = train_function.WaitMeter(options.train.deterministic)
         self._run_steps = train_function.training(model, self._meter)
         self._run_tests = train_function.testing(model)
         self._restore_from: int | None = None
         self._tests_done = 0
         self._next_pulse = self._next_memory = 0.0
         self._epoch_began = time.time()
+        self._metrics: dict[str, float] = {}
         self._counts: dict[int, Any] = {}
         model.train_function = self._execute
         model.test_function = self._evaluate
@@ -75,6 +76,13 @@ class TrainingLoop:
             epoch, done = divmod(self.step, self.steps_per_epoch)
             self._fit(callbacks, epoch, epoch + 1 if done else self.options.train.epochs, self.steps_per_epoch - done)
         self.profiler.close()
+
+    def leave(self) -> None:
+        """After a stop: say where it stands, and write a checkpoint where checkpoints are on."""
+        self.profiler.close()
+        self.figures.pulse(self._moment(self._metrics))
+        if self.options.run.checkpoint != "off":
+            self.save()
 
     def _fit(self, callbacks: keras.callbacks.CallbackList, first: int, beyond: int, steps: int) -> None:
         validation_batches = self.pipeline.validation_batches
@@ -95,7 +103,10 @@ class TrainingLoop:
         if not tf.distribute.has_strategy() and strategy is tf.distribute.get_strategy():
             return batches
         ahead = self.options.input.prefetch != "off"
-        settings = tf.distribute.InputOptions(experimental_fetch_to_device=ahead)
+        # The strategy reads ahead for each replica, too, if it may.
+        settings = tf.distribute.InputOptions(
+            experimental_fetch_to_device=ahead, experimental_per_replica_buffer_size=int(ahead)
+        )
         return strategy.distribute_datasets_from_function(lambda context: batches, settings)
 
     # ---- between executions -------------------------------------------------------------------
@@ -109,6 +120,8 @@ class TrainingLoop:
         in_epoch = self.step % self.steps_per_epoch
         count = min(self.options.compile.steps_per_execution, self.steps_per_epoch - in_epoch)
         self.figures.clock.mark(now, count)
+        if self.figures.clock.warm and not self.figures.warm:
+            self.figures.begin_measuring(self._meter.read())
         if self.figures.first_step_seconds is None:
             logs = self._first_execution(iterator, count, now)
         else:
@@ -125,6 +138,7 @@ class TrainingLoop:
         with self.profiler.step(self.step + 1, count):
             logs = self._run_steps(iterator, self._count(count))
         tf.nest.map_structure(float, logs)  # wait for it: the first step has ended when its figures are there
+        self.stop.at_once = False
         self.figures.first_step_done(time.perf_counter() - began)
         self.figures.phase("training")
         return logs
@@ -138,6 +152,7 @@ class TrainingLoop:
     def _pulse(self, logs: Any) -> None:
         """A few times a second: read the running metrics, look after the model, say where it stands."""
         metrics = {name: float(value) for name, value in logs.items()}
+        self._metrics = metrics
         if self.health.due(self.step):
             self._look(metrics)
         now = time.perf_counter()

@@ -13,6 +13,8 @@ from .data.pipeline import TOKENS, sequence_length
 from .faults import TrainerError
 
 MAX_TOKENS = 2048
+# Batch norm's moving statistics settle within tens of steps, so that short runs validate meaningfully.
+MOMENTUM = 0.9
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model:
@@ -66,10 +68,10 @@ def _cnn(inputs: Any, width: float) -> Any:
 
 def _separable_cnn(inputs: Any, width: float) -> Any:
     x = layers.Conv2D(_units(32, width), 3, padding="same", use_bias=False)(inputs)
-    x = layers.Activation("relu")(layers.BatchNormalization()(x))
+    x = layers.Activation("relu")(layers.BatchNormalization(momentum=MOMENTUM)(x))
     for base in (64, 128, 128):
         x = layers.SeparableConv2D(_units(base, width), 3, padding="same", use_bias=False)(x)
-        x = layers.Activation("relu")(layers.BatchNormalization()(x))
+        x = layers.Activation("relu")(layers.BatchNormalization(momentum=MOMENTUM)(x))
         if min(x.shape[1], x.shape[2]) > 4:
             x = layers.MaxPooling2D()(x)
     return layers.Dropout(0.2)(layers.GlobalAveragePooling2D()(x))
@@ -78,7 +80,7 @@ def _separable_cnn(inputs: Any, width: float) -> Any:
 def _resnet50(inputs: Any, width: float) -> Any:
     """ResNet-50 (He et al. 2015, table 1): bottleneck blocks 3, 4, 6, 3."""
     x = layers.Conv2D(_units(64, width), 7, strides=2, padding="same", use_bias=False)(inputs)
-    x = layers.Activation("relu")(layers.BatchNormalization()(x))
+    x = layers.Activation("relu")(layers.BatchNormalization(momentum=MOMENTUM)(x))
     x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
     for stage, blocks in enumerate((3, 4, 6, 3)):
         for block in range(blocks):
@@ -90,7 +92,7 @@ def _resnet50(inputs: Any, width: float) -> Any:
 def _bottleneck(x: Any, filters: int, strides: int, project: bool) -> Any:
     def convolve(y: Any, n: int, kernel: int, step: int) -> Any:
         y = layers.Conv2D(n, kernel, strides=step, padding="same", use_bias=False)(y)
-        return layers.BatchNormalization()(y)
+        return layers.BatchNormalization(momentum=MOMENTUM)(y)
 
     shortcut = convolve(x, 4 * filters, 1, strides) if project else x
     y = layers.Activation("relu")(convolve(x, filters, 1, 1))

@@ -5,9 +5,8 @@ environment, devices, precision, strategy, data, model, compile, fit. Every way 
 
 from __future__ import annotations
 
-import sys
+import re
 import traceback
-from dataclasses import dataclass
 from typing import Any
 
 from .. import ending, events
@@ -19,23 +18,24 @@ from .faults import TrainerError
 from .figures import Figures
 from .stopping import StopRequested, StopSwitch
 
+_OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[Op:.*")
+_PLACE = re.compile(r"Graph execution error:|^Detected at node|^ *File |^Stack trace for op|\[\[\{\{node")
+
 
 def train_run(run: Run, writer: events.EventWriter, stop: StopSwitch) -> int:
     """Train the run's preset; writes events and result; returns the process's exit status."""
     figures = Figures(run, writer)
-    stop.on_no_answer = lambda: figures.finish("stopped", 1, _error("stopped", "ended: it did not answer", ""))
     batch_size = 0
     try:
         options = resolve(str(run.file("preset.yaml"))).options
+        stop.leave_result = lambda reason: _stopped(figures, reason, options)
         batch_size = options.input.batch_size
         environment.prepare(options)
         _train(options, figures, stop)
         figures.finish("ok", 0)
         return 0
     except StopRequested as request:
-        timed_out = request.reason == "timeout"
-        message = f"ended after run.max_minutes={options.run.max_minutes}"
-        figures.finish(request.reason, 0, _error("timeout", message, "raise it") if timed_out else None)
+        _stopped(figures, request.reason, options)
         return 0
     except TrainerError as fault:
         traceback.print_exc()
@@ -47,8 +47,13 @@ def train_run(run: Run, writer: events.EventWriter, stop: StopSwitch) -> int:
     return 1
 
 
+def _stopped(figures: Figures, reason: str, options: Options) -> None:
+    message = f"ended after run.max_minutes={options.run.max_minutes}"
+    figures.finish(reason, 0, _error("timeout", message, "raise it") if reason == "timeout" else None)
+
+
 def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
-    import tensorflow  # noqa: F401  (seconds; everything below imports it too)
+    import tensorflow as tf  # seconds; everything below imports it too
 
     from .assembly import assemble
 
@@ -59,9 +64,10 @@ def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
     try:
         training.loop.run(resume_at)
     except StopRequested:
-        if options.run.checkpoint != "off" and training.loop.step:
-            training.loop.save()
-        training.loop.profiler.close()
+        training.loop.leave()
+        raise
+    except tf.errors.InvalidArgumentError:
+        training.loop.pipeline.source.find_fault()
         raise
     if options.run.save_model:
         figures.phase("saving", "model.keras")
@@ -78,6 +84,7 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
             pid=training.pid,
             versions=training.versions,
             devices=list(training.devices.names),
+            gpus=sorted(figures.gpus),
             options=options.model_dump(mode="json"),
             actual=actual,
             replicas=loop.pipeline.replicas,
@@ -90,7 +97,7 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
             resumed_at_step=resume_at,
         )
     )
-    for key, instead in truth.differences(options, actual, training.devices, training.gpus_expected):
+    for key, instead in truth.differences(options, actual, training.devices, len(training.gpus)):
         figures.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
 
 
@@ -101,11 +108,14 @@ def _unexpected(fault: BaseException, batch_size: int) -> tuple[str, dict[str, s
     if memory or any(word in text for word in ("Out of memory", "OOM when allocating", "RESOURCE_EXHAUSTED")):
         end = ending.out_of_memory(batch_size, _first_line(str(fault)))
         return "oom", _error(end.kind, end.message, end.hint)
-    return "error", _error(type(fault).__name__, _first_line(text), "the full traceback is in engine.log")
+    message = f"{type(fault).__name__}: {_first_line(str(fault))}"
+    return "error", _error(type(fault).__name__, message, "the full traceback is in engine.log")
 
 
 def _first_line(text: str) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    """The line that says what is wrong; TensorFlow puts where it was built, a stack of files, before it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
+    line = _OP_NAMES.sub("", lines[0]).strip() if lines else "no message"
     return line if len(line) <= 240 else line[:240] + "..."
 
 

@@ -1,7 +1,8 @@
 """Being asked to stop: by a signal, by the engine through its pipe, or by the engine's death.
 
 Separates the asking (any thread, any time, also while TensorFlow sits in C++) from the stopping, which the
-training loop does between two executions. Whoever cannot stop in time is ended with `os._exit`.
+training loop does between two executions. Before the first step nothing can be lost, and a stop is immediate; later,
+whoever cannot stop in time is ended with `os._exit`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class StopSwitch:
 
     def __init__(self) -> None:
         self.reason = ""
-        self.on_no_answer: Callable[[], None] | None = None
+        self.at_once = True  # until a step has been trained
+        self.leave_result: Callable[[str], None] = lambda reason: None
 
     def listen(self) -> None:
         """Block the signals in all threads and wait for them in one; watch the engine's pipe in another."""
@@ -42,8 +44,10 @@ class StopSwitch:
     def request(self, reason: str, deadline: bool = False) -> None:
         """Ask for a stop; with `deadline` the process ends itself when the loop does not answer."""
         self.reason = self.reason or reason
+        if self.at_once:
+            self._leave()
         if deadline:
-            timer = threading.Timer(GRACE_SECONDS, self._give_up)
+            timer = threading.Timer(GRACE_SECONDS, self._leave)
             timer.daemon = True
             timer.start()
 
@@ -63,7 +67,7 @@ class StopSwitch:
         # End of file: the engine is gone, and with it whoever would end a hung training.
         self.request("stopped", deadline=True)
 
-    def _give_up(self) -> None:
-        if self.on_no_answer is not None:
-            self.on_no_answer()
-        os._exit(1)
+    def _leave(self) -> None:
+        """End the process from any thread, whatever the main one is doing."""
+        self.leave_result(self.reason)
+        os._exit(0)

@@ -18,17 +18,23 @@ Execute = Callable[[Any, Any], Logs]
 
 
 class WaitMeter:
-    """Seconds that steps spent waiting for their input, counted on the CPU inside the graph."""
+    """Seconds that steps spent waiting for their input, counted on the CPU inside the graph.
 
-    def __init__(self) -> None:
+    TensorFlow refuses to read the clock in a graph when operations must be deterministic: then there is no reading.
+    """
+
+    def __init__(self, deterministic: bool) -> None:
+        self._measures = not deterministic
         with tf.device("/CPU:0"):
             self.seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
-    def read(self) -> float:
-        return float(self.seconds.numpy())
+    def read(self) -> float | None:
+        return float(self.seconds.numpy()) if self._measures else None
 
     def measured_next(self, iterator: Any) -> Any:
         """`iterator.get_next()` between two readings of the clock."""
+        if not self._measures:
+            return iterator.get_next()
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             data = iterator.get_next()
@@ -64,7 +70,7 @@ def _repeated(one: Callable[[Any], Logs], next_batch: Callable[[Any], Any]) -> E
         )
         return logs
 
-    return tf.function(execute, reduce_retracing=True)  # type: ignore[no-any-return]
+    return tf.function(execute, reduce_retracing=True)
 
 
 def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:
@@ -78,7 +84,7 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
 
     if not compiled:
         return one
-    return tf.function(one, jit_compile=True, reduce_retracing=True)  # type: ignore[no-any-return]
+    return tf.function(one, jit_compile=True, reduce_retracing=True)
 
 
 def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
@@ -127,6 +133,6 @@ def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
             variable.assign(value)
         replicas = model.distribute_strategy.num_replicas_in_sync
         model._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(x)[0])
-        return model.compute_metrics(x, y, predicted)  # type: ignore[no-any-return]
+        return model.compute_metrics(x, y, predicted)
 
     return step

@@ -5,8 +5,14 @@ Everything that can be told before training is told before training, naming the 
 
 from __future__ import annotations
 
+import dataclasses
 import glob
+import hashlib
 import os
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +23,7 @@ from ...options import Options
 from ..faults import DataError
 from .source import Batch, Part, Source, check_arrays, from_arrays, split_counts
 
+_NO_NPZ = (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
 
@@ -24,16 +31,26 @@ def npz(options: Options, seed: int) -> Source:
     """A .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train."""
     path = options.workload.source[1]
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             x, y = _named(file, "x", path), _named(file, "y", path)
     except OSError as fault:
         raise DataError(f"{path} cannot be read: {fault.strerror or fault}") from None
-    except (ValueError, KeyError, EOFError, AttributeError) as fault:
+    except _NO_NPZ as fault:
         raise DataError(f"{path} is not a .npz file of plain arrays ({type(fault).__name__})") from None
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     classes = check_arrays(x, y, os.path.basename(path))
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
-    return from_arrays(x, y, options.train.validation_split, seed, scale, classes)
+    source = from_arrays(x, y, options.train.validation_split, seed, scale, classes)
+    return dataclasses.replace(source, stamp=_stamp([path]))
+
+
+def _stamp(paths: Iterable[str]) -> str:
+    """Other for other files, and for files that have been written to."""
+    digest = hashlib.sha256()
+    for path in paths:
+        state = os.stat(path)
+        digest.update(f"{path}:{state.st_size}:{state.st_mtime_ns};".encode())
+    return digest.hexdigest()
 
 
 def _named(file: Any, name: str, path: str) -> np.ndarray:
@@ -59,6 +76,7 @@ def images(options: Options, seed: int) -> Source:
         found = sorted(str(p) for p in (root / name).iterdir() if p.suffix.lower() in IMAGE_ENDINGS)
         if not found:
             raise DataError(f"{root / name} holds no image ({', '.join(IMAGE_ENDINGS)})", "fill or remove it")
+        _readable(found[:1])
         paths += found
         labels += [label] * len(found)
     shape = _image_shape(options)
@@ -71,7 +89,25 @@ def images(options: Options, seed: int) -> Source:
         image = tf.image.resize(image, shape[:2])
         return tf.cast(tf.round(image), tf.uint8), label
 
-    return Source(source.train, source.validation, shape, len(names), load=load, scale=1 / 255)
+    return Source(
+        source.train,
+        source.validation,
+        shape,
+        len(names),
+        load=load,
+        scale=1 / 255,
+        stamp=_stamp(paths),
+        find_fault=lambda: _readable(paths),
+    )
+
+
+def _readable(paths: Iterable[str]) -> None:
+    """Decode images; raises DataError at the first that cannot be."""
+    for path in paths:
+        try:
+            tf.io.decode_image(tf.io.read_file(path), expand_animations=False)
+        except tf.errors.OpError as fault:
+            raise DataError(f"{path} cannot be read as an image: {_reason(fault)}", "mend or remove it") from None
 
 
 def _image_shape(options: Options) -> tuple[int, int, int]:
@@ -90,17 +126,19 @@ def tfrecord(options: Options, seed: int) -> Source:
         raise DataError(f"no file fits {pattern}")
     records = tf.data.TFRecordDataset(paths)
     _first_record_fits(records, options, paths[0])
-    samples = workload.samples or _count(records)
+    samples = workload.samples or _count(records, options)
     kept, validation = split_counts(samples, options.train.validation_split)
     shape = tuple(workload.shape)
     encoding = workload.tfrecord_encoding
     return Source(
-        Part(records.skip(validation).take(kept), kept),
+        # An error at the end of the first pass where workload.samples promises more than there are.
+        Part(records.skip(validation).take(kept).apply(tf.data.experimental.assert_cardinality(kept)), kept),
         Part(records.take(validation), validation),
         shape,
         workload.classes,
         load=lambda record: _parse(record, options),
         scale=1 / 255 if encoding in ("encoded", "uint8") else 1.0,
+        stamp=_stamp(paths),
     )
 
 
@@ -127,10 +165,12 @@ def _parse(record: Any, options: Options) -> Batch:
         value = tf.cast(tf.round(value), tf.uint8)
     elif encoding in ("uint8", "float32"):
         value = tf.io.decode_raw(value, encoding)
-    within = tf.debugging.assert_less(
-        label, tf.constant(workload.classes, tf.int64), message="label outside workload.classes"
-    )
-    with tf.control_dependencies([within, tf.debugging.assert_non_negative(label)]):
+    classes, outside = tf.constant(workload.classes, tf.int64), "label outside workload.classes"
+    within = [
+        tf.debugging.assert_less(label, classes, message=outside),
+        tf.debugging.assert_non_negative(label, message=outside),
+    ]
+    with tf.control_dependencies(within):
         return tf.reshape(value, shape), tf.cast(label, tf.int32)
 
 
@@ -141,15 +181,32 @@ def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) ->
             raise DataError(f"{path} holds no record")
         _parse(record, options)
     except tf.errors.OpError as fault:
-        reason = " ".join(str(fault.message).split())[:160]
         raise DataError(
-            f"{path}: the first record does not fit workload.shape, tfrecord_* and classes: {reason}",
+            f"{path}: the first record does not fit workload.shape, tfrecord_* and classes: {_reason(fault)}",
             "look at the feature names, the encoding and the shape",
         ) from None
 
 
-def _count(records: tf.data.Dataset) -> int:
+def _count(records: tf.data.Dataset, options: Options) -> int:
+    """Read all records once: how many there are, and whether every label is one of the classes."""
+    name, classes = options.workload.tfrecord_label, options.workload.classes
+
+    def tally(seen: Any, batch: Any) -> Any:
+        count, lowest, highest = seen
+        labels = tf.io.parse_example(batch, {name: tf.io.FixedLenFeature([], tf.int64)})[name]
+        lowest, highest = tf.minimum(lowest, tf.reduce_min(labels)), tf.maximum(highest, tf.reduce_max(labels))
+        return count + tf.size(labels, tf.int64), lowest, highest
+
     try:
-        return int(records.batch(4096).reduce(np.int64(0), lambda n, batch: n + tf.size(batch, tf.int64)).numpy())
+        count, *labels = records.batch(1024).reduce((np.int64(0),) * 3, tally)
     except tf.errors.OpError as fault:
-        raise DataError(f"the TFRecord files cannot be read to their end: {fault.message}") from None
+        raise DataError(f"the TFRecord files cannot be read to their end: {_reason(fault)}") from None
+    for label in labels:
+        if not 0 <= int(label) < classes:
+            raise DataError(f"the TFRecord files hold the label {int(label)}; workload.classes is {classes}")
+    return int(count)
+
+
+def _reason(fault: tf.errors.OpError) -> str:
+    """TensorFlow's message without the names of its operations."""
+    return " ".join(re.sub(r"\{\{.*?\}\}|\[Op:.*", "", fault.message).split())[:160]

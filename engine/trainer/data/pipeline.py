@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ class Pipeline:
         """Endless training batches from `first_step` on; per-replica batches where there are replicas."""
         wanted = self.options.input
         first_pass, skipped = divmod(first_step, self.batches_per_pass)
-        elements = self._cached(self.source.train, "train")
+        cached = wanted.cache != "off"
+        elements = self._cached(self.source.train, "train") if cached else self.source.train.elements
 
         def one_pass(number: Any) -> tf.data.Dataset:
             batches = self._shuffled_batches(elements, number)
@@ -74,28 +76,34 @@ class Pipeline:
             return batches.enumerate().map(lambda i, batch: ((number, i + offset), batch))
 
         stream = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
-        stream = stream.map(self._prepare_training, num_parallel_calls=_parallel(wanted.parallel_calls))
-        return self._finish(stream)
+        return self._finish(self._mapped(stream, self._prepare_training))
 
     def validation(self) -> tf.data.Dataset:
         """Endless validation batches in a fixed order, `validation_batches` of them a pass."""
-        batches = self._cached(self.source.validation, "validation").batch(self.global_batch_size)
+        part, cached = self.source.validation, self.options.input.cache != "off"
+        elements = self._cached(part, "validation") if cached else self._loaded(part.elements)
+        batches = elements.batch(self.global_batch_size)
         batches = batches.take(self.validation_batches).repeat()
-        prepared = batches.map(self._prepare, num_parallel_calls=_parallel(self.options.input.parallel_calls))
-        return self._finish(prepared)
+        return self._finish(self._mapped(batches, self._prepare))
 
     def _cached(self, part: Part, name: str) -> tf.data.Dataset:
-        """Elements, loaded and kept where a cache is asked for; otherwise still to be loaded."""
+        """Elements, loaded once and kept."""
         cache = self.options.input.cache
-        if cache == "off":
-            return part.elements
         loaded = self._loaded(part.elements)
         return loaded.cache() if cache == "memory" else loaded.cache(self._cache_file(Path(cache), name))
 
     def _loaded(self, elements: tf.data.Dataset) -> tf.data.Dataset:
         if self.source.load is None:
             return elements
-        return elements.map(self.source.load, num_parallel_calls=_parallel(self.options.input.parallel_calls))
+        return self._mapped(elements, self.source.load)
+
+    def _mapped(self, elements: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
+        """Each element through the function; TensorFlow applies the order of its options to no map inside a pass."""
+        wanted = self.options.input
+        if wanted.parallel_calls == "off":
+            return elements.map(function)
+        calls = _parallel(wanted.parallel_calls)
+        return elements.map(function, num_parallel_calls=calls, deterministic=wanted.deterministic_order)
 
     def _shuffled_batches(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
         """One pass: shuffled while the elements are cheap, loaded if they are not cached, batched."""
@@ -139,9 +147,15 @@ class Pipeline:
         settings.deterministic = wanted.deterministic_order
         if wanted.private_threads != "auto":
             settings.threading.private_threadpool_size = wanted.private_threads
+        # Left alone, TensorFlow rewrites what is off to a parallel map, a batch filled ahead and a prefetch.
+        rewrites = settings.experimental_optimization
+        if wanted.parallel_calls == "off":
+            rewrites.map_parallelization = False
+        if not wanted.deterministic_order:
+            rewrites.map_and_batch_fusion = False  # it would keep the order
         if wanted.prefetch == "off":
-            # Without this TensorFlow puts a prefetch in by itself.
-            settings.experimental_optimization.inject_prefetch = False
+            rewrites.map_and_batch_fusion = False
+            rewrites.inject_prefetch = False
         else:
             batches = batches.prefetch(_parallel(wanted.prefetch))
         return batches.with_options(settings)
@@ -158,8 +172,9 @@ class Pipeline:
 
     def _cache_file(self, folder: Path, name: str) -> str:
         """A cache file of these very samples: other data, shape, split or seed get another file."""
-        told = self.options.workload.model_dump_json() + repr((self.options.train.validation_split, self.seed))
-        digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+        data = self.options.workload.model_dump_json(exclude={"model", "width"})
+        told = (data, self.options.train.validation_split, self.seed, self.source.stamp)
+        digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
@@ -195,8 +210,6 @@ def sequence_length(shape: tuple[int, ...]) -> int:
     return length
 
 
-def _parallel(wanted: int | str) -> int | None:
-    """off, auto or a number -> what tf.data takes."""
-    if wanted == "off":
-        return None
+def _parallel(wanted: int | str) -> int:
+    """auto or a number -> what tf.data takes."""
     return tf.data.AUTOTUNE if wanted == "auto" else int(wanted)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ..faults import DataError
 
+MAX_CLASSES = 1_000_000
 Batch = tuple[Any, Any]  # inputs and labels, as tensors
 
 
@@ -27,7 +28,9 @@ class Source:
     """A data set split in two.
 
     `load` turns one element into (input, label) where that costs something (decoding, generating);
-    `scale` is what inputs are multiplied by when a batch becomes float32.
+    `scale` is what inputs are multiplied by when a batch becomes float32; `stamp` changes when the files behind the
+    data change; `find_fault`, called after an error of TensorFlow in the data, raises DataError that names the
+    sample at fault, if it finds one.
     """
 
     train: Part
@@ -36,6 +39,8 @@ class Source:
     classes: int
     load: Callable[..., Batch] | None = None
     scale: float = 1.0
+    stamp: str = ""
+    find_fault: Callable[[], None] = lambda: None
 
 
 def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
@@ -64,7 +69,7 @@ def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
     """The number of classes; raises DataError where inputs and labels cannot be trained on."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if len(x) == 0 or x.ndim < 2:
+    if x.ndim < 2 or x.size == 0:
         raise DataError(f"{name}: x has shape {x.shape}; it needs samples first, then each sample's shape")
     if y.ndim != 1 or len(y) != len(x):
         raise DataError(f"{name}: x has {len(x)} samples, y has shape {y.shape}; one label a sample is needed")
@@ -72,8 +77,9 @@ def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
         raise DataError(f"{name}: x holds {x.dtype}; numbers are needed")
     if y.dtype.kind not in "iu":
         raise DataError(f"{name}: y holds {y.dtype}; whole class numbers from 0 are needed")
-    if int(y.min()) < 0:
-        raise DataError(f"{name}: y has the label {int(y.min())}; classes count from 0")
+    for label in (int(y.min()), int(y.max())):
+        if not 0 <= label < MAX_CLASSES:
+            raise DataError(f"{name}: y has the label {label}; classes count from 0 to at most {MAX_CLASSES - 1}")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         bad = int(np.argwhere(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0][0])
         raise DataError(f"{name}: sample {bad} of x is not finite (NaN or infinity)", "mend or drop such samples")

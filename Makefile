@@ -1,0 +1,38 @@
+# Two commands do everything on a fresh machine with python3 and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check lock docs clean
+
+demo: $(READY)
+	$(BIN)/gputui --preset quickstart
+
+test: $(READY)
+	$(BIN)/pytest
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+# Writes what is derived from the options into the README.
+docs: $(READY)
+	$(BIN)/python -m gputui.engine.options.table README.md
+
+# The environment: versions and hashes as in requirements.lock, gputui itself from this folder.
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(VENV) || (echo "python3 cannot make environments here; on Debian: apt-get install python3-venv" && false)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $(READY)
+
+lock: $(READY)
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
+		--group dev pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,264 @@
+"""The part of an exported script that reads the data and makes batches of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .export_source import extract
+from .export_text import Script, literal
+from .options import Options
+
+DIGITS = Path(__file__).with_name("trainer") / "data" / "digits.npz"
+
+
+def settings(script: Script, options: Options) -> None:
+    """Constants at the top: where the data is, and its shape."""
+    kind, place = options.workload.source
+    if kind == "digits":
+        script.add(f"DATA = {literal(str(DIGITS))}", "workload.data", "copy the file beside this script to move it")
+    elif place:
+        script.add(f"DATA = {literal(place)}", "workload.data")
+    if kind in ("synthetic", "images", "tfrecord"):
+        script.add(f"SHAPE = {tuple(options.workload.shape)}", "workload.shape")
+    if kind in ("synthetic", "tfrecord"):
+        script.add(f"CLASSES = {options.workload.classes}", "workload.classes")
+
+
+def source(script: Script, options: Options) -> None:
+    """train, validation (datasets of samples), samples, shape, classes, scale; and load where it costs something."""
+    kind = options.workload.source[0]
+    _WRITERS.get(kind, _keras_dataset)(script, options)
+
+
+def loads(options: Options) -> bool:
+    """Whether a sample has to be made or read one by one."""
+    return options.workload.source[0] in ("synthetic", "images", "tfrecord")
+
+
+def _digits(script: Script, options: Options) -> None:
+    script.text('with np.load(DATA) as file:\n    x, y = file["x"], file["y"]')
+    _split(script, "1 / 16")
+
+
+def _npz(script: Script, options: Options) -> None:
+    script.text(
+        "with np.load(DATA) as file:\n"
+        '    x = file["x" if "x" in file else "x_train"]\n'
+        '    y = file["y" if "y" in file else "y_train"]'
+    )
+    _split(script, "1 / 255 if x.dtype == np.uint8 else 1.0")
+
+
+def _keras_dataset(script: Script, options: Options) -> None:
+    script.add(f"(x, y), _ = keras.datasets.{options.workload.data}.load_data()", "workload.data")
+    _split(script, "1 / 255")
+
+
+def _split(script: Script, scale: str, classes: str = "max(2, int(y.max()) + 1)", images: bool = True) -> None:
+    """Arrays x and y, split at random by the seed."""
+    if images:
+        script.text('y = y.reshape(-1).astype("int32")\nif x.ndim == 3:\n    x = x[..., np.newaxis]')
+        script.text("shape = x.shape[1:]")
+    script.text(f"scale = {scale}\nclasses = {classes}")
+    script.add("order = np.random.default_rng(SEED).permutation(len(x))", "train.seed")
+    script.add("kept = len(x) - min(len(x) - 1, round(len(x) * VALIDATION_SPLIT))", "train.validation_split")
+    script.text(
+        "train = tf.data.Dataset.from_tensor_slices((x[order[:kept]], y[order[:kept]]))\n"
+        "validation = tf.data.Dataset.from_tensor_slices((x[order[kept:]], y[order[kept:]]))\n"
+        "samples = kept"
+    )
+
+
+def _images(script: Script, options: Options) -> None:
+    script.text(
+        "names = sorted(f.name for f in Path(DATA).iterdir() if f.is_dir() and not f.name.startswith('.'))\n"
+        'ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")\n'
+        "files = [\n"
+        "    (str(path), label)\n"
+        "    for label, name in enumerate(names)\n"
+        "    for path in sorted((Path(DATA) / name).iterdir())\n"
+        "    if path.suffix.lower() in ENDINGS\n"
+        "]\n"
+        "x = np.array([path for path, _ in files])\n"
+        'y = np.array([label for _, label in files], "int32")\n'
+        "shape = SHAPE"
+    )
+    _split(script, "1 / 255", "len(names)", images=False)
+    script.text(
+        "\n\n"
+        "def load(path, label):\n"
+        "    image = tf.io.decode_image(tf.io.read_file(path), channels=SHAPE[2], expand_animations=False)\n"
+        "    return tf.cast(tf.round(tf.image.resize(image, SHAPE[:2])), tf.uint8), label\n"
+    )
+
+
+def _synthetic(script: Script, options: Options) -> None:
+    script.add(f"total = {options.workload.samples or 4096}", "workload.samples")
+    script.add("samples = total - min(total - 1, round(total * VALIDATION_SPLIT))", "train.validation_split")
+    script.text(
+        "train = tf.data.Dataset.range(samples)\n"
+        "validation = tf.data.Dataset.range(samples, total)\n"
+        "shape, classes, scale = SHAPE, CLASSES, 1.0\n"
+        "\n\n"
+        "def load(index):\n"
+        "    # A pattern for each class plus noise, so that it can be learnt.\n"
+        "    label = tf.cast(index % CLASSES, tf.int32)\n"
+        "    pattern = tf.random.stateless_uniform(SHAPE, (SEED, tf.cast(label, tf.int64)))\n"
+        "    noise = tf.random.stateless_uniform(SHAPE, (SEED + 1, index))\n"
+        "    return (pattern + noise) / 2, label\n"
+    )
+
+
+def _tfrecord(script: Script, options: Options) -> None:
+    workload = options.workload
+    encoding = workload.tfrecord_encoding
+    script.text("records = tf.data.TFRecordDataset(sorted(glob.glob(DATA)))")
+    if workload.samples:
+        script.add(f"total = {workload.samples}", "workload.samples")
+    else:
+        script.add("total = sum(1 for _ in records)", "workload.samples", "not given, so they are counted")
+    script.add("held_out = min(total - 1, round(total * VALIDATION_SPLIT))", "train.validation_split")
+    script.text(
+        "samples = total - held_out\n"
+        "train, validation = records.skip(held_out).take(samples), records.take(held_out)\n"
+        f"shape, classes, scale = SHAPE, CLASSES, {'1 / 255' if encoding in ('encoded', 'uint8') else '1.0'}\n"
+        "\n\ndef load(record):"
+    )
+    lists = {"float_list": "[int(np.prod(SHAPE))], tf.float32", "int64_list": "[int(np.prod(SHAPE))], tf.int64"}
+    stored = f"tf.io.FixedLenFeature({lists.get(encoding, '[], tf.string')})"
+    script.text("    features = {")
+    script.add(f"        {literal(workload.tfrecord_input)}: {stored},", "workload.tfrecord_input")
+    script.add(
+        f"        {literal(workload.tfrecord_label)}: tf.io.FixedLenFeature([], tf.int64),", "workload.tfrecord_label"
+    )
+    script.text("    }\n    example = tf.io.parse_single_example(record, features)")
+    script.text(f"    value, label = example[{literal(workload.tfrecord_input)}], "
+                f"example[{literal(workload.tfrecord_label)}]")
+    if encoding == "encoded":
+        script.add(
+            "    value = tf.io.decode_image(value, channels=SHAPE[2], expand_animations=False)",
+            "workload.tfrecord_encoding",
+        )
+        script.text("    value = tf.cast(tf.round(tf.image.resize(value, SHAPE[:2])), tf.uint8)")
+    elif encoding in ("uint8", "float32"):
+        script.add(f'    value = tf.io.decode_raw(value, "{encoding}")', "workload.tfrecord_encoding")
+    script.text("    return tf.reshape(value, SHAPE), tf.cast(label, tf.int32)\n")
+
+
+_WRITERS: dict[str, Callable[[Script, Options], None]] = {
+    "digits": _digits,
+    "npz": _npz,
+    "images": _images,
+    "synthetic": _synthetic,
+    "tfrecord": _tfrecord,
+}
+
+
+# ---- from samples to batches ---------------------------------------------------------------------
+
+
+def batches(script: Script, options: Options) -> None:
+    """train and validation become datasets of batches; batches_per_pass is known afterwards."""
+    if options.workload.model == "transformer":
+        script.blocks(extract("data/pipeline.py", "TOKENS", "sequence_length"))
+    if options.input.augment != "off":
+        script.blocks(extract("data/augment.py", "augment"))
+    _prepare(script, options)
+    _training_batches(script, options)
+    _validation_batches(script, options)
+    _dataset_options(script, options)
+
+
+def _prepare(script: Script, options: Options) -> None:
+    script.text("\n\ndef prepare(x, y):\n    x = tf.ensure_shape(tf.cast(x, tf.float32) * scale, (None, *shape))")
+    if options.workload.model == "transformer":
+        script.text("    # An input is a sequence of levels.")
+        script.add("    flat = tf.reshape(x, (-1, sequence_length(shape)))", "workload.model")
+        script.text("    x = tf.cast(tf.clip_by_value(flat, 0.0, 1.0) * (TOKENS - 1), tf.int32)")
+    script.text("    return x, y\n")
+
+
+def _training_batches(script: Script, options: Options) -> None:
+    wanted, parallel = options.input, _parallel(options.input.parallel_calls)
+    cached = wanted.cache != "off"
+    loading = f"train = train.map(load{parallel})"
+    if cached and loads(options):
+        script.add(loading, "input.parallel_calls")
+    if cached:
+        _cache(script, "train", wanted.cache)
+    if wanted.shuffle != "off":
+        script.add(f"train = train.shuffle(min({wanted.shuffle}, samples), seed=SEED)", "input.shuffle", "train.seed")
+    if not cached and loads(options):
+        script.add(loading, "input.parallel_calls")
+    script.add(f"train = train.batch(global_batch, drop_remainder={wanted.drop_remainder})",
+               "input.batch_size", "input.drop_remainder")
+    if wanted.augment == "off" or options.workload.model != "transformer":
+        script.add(f"train = train.map(prepare{parallel})", "input.parallel_calls")
+    if wanted.augment != "off":
+        _augmented(script, options, parallel)
+    rounding = "samples // global_batch" if wanted.drop_remainder else "math.ceil(samples / global_batch)"
+    script.text(f"batches_per_pass = {rounding}")
+    if options.train.steps_per_epoch is not None:
+        script.add("train = train.repeat()", "train.steps_per_epoch")
+
+
+def _augmented(script: Script, options: Options, parallel: str) -> None:
+    """Images are changed while they are floats: for the transformer, before they become levels."""
+    strength = options.input.augment
+    if options.workload.model == "transformer":
+        script.text("# Tokens cannot be shifted: the images are changed first, then prepared.")
+        change = f"lambda batch, seed: prepare(augment(tf.cast(batch[0], tf.float32) * scale, \"{strength}\", seed) " \
+                 "/ scale, batch[1])"
+    else:
+        change = f'lambda batch, seed: (augment(batch[0], "{strength}", seed), batch[1])'
+    script.add(
+        "seeds = tf.data.Dataset.random(SEED, rerandomize_each_iteration=True).batch(2)", "train.seed"
+    )
+    script.add(f"train = tf.data.Dataset.zip(train, seeds).map({change}{parallel})", "input.augment")
+
+
+def _validation_batches(script: Script, options: Options) -> None:
+    parallel = _parallel(options.input.parallel_calls)
+    if loads(options):
+        script.add(f"validation = validation.map(load{parallel})", "input.parallel_calls")
+    if options.input.cache != "off":
+        _cache(script, "validation", options.input.cache)
+    script.add(f"validation = validation.batch(global_batch).map(prepare{parallel})", "input.batch_size")
+
+
+def _cache(script: Script, name: str, cache: str) -> None:
+    if cache == "memory":
+        script.add(f"{name} = {name}.cache()", "input.cache")
+        return
+    if name == "train":
+        script.add(f"CACHE = Path({literal(cache)}).expanduser()", "input.cache", "empty it when the data changes")
+        script.text("CACHE.mkdir(parents=True, exist_ok=True)")
+    script.add(f'{name} = {name}.cache(str(CACHE / "{name}"))', "input.cache")
+
+
+def _dataset_options(script: Script, options: Options) -> None:
+    wanted = options.input
+    script.text("settings = tf.data.Options()")
+    script.add(f"settings.deterministic = {wanted.deterministic_order}", "input.deterministic_order")
+    if wanted.private_threads != "auto":
+        script.add(f"settings.threading.private_threadpool_size = {wanted.private_threads}", "input.private_threads")
+    if wanted.parallel_calls == "off":
+        script.add("settings.experimental_optimization.map_parallelization = False", "input.parallel_calls")
+    if wanted.prefetch == "off":
+        script.add("settings.experimental_optimization.map_and_batch_fusion = False", "input.prefetch")
+        script.add("settings.experimental_optimization.inject_prefetch = False", "input.prefetch")
+        ahead = ""
+    else:
+        ahead = f".prefetch({_number(wanted.prefetch)})"
+    keys = ("input.prefetch",) if ahead else ()
+    for name in ("train", "validation"):
+        script.add(f"{name} = {name}{ahead}.with_options(settings)", *keys)
+
+
+def _parallel(wanted: int | str) -> str:
+    return "" if wanted == "off" else f", num_parallel_calls={_number(wanted)}"
+
+
+def _number(wanted: int | str) -> str:
+    return "tf.data.AUTOTUNE" if wanted == "auto" else str(wanted)

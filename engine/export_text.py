@@ -1,0 +1,49 @@
+"""The text of a script as it is being written: lines, each with the options that caused it in a comment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def literal(value: object) -> str:
+    """A value as Python writes it, text in double quotes."""
+    if not isinstance(value, str):
+        return repr(value)
+    text = repr(value)
+    if text.startswith("'") and '"' not in text:
+        return '"' + text[1:-1].replace("\\'", "'") + '"'
+    return text
+
+
+class Script:
+    """Collects lines; `add` notes the options a line obeys, `text` takes lines as they are."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def add(self, line: str, *told: str) -> None:
+        """A line and its comment: option keys first, then words."""
+        keys = [item for item in told if " " not in item]
+        words = [item for item in told if " " in item]
+        comment = ": ".join(filter(None, (", ".join(keys), "; ".join(words))))
+        self._lines.append(f"{line}  # {comment}" if comment else line)
+
+    def text(self, lines: str) -> None:
+        self._lines.extend(lines.split("\n"))
+
+    def section(self, title: str) -> None:
+        self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
+
+    def blocks(self, sources: Iterable[str]) -> None:
+        """Definitions, set apart by empty lines."""
+        for source in sources:
+            apart = ["", ""] if source.startswith(("def ", "class ", "@")) else []
+            self._lines += [*apart, *source.split("\n"), *apart]
+
+    def __str__(self) -> str:
+        """The script, with never more than two empty lines together."""
+        kept: list[str] = []
+        for line in self._lines:
+            if line or kept[-2:] != ["", ""]:
+                kept.append(line.rstrip())
+        return "\n".join(kept).strip("\n") + "\n"

@@ -1,0 +1,87 @@
+"""gputui as a user runs it: the installed command, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gputui.engine import runs
+from gputui.engine.runs import Run
+
+COMMAND = [str(Path(sys.executable).parent / "gputui")]
+
+# Trains long enough to be interfered with, on any machine: about 5 ms a step.
+LONG = ["--preset", "quickstart", "--set", "epochs=5000"]
+
+
+def gputui(*arguments: str, timeout: float = 180, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more
+    )
+
+
+def opened(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+    """Start a command and leave it running."""
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    command = [*COMMAND, *arguments]
+    process: subprocess.Popen[str] = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, stdin=nothing, text=True, **more
+    )
+    return process
+
+
+def detached(*arguments: str) -> Run:
+    """Start a run in the background."""
+    done = gputui(*arguments, "--detach")
+    assert done.returncode == 0, done.stderr
+    return runs.find(done.stdout.strip())
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """What --json printed."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait for something to become true, and return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s")
+
+
+def happened(run: Run, *types: str) -> list[dict[str, Any]]:
+    """The run's events of these types so far."""
+    return [event for event in _all(run) if event["type"] in types]
+
+
+def step(run: Run) -> int:
+    """How far the run has come."""
+    steps = [event["step"] for event in happened(run, "progress")]
+    return max(steps, default=0)
+
+
+def last_losses(run: Run) -> dict[str, float]:
+    """The metrics of the last epoch that ended."""
+    return dict(happened(run, "epoch")[-1]["metrics"])
+
+
+def ended(run: Run, seconds: float = 90) -> dict[str, Any]:
+    """Wait for the end; the result."""
+    until(lambda: run.result is not None and not run.alive("engine") and not run.alive("trainer"), seconds)
+    assert run.result is not None
+    return dict(run.result)
+
+
+def _all(run: Run) -> Iterator[dict[str, Any]]:
+    for name in ("events.jsonl", "telemetry.jsonl"):
+        yield from runs.Tail(run.file(name)).read()

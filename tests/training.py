@@ -1,0 +1,56 @@
+"""Training in the process of the tests: options from `KEY=VALUE` words, a loop from options, its events."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gputui.engine import presets
+from gputui.engine.events import EventWriter
+from gputui.engine.options import Options
+from gputui.engine.runs import Run
+
+if TYPE_CHECKING:
+    from gputui.engine.trainer.devices import Devices
+    from gputui.engine.trainer.loop import TrainingLoop
+
+
+def options(*settings: str) -> Options:
+    """The defaults, a seed, and what the settings change."""
+    return presets.defaults(["seed=7", *settings]).options
+
+
+@dataclass(frozen=True)
+class Training:
+    """A built loop and the folder of its run."""
+
+    loop: TrainingLoop
+    run: Run
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = self.run.file("events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+    def losses(self) -> list[float]:
+        """The loss of each epoch."""
+        return [event["metrics"]["loss"] for event in self.events("epoch")]
+
+    def train(self) -> Training:
+        self.loop.run(None)
+        return self
+
+
+def build(folder: Path, devices: Devices, wanted: Options) -> Training:
+    """Everything built from the options, as the trainer does; nothing has run."""
+    import keras
+    from gputui.engine.trainer import assembly
+    from gputui.engine.trainer.figures import Figures
+    from gputui.engine.trainer.stopping import StopSwitch
+
+    keras.utils.set_random_seed(wanted.train.seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(folder)
+    figures = Figures(run, EventWriter(run.file("events.jsonl"), run.id))
+    return Training(assembly.build(wanted, devices, figures, StopSwitch()), run)
