@@ -89,7 +89,7 @@ def _images(script: Script, options: Options) -> None:
         "\n\n"
         "def load(path, label):\n"
         "    image = tf.io.decode_image(tf.io.read_file(path), channels=SHAPE[2], expand_animations=False)\n"
-        "    return tf.cast(tf.round(tf.image.resize(image, SHAPE[:2])), tf.uint8), label\n"
+        "    return tf.cast(tf.round(tf.image.resize(image, SHAPE[:2])), tf.uint8), label\n\n"
     )
 
 
@@ -106,7 +106,7 @@ def _synthetic(script: Script, options: Options) -> None:
         "    label = tf.cast(index % CLASSES, tf.int32)\n"
         "    pattern = tf.random.stateless_uniform(SHAPE, (SEED, tf.cast(label, tf.int64)))\n"
         "    noise = tf.random.stateless_uniform(SHAPE, (SEED + 1, index))\n"
-        "    return (pattern + noise) / 2, label\n"
+        "    return (pattern + noise) / 2, label\n\n"
     )
 
 
@@ -143,7 +143,7 @@ def _tfrecord(script: Script, options: Options) -> None:
         script.text("    value = tf.cast(tf.round(tf.image.resize(value, SHAPE[:2])), tf.uint8)")
     elif encoding in ("uint8", "float32"):
         script.add(f'    value = tf.io.decode_raw(value, "{encoding}")', "workload.tfrecord_encoding")
-    script.text("    return tf.reshape(value, SHAPE), tf.cast(label, tf.int32)\n")
+    script.text("    return tf.reshape(value, SHAPE), tf.cast(label, tf.int32)\n\n")
 
 
 _WRITERS: dict[str, Callable[[Script, Options], None]] = {
@@ -171,12 +171,14 @@ def batches(script: Script, options: Options) -> None:
 
 
 def _prepare(script: Script, options: Options) -> None:
-    script.text("\n\ndef prepare(x, y):\n    x = tf.ensure_shape(tf.cast(x, tf.float32) * scale, (None, *shape))")
+    script.text(
+        "\n\ndef floats(x, y):\n"
+        "    return tf.ensure_shape(tf.cast(x, tf.float32) * scale, (None, *shape)), y\n\n"
+    )
     if options.workload.model == "transformer":
-        script.text("    # An input is a sequence of levels.")
+        script.text("\n\ndef tokens(x, y):\n    # An input is a sequence of levels.")
         script.add("    flat = tf.reshape(x, (-1, sequence_length(shape)))", "workload.model")
-        script.text("    x = tf.cast(tf.clip_by_value(flat, 0.0, 1.0) * (TOKENS - 1), tf.int32)")
-    script.text("    return x, y\n")
+        script.text("    return tf.cast(tf.clip_by_value(flat, 0.0, 1.0) * (TOKENS - 1), tf.int32), y\n\n")
 
 
 def _training_batches(script: Script, options: Options) -> None:
@@ -193,29 +195,17 @@ def _training_batches(script: Script, options: Options) -> None:
         script.add(loading, "input.parallel_calls")
     script.add(f"train = train.batch(global_batch, drop_remainder={wanted.drop_remainder})",
                "input.batch_size", "input.drop_remainder")
-    if wanted.augment == "off" or options.workload.model != "transformer":
-        script.add(f"train = train.map(prepare{parallel})", "input.parallel_calls")
+    script.add(f"train = train.map(floats{parallel})", "input.parallel_calls")
     if wanted.augment != "off":
-        _augmented(script, options, parallel)
+        change = f'lambda batch, seed: (augment(batch[0], "{wanted.augment}", seed), batch[1])'
+        script.add("seeds = tf.data.Dataset.random(SEED, rerandomize_each_iteration=True).batch(2)", "train.seed")
+        script.add(f"train = tf.data.Dataset.zip(train, seeds).map({change}{parallel})", "input.augment")
+    if options.workload.model == "transformer":
+        script.add("train = train.map(tokens)", "workload.model")
     rounding = "samples // global_batch" if wanted.drop_remainder else "math.ceil(samples / global_batch)"
     script.text(f"batches_per_pass = {rounding}")
     if options.train.steps_per_epoch is not None:
         script.add("train = train.repeat()", "train.steps_per_epoch")
-
-
-def _augmented(script: Script, options: Options, parallel: str) -> None:
-    """Images are changed while they are floats: for the transformer, before they become levels."""
-    strength = options.input.augment
-    if options.workload.model == "transformer":
-        script.text("# Tokens cannot be shifted: the images are changed first, then prepared.")
-        change = f"lambda batch, seed: prepare(augment(tf.cast(batch[0], tf.float32) * scale, \"{strength}\", seed) " \
-                 "/ scale, batch[1])"
-    else:
-        change = f'lambda batch, seed: (augment(batch[0], "{strength}", seed), batch[1])'
-    script.add(
-        "seeds = tf.data.Dataset.random(SEED, rerandomize_each_iteration=True).batch(2)", "train.seed"
-    )
-    script.add(f"train = tf.data.Dataset.zip(train, seeds).map({change}{parallel})", "input.augment")
 
 
 def _validation_batches(script: Script, options: Options) -> None:
@@ -224,7 +214,9 @@ def _validation_batches(script: Script, options: Options) -> None:
         script.add(f"validation = validation.map(load{parallel})", "input.parallel_calls")
     if options.input.cache != "off":
         _cache(script, "validation", options.input.cache)
-    script.add(f"validation = validation.batch(global_batch).map(prepare{parallel})", "input.batch_size")
+    script.add(f"validation = validation.batch(global_batch).map(floats{parallel})", "input.batch_size")
+    if options.workload.model == "transformer":
+        script.add("validation = validation.map(tokens)", "workload.model")
 
 
 def _cache(script: Script, name: str, cache: str) -> None:

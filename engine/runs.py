@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import psutil
 
 from . import events
@@ -32,7 +31,11 @@ class RunError(Exception):
 def home() -> Path:
     """$GPUTUI_HOME, or the user's state folder."""
     given = os.environ.get("GPUTUI_HOME")
-    return Path(given).expanduser() if given else platformdirs.user_state_path("gputui")
+    if given:
+        return Path(given).expanduser()
+    import platformdirs  # 25 ms that neither engine nor trainer need
+
+    return platformdirs.user_state_path("gputui")
 
 
 def runs_folder() -> Path:

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import asdict
 from typing import Any
@@ -21,6 +20,7 @@ import yaml
 
 from . import ending, events
 from .runs import Process, Run, Tail, write_atomically
+from .spawn import Trainer
 from .telemetry.sampler import Sampler
 
 TICK_SECONDS = 0.1
@@ -30,13 +30,14 @@ IDLE_CORES = 0.02  # below this share of one core a process is taken to do nothi
 
 
 class Supervisor:
-    """One run: start the trainer, look after it until it has ended, leave a result."""
+    """One run: look after its trainer until it has ended, leave a result."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, trainer: Trainer) -> None:
+        self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
         self.limits: dict[str, Any] = self.preset["run"]
         self.started = time.time()
+        self._processes = {"engine": Process.of(os.getpid()), "trainer": Process.of(self.trainer.pid)}
         self.phase = "starting"
         self.stop_requests = 0
         self.asked_because = ""
@@ -45,14 +46,11 @@ class Supervisor:
         self.limit = ""
         self.oom_kills = ending.kernel_oom_kills()
         self.events = events.EventWriter(run.file("telemetry.jsonl"), run.id)
-        self.trainer: subprocess.Popen[bytes]
-        self.lifeline = -1
 
     def supervise(self) -> int:
         """The whole life of the engine; returns its exit status."""
         self._take_signals()
         self._write_status()
-        self._start_trainer()
         sampler = Sampler(self.events, self.trainer.pid, self.limits["sample_seconds"])
         sampler.start()
         try:
@@ -72,18 +70,6 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self.stop_requests += 1
-
-    def _start_trainer(self) -> None:
-        reader, self.lifeline = os.pipe()
-        # The trainer holds the reading end: it sees the end of file when this process is gone.
-        self.trainer = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gputui.engine.trainer", str(self.run.path)],
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"GPUTUI_LIFELINE": str(reader)},
-            pass_fds=[reader],
-        )
-        os.close(reader)
-        self._write_status()
 
     def _watch(self, sampler: Sampler) -> None:
         tail = _Activity(self.run, self.trainer.pid)
@@ -165,15 +151,9 @@ class Supervisor:
 
     def _write_status(self) -> None:
         status: dict[str, Any] = {"phase": self.phase, "heartbeat": time.time()}
-        for role, pid in (("engine", os.getpid()), ("trainer", self._trainer_pid())):
-            if pid:
-                process = Process.of(pid)
-                status |= {f"{role}_pid": pid, f"{role}_started": process.started}
+        for role, process in self._processes.items():
+            status |= {f"{role}_pid": process.pid, f"{role}_started": process.started}
         write_atomically(self.run.file("status.json"), json.dumps(status))
-
-    def _trainer_pid(self) -> int | None:
-        trainer = getattr(self, "trainer", None)
-        return trainer.pid if trainer is not None else None
 
 
 class _Activity:

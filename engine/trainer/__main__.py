@@ -8,19 +8,20 @@ import sys
 from pathlib import Path
 
 from ..events import EventWriter, Phase
-from ..runs import Run
 from .stopping import StopSwitch
 
 
 def main() -> None:
-    run = Run(Path(sys.argv[1]).absolute())
-    writer = EventWriter(run.file("events.jsonl"), run.id)
+    folder = Path(sys.argv[1]).absolute()
+    writer = EventWriter(folder / "events.jsonl", folder.name)
     writer.emit(Phase(phase="importing", detail="TensorFlow"))
     stop = StopSwitch()
     stop.listen()
-    from .session import train_run  # the heavy import, after the first sign of life
+    # Imported after the first sign of life.
+    from ..runs import Run
+    from .session import train_run
 
-    code = train_run(run, writer, stop)
+    code = train_run(Run(folder), writer, stop)
     sys.stdout.flush()
     sys.stderr.flush()
     # TensorFlow's own teardown can abort or hang after a failure; the run's story is written.
