@@ -1,7 +1,7 @@
 """What the GPU options bring on this machine's GPU, each against plain float32, by runs of `gputui --preset`.
 
-Every round runs the baseline and all variants once, so that a GPU whose clocks drift favours none. The model is ResNet-50 on
-cached synthetic images: the GPU computes, nothing waits for input. Says so and ends where there is no GPU.
+Every round runs the baseline and all variants once, so that a GPU whose clocks drift favours none. The model is
+ResNet-50 on cached synthetic images: the GPU computes, nothing waits for input. Says so and ends where there is no GPU.
 
     python benchmarks/gpu.py [--rounds 3] [--width 1] [--batch-size 128]
 """
@@ -68,9 +68,10 @@ def row(name: str, runs: list[dict[str, Any]], base: list[dict[str, Any]]) -> st
     ratios = [a / b["samples_per_second"] for a, b in zip(speeds, base, strict=True)]
     peak = max(run["peak_memory_bytes"] or 0 for run in runs) / 2**20
     busy = [run["gpu_busy_mean"] for run in runs if run["gpu_busy_mean"] is not None]
+    percent = f"{100 * statistics.mean(busy):.0f}" if busy else "-"
     return (
         f"| {name} | {statistics.median(speeds):.0f} | {statistics.median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f}) | {peak:.0f} | {100 * statistics.mean(busy) if busy else 0:.0f} |"
+        f"({min(ratios):.2f} to {max(ratios):.2f}) | {peak:.0f} | {percent} |"
     )
 
 
@@ -88,7 +89,8 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for name, change in VARIANTS.items():
             runs[name].append(measure(base | change))
-    print(f"{here.gpus[0].name}, ResNet-50 x {arguments.width}, batch {arguments.batch_size}, {arguments.rounds} rounds\n")
+    size = f"ResNet-50 x {arguments.width}, batch {arguments.batch_size}"
+    print(f"{here.gpus[0].name}, {size}, {arguments.rounds} rounds\n")
     print("| variant | samples/s | times float32 | peak MiB | busy % |")
     print("| --- | --- | --- | --- | --- |")
     for name, measured in runs.items():

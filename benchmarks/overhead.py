@@ -1,10 +1,10 @@
 """What gputui costs: a plain Keras script against `gputui --preset`, the same model, data and options.
 
 Both run in processes of their own, in turn (A B, B A, ...), so that a machine whose speed drifts does not favour one.
-The figure is the median time of an epoch with the first left out; the ratio plain / gputui of each pair is printed, 1 means
-that gputui costs nothing, below 1 that it is slower.
+The figure is the median time of an epoch with the first left out; the ratio plain / gputui of each pair is printed:
+1 means that gputui costs nothing, below 1 that it is slower.
 
-    python benchmarks/overhead.py [--pairs 5] [--markdown]
+    python benchmarks/overhead.py [--pairs 5]
 """
 
 from __future__ import annotations

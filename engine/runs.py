@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -188,6 +189,17 @@ def request_stop(run: Run) -> None:
             os.kill(process.pid, signal.SIGTERM)
             return
     raise RunError(f"{run.id} is not running (it is {run.state})")
+
+
+def delete(run: Run) -> None:
+    """Remove a run's folder and all that is in it; raises RunError for one that goes on."""
+    state = run.state
+    if state in ("running", "starting", "stopping"):
+        raise RunError(f"{run.id} is {state}; stop it before deleting it")
+    try:
+        shutil.rmtree(run.path)
+    except OSError as fault:
+        raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}: {fault.filename}") from None
 
 
 class Tail:

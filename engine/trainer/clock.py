@@ -1,7 +1,8 @@
 """Step times without disturbing the steps: marks between executions, gathered into windows.
 
 A window is whole executions of at least `window_seconds`, so that short steps are measured in groups and long ones
-one by one. Time outside steps (evaluation, checkpoints) is left out by `pause`.
+one by one. A GPU works behind the host, which sees its true time only where it waits for it: there `window_seconds` is
+infinite and `cut` ends a window. Time outside steps (evaluation, checkpoints) is left out by `pause`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class StepClock:
         self._window_seconds = window_seconds
         self._steps_seen = 0
         self._first = True
+        self._cut = False
         self._since: float | None = None
         self._running = 0
         self._open_seconds, self._open_steps = 0.0, 0
@@ -52,6 +54,10 @@ class StepClock:
         self._close_execution(now)
         self._since = None
 
+    def cut(self) -> None:
+        """The device has been waited for: the window ends with the execution that is running."""
+        self._cut = True
+
     def _close_execution(self, now: float) -> None:
         if self._since is None:
             return
@@ -70,7 +76,8 @@ class StepClock:
         self.measured_steps += steps
         self._open_seconds += seconds
         self._open_steps += steps
-        if self._open_seconds >= self._window_seconds:
+        if self._open_seconds >= self._window_seconds or self._cut:
+            self._cut = False
             step_ms = 1000 * self._open_seconds / self._open_steps
             self._windows.append(step_ms)
             self._recent.append(step_ms)

@@ -6,6 +6,7 @@ No per-step device synchronisation and no per-step Python beyond a mark of the c
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -15,7 +16,7 @@ import tensorflow as tf
 from ..options import Options
 from . import train_function
 from .checkpoints import Checkpoints
-from .clock import StepClock, warmup_steps
+from .clock import WINDOW_SECONDS, StepClock, warmup_steps
 from .data.pipeline import Pipeline
 from .devices import Devices, peak_bytes
 from .faults import TrainerError
@@ -28,6 +29,7 @@ PULSE_SECONDS = 0.25
 SLOW_PULSE_SECONDS = 1.0
 SLOW_AFTER_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
+PROBE_AFTER = 3  # executions after a pulse, in which the input pipeline has had time to get ahead
 
 
 class TrainingLoop:
@@ -50,9 +52,13 @@ class TrainingLoop:
         self.step = 0
         self.health = Health(model, options.train.nan_check_steps)
         self.profiler = Profiler(figures.run.file("profile"), options.run.profile_steps)
-        self._meter = train_function.WaitMeter(options.train.deterministic)
+        self._on_gpu = devices.kind == "GPU"
+        self._meter = train_function.WaitMeter(options.train.deterministic, sampled=self._on_gpu)
         self._run_steps = train_function.training(model, self._meter)
         self._run_tests = train_function.testing(model)
+        self._until_probe = 0  # executions until the next one that begins with the device idle
+        self._probed_seconds = self._probed_total = 0.0
+        self._logs: Any = {}
         self._restore_from: int | None = None
         self._tests_done = 0
         self._next_pulse = self._next_memory = 0.0
@@ -67,7 +73,7 @@ class TrainingLoop:
         self.step = resume_at or 0
         self._restore_from = resume_at
         left = self.steps - self.step
-        self.figures.clock = StepClock(warmup_steps(left))
+        self.figures.clock = StepClock(warmup_steps(left), math.inf if self._on_gpu else WINDOW_SECONDS)
         self.figures.plan = Plan(self.options.train.epochs, self.steps, self.pipeline.global_batch_size)
         self.health.begin(self.step)
         callbacks = _Callbacks(self)
@@ -81,6 +87,7 @@ class TrainingLoop:
         """After a stop: say where it stands, and write a checkpoint where checkpoints are on."""
         self.profiler.close()
         self.figures.pulse(self._moment(self._metrics))
+        self.figures.memory(peak_bytes(self.devices))
         if self.options.run.checkpoint != "off":
             self.save()
 
@@ -121,13 +128,17 @@ class TrainingLoop:
         count = min(self.options.compile.steps_per_execution, self.steps_per_epoch - in_epoch)
         self.figures.clock.mark(now, count)
         if self.figures.clock.warm and not self.figures.warm:
-            self.figures.begin_measuring(self._meter.read())
+            self.figures.begin_measuring(self._input_wait())
         if self.figures.first_step_seconds is None:
             logs = self._first_execution(iterator, count, now)
         else:
+            if self._meter.sampled and self._until_probe == 0:
+                tf.nest.map_structure(float, self._logs)  # wait for the device
             with self.profiler.step(self.step + 1, count):
                 logs = self._run_steps(iterator, self._count(count))
         self.step += count
+        if self._meter.sampled:
+            self._sample_wait(count, logs)
         if now >= self._next_pulse:
             self._pulse(logs)
         self._checkpoint_by_steps(count)
@@ -143,6 +154,17 @@ class TrainingLoop:
         self.figures.phase("training")
         return logs
 
+    def _sample_wait(self, count: int, logs: Any) -> None:
+        """On a GPU: what the step waited that began with the device idle stands for all until the next such one."""
+        if self._until_probe == 0:
+            self._probed_seconds = self._meter.read() or 0.0
+        self._until_probe, self._logs = self._until_probe - 1, logs
+        self._probed_total += count * self._probed_seconds
+
+    def _input_wait(self) -> float | None:
+        """Seconds that all steps so far waited for input."""
+        return self._probed_total if self._meter.sampled and self._meter.measures else self._meter.read()
+
     def _count(self, count: int) -> Any:
         if count not in self._counts:
             with tf.device("/CPU:0"):
@@ -151,8 +173,11 @@ class TrainingLoop:
 
     def _pulse(self, logs: Any) -> None:
         """A few times a second: read the running metrics, look after the model, say where it stands."""
-        metrics = {name: float(value) for name, value in logs.items()}
+        metrics = {name: float(value) for name, value in logs.items()}  # waits for the device
         self._metrics = metrics
+        self._until_probe = PROBE_AFTER
+        if self._on_gpu:
+            self.figures.clock.cut()
         if self.health.due(self.step):
             self._look(metrics)
         now = time.perf_counter()
@@ -167,7 +192,7 @@ class TrainingLoop:
         return Moment(
             epoch=(self.step - 1) // self.steps_per_epoch + 1,
             step=self.step,
-            input_wait_seconds=self._meter.read(),
+            input_wait_seconds=self._input_wait(),
             metrics=metrics,
             loss_scale=self.health.loss_scale(),
             skipped_steps=self.health.skipped_steps(self.step),
@@ -218,6 +243,7 @@ class TrainingLoop:
         metrics = {name: float(value) for name, value in logs.items()}
         self._look(metrics)
         self.figures.pulse(self._moment({k: v for k, v in metrics.items() if not k.startswith("val_")}))
+        self.figures.memory(peak_bytes(self.devices))
         self.figures.epoch_done(epoch + 1, self.step, metrics, time.time() - self._epoch_began)
         if self.options.run.checkpoint == "epoch":
             self.save()

@@ -20,27 +20,38 @@ Execute = Callable[[Any, Any], Logs]
 class WaitMeter:
     """Seconds that steps spent waiting for their input, counted on the CPU inside the graph.
 
-    TensorFlow refuses to read the clock in a graph when operations must be deterministic: then there is no reading.
+    A GPU computes while the host already waits for the next batch, so that a wait tells something only of a step that
+    begins with the device idle: `sampled` counts the first wait of each execution, for the loop to take those that follow
+    a synchronisation. TensorFlow refuses to read the clock in a graph when operations must be deterministic: then there
+    is no reading.
     """
 
-    def __init__(self, deterministic: bool) -> None:
-        self._measures = not deterministic
+    def __init__(self, deterministic: bool, sampled: bool) -> None:
+        self.measures, self.sampled = not deterministic, sampled
         with tf.device("/CPU:0"):
-            self.seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+            self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
     def read(self) -> float | None:
-        return float(self.seconds.numpy()) if self._measures else None
+        """All seconds so far, or those of the last execution's first wait when sampled."""
+        return float(self._seconds.numpy()) if self.measures else None
 
-    def measured_next(self, iterator: Any) -> Any:
-        """`iterator.get_next()` between two readings of the clock."""
-        if not self._measures:
-            return iterator.get_next()
+    def first(self, iterator: Any) -> Any:
+        """The first batch of an execution."""
+        if self.sampled and self.measures:
+            self._seconds.assign(0.0, read_value=False)
+        return self._timed(iterator) if self.measures else iterator.get_next()
+
+    def next(self, iterator: Any) -> Any:
+        """Any further batch."""
+        return self._timed(iterator) if self.measures and not self.sampled else iterator.get_next()
+
+    def _timed(self, iterator: Any) -> Any:
         begin = tf.timestamp()
         with tf.control_dependencies([begin]):
             data = iterator.get_next()
         with tf.control_dependencies(_tensors(data)):
             end = tf.timestamp()
-        self.seconds.assign_add(end - begin, read_value=False)
+        self._seconds.assign_add(end - begin, read_value=False)
         return data
 
 
@@ -50,22 +61,26 @@ def training(model: keras.Model, meter: WaitMeter) -> Execute:
     compiled = bool(model.jit_compile)
     mirrored = strategy.num_replicas_in_sync > 1
     step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
-    return _repeated(_one_step(model, step, compiled and not mirrored), meter.measured_next)
+    return _repeated(_one_step(model, step, compiled and not mirrored), meter.first, meter.next)
 
 
 def testing(model: keras.Model) -> Execute:
     """execute(iterator, count) runs `count` evaluation steps."""
     compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
-    return _repeated(_one_step(model, model.test_step, compiled), lambda iterator: iterator.get_next())
+    return _repeated(_one_step(model, model.test_step, compiled), _get_next, _get_next)
 
 
-def _repeated(one: Callable[[Any], Logs], next_batch: Callable[[Any], Any]) -> Execute:
+def _get_next(iterator: Any) -> Any:
+    return iterator.get_next()
+
+
+def _repeated(one: Callable[[Any], Logs], first: Callable[[Any], Any], further: Callable[[Any], Any]) -> Execute:
     @tf.autograph.experimental.do_not_convert
     def execute(iterator: Any, count: Any) -> Logs:
-        logs = one(next_batch(iterator))
+        logs = one(first(iterator))
         _, logs = tf.while_loop(
             lambda done, _: done < count,
-            lambda done, _: (done + 1, one(next_batch(iterator))),
+            lambda done, _: (done + 1, one(further(iterator))),
             (tf.constant(1), logs),
         )
         return logs

@@ -1,0 +1,188 @@
+"""How much the screen costs: first paint, CPU and bytes while watching, opening a long run.
+
+    python benchmarks/tui.py [--seconds 20]
+
+Everything is measured in this one run, on recorded run folders, in a real pseudo-terminal of 120x40.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import resource
+import select
+import statistics
+import struct
+import sys
+import tempfile
+import termios
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+import recorded
+
+SIZE = (40, 120)
+PAINTED = 12  # a paint has so many characters of text at least
+WATCH = """
+import sys
+from pathlib import Path
+from gputui.engine.runs import Run
+from gputui.tui.app import GputuiApp
+GputuiApp(watch=Run(Path(sys.argv[1])), replay_speed=1.0).run()
+"""
+FORM = "from gputui.tui.app import GputuiApp; GputuiApp().run()"
+BARE = """
+import sys
+from textual.app import App
+from textual.widgets import Label
+class Bare(App):
+    def compose(self):
+        for number in range(int(sys.argv[1])):
+            yield Label(f"label {number}")
+Bare().run()
+"""
+COUNT = """
+import asyncio
+from gputui.tui.app import GputuiApp
+async def main():
+    app = GputuiApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        print(len(list(app.screen.walk_children())))
+asyncio.run(main())
+"""
+
+
+class Terminal:
+    """A program in a pseudo-terminal whose output is counted."""
+
+    def __init__(self, code: str, *arguments: str, home: Path) -> None:
+        self.began = time.perf_counter()
+        environment = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor", "GPUTUI_HOME": str(home)}
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.execvpe(sys.executable, [sys.executable, "-P", "-c", code, *arguments], environment)
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
+        self.process = psutil.Process(self.pid)
+
+    def read(self, seconds: float) -> bytes:
+        """What is written in so much time."""
+        written, until = b"", time.perf_counter() + seconds
+        while (left := until - time.perf_counter()) > 0:
+            if select.select([self._fd], [], [], left)[0]:
+                written += os.read(self._fd, 65536)
+        return written
+
+    def first_paint_seconds(self) -> float:
+        """Until the first screenful of text has been written and nothing follows for a while."""
+        last, seen = 0.0, 0
+        while time.perf_counter() - self.began < 20:
+            if select.select([self._fd], [], [], 0.15)[0]:
+                seen += len(os.read(self._fd, 65536))
+                last = last or (time.perf_counter() - self.began if seen > 2000 else 0.0)
+            elif last:
+                break
+        return last
+
+    def close(self) -> None:
+        self.process.kill()
+        os.waitpid(self.pid, 0)
+        os.close(self._fd)
+
+
+@dataclass
+class Goal:
+    """A measured figure beside what it must not exceed."""
+
+    name: str
+    value: float
+    unit: str
+    limit: float
+
+    def __str__(self) -> str:
+        verdict = "reached" if self.value <= self.limit else "MISSED"
+        return f"{self.name:<58} {self.value:>8.2f} {self.unit:<6} goal <= {self.limit:g}  {verdict}"
+
+
+def watching(home: Path, seconds: float, readings_a_second: float) -> tuple[float, float]:
+    """Share of a core and bytes a second while a run with eight GPUs is played at its own pace."""
+    name = f"watched-{readings_a_second:g}"
+    long = int(seconds) + 60
+    run = recorded.write(
+        home, name=name, gpus=8, seconds=long, readings_a_second=readings_a_second, epoch_seconds=20
+    )
+    terminal = Terminal(WATCH, str(run.path), home=home)
+    terminal.read(16)  # the start, and the recorded run's own
+    before, began = sum(terminal.process.cpu_times()[:2]), time.perf_counter()
+    written = len(terminal.read(seconds))
+    took = time.perf_counter() - began
+    cpu = sum(terminal.process.cpu_times()[:2]) - before
+    terminal.close()
+    return cpu / took, written / took
+
+
+def first_paint(home: Path, code: str, *arguments: str) -> float:
+    terminal = Terminal(code, *arguments, home=home)
+    seconds = terminal.first_paint_seconds()
+    terminal.close()
+    return seconds
+
+
+def first_paint_ratio(home: Path, repeats: int) -> tuple[float, float, float]:
+    """Interleaved medians of gputui and of a bare application with as many widgets, and their ratio."""
+    import subprocess
+
+    counted = subprocess.run([sys.executable, "-P", "-c", COUNT], capture_output=True, text=True, check=True)
+    widgets = counted.stdout.strip()
+    pairs = [(first_paint(home, FORM), first_paint(home, BARE, widgets)) for _ in range(repeats)]
+    ours, bare = (statistics.median(times) for times in zip(*pairs, strict=True))
+    return ours, bare, ours / bare
+
+
+def opening(home: Path, events: int) -> tuple[float, float, int]:
+    """Seconds and megabytes to open a finished run of so many events with eight GPUs."""
+    from gputui.tui.feed import Feed
+
+    run = recorded.write(home, name="long", gpus=8, seconds=events // 4, epoch_seconds=300)
+    count = sum(run.file(name).read_bytes().count(b"\n") for name in ("events.jsonl", "telemetry.jsonl"))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        feed = Feed(run)
+        while not feed.ended:
+            feed.poll()
+        times.append(time.perf_counter() - began)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return statistics.median(times), grown, count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long to watch")
+    parser.add_argument("--repeats", type=int, default=5, help="of the first paint")
+    parser.add_argument("--events", type=int, default=100_000, help="of the long run")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        for readings in (1.0, 5.0):
+            cpu, rate = watching(home, given.seconds, readings)
+            what = f"watching a replay, 8 GPUs read {readings:g} times a second"
+            print(Goal(f"{what}: CPU", 100 * cpu, "%", 6), flush=True)
+            print(Goal(f"{what}: to the terminal", rate / 1000, "kB/s", 2), flush=True)
+        seconds, grown, count = opening(home, given.events)
+        print(Goal(f"opening a finished run of {count:,} events", seconds, "s", 1), flush=True)
+        print(Goal("memory that this took", grown, "MB", 64), flush=True)
+        ours, bare, ratio = first_paint_ratio(Path(folder) / "empty", given.repeats)
+        print(f"first paint: gputui {1000 * ours:.0f} ms, bare Textual {1000 * bare:.0f} ms")
+        print(Goal("first paint against a bare Textual of as many widgets", ratio, "times", 1.3), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Runs side by side: only the options that differ, and the figures with their difference from the first run.
+
+Separates what differs from how it is shown. Runs whose options are the same, the seed aside, are repeats: how far
+their figures lie apart is the noise below which a difference says nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import yaml
+
+from .runs import Run
+
+SEED = "train.seed"
+# Key in result.json, words, unit, and whether more of it is better (None: neither).
+FIGURES: tuple[tuple[str, str, str, bool | None], ...] = (
+    ("samples_per_second", "throughput", "samples/s", True),
+    ("step_ms.p50", "step time p50", "ms", False),
+    ("step_ms.p95", "step time p95", "ms", False),
+    ("input_wait", "input wait", "share", False),
+    ("gpu_busy_mean", "GPU busy", "share", True),
+    ("peak_memory_bytes", "peak memory", "bytes", False),
+    ("first_step_seconds", "first step", "seconds", False),
+    ("startup_seconds", "start-up", "seconds", False),
+    ("seconds", "whole time", "seconds", False),
+    ("goodput", "goodput", "share", True),
+    ("steps", "steps", "count", None),
+)
+_LESS_IS_BETTER = ("loss", "error", "mae", "mse")
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """An option that is not the same in all runs; None where a run does not have it."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """A figure of each run.
+
+    `changes` are relative to the first run (of unit `share`: the difference itself); `noise`, in the same terms, is
+    the largest spread among repeats, None where there are none.
+    """
+
+    key: str
+    label: str
+    unit: str
+    more_is_better: bool | None
+    values: tuple[float | None, ...]
+    changes: tuple[float | None, ...]
+    noise: float | None
+
+    def tells(self, position: int) -> bool | None:
+        """Whether the run's difference from the first is larger than the noise; None where that is not known."""
+        change = self.changes[position]
+        return None if change is None or self.noise is None else abs(change) > self.noise
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`groups` gives repeats the same number."""
+
+    runs: tuple[str, ...]
+    states: tuple[str, ...]
+    groups: tuple[int, ...]
+    options: tuple[OptionRow, ...]
+    figures: tuple[FigureRow, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def compare(runs: Sequence[Run]) -> Comparison:
+    """The comparison of two or more runs; a run without a result has no figures."""
+    options = [_options(run) for run in runs]
+    results = [_flat(run.result or {}) for run in runs]
+    groups = _groups(options)
+    rows = [_figure(*row, results, groups) for row in (*FIGURES, *_metrics(results))]
+    return Comparison(
+        runs=tuple(run.id for run in runs),
+        states=tuple(run.state for run in runs),
+        groups=groups,
+        options=tuple(_different(options)),
+        figures=tuple(row for row in rows if any(value is not None for value in row.values)),
+    )
+
+
+def _options(run: Run) -> dict[str, Any]:
+    """`group.name` -> value, as it was at launch."""
+    try:
+        preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    groups = preset.items() if isinstance(preset, dict) else ()
+    return {f"{group}.{name}": value for group, items in groups if isinstance(items, dict)
+            for name, value in items.items()}
+
+
+def _flat(result: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers by dotted key."""
+    found: dict[str, float] = {}
+    for key, value in result.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{name}": number for name, number in _flat(value).items()}
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[key] = value
+    return found
+
+
+def _different(options: Sequence[Mapping[str, Any]]) -> list[OptionRow]:
+    keys = list(dict.fromkeys(key for of_run in options for key in of_run))
+    rows = [OptionRow(key, tuple(of_run.get(key) for of_run in options)) for key in keys]
+    return [row for row in rows if any(value != row.values[0] for value in row.values)]
+
+
+def _groups(options: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Equal options, the seed aside, get equal numbers."""
+    kinds: list[dict[str, Any]] = []
+    numbers = []
+    for of_run in options:
+        kind = {key: value for key, value in of_run.items() if key != SEED}
+        if kind not in kinds:
+            kinds.append(kind)
+        numbers.append(kinds.index(kind))
+    return tuple(numbers)
+
+
+def _metrics(results: Sequence[Mapping[str, float]]) -> list[tuple[str, str, str, bool | None]]:
+    keys = dict.fromkeys(key for result in results for key in result if key.startswith("metrics."))
+    return [(key, _words(key), "value", not any(word in key for word in _LESS_IS_BETTER)) for key in keys]
+
+
+def _words(key: str) -> str:
+    return key.removeprefix("metrics.").replace("_", " ")
+
+
+def _figure(
+    key: str,
+    label: str,
+    unit: str,
+    more_is_better: bool | None,
+    results: Sequence[Mapping[str, float]],
+    groups: Sequence[int],
+) -> FigureRow:
+    values = tuple(result.get(key) for result in results)
+    changes = (None, *(_change(values[0], value, unit) for value in values[1:]))
+    return FigureRow(key, label, unit, more_is_better, values, changes, _noise(values, groups, unit))
+
+
+def _change(first: float | None, value: float | None, unit: str) -> float | None:
+    if first is None or value is None:
+        return None
+    if unit == "share":
+        return value - first
+    return (value - first) / abs(first) if first else None
+
+
+def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
+    """How far repeats lie apart: the largest spread of any group of two or more."""
+    spreads = []
+    for group in set(groups):
+        members = [value for value, of in zip(values, groups, strict=True) if of == group and value is not None]
+        middle = abs(statistics.median(members)) if members else 0.0
+        if len(members) > 1 and (unit == "share" or middle):
+            spread = max(members) - min(members)
+            spreads.append(spread if unit == "share" else spread / middle)
+    return max(spreads, default=None)
