@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Certificates of the system, so that a company's own mirror or proxy is trusted as the rest of the machine trusts it.
+export UV_SYSTEM_CERTS := true
+export UV_NATIVE_TLS := true
 
 .PHONY: demo test check lock docs clean
 
