@@ -26,7 +26,7 @@ FIGURES: tuple[tuple[str, str, str, bool | None], ...] = (
     ("peak_memory_bytes", "peak memory", "bytes", False),
     ("first_step_seconds", "first step", "seconds", False),
     ("startup_seconds", "start-up", "seconds", False),
-    ("seconds", "whole time", "seconds", False),
+    ("seconds", "whole time", "seconds", None),
     ("goodput", "goodput", "share", True),
     ("steps", "steps", "count", None),
 )

@@ -55,7 +55,7 @@ def _nan(script: Script, wanted: Options) -> None:
         return
     if wanted.precision.policy == "mixed_float16":
         script.text(
-            "    # train.stop_on_nan: no TerminateOnNaN with float16, it ends healthy runs when loss scaling skips a step"
+            "    # train.stop_on_nan: not with float16, where TerminateOnNaN ends healthy runs at a skipped step"
         )
     else:
         script.add("    keras.callbacks.TerminateOnNaN(),", "train.stop_on_nan", "looks at the loss alone")
@@ -67,5 +67,8 @@ def _checkpoint(script: Script, wanted: Options) -> None:
         script.add('    keras.callbacks.BackupAndRestore("backup"),', "run.checkpoint",
                    "starts again at the epoch; exact without shuffling and dropout")
     elif every != "off":
-        script.add(f'    keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every}),',
-                   "run.checkpoint", "the weights alone; Keras resumes from epochs only")
+        script.add(
+            f'    keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every}),',
+            "run.checkpoint",
+            "the weights alone; Keras resumes from epochs only",
+        )

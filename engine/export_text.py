@@ -20,6 +20,7 @@ class Script:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
+        self._defined: set[str] = set()
 
     def add(self, line: str, *told: str) -> None:
         """A line and its comment: option keys first, then words."""
@@ -35,8 +36,11 @@ class Script:
         self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
 
     def blocks(self, sources: Iterable[str]) -> None:
-        """Definitions, set apart by empty lines."""
+        """Definitions, each once, set apart by empty lines."""
         for source in sources:
+            if source in self._defined:
+                continue
+            self._defined.add(source)
             apart = ["", ""] if source.startswith(("def ", "class ", "@")) else []
             self._lines += [*apart, *source.split("\n"), *apart]
 

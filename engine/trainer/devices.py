@@ -101,5 +101,6 @@ def peak_bytes(devices: Devices) -> dict[str, dict[str, int]]:
             info = tf.config.experimental.get_memory_info(short)
         except (ValueError, RuntimeError, tf.errors.OpError):
             continue
-        found[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
+        if info["peak"]:  # the CPU's allocator does not count small tensors: 0 is no reading
+            found[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
     return found

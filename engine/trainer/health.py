@@ -19,19 +19,19 @@ class Health:
     """Looks at all float weights; `due` says whether it is time for the next look."""
 
     def __init__(self, model: keras.Model, every: int | str) -> None:
-        self._model, self._every = model, every
+        self._model = model
+        self.every = every if isinstance(every, int) else None  # steps between two looks; None: by their cost
         self._next_time = 0.0
         self._next_step = 0
         self.last_good_step = 0
-        self.checked_step = 0
         self._all_finite = tf.function(self._graph)
 
     def begin(self, step: int) -> None:
         """Training begins at `step` (over 0 when resumed)."""
-        self.last_good_step = self.checked_step = step
+        self.last_good_step = step
 
     def due(self, step: int) -> bool:
-        if self._every == "auto":
+        if self.every is None:
             return time.perf_counter() >= self._next_time
         return step >= self._next_step
 
@@ -41,9 +41,7 @@ class Health:
         alive = bool(self._all_finite())
         end = time.perf_counter()
         self._next_time = end + (end - begin) / COST_SHARE
-        if self._every != "auto":
-            self._next_step = step + int(self._every)
-        self.checked_step = step
+        self._next_step = step + (self.every or 0)
         if alive:
             self.last_good_step = step
         return alive

@@ -22,6 +22,7 @@ from .devices import Devices, peak_bytes
 from .faults import TrainerError
 from .figures import Figures, Moment, Plan
 from .health import Health
+from .input_wait import InputWait
 from .profile import Profiler
 from .stopping import StopSwitch
 
@@ -29,7 +30,6 @@ PULSE_SECONDS = 0.25
 SLOW_PULSE_SECONDS = 1.0
 SLOW_AFTER_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
-PROBE_AFTER = 3  # executions after a pulse, in which the input pipeline has had time to get ahead
 
 
 class TrainingLoop:
@@ -53,12 +53,9 @@ class TrainingLoop:
         self.health = Health(model, options.train.nan_check_steps)
         self.profiler = Profiler(figures.run.file("profile"), options.run.profile_steps)
         self._on_gpu = devices.kind == "GPU"
-        self._meter = train_function.WaitMeter(options.train.deterministic, sampled=self._on_gpu)
-        self._run_steps = train_function.training(model, self._meter)
+        self._input_wait = InputWait(options.train.deterministic, self._on_gpu)
+        self._run_steps = train_function.training(model, self._input_wait.meter)
         self._run_tests = train_function.testing(model)
-        self._until_probe = 0  # executions until the next one that begins with the device idle
-        self._probed_seconds = self._probed_total = 0.0
-        self._logs: Any = {}
         self._restore_from: int | None = None
         self._tests_done = 0
         self._next_pulse = self._next_memory = 0.0
@@ -106,15 +103,14 @@ class TrainingLoop:
         )
 
     def _distributed(self, batches: tf.data.Dataset) -> Any:
-        strategy = self.model.distribute_strategy
-        if not tf.distribute.has_strategy() and strategy is tf.distribute.get_strategy():
+        if self.options.strategy.kind == "single":
             return batches
         ahead = self.options.input.prefetch != "off"
         # The strategy reads ahead for each replica, too, if it may.
         settings = tf.distribute.InputOptions(
             experimental_fetch_to_device=ahead, experimental_per_replica_buffer_size=int(ahead)
         )
-        return strategy.distribute_datasets_from_function(lambda context: batches, settings)
+        return self.model.distribute_strategy.distribute_datasets_from_function(lambda context: batches, settings)
 
     # ---- between executions -------------------------------------------------------------------
 
@@ -128,17 +124,17 @@ class TrainingLoop:
         count = min(self.options.compile.steps_per_execution, self.steps_per_epoch - in_epoch)
         self.figures.clock.mark(now, count)
         if self.figures.clock.warm and not self.figures.warm:
-            self.figures.begin_measuring(self._input_wait())
+            self.figures.begin_measuring(self._input_wait.total())
         if self.figures.first_step_seconds is None:
             logs = self._first_execution(iterator, count, now)
         else:
-            if self._meter.sampled and self._until_probe == 0:
-                tf.nest.map_structure(float, self._logs)  # wait for the device
+            self._input_wait.before()
             with self.profiler.step(self.step + 1, count):
                 logs = self._run_steps(iterator, self._count(count))
         self.step += count
-        if self._meter.sampled:
-            self._sample_wait(count, logs)
+        self._input_wait.after(count, logs)
+        if self.health.every is not None and self.health.due(self.step):
+            self._look({})
         if now >= self._next_pulse:
             self._pulse(logs)
         self._checkpoint_by_steps(count)
@@ -154,17 +150,6 @@ class TrainingLoop:
         self.figures.phase("training")
         return logs
 
-    def _sample_wait(self, count: int, logs: Any) -> None:
-        """On a GPU: what the step waited that began with the device idle stands for all until the next such one."""
-        if self._until_probe == 0:
-            self._probed_seconds = self._meter.read() or 0.0
-        self._until_probe, self._logs = self._until_probe - 1, logs
-        self._probed_total += count * self._probed_seconds
-
-    def _input_wait(self) -> float | None:
-        """Seconds that all steps so far waited for input."""
-        return self._probed_total if self._meter.sampled and self._meter.measures else self._meter.read()
-
     def _count(self, count: int) -> Any:
         if count not in self._counts:
             with tf.device("/CPU:0"):
@@ -175,10 +160,10 @@ class TrainingLoop:
         """A few times a second: read the running metrics, look after the model, say where it stands."""
         metrics = {name: float(value) for name, value in logs.items()}  # waits for the device
         self._metrics = metrics
-        self._until_probe = PROBE_AFTER
+        self._input_wait.pulse()
         if self._on_gpu:
             self.figures.clock.cut()
-        if self.health.due(self.step):
+        if self.health.every is None and self.health.due(self.step):
             self._look(metrics)
         now = time.perf_counter()
         young = time.time() - self.figures.began < SLOW_AFTER_SECONDS
@@ -192,7 +177,7 @@ class TrainingLoop:
         return Moment(
             epoch=(self.step - 1) // self.steps_per_epoch + 1,
             step=self.step,
-            input_wait_seconds=self._input_wait(),
+            input_wait_seconds=self._input_wait.total(),
             metrics=metrics,
             loss_scale=self.health.loss_scale(),
             skipped_steps=self.health.skipped_steps(self.step),
@@ -202,8 +187,8 @@ class TrainingLoop:
         """The truth about NaN: dead weights end the run; a NaN loss over living ones is mended."""
         if not self.health.alive(self.step):
             message = (
-                f"weights are not finite: first seen at step {self.step}, "
-                f"they still were at step {self.health.last_good_step}"
+                f"weights are not finite (NaN or infinity), first seen at step {self.step}; "
+                f"at step {self.health.last_good_step} they still were"
             )
             hint = "lower train.learning_rate, set train.global_clip_norm=1, or look for NaN in the data"
             if self.options.train.stop_on_nan:
@@ -223,7 +208,8 @@ class TrainingLoop:
             self.save()
 
     def save(self) -> None:
-        """Write a checkpoint of this very step."""
+        """Write a checkpoint of this very step, unless the model is dead: the older ones are better then."""
+        self._look({})
         self.figures.clock.pause(time.perf_counter())
         self.figures.phase("saving", "checkpoint")
         self.checkpoints.save(self.step)

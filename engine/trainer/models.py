@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -33,6 +34,11 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model
             )
         features = _IMAGE_MODELS[name](inputs, width)
     return keras.Model(inputs, _logits(features, classes), name=name)
+
+
+def save(model: keras.Model, path: Path) -> None:
+    """Write a trained model as plain Keras reads it: without the optimizer, whose schedule is a class of ours."""
+    keras.Model(model.inputs, model.outputs, name=model.name).save(path)
 
 
 def _logits(features: Any, classes: int) -> Any:

@@ -55,6 +55,7 @@ def _stopped(figures: Figures, reason: str, options: Options) -> None:
 def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
     import tensorflow as tf  # seconds; everything below imports it too
 
+    from . import models
     from .assembly import assemble
 
     figures.phase("configuring")
@@ -71,7 +72,7 @@ def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
         raise
     if options.run.save_model:
         figures.phase("saving", "model.keras")
-        training.loop.model.save(figures.run.file("model.keras"))
+        models.save(training.loop.model, figures.run.file("model.keras"))
 
 
 def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:

@@ -18,32 +18,29 @@ Execute = Callable[[Any, Any], Logs]
 
 
 class WaitMeter:
-    """Seconds that steps spent waiting for their input, counted on the CPU inside the graph.
+    """Seconds that the host waited for input, counted on the CPU inside the graph: all of them, or with `first_only`
+    those of the first step of the last execution.
 
-    A GPU computes while the host already waits for the next batch, so that a wait tells something only of a step that
-    begins with the device idle: `sampled` counts the first wait of each execution, for the loop to take those that follow
-    a synchronisation. TensorFlow refuses to read the clock in a graph when operations must be deterministic: then there
-    is no reading.
+    TensorFlow refuses to read the clock in a graph when operations must be deterministic: then there is no reading.
     """
 
-    def __init__(self, deterministic: bool, sampled: bool) -> None:
-        self.measures, self.sampled = not deterministic, sampled
+    def __init__(self, deterministic: bool, first_only: bool = False) -> None:
+        self._measures, self._first_only = not deterministic, first_only
         with tf.device("/CPU:0"):
             self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
 
     def read(self) -> float | None:
-        """All seconds so far, or those of the last execution's first wait when sampled."""
-        return float(self._seconds.numpy()) if self.measures else None
+        return float(self._seconds.numpy()) if self._measures else None
 
     def first(self, iterator: Any) -> Any:
         """The first batch of an execution."""
-        if self.sampled and self.measures:
+        if self._first_only and self._measures:
             self._seconds.assign(0.0, read_value=False)
-        return self._timed(iterator) if self.measures else iterator.get_next()
+        return self._timed(iterator) if self._measures else iterator.get_next()
 
     def next(self, iterator: Any) -> Any:
         """Any further batch."""
-        return self._timed(iterator) if self.measures and not self.sampled else iterator.get_next()
+        return self._timed(iterator) if self._measures and not self._first_only else iterator.get_next()
 
     def _timed(self, iterator: Any) -> Any:
         begin = tf.timestamp()
