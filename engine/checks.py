@@ -87,7 +87,7 @@ def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
         if total_mb and wanted_mb > total_mb:
             yield _error(
                 "device.memory_limit_mb",
-                f"{device.logical_devices} x {device.memory_limit_mb} MB is more than GPU {gpu.index} has: {total_mb} MB",
+                f"{device.logical_devices} x {device.memory_limit_mb} MB is more than GPU {gpu.index} has ({total_mb})",
                 f"give at most {total_mb * 9 // 10 // device.logical_devices}",
             )
     if not gpus and device.logical_devices > 1:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .training import Build, options
+
 if TYPE_CHECKING:
     from gputui.engine.trainer.devices import Devices
 
@@ -23,32 +25,30 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def xla_dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which XLA writes each module that it compiles in this process."""
-    folder = tmp_path_factory.mktemp("xla")
-    # Read once, at the first compilation of the process.
-    os.environ["XLA_FLAGS"] = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
-    return folder
-
-
-@pytest.fixture(scope="session")
-def cpus(xla_dump: Path) -> Devices:
+def cpus() -> Devices:
     """TensorFlow of this process, with two logical CPUs and no GPU."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     from gputui.engine.trainer import devices
 
-    from .training import options
-
     found = devices.configure(options("logical_devices=2"))
-    # Both are meant for this process only.
-    del os.environ["CUDA_VISIBLE_DEVICES"], os.environ["XLA_FLAGS"]
+    del os.environ["CUDA_VISIBLE_DEVICES"]  # meant for this process only
     return found
 
 
 @pytest.fixture
-def float32_afterwards() -> Iterator[None]:
-    """Keras' precision policy is global: back to its default."""
-    yield
+def build(tmp_path: Path, cpus: Devices) -> Iterator[Build]:
+    """build("epochs=1", ...): a training in this process, each in a run folder of its own; nothing has run."""
     import keras
 
-    keras.mixed_precision.set_global_policy("float32")
+    from .training import Training, built
+
+    made: list[Training] = []
+
+    def make(*settings: str) -> Training:
+        made.append(built(tmp_path / f"run{len(made)}", cpus, options(*settings)))
+        return made[-1]
+
+    yield make
+    for training in made:
+        training.loop.figures.writer.close()
+    keras.mixed_precision.set_global_policy("float32")  # it is global

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,13 +43,19 @@ class Training:
         return self
 
 
-def build(folder: Path, devices: Devices, wanted: Options) -> Training:
+Build = Callable[..., Training]
+
+
+def built(folder: Path, devices: Devices, wanted: Options) -> Training:
     """Everything built from the options, as the trainer does; nothing has run."""
     import keras
+    import tensorflow as tf
     from gputui.engine.trainer import assembly
     from gputui.engine.trainer.figures import Figures
     from gputui.engine.trainer.stopping import StopSwitch
 
+    # A process trains once; here each strategy needs keys of its own for its exchange of gradients.
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000
     keras.utils.set_random_seed(wanted.train.seed)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .errors import INTERRUPTED, WRONG, Refused, complain
+
+if TYPE_CHECKING:
+    from ..engine.runs import Run
 
 SET_HELP = "Override one option, as often as wanted; the group may be left out where the name is unique."
 
@@ -31,7 +34,8 @@ def cli(
     """Train TensorFlow and Keras models with the GPU used fully.
 
     \b
-    gputui --preset quickstart               train a shipped preset
+    gputui                                   open the form and the live views
+    gputui --preset quickstart               train a shipped preset, without a screen
     gputui --preset fast.yaml --set xla=true train your own, with one option changed
     gputui presets                           what ships, and what is yours
     """
@@ -42,11 +46,34 @@ def cli(
     if preset is None:
         if settings or as_json or detach or dry_run:
             raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
-        click.echo(context.get_help())
+        _open_screen()
         return
     from . import headless
 
     context.exit(headless.run_preset(preset, settings, as_json=as_json, detach=detach, dry_run=dry_run))
+
+
+@cli.command()
+@click.argument("run", default="latest")
+@click.option(
+    "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Play the run again, SPEED times as fast."
+)
+def watch(run: str, replay: str | None) -> None:
+    """Look at RUN, running or finished; the latest if none is named."""
+    from ..engine import runs as run_folders
+
+    _open_screen(watch=run_folders.find(run), replay_speed=_speed(replay))
+
+
+@cli.command()
+@click.option("--preset", metavar="NAME_OR_PATH", required=True, help="The preset to be written as code.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help=SET_HELP)
+@click.option("-o", "--output", metavar="FILE", help="Write there, not to stdout.")
+def export(preset: str, settings: Sequence[str], output: str | None) -> None:
+    """The same training as a plain TensorFlow script that does not need gputui."""
+    from . import listing
+
+    listing.export_preset(preset, settings, output)
 
 
 @cli.command()
@@ -114,6 +141,36 @@ def presets_check(context: click.Context, files: Sequence[str]) -> None:
     from . import listing
 
     context.exit(listing.check_presets(files))
+
+
+@presets.command("schema")
+def presets_schema() -> None:
+    """The JSON Schema of presets, for editors."""
+    from . import listing
+
+    listing.show_schema()
+
+
+def _open_screen(watch: Run | None = None, replay_speed: float | None = None) -> None:
+    """The TUI, and what to know after it."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        raise Refused("the screen needs a terminal; gputui --preset NAME trains without one")
+    from .app import GputuiApp
+
+    app = GputuiApp(watch=watch, replay_speed=replay_speed)
+    app.run()
+    for run in app.going_on():
+        print(f"{run.id} goes on; come back with: gputui watch")
+
+
+def _speed(text: str | None) -> float | None:
+    try:
+        speed = None if text is None else float(text)
+    except ValueError:
+        raise Refused(f"--replay takes a number such as --replay=10, not {text!r}") from None
+    if speed is not None and not 0 < speed < 1e6:
+        raise Refused("--replay takes a number above 0")
+    return speed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -175,9 +175,8 @@ class Figures:
         readings: list[float] = []
         for event in Tail(self.run.file("telemetry.jsonl")).read():
             if event["type"] == "gpu" and event["t"] >= self.training_since:
-                for gpu in event.get("gpus", []):
-                    if gpu.get("busy") is not None and gpu.get("uuid") in self.gpus:
-                        readings.append(gpu["busy"])
+                mine = [gpu for gpu in event.get("gpus", []) if gpu.get("uuid") in self.gpus]
+                readings.extend(gpu["busy"] for gpu in mine if gpu.get("busy") is not None)
         return sum(readings) / len(readings) if readings else None
 
 

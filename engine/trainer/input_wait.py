@@ -1,8 +1,8 @@
 """How long steps wait for their input, all of them on a CPU, by samples on a GPU.
 
-Separates the graph's clock (train_function.WaitMeter) from what its readings mean. A GPU computes while the host already
-waits for the next batch; only a step that begins with the device idle shows what the device waits. On a GPU, therefore,
-the device is waited for now and then, and the wait of the step that follows stands for all steps until the next sample.
+Separates the graph's clock (train_function.WaitMeter) from what its readings mean. A GPU computes while the host
+already waits for the next batch; only a step that begins with the device idle shows what the device waits. On a GPU,
+therefore, the device is waited for now and then, and the wait of the step that follows stands for all until the next.
 """
 
 from __future__ import annotations
