@@ -5,6 +5,7 @@ Separates the viewer from the run: after `start` they meet only in the run folde
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import subprocess
@@ -15,6 +16,7 @@ from . import runs
 from .options.data import PATH_SOURCES
 from .presets import Preset
 from .runs import Run, RunError
+from .spawn import WARM
 
 RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
 
@@ -39,6 +41,43 @@ def start(preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
     """Create the run folder and start its engine; the caller may forget the returned process."""
     run = runs.create(preset.name, settle(preset, Path.cwd()).to_yaml())
     return run, _spawn(run)
+
+
+class Warm:
+    """An engine and a trainer that have imported TensorFlow and wait for a run, so that it starts 5 seconds sooner.
+
+    They touch no device and hold about 0.6 GB of memory. They end by themselves when whoever started them goes.
+    """
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "gputui.engine", WARM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def start(self, preset: Preset) -> Run:
+        """As `start`; a warm engine that has died in the meantime is replaced by a cold one."""
+        run = runs.create(preset.name, settle(preset, Path.cwd()).to_yaml())
+        try:
+            self._say(f"{run.path}\n")
+        except OSError:
+            _spawn(run)
+        return run
+
+    def close(self) -> None:
+        """Nobody wants a run: engine and trainer end."""
+        with contextlib.suppress(OSError):
+            self._say("")
+
+    def _say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        if self.process.stdin.closed:
+            raise BrokenPipeError("the warm engine has its run already")
+        with self.process.stdin as stdin:
+            stdin.write(line.encode())
 
 
 def resume(run: Run) -> subprocess.Popen[bytes]:

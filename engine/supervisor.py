@@ -162,7 +162,7 @@ class _Activity:
     def __init__(self, run: Run, pid: int) -> None:
         self.run, self.phase = run, "starting"
         self._process = psutil.Process(pid)
-        self._size = -1
+        self._size = 0
         self._cpu_seconds = 0.0
         self._since = self._looked = time.monotonic()
 

@@ -220,3 +220,16 @@ def test_every_shipped_preset_trains(name: str) -> None:
     assert summary["outcome"] == "ok"
     assert summary["steps"] == 4
     assert 0 < summary["metrics"]["loss"] < 10
+
+
+def test_a_warm_engine_takes_a_run_and_one_that_nobody_wants_goes() -> None:
+    from gputui.engine import launch, presets
+
+    unwanted, warm = launch.Warm(), launch.Warm()
+    unwanted.close()
+    run = warm.start(presets.resolve("quickstart", ["epochs=1"]))
+    assert ended(run)["outcome"] == "ok"
+    assert any("cuda" in line.lower() or "onednn" in line.lower() for line in run.log_tail(50)), "the run has its log"
+    again = warm.start(presets.resolve("quickstart", ["epochs=1"]))  # its engine is taken: a cold one starts
+    assert ended(again)["outcome"] == "ok"
+    unwanted.process.wait(30)

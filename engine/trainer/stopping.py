@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from typing import IO
 
 GRACE_SECONDS = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -32,14 +33,11 @@ class StopSwitch:
         self.at_once = True  # until a step has been trained
         self.leave_result: Callable[[str], None] = lambda reason: None
 
-    def listen(self) -> None:
+    def listen(self, lifeline: IO[str]) -> None:
         """Block the signals in all threads and wait for them in one; watch the engine's pipe in another."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         threading.Thread(target=self._wait_for_signals, name="signals", daemon=True).start()
-        lifeline = os.environ.pop("GPUTUI_LIFELINE", "")
-        if lifeline:
-            watch = threading.Thread(target=self._watch_engine, args=(int(lifeline),), daemon=True)
-            watch.start()
+        threading.Thread(target=self._watch_engine, args=(lifeline,), name="lifeline", daemon=True).start()
 
     def request(self, reason: str, deadline: bool = False) -> None:
         """Ask for a stop; with `deadline` the process ends itself when the loop does not answer."""
@@ -60,10 +58,9 @@ class StopSwitch:
             signal.sigwait(_SIGNALS)
             self.request("stopped")
 
-    def _watch_engine(self, descriptor: int) -> None:
-        with os.fdopen(descriptor) as pipe:
-            for line in pipe:
-                self.request("timeout" if line.strip() == "timeout" else "stopped")
+    def _watch_engine(self, lifeline: IO[str]) -> None:
+        for line in lifeline:
+            self.request("timeout" if line.strip() == "timeout" else "stopped")
         # End of file: the engine is gone, and with it whoever would end a hung training.
         self.request("stopped", deadline=True)
 

@@ -1,0 +1,90 @@
+"""The host: processors, memory, disk and network, of the whole machine and of the training's processes.
+
+Separates what the kernel tells, which differs between systems and containers, from readings: what it does not tell is
+None. Rates and shares are over the time since the reading before; the first has none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psutil
+
+from ..events import HostReading
+
+T = TypeVar("T")
+
+
+class Host:
+    """Readings for one trainer; `network` asks for the traffic of all interfaces but the loopback."""
+
+    def __init__(self, trainer_pid: int, network: bool = False) -> None:
+        self._engine = psutil.Process()
+        self._trainer = _or_none(lambda: psutil.Process(trainer_pid))
+        self._network = network
+        self._counters: dict[str, tuple[float, int]] = {}
+        for ask in (self._cpus, self._io_wait, self._engine_cpu, self._trainer_cpu):
+            _or_none(ask)  # each of these compares with its call before
+
+    def read(self) -> HostReading:
+        memory = psutil.virtual_memory()
+        cpus = _or_none(self._cpus)
+        return HostReading(
+            cpu=sum(cpus) / len(cpus) if cpus else None,
+            cpus=[round(share, 2) for share in cpus] if cpus else None,
+            io_wait=_or_none(self._io_wait),
+            memory_used_bytes=memory.total - memory.available,
+            memory_total_bytes=memory.total,
+            engine_bytes=self._engine.memory_info().rss,
+            engine_cpu=_or_none(self._engine_cpu),
+            trainer_bytes=_or_none(self._trainer_bytes),
+            trainer_cpu=_or_none(self._trainer_cpu),
+            trainer_read_bytes_per_second=self._rate("read", self._trainer_read),
+            network_rx_bytes_per_second=self._rate("rx", self._received) if self._network else None,
+            network_tx_bytes_per_second=self._rate("tx", self._sent) if self._network else None,
+        )
+
+    def _cpus(self) -> list[float]:
+        return [percent / 100 for percent in psutil.cpu_percent(percpu=True)]
+
+    def _io_wait(self) -> float:
+        """Share of all processors that stood idle because of the disk."""
+        return round(float(psutil.cpu_times_percent().iowait) / 100, 3)
+
+    def _engine_cpu(self) -> float:
+        return round(self._engine.cpu_percent() / 100, 3)
+
+    def _trainer_cpu(self) -> float | None:
+        return self._trainer.cpu_percent() / 100 if self._trainer else None
+
+    def _trainer_bytes(self) -> int | None:
+        return int(self._trainer.memory_info().rss) if self._trainer else None
+
+    def _trainer_read(self) -> int | None:
+        """Bytes fetched from the disk: what the page cache held is not in it."""
+        return int(self._trainer.io_counters().read_bytes) if self._trainer else None
+
+    def _received(self) -> int:
+        return sum(nic.bytes_recv for name, nic in psutil.net_io_counters(pernic=True).items() if name != "lo")
+
+    def _sent(self) -> int:
+        return sum(nic.bytes_sent for name, nic in psutil.net_io_counters(pernic=True).items() if name != "lo")
+
+    def _rate(self, name: str, counter: Callable[[], int | None]) -> float | None:
+        now, value, before = time.monotonic(), _or_none(counter), self._counters.get(name)
+        if value is None:
+            return None
+        self._counters[name] = (now, value)
+        if before is None or value < before[1] or now <= before[0]:
+            return None
+        return round((value - before[1]) / (now - before[0]))
+
+
+def _or_none(ask: Callable[[], T]) -> T | None:
+    """What the kernel tells, or None where it does not."""
+    try:
+        return ask()
+    except (psutil.Error, OSError, AttributeError, ValueError, NotImplementedError):
+        return None

@@ -1,0 +1,195 @@
+"""What NVML is asked of a GPU: each question is one function per generation of drivers, the newest first.
+
+Separates the calls of `pynvml` from when they are made (device.py). A function returns values, or a Reason in the place
+of one that the driver marks as not available by the largest number its type can hold; or it raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from .reasons import Reason
+
+Handle = Any
+Values = dict[str, Any]
+Way = Callable[[Handle], Values]
+
+NOT_AVAILABLE = (2**64 - 1, 2**32 - 1)
+
+# From nvml.h, "nvmlClocksEventReasons": the bits that mean the chip runs slower than it could.
+THROTTLE_REASONS = {
+    0x0000000000000004: "power cap",
+    0x0000000000000008: "hardware slowdown",
+    0x0000000000000010: "sync boost",
+    0x0000000000000020: "software thermal",
+    0x0000000000000040: "hardware thermal",
+    0x0000000000000080: "power brake",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """`keys` are the figures it answers; it is asked at each reading, or only every few seconds when `slow`."""
+
+    keys: tuple[str, ...]
+    ways: tuple[Way, ...]
+    slow: bool = False
+
+
+def known(raw: Any) -> Any:
+    """The value, or that there is none: NVML marks it by the largest number."""
+    return Reason.UNSUPPORTED if raw is None or raw in NOT_AVAILABLE else raw
+
+
+def text(function: Callable[[Handle], Any], gpu: Handle) -> str:
+    """A text of the driver; bytes that are no UTF-8 are replaced where `pynvml` itself would fail."""
+    raw = getattr(function, "__wrapped__", function)(gpu)
+    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
+
+
+def _busy(gpu: Handle) -> Values:
+    percent = known(pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
+    if isinstance(percent, Reason):
+        return {"busy": percent}
+    return {"busy": percent / 100 if percent <= 100 else Reason.ERROR}
+
+
+def _memory_v2(gpu: Handle) -> Values:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(gpu, version=pynvml.nvmlMemory_v2)
+    return _memory(memory) | {"memory_reserved_bytes": known(memory.reserved)}
+
+
+def _memory_v1(gpu: Handle) -> Values:
+    """Older drivers count what they reserve for themselves as used."""
+    values = _memory(pynvml.nvmlDeviceGetMemoryInfo(gpu))
+    return values | {"memory_reserved_bytes": Reason.UNSUPPORTED, "memory_used_counts_reserved": True}
+
+
+def _memory(memory: Any) -> Values:
+    return {"memory_used_bytes": known(memory.used), "memory_total_bytes": known(memory.total)}
+
+
+def _temperature(gpu: Handle) -> Values:
+    return {"temperature_c": known(pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU))}
+
+
+def _temperature_v(gpu: Handle) -> Values:
+    return {"temperature_c": known(pynvml.nvmlDeviceGetTemperatureV(gpu, pynvml.NVML_TEMPERATURE_GPU))}
+
+
+def _power(gpu: Handle) -> Values:
+    return {"power_w": _watts(pynvml.nvmlDeviceGetPowerUsage(gpu))}
+
+
+def _power_limit(gpu: Handle) -> Values:
+    return {"power_limit_w": _watts(pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu))}
+
+
+def _watts(milliwatts: Any) -> Any:
+    value = known(milliwatts)
+    return value if isinstance(value, Reason) else round(value / 1000, 1)
+
+
+def _sm_clock(gpu: Handle) -> Values:
+    return {"sm_clock_mhz": known(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))}
+
+
+def _memory_clock(gpu: Handle) -> Values:
+    return {"memory_clock_mhz": known(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM))}
+
+
+def _throttle(gpu: Handle) -> Values:
+    return _named(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
+
+
+def _throttle_before_r535(gpu: Handle) -> Values:
+    return _named(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
+
+
+def _named(bits: int) -> Values:
+    if isinstance(known(bits), Reason):
+        return {"throttle": Reason.UNSUPPORTED}
+    return {"throttle": [name for bit, name in THROTTLE_REASONS.items() if bits & bit]}
+
+
+def _pstate(gpu: Handle) -> Values:
+    state = pynvml.nvmlDeviceGetPerformanceState(gpu)
+    return {"pstate": state if 0 <= state <= 15 else Reason.UNSUPPORTED}
+
+
+def _ecc(gpu: Handle) -> Values:
+    """Errors since the driver was loaded; the uncorrected ones end what ran."""
+    kinds = {
+        "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+        "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+    }
+    counts = {
+        name: pynvml.nvmlDeviceGetTotalEccErrors(gpu, kind, pynvml.NVML_VOLATILE_ECC) for name, kind in kinds.items()
+    }
+    return {"ecc_errors": counts}
+
+
+def _processes(gpu: Handle, version: int) -> Values:
+    """Process ids and bytes; a process that computes and draws is listed by the driver in both lists."""
+    found: dict[int, int | None] = {}
+    for kind in ("Graphics", "Compute"):
+        listed = getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(gpu)
+        for process in listed:
+            used = known(process.usedGpuMemory)
+            found[process.pid] = None if isinstance(used, Reason) else used
+    return {"processes": [{"pid": pid, "memory_used_bytes": used} for pid, used in found.items()]}
+
+
+def _processes_v3(gpu: Handle) -> Values:
+    return _processes(gpu, 3)
+
+
+def _processes_v2(gpu: Handle) -> Values:
+    return _processes(gpu, 2)
+
+
+def _mig(gpu: Handle) -> Values:
+    """The instances of a GPU that is partitioned; none where it is not."""
+    if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
+        return {"mig": []}
+    found = []
+    for position in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        try:
+            instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, position)
+        except pynvml.NVMLError_NotFound:
+            continue
+        found.append({"uuid": text(pynvml.nvmlDeviceGetUUID, instance)} | _instance_memory(instance))
+    return {"mig": found}
+
+
+def _instance_memory(instance: Handle) -> Values:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(instance)
+    return {key: None if isinstance(value, Reason) else value for key, value in _memory(memory).items()}
+
+
+def _pcie(gpu: Handle) -> Values:
+    """Each of the two blocks for the 20 ms that it measures."""
+    received = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)
+    sent = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)
+    return {"pcie_rx_bytes_per_second": received * 1024, "pcie_tx_bytes_per_second": sent * 1024}
+
+
+QUESTIONS = (
+    Question(("busy",), (_busy,)),
+    Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1)),
+    Question(("temperature_c",), (_temperature, _temperature_v)),
+    Question(("power_w",), (_power,)),
+    Question(("power_limit_w",), (_power_limit,), slow=True),
+    Question(("sm_clock_mhz",), (_sm_clock,)),
+    Question(("memory_clock_mhz",), (_memory_clock,)),
+    Question(("throttle",), (_throttle, _throttle_before_r535)),
+    Question(("pstate",), (_pstate,)),
+    Question(("ecc_errors",), (_ecc,), slow=True),
+    Question(("processes",), (_processes_v3, _processes_v2), slow=True),
+    Question(("mig",), (_mig,), slow=True),
+)
+PCIE = Question(("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"), (_pcie,), slow=True)

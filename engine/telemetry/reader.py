@@ -1,0 +1,119 @@
+"""A thread of its own that reads the GPUs: opens NVML when it can be opened, reads at a rate the driver stands, closes.
+
+Separates waiting for the driver from everybody else: a call may take long or never return, and neither the screen nor
+the host's readings may wait for it. Used by the engine (its events go into the run) and by a view when nothing runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..events import Event, GpuReadings, Warn
+from .nvml import Nvml, NvmlUnavailable
+
+SLOW_FIGURES_SECONDS = 10.0
+DUTY = 0.5  # the share of the time that the driver may be kept busy with our questions
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
+NO_GPU = "the NVIDIA driver sees no GPU"
+
+
+class GpuReader(threading.Thread):
+    """Tells a GpuReadings every `interval_seconds`, or as often as the driver allows; the reason when there are none."""
+
+    def __init__(
+        self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None
+    ) -> None:
+        super().__init__(name="gpu-reader", daemon=True)
+        self._tell, self._asked_seconds, self._pcie, self._own_pid = tell, interval_seconds, pcie, own_pid
+        self._done = threading.Event()
+        self._calling_since: float | None = None
+        self._told: set[str] = set()
+        self._overruns = 0
+        self.interval_seconds = interval_seconds
+
+    @property
+    def stuck_seconds(self) -> float:
+        """How long the driver has not answered."""
+        since = self._calling_since
+        return time.monotonic() - since if since is not None else 0.0
+
+    def stop(self, timeout_seconds: float = 2.0) -> None:
+        """Returns when NVML is closed; a call that hangs is left behind with its (daemon) thread, NVML open."""
+        self._done.set()
+        if self.is_alive():
+            self.join(timeout_seconds)
+
+    def run(self) -> None:
+        retry_seconds = FIRST_RETRY_SECONDS
+        while not self._done.is_set():
+            nvml = self._open()
+            if nvml is None:
+                self._done.wait(retry_seconds)
+                retry_seconds = min(LAST_RETRY_SECONDS, 2 * retry_seconds)
+                continue
+            try:
+                self._sample(nvml)
+            finally:
+                nvml.close()
+
+    def _open(self) -> Nvml | None:
+        self._calling_since = time.monotonic()
+        try:
+            nvml = Nvml(pcie=self._pcie, own_pid=self._own_pid)
+        except NvmlUnavailable as reason:
+            self._say_once(str(reason), GpuReadings(gpus=[], missing=str(reason)))
+            return None
+        finally:
+            self._calling_since = None
+        if nvml.count == 0:
+            self._say_once(NO_GPU, GpuReadings(gpus=[], missing=NO_GPU))
+            nvml.close()
+            return None
+        return nvml
+
+    def _sample(self, nvml: Nvml) -> None:
+        slow_due = 0.0
+        while not self._done.is_set():
+            began = self._calling_since = time.monotonic()
+            slow = began >= slow_due
+            if slow:
+                slow_due = began + SLOW_FIGURES_SECONDS
+            readings = nvml.read(slow, self._stopping)
+            self._calling_since = None
+            seconds = time.monotonic() - began
+            if self._done.is_set():
+                return
+            self._pace(seconds, len(readings))
+            self._tell(GpuReadings(gpus=readings, interval_seconds=round(self.interval_seconds, 2)))
+            self._report_lost(readings)
+            self._done.wait(max(0.0, self.interval_seconds - seconds))
+
+    def _stopping(self) -> bool:
+        self._calling_since = time.monotonic()  # the GPU before has answered
+        return self._done.is_set()
+
+    def _pace(self, seconds: float, gpus: int) -> None:
+        """Where asking takes longer than its share of the interval, the interval grows; said when it lasts."""
+        self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
+        self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
+        if self._overruns >= 2:
+            message = (
+                f"the NVIDIA driver takes {seconds:.1f} s for one reading of {gpus} GPU(s): they are read every "
+                f"{self.interval_seconds:.1f} s instead of {self._asked_seconds:g} s"
+            )
+            self._say_once("slow", Warn(kind="telemetry_slow", message=message, hint="the training does not wait for it"))
+
+    def _report_lost(self, readings: Sequence[dict[str, Any]]) -> None:
+        for gpu in readings:
+            if "lost_since" in gpu:
+                message = f"GPU {gpu['index']} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
+                warning = Warn(kind="gpu_lost", message=message, hint="dmesg shows why (look for Xid); the others go on")
+                self._say_once(f"lost {gpu['index']}", warning)
+
+    def _say_once(self, key: str, event: Event) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            self._tell(event)

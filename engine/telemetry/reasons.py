@@ -1,0 +1,80 @@
+"""Why there is no reading: NVML's many ways of saying no as five reasons, and as text for people.
+
+Separates the driver's faults from readings: nothing beyond this module looks at an error code. A broken driver may
+raise anything at any call, which never is a reason to end a thread.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+import pynvml
+
+
+class Reason(StrEnum):
+    """Stands in the place of a value that cannot be had."""
+
+    UNSUPPORTED = "unsupported"  # this chip, driver or platform does not have it
+    LOST = "lost"  # the GPU no longer answers
+    NO_PERMISSION = "no_permission"
+    ERROR = "error"  # it should be there, but asking failed
+    NOT_ASKED = "not_asked"  # switched off, or not read yet
+
+
+class NvmlUnavailable(Exception):
+    """NVML cannot be used at all; the text says why."""
+
+
+class Code(IntEnum):
+    """NVML's error numbers, from nvml.h: an outdated `pynvml` has no names for the newer ones."""
+
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    DRIVER_NOT_LOADED = 9
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    LIB_RM_VERSION_MISMATCH = 18
+    ARGUMENT_VERSION_MISMATCH = 25
+
+
+_BY_CODE = {
+    Code.NOT_SUPPORTED: Reason.UNSUPPORTED,
+    Code.FUNCTION_NOT_FOUND: Reason.UNSUPPORTED,
+    Code.NOT_FOUND: Reason.UNSUPPORTED,
+    Code.ARGUMENT_VERSION_MISMATCH: Reason.UNSUPPORTED,
+    Code.GPU_IS_LOST: Reason.LOST,
+    Code.RESET_REQUIRED: Reason.LOST,
+    Code.NO_PERMISSION: Reason.NO_PERMISSION,
+}
+
+_TEXTS = {
+    Code.LIBRARY_NOT_FOUND: "no NVIDIA driver on this machine (libnvidia-ml.so.1 is not there)",
+    Code.DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
+    Code.LIB_RM_VERSION_MISMATCH: "the loaded NVIDIA driver and its library are of different versions, as after an "
+    "update; the machine needs a restart",
+    Code.NO_PERMISSION: "this user may not ask the NVIDIA driver",
+    Code.GPU_IS_LOST: "the GPU is lost (it has fallen off the bus); the machine needs a restart",
+    Code.RESET_REQUIRED: "the GPU is lost until it is reset (nvidia-smi --gpu-reset)",
+}
+
+
+def reason_of(fault: Exception) -> Reason:
+    """The reason behind whatever a call raised."""
+    if isinstance(fault, pynvml.NVMLError):
+        return _BY_CODE.get(fault.value, Reason.ERROR)
+    # Raised, and no NVMLError, where a driver is older than the function; an older pynvml lacks the name itself.
+    old = isinstance(fault, AttributeError) or type(fault).__name__ == "NVMLLibraryMismatchError"
+    return Reason.UNSUPPORTED if old else Reason.ERROR
+
+
+def text_of(fault: Exception) -> str:
+    """The same for people, in one line."""
+    code = getattr(fault, "value", None)
+    if code in _TEXTS:
+        return _TEXTS[code]
+    if type(fault).__name__ == "NVMLLibraryMismatchError":
+        return "the NVIDIA driver is too old for the installed nvidia-ml-py"
+    return f"NVML: {' '.join(str(fault).split()) or type(fault).__name__}"
