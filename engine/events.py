@@ -79,24 +79,37 @@ class Progress(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuReadings(Event):
-    """A reading of every GPU, each a dict of values or None; `missing` says why there is none at all."""
+    """A reading of every GPU, each a dict of values (telemetry/device.py); `missing` says why there is none at all.
+
+    `interval_seconds` is the time between two readings: what was asked for, or more where the driver is slow.
+    """
 
     type: ClassVar[str] = "gpu"
     gpus: Sequence[Mapping[str, Any]]
     missing: str | None = None
+    interval_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostReading(Event):
-    """The host: `cpu` is the share of all cores, `trainer_cpu` is in cores."""
+    """The host: `cpu` and `io_wait` are shares of all cores, `trainer_cpu` and `engine_cpu` are in cores.
+
+    `trainer_read_bytes_per_second` comes from the disk, not from the page cache; the network is that of a training
+    on several machines.
+    """
 
     type: ClassVar[str] = "host"
-    cpu: float
+    cpu: float | None
     memory_used_bytes: int
     memory_total_bytes: int
     engine_bytes: int
     trainer_bytes: int | None
     trainer_cpu: float | None
+    engine_cpu: float | None = None
+    io_wait: float | None = None
+    trainer_read_bytes_per_second: float | None = None
+    network_rx_bytes_per_second: float | None = None
+    network_tx_bytes_per_second: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ class Warm:
         try:
             self._say(f"{run.path}\n")
         except OSError:
-            _spawn(run)
+            self.process = _spawn(run)
         return run
 
     def close(self) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import yaml
 from pydantic import ValidationError
 
@@ -85,6 +84,8 @@ class _Layers:
 
 def user_folder() -> Path:
     """Where the user's own presets lie."""
+    import platformdirs
+
     return platformdirs.user_config_path("gputui") / "presets"
 
 

@@ -1,8 +1,8 @@
 """One GPU: what is known of it for good, what it is asked when, and what became of its answers.
 
-Separates the life of a GPU (there, refusing a question, lost, back again) from the questions themselves. Of every figure
-the event holds a value, or None and a reason; figures beyond CORE are left out while they have no value, and one that
-is left out without a reason was not asked for.
+Separates the life of a GPU (there, refusing a question, lost, back again) from the questions themselves. Of every
+figure the event holds a value, or a reason in `reasons`; those of CORE are then None, all others left out. One that is
+left out without a reason was not asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import psutil
 import pynvml
 
 from .processes import described
-from .questions import PCIE, QUESTIONS, Handle, Question, Values, text
+from .questions import MEMORY, PCIE, QUESTIONS, Handle, Question, Values, text
 from .reasons import Reason, reason_of, text_of
 from .traffic import ACTIVITY, Gpm, NvLink
 
@@ -49,7 +49,7 @@ class Device:
         self._traffic: list[Gpm | NvLink] = []
         self._links: NvLink | None = None
         self._handle: Handle | None = None
-        self._look_again = 0.0
+        self._look_again, self._why = 0.0, Reason.NOT_ASKED
         self.facts: dict[str, Any] = {"index": index}
         self.missing = ""
         self.lost_since: float | None = None
@@ -63,7 +63,7 @@ class Device:
         except Exception as fault:
             self._lose(reason_of(fault), text_of(fault))
             return
-        self.missing, self.lost_since = "", None
+        self.missing, self.lost_since, self._slow_values = "", None, {}
         for key, ask in (("uuid", self._uuid), ("name", self._name), ("pci_bus_id", self._bus_id)):
             self.facts[key] = _or_none(ask)
         self._links = _or_none(lambda: NvLink(self._handle))
@@ -86,8 +86,7 @@ class Device:
         if self._handle is None:
             return self.facts | {"missing": self.missing}
         capability = _or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self._handle))
-        memory = self._answer(QUESTIONS[1])
-        total = memory["memory_total_bytes"]
+        total = (_or_none(lambda: self._answer(MEMORY)) or {}).get("memory_total_bytes")
         return self.facts | {
             "compute_capability": tuple(capability) if capability else None,
             "memory_total_bytes": total if isinstance(total, int) and total else None,
@@ -168,8 +167,7 @@ class Device:
     # ---- what is told -------------------------------------------------------------------------
 
     def _event(self, values: Values) -> dict[str, Any]:
-        unified = _is_unified(values)
-        if unified:
+        if self._shares_memory(values):
             values |= _host_memory()
         known = {key: value for key, value in values.items() if not isinstance(value, Reason)}
         if "processes" in known:
@@ -179,6 +177,10 @@ class Device:
         }
         return self.facts | dict.fromkeys(CORE) | known | ({"reasons": reasons} if reasons else {})
 
+    def _shares_memory(self, values: Values) -> bool:
+        """GB10 and Jetson: GPU and host have one memory, of which NVML refuses to speak, or says zero."""
+        return self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0
+
     def _nothing(self) -> dict[str, Any]:
         event = self.facts | {"missing": self.missing, "reasons": {"*": str(self._why)}}
         return event | ({"lost_since": round(self.lost_since, 1)} if self.lost_since is not None else {})
@@ -187,17 +189,11 @@ class Device:
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
         self._why, self.missing, self._handle = why, message, None
-        self._traffic = []
+        self._traffic = []  # not closed: a lost GPU may not even answer that
         self._look_again = time.monotonic() + LOOK_AGAIN_SECONDS
 
 
 _NO = Reason.UNSUPPORTED
-
-
-def _is_unified(values: Values) -> bool:
-    """GB10 and Jetson: GPU and host share one memory, of which NVML says nothing, or zeros."""
-    total = values.get("memory_total_bytes")
-    return total is Reason.UNSUPPORTED or total == 0
 
 
 def _host_memory() -> Values:

@@ -18,22 +18,23 @@ T = TypeVar("T")
 
 
 class Host:
-    """Readings for one trainer; `network` asks for the traffic of all interfaces but the loopback."""
+    """Readings for one trainer, all by the thread that made this (psutil keeps the last reading of each thread).
+
+    `network` asks for the traffic of all interfaces but the loopback.
+    """
 
     def __init__(self, trainer_pid: int, network: bool = False) -> None:
         self._engine = psutil.Process()
         self._trainer = _or_none(lambda: psutil.Process(trainer_pid))
         self._network = network
         self._counters: dict[str, tuple[float, int]] = {}
-        for ask in (self._cpus, self._io_wait, self._engine_cpu, self._trainer_cpu):
+        for ask in (self._cpu, self._io_wait, self._engine_cpu, self._trainer_cpu):
             _or_none(ask)  # each of these compares with its call before
 
     def read(self) -> HostReading:
         memory = psutil.virtual_memory()
-        cpus = _or_none(self._cpus)
         return HostReading(
-            cpu=sum(cpus) / len(cpus) if cpus else None,
-            cpus=[round(share, 2) for share in cpus] if cpus else None,
+            cpu=_or_none(self._cpu),
             io_wait=_or_none(self._io_wait),
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
@@ -46,8 +47,8 @@ class Host:
             network_tx_bytes_per_second=self._rate("tx", self._sent) if self._network else None,
         )
 
-    def _cpus(self) -> list[float]:
-        return [percent / 100 for percent in psutil.cpu_percent(percpu=True)]
+    def _cpu(self) -> float:
+        return psutil.cpu_percent() / 100
 
     def _io_wait(self) -> float:
         """Share of all processors that stood idle because of the disk."""

@@ -178,9 +178,10 @@ def _pcie(gpu: Handle) -> Values:
     return {"pcie_rx_bytes_per_second": received * 1024, "pcie_tx_bytes_per_second": sent * 1024}
 
 
+MEMORY = Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1))
 QUESTIONS = (
     Question(("busy",), (_busy,)),
-    Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1)),
+    MEMORY,
     Question(("temperature_c",), (_temperature, _temperature_v)),
     Question(("power_w",), (_power,)),
     Question(("power_limit_w",), (_power_limit,), slow=True),

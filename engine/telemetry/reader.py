@@ -21,7 +21,7 @@ NO_GPU = "the NVIDIA driver sees no GPU"
 
 
 class GpuReader(threading.Thread):
-    """Tells a GpuReadings every `interval_seconds`, or as often as the driver allows; the reason when there are none."""
+    """Tells a GpuReadings every `interval_seconds`, or as often as the driver allows; once why there is none."""
 
     def __init__(
         self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None
@@ -104,13 +104,13 @@ class GpuReader(threading.Thread):
                 f"the NVIDIA driver takes {seconds:.1f} s for one reading of {gpus} GPU(s): they are read every "
                 f"{self.interval_seconds:.1f} s instead of {self._asked_seconds:g} s"
             )
-            self._say_once("slow", Warn(kind="telemetry_slow", message=message, hint="the training does not wait for it"))
+            self._say_once("slow", Warn(kind="telemetry_slow", message=message, hint="training does not wait for it"))
 
     def _report_lost(self, readings: Sequence[dict[str, Any]]) -> None:
         for gpu in readings:
             if "lost_since" in gpu:
                 message = f"GPU {gpu['index']} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
-                warning = Warn(kind="gpu_lost", message=message, hint="dmesg shows why (look for Xid); the others go on")
+                warning = Warn(kind="gpu_lost", message=message, hint="dmesg tells more (look for Xid); the others go on")
                 self._say_once(f"lost {gpu['index']}", warning)
 
     def _say_once(self, key: str, event: Event) -> None:

@@ -31,7 +31,7 @@ class Sampler(threading.Thread):
         self.trainer_memory_share: float | None = None
         self._events, self._interval_seconds = events, interval_seconds
         self._done = threading.Event()
-        self._host = Host(trainer_pid, network)
+        self._trainer_pid, self._network = trainer_pid, network
         self._gpus = GpuReader(events.emit, interval_seconds, pcie=pcie, own_pid=trainer_pid)
 
     def stop(self) -> None:
@@ -43,9 +43,9 @@ class Sampler(threading.Thread):
 
     def run(self) -> None:
         self._gpus.start()
-        warned = False
+        host, warned = Host(self._trainer_pid, self._network), False
         while not self._done.wait(self._interval_seconds):
-            reading = self._host.read()
+            reading = host.read()
             if reading.trainer_bytes is not None:
                 self.trainer_memory_share = reading.trainer_bytes / reading.memory_total_bytes
             self._events.emit(reading)
