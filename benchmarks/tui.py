@@ -11,10 +11,10 @@ import argparse
 import fcntl
 import os
 import pty
-import resource
 import select
 import statistics
 import struct
+import subprocess
 import sys
 import tempfile
 import termios
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import recorded
 
 SIZE = (40, 120)
-PAINTED = 12  # a paint has so many characters of text at least
+SCREENFUL = 2000  # bytes that only a painted screen has
 WATCH = """
 import sys
 from pathlib import Path
@@ -59,6 +59,21 @@ asyncio.run(main())
 """
 
 
+OPEN = """
+import re, sys, time
+from pathlib import Path
+from gputui.engine.runs import Run
+from gputui.tui.feed import Feed
+def peak_kb():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+before, began = peak_kb(), time.perf_counter()
+feed = Feed(Run(Path(sys.argv[1])))
+while not feed.ended:
+    feed.poll()
+print(time.perf_counter() - began, (peak_kb() - before) / 1024)
+"""
+
+
 class Terminal:
     """A program in a pseudo-terminal whose output is counted."""
 
@@ -85,7 +100,7 @@ class Terminal:
         while time.perf_counter() - self.began < 20:
             if select.select([self._fd], [], [], 0.15)[0]:
                 seen += len(os.read(self._fd, 65536))
-                last = last or (time.perf_counter() - self.began if seen > 2000 else 0.0)
+                last = last or (time.perf_counter() - self.began if seen > SCREENFUL else 0.0)
             elif last:
                 break
         return last
@@ -136,8 +151,6 @@ def first_paint(home: Path, code: str, *arguments: str) -> float:
 
 def first_paint_ratio(home: Path, repeats: int) -> tuple[float, float, float]:
     """Interleaved medians of gputui and of a bare application with as many widgets, and their ratio."""
-    import subprocess
-
     counted = subprocess.run([sys.executable, "-P", "-c", COUNT], capture_output=True, text=True, check=True)
     widgets = counted.stdout.strip()
     pairs = [(first_paint(home, FORM), first_paint(home, BARE, widgets)) for _ in range(repeats)]
@@ -147,20 +160,13 @@ def first_paint_ratio(home: Path, repeats: int) -> tuple[float, float, float]:
 
 def opening(home: Path, events: int) -> tuple[float, float, int]:
     """Seconds and megabytes to open a finished run of so many events with eight GPUs."""
-    from gputui.tui.feed import Feed
-
     run = recorded.write(home, name="long", gpus=8, seconds=events // 4, epoch_seconds=300)
     count = sum(run.file(name).read_bytes().count(b"\n") for name in ("events.jsonl", "telemetry.jsonl"))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        feed = Feed(run)
-        while not feed.ended:
-            feed.poll()
-        times.append(time.perf_counter() - began)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    return statistics.median(times), grown, count
+    command = [sys.executable, "-P", "-c", OPEN, str(run.path)]
+    told = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)]
+    figures = [[float(word) for word in one.split()] for one in told]
+    seconds, grown = (statistics.median(column) for column in zip(*figures, strict=True))
+    return seconds, grown, count
 
 
 def main() -> None:

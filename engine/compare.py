@@ -6,7 +6,6 @@ their figures lie apart is the noise below which a difference says nothing.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -164,12 +163,12 @@ def _change(first: float | None, value: float | None, unit: str) -> float | None
 
 
 def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
-    """How far repeats lie apart: the largest spread of any group of two or more."""
+    """The largest spread of any group of two or more, relative to the least of it: no repeat differs by more."""
     spreads = []
     for group in set(groups):
         members = [value for value, of in zip(values, groups, strict=True) if of == group and value is not None]
-        middle = abs(statistics.median(members)) if members else 0.0
-        if len(members) > 1 and (unit == "share" or middle):
+        least = min(map(abs, members), default=0.0)
+        if len(members) > 1 and (unit == "share" or least):
             spread = max(members) - min(members)
-            spreads.append(spread if unit == "share" else spread / middle)
+            spreads.append(spread if unit == "share" else spread / least)
     return max(spreads, default=None)

@@ -34,6 +34,7 @@ PACKAGES = {
 OUTSIDE = {
     "run.hang_seconds": "needs a process that watches this one",
     "run.sample_seconds": "needs a process that watches this one",
+    "run.pcie": "needs a process that watches this one",
     "run.keep": "Keras' callbacks keep one checkpoint",
     "train.nan_check_steps": "TerminateOnNaN looks at the loss of every batch, not at the weights",
 }

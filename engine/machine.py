@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from .telemetry.nvml import Nvml, NvmlUnavailable
+from .telemetry.nvml import NO_GPU, Nvml, NvmlUnavailable
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,4 @@ def _gpus() -> tuple[tuple[Gpu, ...], str]:
         )
     finally:
         nvml.close()
-    return found, "" if found else "the NVIDIA driver sees no GPU"
+    return found, "" if found else NO_GPU

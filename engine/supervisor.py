@@ -51,7 +51,13 @@ class Supervisor:
         """The whole life of the engine; returns its exit status."""
         self._take_signals()
         self._write_status()
-        sampler = Sampler(self.events, self.trainer.pid, self.limits["sample_seconds"])
+        sampler = Sampler(
+            self.events,
+            self.trainer.pid,
+            self.limits["sample_seconds"],
+            pcie=self.limits.get("pcie", False),
+            network=self.preset["strategy"]["kind"] == "multi_worker",
+        )
         sampler.start()
         try:
             self._watch(sampler)

@@ -5,6 +5,7 @@ Click parses; everything it or we refuse becomes one or two lines on stderr and 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -155,8 +156,11 @@ def _open_screen(watch: Run | None = None, replay_speed: float | None = None) ->
     """The TUI, and what to know after it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused("the screen needs a terminal; gputui --preset NAME trains without one")
+    gc.disable()  # all that is made here stays: looking for rubbish in it is a tenth of the start
     from .app import GputuiApp
 
+    gc.freeze()
+    gc.enable()
     app = GputuiApp(watch=watch, replay_speed=replay_speed)
     app.run()
     for run in app.going_on():

@@ -129,6 +129,13 @@ class Run(Group):
     sample_seconds: float = option(
         1.0, "time between two readings of the GPUs and the host", unit="seconds", ge=0.1, le=3600.0
     )
+    pcie: bool = option(
+        False,
+        "read the PCIe traffic of GPUs before Hopper, too; later ones tell it at every reading anyway",
+        call="nvmlDeviceGetPcieThroughput",
+        hurts="each reading of it keeps the driver busy for 40 ms",
+        gpu_only=True,
+    )
 
     @field_validator("profile", mode="before")
     @classmethod

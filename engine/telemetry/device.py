@@ -68,7 +68,8 @@ class Device:
             self.facts[key] = _or_none(ask)
         self._links = _or_none(lambda: NvLink(self._handle))
         gpm = _or_none(lambda: Gpm(self._handle))
-        # GPM tells the traffic as well, and for the whole time between two readings.
+        if gpm:  # it tells the traffic as well, for the whole time between two readings, and blocks nothing
+            self._questions = QUESTIONS
         self._traffic = [reader for reader in ([gpm] if gpm else [self._links]) if reader is not None]
 
     def _uuid(self) -> str:

@@ -16,7 +16,9 @@ import pynvml
 from .device import Device
 from .reasons import NvmlUnavailable, text_of
 
-__all__ = ["Nvml", "NvmlUnavailable"]
+__all__ = ["NO_GPU", "Nvml", "NvmlUnavailable"]
+
+NO_GPU = "the NVIDIA driver sees no GPU"
 
 
 class Nvml:

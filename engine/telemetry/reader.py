@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..events import Event, GpuReadings, Warn
-from .nvml import Nvml, NvmlUnavailable
+from .nvml import NO_GPU, Nvml, NvmlUnavailable
 
 SLOW_FIGURES_SECONDS = 10.0
 DUTY = 0.5  # the share of the time that the driver may be kept busy with our questions
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
-NO_GPU = "the NVIDIA driver sees no GPU"
 
 
 class GpuReader(threading.Thread):
@@ -110,8 +109,8 @@ class GpuReader(threading.Thread):
         for gpu in readings:
             if "lost_since" in gpu:
                 message = f"GPU {gpu['index']} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
-                warning = Warn(kind="gpu_lost", message=message, hint="dmesg tells more (look for Xid); the others go on")
-                self._say_once(f"lost {gpu['index']}", warning)
+                hint = "dmesg tells more (look for Xid); the other GPUs go on"
+                self._say_once(f"lost {gpu['index']}", Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _say_once(self, key: str, event: Event) -> None:
         if key not in self._told:

@@ -163,7 +163,8 @@ class TrainingLoop:
         self._input_wait.pulse()
         if self._on_gpu:
             self.figures.clock.cut()
-        if self.health.every is None and self.health.due(self.step):
+        lost = metrics.get("loss") != metrics.get("loss")  # NaN
+        if lost or (self.health.every is None and self.health.due(self.step)):
             self._look(metrics)
         now = time.perf_counter()
         young = time.time() - self.figures.began < SLOW_AFTER_SECONDS

@@ -1,0 +1,21 @@
+"""What the doctor says: one line what, one line what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEVELS = ("ok", "note", "warning", "error")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`about` is the part of the machine; `remedy` may be empty where nothing needs to be done."""
+
+    level: str
+    about: str
+    what: str
+    remedy: str = ""
+
+
+def gib(value: float) -> str:
+    return f"{value / 1024**3:.1f} GiB"

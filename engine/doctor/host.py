@@ -1,0 +1,81 @@
+"""The host: processors, memory, shared memory, and room for runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from ..runs import runs_folder
+from .finding import Finding, gib
+
+GIB = 1024**3
+TENSORFLOW_BYTES = GIB  # what an imported TensorFlow with a small model takes
+
+
+def findings() -> Iterator[Finding]:
+    for look in (_processors, _memory, _shared_memory, _runs):
+        yield from look()
+
+
+def _processors() -> Iterator[Finding]:
+    mine, all_of_them = len(os.sched_getaffinity(0)), psutil.cpu_count() or 0
+    what = f"{mine} CPU(s)" + (f" of {all_of_them}" if mine < all_of_them else "")
+    quota = _quota()
+    if quota is not None and quota < mine:
+        what = f"{quota:g} CPU(s), by the container's limit, of {mine}"
+    if min(mine, quota or mine) < 2:
+        yield Finding("note", "CPU", what, "an input pipeline in parallel to the training needs at least two")
+    else:
+        yield Finding("ok", "CPU", what)
+
+
+def _quota() -> float | None:
+    """CPUs that the control group allows."""
+    try:
+        allowed, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if allowed == "max" else int(allowed) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def _memory() -> Iterator[Finding]:
+    memory = psutil.virtual_memory()
+    what = f"{gib(memory.available)} of {gib(memory.total)} free"
+    if memory.available < TENSORFLOW_BYTES:
+        yield Finding("warning", "memory", what, "TensorFlow alone needs about 1 GiB: end other programs first")
+    else:
+        yield Finding("ok", "memory", what)
+
+
+def _shared_memory() -> Iterator[Finding]:
+    """NCCL and worker processes exchange data there; containers get 64 MiB unless told otherwise."""
+    try:
+        size = shutil.disk_usage("/dev/shm").total
+    except OSError:
+        yield Finding("note", "/dev/shm", "there is no /dev/shm", "training on several GPUs may need it")
+        return
+    if size < GIB:
+        remedy = "start the container with --shm-size=8g or --ipc=host, for training on several GPUs"
+        yield Finding("note", "/dev/shm", f"{size / 1024**2:.0f} MiB", remedy)
+    else:
+        yield Finding("ok", "/dev/shm", gib(size))
+
+
+def _runs() -> Iterator[Finding]:
+    folder = runs_folder()
+    place = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(place, os.W_OK | os.X_OK) or not place.is_dir():
+        yield Finding("error", "runs", f"cannot write to {place}", "set GPUTUI_HOME to a folder of your own")
+        return
+    free = shutil.disk_usage(place).free
+    what = f"{gib(free)} free in {folder}"
+    if free < 64 * 1024**2:
+        yield Finding("error", "runs", what, "make room, or set GPUTUI_HOME to another disk")
+    elif free < 5 * GIB:
+        yield Finding("warning", "runs", what, "checkpoints of a large model need more; GPUTUI_HOME moves the runs")
+    else:
+        yield Finding("ok", "runs", what)

@@ -1,0 +1,151 @@
+"""TensorFlow as it is installed, and the CUDA libraries it would load: found by their files, nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .finding import Finding
+
+# What TensorFlow 2.21 opens by name when it first looks for GPUs, or with the first operation that needs it.
+LIBRARIES = {
+    "libcudart.so.12": "nvidia-cuda-runtime-cu12",
+    "libcublas.so.12": "nvidia-cublas-cu12",
+    "libcublasLt.so.12": "nvidia-cublas-cu12",
+    "libcudnn.so.9": "nvidia-cudnn-cu12",
+    "libcufft.so.11": "nvidia-cufft-cu12",
+    "libcusolver.so.11": "nvidia-cusolver-cu12",
+    "libcusparse.so.12": "nvidia-cusparse-cu12",
+    "libnccl.so.2": "nvidia-nccl-cu12",
+    "libcupti.so.12": "nvidia-cuda-cupti-cu12",
+    "libnvJitLink.so.12": "nvidia-nvjitlink-cu12",
+}
+ALL = "pip install 'tensorflow[and-cuda]'"
+
+
+def tensorflow() -> Iterator[Finding]:
+    """Version, and what it was built for."""
+    version = _version()
+    if version is None:
+        remedy = "pip install 'tensorflow[and-cuda]' (or tensorflow, on a machine without a GPU)"
+        yield Finding("error", "TensorFlow", "TensorFlow is not installed", remedy)
+        return
+    built = build_info()
+    what = f"TensorFlow {version}, Python {platform.python_version()}"
+    if built.get("is_cuda_build"):
+        what += f", built for CUDA {built.get('cuda_version')} and cuDNN {built.get('cudnn_version')}"
+        yield Finding("ok", "TensorFlow", what)
+    else:
+        yield Finding("note", "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", ALL)
+
+
+def cuda(has_gpu: bool) -> Iterator[Finding]:
+    """The libraries and tools that a training on a GPU needs; on a machine without one they are of no use."""
+    if _version() is None or not build_info().get("is_cuda_build"):
+        return
+    missing = {name: package for name, package in LIBRARIES.items() if not _is_there(name)}
+    for package in sorted(set(missing.values())):
+        names = ", ".join(name for name, owner in missing.items() if owner == package)
+        level = "error" if has_gpu else "note"
+        yield Finding(level, "CUDA", f"{names} is missing: TensorFlow cannot use a GPU", f"pip install {package}")
+    if not missing:
+        yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are there")
+    yield from _xla_tools(has_gpu)
+
+
+def _xla_tools(has_gpu: bool) -> Iterator[Finding]:
+    missing = []
+    if not _wheel("cuda_nvcc/bin/ptxas") and not shutil.which("ptxas"):
+        missing.append("ptxas")
+    data = Path(os.environ.get("CUDA_DIR", "/usr/local/cuda")) / "nvvm/libdevice/libdevice.10.bc"
+    if not _wheel("cuda_nvcc/nvvm/libdevice/libdevice.10.bc") and not data.exists():
+        missing.append("libdevice.10.bc")
+    if missing:
+        what = f"{' and '.join(missing)} missing: compile.xla=true fails on a GPU"
+        yield Finding("warning" if has_gpu else "note", "XLA", what, "pip install nvidia-cuda-nvcc-cu12")
+    else:
+        yield Finding("ok", "XLA", "ptxas and libdevice are there")
+
+
+# ---- how TensorFlow was built -----------------------------------------------------------------
+
+
+def _version() -> str | None:
+    for name in ("tensorflow", "tensorflow-cpu"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+@functools.cache
+def build_info() -> dict[str, Any]:
+    """What `tf.sysconfig.get_build_info()` would say, read from its source; empty where it cannot be read."""
+    path = _site("tensorflow/python/platform/build_info.py")
+    try:
+        source = path.read_text(encoding="utf-8") if path else ""
+        found = re.search(r"OrderedDict\((\[.*\])\)", source, re.DOTALL)
+        return dict(ast.literal_eval(found[1])) if found else {}
+    except (OSError, ValueError, SyntaxError):
+        return {}
+
+
+def cuda_version() -> tuple[int, int] | None:
+    found = re.match(r"(\d+)\.(\d+)", str(build_info().get("cuda_version", "")))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def capabilities() -> list[tuple[int, int]]:
+    """The chips that TensorFlow brings machine code for."""
+    names = build_info().get("cuda_compute_capabilities", [])
+    found = [re.fullmatch(r"sm_(\d+)(\d)", str(name)) for name in names]
+    return [(int(match[1]), int(match[2])) for match in found if match]
+
+
+# ---- files ------------------------------------------------------------------------------------
+
+
+def _site(relative: str) -> Path | None:
+    """A file beside the installed packages, wherever those are."""
+    for name in ("tensorflow", "tensorflow-cpu"):
+        try:
+            path = Path(str(metadata.distribution(name).locate_file(relative)))
+        except metadata.PackageNotFoundError:
+            continue
+        return path if path.exists() else None
+    return None
+
+
+def _wheel(relative: str) -> bool:
+    """Whether one of NVIDIA's pip packages has brought the file."""
+    return _site(f"nvidia/{relative}") is not None
+
+
+def _is_there(library: str) -> bool:
+    nvidia = _site("nvidia")
+    if nvidia and any(nvidia.glob(f"*/lib/{library}")):
+        return True
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    return any((folder / library).exists() for folder in folders) or library in _loader_cache()
+
+
+@functools.cache
+def _loader_cache() -> frozenset[str]:
+    """Names of the libraries that the system's loader knows."""
+    for command in ("ldconfig", "/sbin/ldconfig"):
+        try:
+            listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=2, check=False).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        return frozenset(line.split()[0] for line in listed.splitlines() if "=>" in line)
+    return frozenset()

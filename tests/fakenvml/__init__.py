@@ -1,0 +1,40 @@
+"""The stand-in for libnvidia-ml.so.1 (nvml.c) once it is compiled (fixture.py), and programs run against it.
+
+The library is loaded by the real `pynvml`, which opens it by name: only the search path of a new process can choose it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FakeNvml:
+    """Folders with the library as of today, and as it was in older drivers."""
+
+    current: Path
+    old: Path
+
+    def environment(self, words: str, old: bool = False) -> dict[str, str]:
+        """What makes a new process see the stand-in; the words are explained in nvml.c."""
+        return {"LD_LIBRARY_PATH": str(self.old if old else self.current), "FAKE_NVML": words}
+
+    def run(self, program: str, words: str = "", *, old: bool = False, timeout: float = 30) -> Any:
+        """What a Python program prints, as JSON."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=os.environ | self.environment(words, old),
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return json.loads(done.stdout)

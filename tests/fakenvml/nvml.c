@@ -1,0 +1,409 @@
+/* A stand-in for libnvidia-ml.so.1 with the faults of real machines, for tests through the real pynvml.
+ *
+ * FAKE_NVML holds words parted by blanks:
+ *   gpus=2            how many (default 1)                unified=1|zero   memory is shared with the host
+ *   init=18x2         nvmlInit fails so, only twice       na=1             figures that are marked not available
+ *   init_ms=500       nvmlInit takes so long              mig=3            partitioned into so many instances
+ *   fail=FUNC:3@1     FUNC fails with 3 on GPU 1          gpm=1            performance metrics, as from Hopper on
+ *   slow_ms=50        each call on a GPU takes so long    name=bad         the name is no UTF-8
+ *   hang=FUNC@1       FUNC never returns                  procs=12,34      ids of processes on each GPU
+ *   lost=1+30         GPU 1 is lost after 30 calls        log=FILE         a line per call: seconds function gpu note
+ *   lost_when=FILE@1  GPU 1 is lost when there is a file
+ * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define API __attribute__((visibility("default")))
+enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, LOST = 15, GPUS = 16, INSTANCE = 100 };
+#define GIB (1024ULL * 1024 * 1024)
+#define NA64 (~0ULL)
+#define NA32 (~0U)
+
+typedef struct { int index; } *Gpu;
+typedef unsigned long long u64;
+static struct { int index; } gpus[GPUS], instances[GPUS];
+static int open_count, in_flight, init_calls, calls[GPUS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- what is wished ------------------------------------------------------- */
+
+static const char *next_word(const char **from, const char *key) {
+    size_t length = strlen(key);
+    for (const char *at = *from; at && *at; at = strchr(at, ' ')) {
+        while (*at == ' ')
+            at++;
+        if (!strncmp(at, key, length) && at[length] == '=') {
+            *from = strchr(at, ' ');
+            return at + length + 1;
+        }
+    }
+    return *from = NULL;
+}
+
+static const char *word(const char *key) {
+    const char *from = getenv("FAKE_NVML");
+    return from ? next_word(&from, key) : NULL;
+}
+
+static long number(const char *key, long otherwise) {
+    const char *value = word(key);
+    return value ? atol(value) : otherwise;
+}
+
+static int is(const char *key, const char *value) {
+    const char *found = word(key);
+    return found && !strncmp(found, value, strlen(value));
+}
+
+/* A rule FUNC[:CODE][@GPU] that is about this call: its code, or 1 without one. */
+static int rule(const char *key, const char *function, int gpu) {
+    const char *from = getenv("FAKE_NVML");
+    while (from && *from) {
+        const char *value = next_word(&from, key);
+        size_t length = strlen(function);
+        if (!value)
+            return 0;
+        if (strncmp(value, function, length) || !strchr(":@ ", value[length]))
+            continue;
+        const char *end = value + strcspn(value, " "), *at = memchr(value, '@', end - value);
+        const char *code = memchr(value, ':', end - value);
+        if (!at || atoi(at + 1) == gpu)
+            return code ? atoi(code + 1) : 1;
+    }
+    return 0;
+}
+
+static int path(const char *key, char *name, size_t size) {
+    const char *value = word(key);
+    if (value)
+        snprintf(name, size, "%.*s", (int)strcspn(value, " @"), value);
+    return value != NULL;
+}
+
+static int lost_by_file(int gpu) {
+    char name[512];
+    if (!path("lost_when", name, sizeof name) || access(name, F_OK))
+        return 0;
+    const char *at = strchr(word("lost_when"), '@');
+    return at && atoi(at + 1) == gpu;
+}
+
+static void sleep_ms(long ms) {
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static void note(const char *function, int gpu, const char *what) {
+    char name[512];
+    FILE *file = path("log", name, sizeof name) ? fopen(name, "a") : NULL;
+    if (!file)
+        return;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    fprintf(file, "%.3f %s %d %s\n", now.tv_sec + now.tv_nsec / 1e9, function, gpu, what);
+    fclose(file);
+}
+
+/* ---- every call ----------------------------------------------------------- */
+
+static void leave(int *entered) {
+    if (*entered)
+        __atomic_sub_fetch(&in_flight, 1, __ATOMIC_SEQ_CST);
+}
+
+static int enter(const char *function, int gpu) {
+    int real = gpu % INSTANCE, lost = 0;
+    const char *which = word("lost");
+    __atomic_add_fetch(&in_flight, 1, __ATOMIC_SEQ_CST);
+    note(function, gpu, open_count ? "" : "CLOSED");
+    if (gpu < 0)
+        return rule("fail", function, gpu);
+    pthread_mutex_lock(&lock);
+    calls[real]++;
+    if (which && atoi(which) == real && strchr(which, '+'))
+        lost = calls[real] > atoi(strchr(which, '+') + 1);
+    pthread_mutex_unlock(&lock);
+    while (rule("hang", function, real))
+        sleep_ms(1000);
+    sleep_ms(number("slow_ms", 0));
+    return lost || lost_by_file(real) ? LOST : rule("fail", function, real);
+}
+
+#define CALL(name, gpu) \
+    int entered __attribute__((cleanup(leave))) = 1, fault = enter(name, gpu); \
+    if (fault) \
+        return fault
+
+/* ---- the library ---------------------------------------------------------- */
+
+API int nvmlInitWithFlags(unsigned flags) {
+    (void)flags;
+    const char *init = word("init");
+    note("InitWithFlags", -1, "");
+    sleep_ms(number("init_ms", 0));
+    const char *times = init ? strpbrk(init, "x ") : NULL;
+    if (init && (!times || *times != 'x' || init_calls++ < atoi(times + 1)))
+        return atoi(init);
+    for (int i = 0; i < GPUS; i++)
+        gpus[i].index = i, instances[i].index = INSTANCE + i;
+    open_count++;
+    return OK;
+}
+
+API int nvmlShutdown(void) {
+    note("Shutdown", -1, in_flight ? "IN_FLIGHT" : "");
+    open_count--;
+    return OK;
+}
+
+API const char *nvmlErrorString(int code) {
+    static char text[40];
+    snprintf(text, sizeof text, "error %d", code);
+    return text;
+}
+
+API int nvmlSystemGetDriverVersion(char *text, unsigned size) {
+    CALL("SystemGetDriverVersion", -1);
+    snprintf(text, size, "580.10");
+    return OK;
+}
+
+API int nvmlSystemGetNVMLVersion(char *text, unsigned size) {
+    CALL("SystemGetNVMLVersion", -1);
+    snprintf(text, size, "13.580.10");
+    return OK;
+}
+
+API int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    CALL("SystemGetCudaDriverVersion_v2", -1);
+    *version = number("cuda", 13000);
+    return OK;
+}
+
+API int nvmlDeviceGetCount_v2(unsigned *count) {
+    CALL("DeviceGetCount_v2", -1);
+    *count = number("gpus", 1);
+    return OK;
+}
+
+API int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu) {
+    CALL("DeviceGetHandleByIndex_v2", index);
+    if (index >= number("gpus", 1))
+        return INVALID;
+    *gpu = &gpus[index];
+    return OK;
+}
+
+API int nvmlDeviceGetUUID(Gpu gpu, char *text, unsigned size) {
+    CALL("DeviceGetUUID", gpu->index);
+    snprintf(text, size, gpu->index < INSTANCE ? "GPU-0000-%d" : "MIG-0000-%d", gpu->index);
+    return OK;
+}
+
+API int nvmlDeviceGetName(Gpu gpu, char *text, unsigned size) {
+    CALL("DeviceGetName", gpu->index);
+    snprintf(text, size, is("name", "bad") ? "Chip \xff\xfe" : "NVIDIA H100 80GB HBM3");
+    return OK;
+}
+
+API int nvmlDeviceGetPciInfo_v3(Gpu gpu, char *info) {
+    CALL("DeviceGetPciInfo_v3", gpu->index);
+    memset(info, 0, 68);
+    snprintf(info + 36, 32, "00000000:%02X:00.0", gpu->index + 1);
+    return OK;
+}
+
+API int nvmlDeviceGetCudaComputeCapability(Gpu gpu, int *major, int *minor) {
+    CALL("DeviceGetCudaComputeCapability", gpu->index);
+    *major = number("capability", 9), *minor = 0;
+    return OK;
+}
+
+typedef struct { u64 total, free, used; } Memory;
+typedef struct { unsigned version; u64 total, reserved, free, used; } Memory2;
+
+static int memory(u64 *total, u64 *used) {
+    if (is("unified", "1"))
+        return UNSUPPORTED;
+    *total = is("unified", "zero") ? 0 : 80 * GIB;
+    *used = is("na", "1") ? NA64 : is("unified", "zero") ? 0 : 10 * GIB;
+    return OK;
+}
+
+API int nvmlDeviceGetMemoryInfo(Gpu gpu, Memory *info) {
+    CALL("DeviceGetMemoryInfo", gpu->index);
+    return memory(&info->total, &info->used);
+}
+
+API int nvmlDeviceGetUtilizationRates(Gpu gpu, unsigned *rates) {
+    CALL("DeviceGetUtilizationRates", gpu->index);
+    if (number("mig", 0))
+        return UNSUPPORTED;
+    rates[0] = 37, rates[1] = 12;
+    return OK;
+}
+
+#define SIMPLE(name, value) \
+    API int nvml##name(Gpu gpu, unsigned *result) { \
+        CALL(#name, gpu->index); \
+        *result = (value); \
+        return OK; \
+    }
+SIMPLE(DeviceGetPowerUsage, is("na", "1") ? NA32 : 321000)
+SIMPLE(DeviceGetEnforcedPowerLimit, 700000)
+SIMPLE(DeviceGetPowerManagementDefaultLimit, 700000)
+SIMPLE(DeviceGetPerformanceState, 0)
+SIMPLE(DeviceGetPersistenceMode, 1)
+SIMPLE(DeviceGetMaxMigDeviceCount, 7)
+
+API int nvmlDeviceGetTemperature(Gpu gpu, int sensor, unsigned *celsius) {
+    (void)sensor;
+    CALL("DeviceGetTemperature", gpu->index);
+    *celsius = 55;
+    return OK;
+}
+
+API int nvmlDeviceGetClockInfo(Gpu gpu, int kind, unsigned *mhz) {
+    CALL("DeviceGetClockInfo", gpu->index);
+    *mhz = kind == 1 ? 1980 : 2619;
+    return OK;
+}
+
+API int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu gpu, u64 *bits) {
+    CALL("DeviceGetCurrentClocksThrottleReasons", gpu->index);
+    *bits = number("throttle", 0);
+    return OK;
+}
+
+API int nvmlDeviceGetTotalEccErrors(Gpu gpu, int kind, int counter, u64 *count) {
+    (void)counter;
+    CALL("DeviceGetTotalEccErrors", gpu->index);
+    *count = kind ? 0 : 4;
+    return OK;
+}
+
+API int nvmlDeviceGetEccMode(Gpu gpu, unsigned *now, unsigned *later) {
+    CALL("DeviceGetEccMode", gpu->index);
+    *now = *later = 1;
+    return OK;
+}
+
+API int nvmlDeviceGetMigMode(Gpu gpu, unsigned *now, unsigned *later) {
+    CALL("DeviceGetMigMode", gpu->index);
+    *now = *later = number("mig", 0) > 0;
+    return OK;
+}
+
+API int nvmlDeviceGetMigDeviceHandleByIndex(Gpu gpu, unsigned position, void **instance) {
+    CALL("DeviceGetMigDeviceHandleByIndex", gpu->index);
+    if (position >= number("mig", 0))
+        return NOT_FOUND;
+    *instance = &instances[position];
+    return OK;
+}
+
+API int nvmlDeviceGetPcieThroughput(Gpu gpu, int counter, unsigned *kib) {
+    CALL("DeviceGetPcieThroughput", gpu->index);
+    sleep_ms(20);
+    *kib = counter ? 2000 : 1000;
+    return OK;
+}
+
+typedef struct { unsigned pid; u64 bytes; unsigned instance, part; } Process;
+
+static int processes(unsigned *count, Process *found) {
+    const char *list = word("procs");
+    unsigned room = *count;
+    *count = 0;
+    for (const char *at = list; at && *at && *at != ' '; at += strcspn(at, ", "), at += *at == ',') {
+        if (found && *count < room)
+            found[*count] = (Process){atoi(at), is("na", "1") ? NA64 : GIB, 0, 0};
+        ++*count;
+    }
+    return found || !*count ? OK : SMALL;
+}
+
+#define PROCESSES(name, answer) \
+    API int nvml##name(Gpu gpu, unsigned *count, Process *found) { \
+        CALL(#name, gpu->index); \
+        return answer; \
+    }
+PROCESSES(DeviceGetComputeRunningProcesses_v2, processes(count, found))
+PROCESSES(DeviceGetGraphicsRunningProcesses_v2, (*count = 0))
+
+#ifndef OLD /* what came after R470 */
+PROCESSES(DeviceGetComputeRunningProcesses_v3, processes(count, found))
+PROCESSES(DeviceGetGraphicsRunningProcesses_v3, (*count = 0))
+
+API int nvmlDeviceGetMemoryInfo_v2(Gpu gpu, Memory2 *info) {
+    CALL("DeviceGetMemoryInfo_v2", gpu->index);
+    info->reserved = GIB / 2;
+    return memory(&info->total, &info->used);
+}
+
+API int nvmlDeviceGetCurrentClocksEventReasons(Gpu gpu, u64 *bits) {
+    CALL("DeviceGetCurrentClocksEventReasons", gpu->index);
+    *bits = number("throttle", 0);
+    return OK;
+}
+
+typedef struct { unsigned id; int result; double value; void *info[3]; } Metric;
+typedef struct { unsigned version, count; void *first, *second; Metric metrics[]; } Metrics;
+
+API int nvmlGpmQueryDeviceSupport(Gpu gpu, unsigned *support) {
+    CALL("GpmQueryDeviceSupport", gpu->index);
+    support[1] = number("gpm", 0);
+    return OK;
+}
+
+API int nvmlGpmSampleAlloc(void **sample) {
+    CALL("GpmSampleAlloc", -1);
+    *sample = calloc(1, sizeof(double));
+    return OK;
+}
+
+API int nvmlGpmSampleFree(void *sample) {
+    CALL("GpmSampleFree", -1);
+    free(sample);
+    return OK;
+}
+
+API int nvmlGpmSampleGet(Gpu gpu, double *sample) {
+    CALL("GpmSampleGet", gpu->index);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    *sample = now.tv_sec + now.tv_nsec / 1e9;
+    return OK;
+}
+
+API int nvmlGpmMetricsGet(Metrics *get) {
+    CALL("GpmMetricsGet", -1);
+    if (*(double *)get->second - *(double *)get->first < 0.1)
+        return INVALID;
+    for (unsigned i = 0; i < get->count; i++) {
+        get->metrics[i].result = get->metrics[i].id == 10 ? UNSUPPORTED : OK;
+        get->metrics[i].value = get->metrics[i].id * 10;
+    }
+    return OK;
+}
+#endif
+
+typedef struct { unsigned id, scope; long long time, latency; unsigned type; int result; u64 value; } Field;
+
+/* NVLink: the number of links, and counters in KiB that grow by 1024 a reading. */
+API int nvmlDeviceGetFieldValues(Gpu gpu, int count, Field *fields) {
+    CALL("DeviceGetFieldValues", gpu->index);
+    static u64 counter;
+    counter += 1024;
+    for (int i = 0; i < count; i++) {
+        fields[i].result = number("nvlinks", 0) ? OK : UNSUPPORTED;
+        fields[i].type = fields[i].id == 91 ? 1 : 3;
+        fields[i].value = fields[i].id == 91 ? (u64)number("nvlinks", 0) : counter;
+    }
+    return OK;
+}

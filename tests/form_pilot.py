@@ -1,0 +1,77 @@
+"""What the tests of the screens share: the application opened by Textual's pilot, and ways to look and write."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gputui.engine.machine import Gpu, Machine
+from gputui.tui.app import GputuiApp
+from gputui.tui.screens.form import FormScreen
+from gputui.tui.widgets.option_row import OptionRow
+from textual.pilot import Pilot
+
+SIZES = [(80, 24), (120, 40)]
+NO_GPU = Machine((), "no NVIDIA driver on this machine", 4, 8 * 1024**3)
+H100 = Gpu(0, "GPU-1", "NVIDIA H100", (9, 0), 80 * 1024**3)
+TWO_GPUS = Machine((H100, Gpu(1, "GPU-2", "NVIDIA H100", (9, 0), 80 * 1024**3)), "", 16, 64 * 1024**3)
+
+
+@asynccontextmanager
+async def opened(size: tuple[int, int] = (80, 24), app: GputuiApp | None = None) -> AsyncIterator[Pilot[None]]:
+    """The application with the machine looked at."""
+    app = app or GputuiApp()
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot)
+        yield pilot
+
+
+async def settled(pilot: Pilot[Any]) -> None:
+    """Wait for threads and for the check that follows typing."""
+    app = pilot.app
+    assert isinstance(app, GputuiApp)
+    await pilot.pause(0.2)
+    await finished(pilot, "machine", "checks", "offer")
+    await pilot.pause()
+
+
+async def finished(pilot: Pilot[Any], *groups: str) -> None:
+    """Wait for workers of these groups."""
+    workers = [worker for worker in pilot.app.workers if worker.group in groups]
+    if workers:
+        await pilot.app.workers.wait_for_complete(workers)
+
+
+async def write(pilot: Pilot[Any], text: str) -> None:
+    names = {"/": "slash", " ": "space", ".": "full_stop", "-": "minus", ":": "colon", "_": "underscore"}
+    await pilot.press(*(names.get(c, c) for c in text))
+
+
+def form(pilot: Pilot[Any]) -> FormScreen:
+    assert isinstance(pilot.app, GputuiApp)
+    return pilot.app.form
+
+
+def seen(pilot: Pilot[Any]) -> str:
+    """The screen as plain text."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join(strip.text for strip in strips)
+
+
+def told(pilot: Pilot[Any]) -> str:
+    """What the notifications say."""
+    return "\n".join(notification.message for notification in pilot.app._notifications)
+
+
+async def go(pilot: Pilot[Any], key: str) -> OptionRow:
+    form(pilot).go_to(key)
+    await pilot.pause()
+    return form(pilot).options.rows[key]
+
+
+async def calm(pilot: Pilot[Any]) -> None:
+    """Wait until questions, answers and what follows from them are through."""
+    for _ in range(3):
+        await pilot.pause(0.05)
+    await pilot.pause()

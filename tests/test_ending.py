@@ -1,0 +1,90 @@
+"""How a run's end is told apart from what is left of it."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from gputui.engine.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory
+
+OOM_LINES = [
+    "ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024]",
+    "E0000 bfc_allocator.cc:512] Allocator ran out of memory trying to allocate 2.00GiB",
+    "INTERNAL: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",
+    "failed call to cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    "terminate called after throwing an instance of 'std::bad_alloc'",
+    "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB",
+    "MemoryError",
+    "OSError: [Errno 12] Cannot allocate memory",
+    "W0000 gpu_device.cc:1] failed to allocate 1.5GiB (1610612736 bytes) from device",
+]
+
+
+def end(returncode: int, *log: str, **more: object) -> Ending:
+    return classify(Evidence(returncode=returncode, log_tail=log, batch_size=64, **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("line", OOM_LINES)
+@pytest.mark.parametrize("returncode", [1, -signal.SIGABRT, -signal.SIGSEGV, 134, 139])
+def test_memory_in_any_words_is_oom_and_names_the_batch_size(line: str, returncode: int) -> None:
+    ending = end(returncode, "Epoch 1", line, "and more")
+    assert ending.outcome == "oom"
+    assert "batch size 64" in ending.message
+    assert "input.batch_size=32" in ending.hint
+
+
+@pytest.mark.parametrize("returncode", [-11, -6, -7, 139, 134, 135])
+def test_a_crash_with_the_memory_nearly_full_is_oom(returncode: int) -> None:
+    assert end(returncode, memory_share=0.9).outcome == "oom"
+    assert end(returncode, memory_share=0.3).outcome == "crashed"
+    assert end(returncode).outcome == "crashed"
+
+
+def test_a_kill_is_oom_only_when_the_kernel_says_so() -> None:
+    assert end(-9, kernel_oom_kills=1).outcome == "oom"
+    killed = end(-9)
+    assert killed.outcome == "crashed"
+    assert "killed from outside (SIGKILL)" in killed.message
+    assert end(-9, "Out of memory").outcome == "crashed"
+    assert end(137, kernel_oom_kills=1).outcome == "oom"
+
+
+@pytest.mark.parametrize(
+    ("returncode", "name"),
+    [(-11, "SIGSEGV"), (-6, "SIGABRT"), (139, "SIGSEGV"), (-4, "SIGILL"), (1, "return code 1"), (77, "return code 77"),
+     (0, "return code 0"), (-99, "return code -99"), (159, "SIGSYS")],
+)  # fmt: skip
+def test_any_other_end_is_a_crash_with_its_name(returncode: int, name: str) -> None:
+    ending = end(returncode, "Segmentation fault")
+    assert ending.outcome == "crashed"
+    assert name in ending.message
+    assert "engine.log" in ending.hint
+
+
+@pytest.mark.parametrize("returncode", [-9, -11, 1, 0])
+def test_what_the_engine_asked_for_comes_before_how_it_died(returncode: int) -> None:
+    lines = OOM_LINES[0]
+    assert end(returncode, lines, stopped_because="stop").outcome == "stopped"
+    timeout = end(returncode, lines, stopped_because="timeout", limit="run.max_minutes=2")
+    assert (timeout.outcome, timeout.kind) == ("timeout", "timeout")
+    assert "run.max_minutes=2" in timeout.message
+    hang = end(returncode, lines, stopped_because="hang", limit="run.hang_seconds=300")
+    assert (hang.outcome, hang.kind) == ("timeout", "hang")
+    assert "run.hang_seconds=300" in hang.message
+
+
+def test_memory_that_ran_out_at_batch_size_one_suggests_no_smaller_than_one() -> None:
+    assert "input.batch_size=1," in out_of_memory(1, "x").hint
+
+
+def test_every_ending_is_plain_short_text() -> None:
+    for returncode in range(-64, 256):
+        for because in ("", "stop", "timeout", "hang"):
+            ending = end(returncode, stopped_because=because)
+            assert ending.outcome in ("ok", "oom", "error", "stopped", "timeout", "crashed")
+            assert ending.message
+            assert "\n" not in ending.message + ending.hint
+
+
+def test_the_kernels_count_of_kills_can_be_read_or_is_zero() -> None:
+    assert kernel_oom_kills() >= 0

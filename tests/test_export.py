@@ -1,0 +1,142 @@
+"""Exported scripts: they compile for every model, data and option, name their options, and train the same."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gputui.engine import launch, presets, runs
+from gputui.engine.export import to_script
+from gputui.engine.export_source import extract
+from gputui.engine.options import OPTIONS
+
+MODELS = ("mlp", "cnn", "separable_cnn", "resnet50", "transformer")
+DATA = ("digits", "synthetic", "mnist", "npz:/tmp/a.npz", "images:/tmp/folder", "tfrecord:/tmp/*.rec")
+CHANGES = {
+    "device.visible": "0,1",
+    "device.memory_limit_mb": "512",
+    "device.logical_devices": "2",
+    "device.gpu_thread_mode": "gpu_private",
+    "device.inter_op_threads": "2",
+    "device.intra_op_threads": "3",
+    "device.log_placement": "true",
+    "device.memory_growth": "false",
+    "precision.policy": "mixed_float16",
+    "precision.tf32": "false",
+    "compile.xla": "true",
+    "compile.steps_per_execution": "4",
+    "input.augment": "heavy",
+    "input.cache": "/tmp/cache",
+    "input.prefetch": "off",
+    "input.parallel_calls": "off",
+    "input.private_threads": "2",
+    "input.drop_remainder": "true",
+    "input.deterministic_order": "false",
+    "input.shuffle": "off",
+    "strategy.kind": "mirrored",
+    "strategy.devices": "0,1",
+    "strategy.communication": "hierarchical_copy",
+    "train.steps_per_epoch": "7",
+    "train.optimizer": "rmsprop",
+    "train.schedule": "cyclical",
+    "train.warmup_steps": "5",
+    "train.decay_steps": "9",
+    "train.decay_rate": "0.5",
+    "train.clip_norm": "1",
+    "train.seed": "5",
+    "train.deterministic": "true",
+    "train.validation_split": "0.0",
+    "train.stop_on_nan": "false",
+    "train.nan_check_steps": "50",
+    "run.checkpoint": "epoch",
+    "run.keep": "5",
+    "run.save_model": "true",
+    "run.profile": "5-9",
+    "run.max_minutes": "3",
+    "run.hang_seconds": "off",
+    "run.sample_seconds": "2",
+    "run.pcie": "true",
+    "workload.width": "0.5",
+    "workload.samples": "99",
+    "workload.classes": "4",
+    "workload.shape": "[8, 8, 1]",
+}
+
+
+def script(*settings: str, preset: str = "quickstart") -> str:
+    return to_script(presets.resolve(preset, settings))
+
+
+@pytest.mark.parametrize(("model", "data"), itertools.product(MODELS, DATA))
+def test_scripts_compile_and_do_without_gputui(model: str, data: str) -> None:
+    code = script(f"model={model}", f"data={data}", "augment=light", "warmup_steps=3")
+    compile(code, "train.py", "exec")
+    assert not re.search(r"^\s*(import|from) gputui", code, re.M)
+    assert "\n\n\n\n" not in code
+
+
+@pytest.mark.parametrize(("key", "text"), CHANGES.items(), ids=CHANGES)
+def test_every_changed_option_is_named(key: str, text: str) -> None:
+    code = script(f"{key}={text}", "data=synthetic")
+    compile(code, "train.py", "exec")
+    assert key in code
+
+
+def test_all_options_at_once() -> None:
+    code = script(*(f"{key}={text}" for key, text in CHANGES.items()), "data=synthetic")
+    compile(code, "train.py", "exec")
+    assert all(key in code for key in CHANGES)
+    assert "Keras' fit fails with it over several replicas" in code
+
+
+def test_every_option_is_thought_of() -> None:
+    """Each option is named by a script that changes it, or can only be left out with a reason."""
+    spoken = set(CHANGES) | {
+        "workload.model", "workload.data", "input.batch_size", "train.epochs", "train.learning_rate",
+        "train.clip_value", "train.global_clip_norm",
+        "workload.tfrecord_input", "workload.tfrecord_label", "workload.tfrecord_encoding",
+    }  # fmt: skip
+    assert {info.key for info in OPTIONS} <= spoken
+
+
+@pytest.mark.parametrize("encoding", ["encoded", "uint8", "float32", "float_list", "int64_list"])
+def test_tfrecord_features_are_named(encoding: str) -> None:
+    code = script("data=tfrecord:a", f"tfrecord_encoding={encoding}", 'tfrecord_input=a"b', "tfrecord_label=c'd")
+    compile(code, "train.py", "exec")
+
+
+def test_text_of_a_preset_stays_text() -> None:
+    hostile = '"""\nimport os; os.abort()\n"""\\'
+    options = presets.assemble('a"""b\\', {"workload.data": 'npz:/tmp/"x"\\y.npz'}, hostile)
+    tree = compile(to_script(options), "train.py", "exec")
+    assert "abort" not in tree.co_names
+
+
+def test_what_is_extracted_stands_above_its_users() -> None:
+    for model in ("_resnet50", "_transformer"):
+        code = "from typing import Any\nlayers = keras = None\n" + "\n".join(extract("models.py", model))
+        exec(compile(code, model, "exec"), {})
+
+
+@pytest.mark.slow
+def test_the_script_trains_as_gputui_does(tmp_path: Path) -> None:
+    preset = presets.resolve("quickstart", ["epochs=3"])
+    file = tmp_path / "train.py"
+    file.write_text(to_script(preset))
+    done = subprocess.run(
+        [sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True, timeout=200,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONWARNINGS": "error::DeprecationWarning:__main__"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    run, engine = launch.start(preset)
+    engine.wait(200)
+    metrics = (runs.Run(run.path).result or {})["metrics"]
+    ours = {name: float(value) for name, value in metrics.items()}
+    theirs = {name: float(value) for name, value in re.findall(r"(\w+): ([0-9.e-]+)", done.stdout.splitlines()[-1])}
+    assert theirs["loss"] == pytest.approx(ours["loss"], rel=0.25)
+    assert theirs["val_loss"] == pytest.approx(ours["val_loss"], rel=0.25)

@@ -1,0 +1,113 @@
+"""The rules that keep it one house: who may import whom, which packages are installed, how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("engine", "presets", "tui")
+HEAVY = {"tensorflow", "keras", "numpy"}
+MAX_LINES = 500
+
+
+def files(*folders: str) -> list[Path]:
+    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert found
+    return found
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Full names of all modules that a file imports, wherever in it; relative ones from the root."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join((*above, *([node.module] if node.module else [])))
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def offences(paths: list[Path], forbidden: set[str]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in paths
+        for name in imported(path)
+        if any(f"{name}.".startswith(f"{bad}.") for bad in forbidden)
+    ]
+
+
+def outside_trainer() -> list[Path]:
+    trainer = ROOT / "engine" / "trainer"
+    return [path for path in files(*PACKAGES) if trainer not in path.parents]
+
+
+def test_the_engine_never_imports_the_screen() -> None:
+    assert offences(files("engine"), {"tui", "gputui.tui", "textual", "rich", "click"}) == []
+
+
+def test_only_the_trainer_imports_tensorflow_keras_and_numpy() -> None:
+    assert offences(outside_trainer(), HEAVY) == []
+
+
+def test_only_the_trainer_process_imports_the_trainer() -> None:
+    assert offences(outside_trainer(), {"engine.trainer", "gputui.engine.trainer"}) == []
+
+
+def test_nobody_imports_the_folders_by_their_bare_names() -> None:
+    found = [
+        f"{path.relative_to(ROOT)} imports {node.module}"
+        for path in files(*PACKAGES, "tests", "benchmarks")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] in PACKAGES
+    ]
+    assert found == []
+
+
+def test_importing_all_but_the_trainer_loads_nothing_heavy() -> None:
+    modules = [
+        "gputui." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in outside_trainer()
+        if path.stem not in ("__main__", "__init__")
+    ]
+    assert "gputui.tui.cli" in modules
+    assert "gputui.engine.supervisor" in modules
+    program = (
+        f"import importlib, sys\nfor name in {modules}: importlib.import_module(name)\n"
+        f"print([name for name in {sorted(HEAVY)} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", [["--help"], ["presets"], ["--preset", "quickstart", "--dry-run"]], ids=" ".join)
+def test_the_command_itself_loads_neither_tensorflow_nor_the_screen(command: list[str]) -> None:
+    program = (
+        f"import sys\nfrom gputui.tui.cli import run\ncode = run({command})\n"
+        f"print(code, [name for name in {[*sorted(HEAVY), 'textual']} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_every_package_is_installed() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {path.parent for path in files(*PACKAGES)}
+    assert sorted(listed) == sorted("gputui." + ".".join(folder.relative_to(ROOT).parts) for folder in folders)
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_no_file_is_long() -> None:
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in files(*PACKAGES, "tests", "benchmarks")
+        if (count := len(path.read_text().splitlines())) > MAX_LINES
+    }
+    assert long == {}

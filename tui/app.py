@@ -1,0 +1,188 @@
+"""The Textual application: which screen is seen, the keys that work everywhere, themes and commands.
+
+The form lies at the bottom of the stack and keeps what it holds; runs, live views and comparisons come over it. A
+run never belongs to the application: it is an engine of its own, and only its folder is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual import work
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+
+from ..engine import presets
+from ..engine.presets import Preset, PresetError
+from .form_state import FormState
+from .screens.form import FormScreen
+from .themes import THEMES
+
+if TYPE_CHECKING:
+    from ..engine.runs import Run
+
+FIRST_PRESET = presets.SHIPPED / "quickstart.yaml"
+LOOKED_AT = 50  # the newest runs among which a running one is looked for
+
+
+class GputuiApp(App[None]):
+    """`preset` fills the form; `watch` opens a run at once, at `replay_speed` as if it happened again."""
+
+    TITLE = "gputui"
+    # Of the screen at the bottom, whose own no push would load.
+    CSS_PATH = Path(__file__).with_name("screens") / "form.tcss"
+    BINDINGS = [
+        Binding("f1,question_mark", "help", "Help", key_display="?"),
+        Binding("f2,1", "form", "Form", key_display="F2"),
+        Binding("f3,2", "live", "Live", key_display="F3"),
+        Binding("f4,3", "runs", "Runs", key_display="F4"),
+        Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
+    ]
+
+    def __init__(
+        self, preset: Preset | None = None, watch: Run | None = None, replay_speed: float | None = None
+    ) -> None:
+        super().__init__()
+        state = FormState(None, preset) if preset else FormState.open(FIRST_PRESET)
+        self.form = FormScreen(state, waits=watch is not None)
+        self.watched, self.replay_speed = watch, replay_speed
+        self.engines: list[Any] = []  # kept so that ended children are reaped
+        for theme in THEMES:
+            self.register_theme(theme)
+        # Sixteen colours have no shades: only the theme without any stays readable.
+        plain = self.console.color_system in (None, "standard") or self.no_color
+        self.theme = "high-contrast" if plain else "gputui"
+
+    def get_default_screen(self) -> Screen[None]:
+        return self.form
+
+    def on_mount(self) -> None:
+        if self.watched is not None:
+            self.open_run(self.watched)
+        else:
+            self.call_after_refresh(self._offer_running)
+
+    # ---- what other screens call ----------------------------------------------------------------
+
+    def open_run(self, run: Run) -> None:
+        """Look at a run, running or finished."""
+        from .screens.live import LiveScreen
+
+        speed, self.replay_speed = self.replay_speed, None
+        self._put(LiveScreen(run, speed), LiveScreen)
+
+    def open_compare(self, runs: list[Run]) -> None:
+        """Runs side by side."""
+        from .screens.compare import CompareScreen
+
+        self._put(CompareScreen(runs), CompareScreen)
+
+    @work
+    async def open_form(self, preset_yaml_path: Path) -> None:
+        """Fill the form with the preset of a file, once what stands there is safe."""
+        if not await self.form_is_safe():
+            return
+        try:
+            state = FormState.open(preset_yaml_path)
+        except (PresetError, OSError) as fault:
+            self.complain(str(fault))
+            return
+        self.action_form()
+        self.form.load(state)
+
+    async def form_is_safe(self) -> bool:
+        """Whether the form may be filled anew or left: asks where something would be lost."""
+        from .screens.saving import save_first
+
+        return not self.form.state.at_risk or await save_first(self, self.form.state)
+
+    def complain(self, reason: str) -> None:
+        self.notify(reason, severity="error", markup=False, timeout=10)
+
+    # ---- one screen over another ----------------------------------------------------------------
+
+    def _put(self, screen: Screen[Any], kind: type[Screen[Any]]) -> None:
+        """Over what is seen, or in the place of one of its kind."""
+        if isinstance(self.screen, kind):
+            self.switch_screen(screen)
+        else:
+            self.push_screen(screen)
+
+    def _uncover(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
+        """Take away the screens over the wanted one; whether there is such a one."""
+        stack = list(self.screen_stack)
+        at = next((i for i, screen in enumerate(stack) if wanted(screen)), None)
+        if at is None:
+            return False
+        for _ in stack[at + 1 :]:
+            self.pop_screen()
+        return True
+
+    def action_form(self) -> None:
+        self._uncover(lambda screen: screen is self.form)
+
+    def action_runs(self) -> None:
+        from .screens.runs import RunsScreen
+
+        if not self._uncover(lambda screen: isinstance(screen, RunsScreen)):
+            self.push_screen(RunsScreen())
+
+    def action_live(self) -> None:
+        from .screens.live import LiveScreen
+
+        if not self._uncover(lambda screen: isinstance(screen, LiveScreen)):
+            self._open_latest()
+
+    @work(thread=True, exclusive=True, group="latest")
+    def _open_latest(self) -> None:
+        from ..engine import runs
+
+        found = runs.all_runs()
+        if found:
+            running = next((run for run in found[:LOOKED_AT] if run.state in ("running", "starting")), found[0])
+            self.call_from_thread(self.open_run, running)
+        else:
+            self.call_from_thread(self.notify, "No runs so far: r starts one from the form.")
+
+    @work(thread=True, group="offer")
+    def _offer_running(self) -> None:
+        from ..engine import runs
+
+        for run in runs.all_runs()[:LOOKED_AT]:
+            if run.state in ("running", "starting"):
+                self.call_from_thread(self.form.offer, run)
+                return
+
+    @work
+    async def action_help(self) -> None:
+        from .screens.help import HelpScreen
+
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen(self.screen))
+
+    @work(group="quit", exclusive=True)
+    async def action_quit_asking(self) -> None:
+        if await self.form_is_safe():
+            self.exit()
+
+    async def action_quit(self) -> None:
+        self.action_quit_asking()
+
+    def going_on(self) -> list[Run]:
+        """The runs that go on without this application."""
+        from ..engine import runs
+
+        return [run for run in runs.all_runs()[:LOOKED_AT] if run.state in ("running", "starting")]
+
+    # ---- commands -----------------------------------------------------------------------------
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        yield SystemCommand("Form", "The options of the preset", self.action_form)
+        yield SystemCommand("Live view", "The run that goes on, or the latest", self.action_live)
+        yield SystemCommand("Runs", "Past and present runs", self.action_runs)
+        if screen is self.form:
+            yield from self.form.commands()
+        yield from super().get_system_commands(screen)

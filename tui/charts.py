@@ -1,0 +1,46 @@
+"""Which charts a run has, from its snapshot; the most telling first."""
+
+from __future__ import annotations
+
+from .plot import Curve, Plot
+from .series import Line
+from .store import Snapshot, number
+
+
+def plots(now: Snapshot) -> list[Plot]:
+    """Throughput, loss, step time, input wait, every metric, and GPUs where there are several."""
+    found = [
+        _over_time(now, "throughput", "samples/s", "zero", Curve("", now.line("samples_per_second"))),
+        _over_steps(now, "loss"),
+        _over_time(
+            now, "step time", "ms", "zero",
+            Curve("p50", now.line("step_ms_p50")), Curve("p95", now.line("step_ms_p95")),
+        ),
+        _over_time(now, "input wait", "of the step", "share", Curve("", now.line("input_wait"))),
+        *(_over_steps(now, name) for name in now.metrics),
+    ]
+    if len(now.gpus) > 1:
+        lowest, mean = now.line("gpu_busy_lowest"), now.line("gpu_busy_mean")
+        busy = _over_time(now, "GPU busy", "", "share", Curve("mean", mean), Curve("lowest", lowest))
+        found.insert(min(len(found), 5), busy)
+    return found
+
+
+def _over_time(now: Snapshot, title: str, unit: str, bounds: str, *curves: Curve) -> Plot:
+    return Plot(title, unit, curves, bounds, "time", _grown(now.elapsed, curves), now.outcome is not None)
+
+
+def _over_steps(now: Snapshot, name: str) -> Plot:
+    curves = [Curve("train", now.line(name))]
+    if len(validation := now.line(f"val_{name}")):
+        curves.append(Curve("val", validation, marked=True))
+    end = max((line.x[-1] for line in (curve.line for curve in curves) if len(line)), default=0.0)
+    steps = number(now.progress.get("steps"))
+    final = now.outcome is not None or (steps is not None and end >= steps)
+    return Plot(name.replace("_", " "), "", tuple(curves), "free", "steps", end, final)
+
+
+def _grown(elapsed: float, curves: tuple[Curve, ...]) -> float:
+    """The time of the last point: between two readings a chart stays the same."""
+    lines: list[Line] = [curve.line for curve in curves if len(curve.line)]
+    return max((line.x[-1] for line in lines), default=0.0) or min(elapsed, 1.0)

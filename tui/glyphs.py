@@ -1,0 +1,102 @@
+"""The characters that pictures are made of: braille and blocks, or plain ASCII for consoles without them.
+
+Separates how much a terminal can draw from what is drawn. Everything that a colour says is said by a character too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """`used`, `own`, `free` and `peak` make a gauge; `legend` has one mark a curve."""
+
+    braille: bool
+    rule: str
+    done: str
+    to_do: str
+    own: str
+    used: str
+    free: str
+    peak: str
+    axis: str
+    tick: str
+    point: str
+    legend: tuple[str, ...]
+    spinner: str
+    ok: str
+    failed: str
+    warn: str
+    hint: str
+    more: str
+    up: str
+    down: str
+
+
+RICH = Glyphs(
+    braille=True,
+    rule="─",
+    done="━",
+    to_do="─",
+    own="━",
+    used="─",
+    free="·",
+    peak="┃",
+    axis="│",
+    tick="┤",
+    point="•",
+    legend=("──", "╌╌", "··", "• "),
+    spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
+    ok="✓",
+    failed="✗",
+    warn="!",
+    hint="→",
+    more="…",
+    up="▲",
+    down="▼",
+)
+PLAIN = Glyphs(
+    braille=False,
+    rule="-",
+    done="=",
+    to_do="-",
+    own="#",
+    used="=",
+    free=".",
+    peak="|",
+    axis="|",
+    tick="+",
+    point="o",
+    legend=("*", "o", "+", "x"),
+    spinner="|/-\\",
+    ok="ok",
+    failed="X",
+    warn="!",
+    hint="->",
+    more="~",
+    up="^",
+    down="v",
+)
+
+
+def glyphs_of(app: object) -> Glyphs:
+    """An application may set `glyphs`; else the environment decides."""
+    found = getattr(app, "glyphs", None)
+    return found if isinstance(found, Glyphs) else suited()
+
+
+def suited(environment: Mapping[str, str] = os.environ) -> Glyphs:
+    """What this terminal can show, by its name and the locale; GPUTUI_ASCII=1 asks for plain characters."""
+    if environment.get("GPUTUI_ASCII", "") not in ("", "0"):
+        return PLAIN
+    if environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS:
+        return PLAIN
+    locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or "UTF-8"
+    # Python and Textual write UTF-8 in the C locale, and nearly all terminals read it.
+    utf8 = "utf" in locale.lower() or locale in ("C", "POSIX")
+    return RICH if utf8 else PLAIN

@@ -1,0 +1,122 @@
+"""A comparison of runs as a table, Markdown, CSV or JSON; the body of `gputui compare`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from ..engine import runs as run_folders
+from ..engine.compare import Comparison, FigureRow, OptionRow, compare
+from .errors import Refused, clean
+from .figures import NONE, amount, seconds, share, size
+from .headless import console
+
+_SHOWN: dict[str, Callable[[float | None], str]] = {"share": share, "bytes": size, "seconds": seconds}
+UNLIMITED = 10_000
+WITHIN = "~ lies within the spread of repeats"
+
+
+def show_comparison(names: Sequence[str], form: str) -> None:
+    """Print the comparison of the named runs; `form` is table, markdown, csv or json."""
+    if len(names) < 2:
+        raise Refused("name two or more runs; gputui runs lists them")
+    found = compare([run_folders.find(name) for name in names])
+    if form == "table":
+        out, table = console(), as_table(found)
+        if not out.is_terminal:
+            out.width = UNLIMITED
+            out.width = out.measure(table).maximum
+        out.print(table)
+        if has_noise(found):
+            print(WITHIN)
+    else:
+        print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](found))
+
+
+def value_text(row: FigureRow, value: float | None) -> str:
+    """The figure with its unit where that is not in the label."""
+    text = _SHOWN.get(row.unit, amount)(value)
+    return f"{text} {row.unit}" if row.unit in ("ms", "samples/s") and text != NONE else text
+
+
+def change_text(row: FigureRow, position: int) -> str:
+    """`+12.3 %`, `same`, or `~+1.2 %` within the noise; nothing for the first run and for what is unknown."""
+    change = row.changes[position]
+    if change is None:
+        return ""
+    if abs(change) < 0.0005:
+        return "same"
+    unit = "points" if row.unit == "share" else "%"
+    return f"{'~' if row.tells(position) is False else ''}{100 * change:+.1f} {unit}"
+
+
+def noise_text(row: FigureRow) -> str:
+    if row.noise is None:
+        return ""
+    return f"{100 * row.noise:.1f} {'points' if row.unit == 'share' else '%'}"
+
+
+def option_text(row: OptionRow, position: int) -> str:
+    """The value as YAML and --set would have it."""
+    value = row.values[position]
+    return clean(value if isinstance(value, str) else json.dumps(value))
+
+
+def has_noise(found: Comparison) -> bool:
+    return any(row.noise is not None for row in found.figures)
+
+
+def lines(found: Comparison) -> list[list[str]]:
+    """Rows of cells: names, states, options, figures; the last column is the noise where there are repeats."""
+    noisy = has_noise(found)
+    rows = [["", *(clean(run) for run in found.runs), *(["spread of repeats"] if noisy else [])]]
+    rows.append(["outcome", *found.states, *([""] if noisy else [])])
+    for option in found.options:
+        cells = [option_text(option, position) for position in range(len(found.runs))]
+        rows.append([option.key, *cells, *([""] if noisy else [])])
+    for figure in found.figures:
+        cells = [
+            f"{value_text(figure, value)} {change_text(figure, position)}".strip()
+            for position, value in enumerate(figure.values)
+        ]
+        rows.append([figure.label, *cells, *([noise_text(figure)] if noisy else [])])
+    return rows
+
+
+def as_table(found: Comparison) -> Table:
+    head, *rows = lines(found)
+    table = Table(box=None, pad_edge=False)
+    for position, name in enumerate(head):
+        table.add_column(Text(name), justify="right" if position else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def as_markdown(found: Comparison) -> str:
+    """A table that GitHub renders."""
+    head, *rows = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in lines(found)]
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def as_csv(found: Comparison) -> str:
+    """Bare numbers, one row an option or figure."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["what", "unit", *found.runs, "spread of repeats"])
+    writer.writerow(["outcome", "", *found.states, ""])
+    for option in found.options:
+        writer.writerow([option.key, "", *(option_text(option, i) for i in range(len(found.runs))), ""])
+    for row in found.figures:
+        writer.writerow([row.key, row.unit, *("" if v is None else v for v in row.values), row.noise])
+    return out.getvalue().rstrip("\n")
+
+
+def as_json(found: Comparison) -> str:
+    return json.dumps(found.as_dict(), indent=1)

@@ -1,0 +1,264 @@
+"""What the parts of the live view say, as rows: head, messages, summary, host.
+
+Separates the words from the widgets that show them. Unknown is a dash; text that is not ours is cleaned.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import clean
+from .figures import amount, seconds, share, size
+from .glyphs import Glyphs
+from .plot import Curve, Plot, curve_rows, percent, soon
+from .rows import Piece, Row, fit, headline, length, spread
+from .store import Message, Snapshot, number
+from .widgets.gauge import gauge
+
+DOING = {
+    "starting": "starting the engine",
+    "importing": "importing TensorFlow",
+    "configuring": "opening the devices",
+    "building": "building",
+    "compiling": "compiling the first step",
+    "training": "training",
+    "evaluating": "evaluating",
+    "saving": "saving",
+    "ended": "ending",
+}
+ENDED = {
+    "ok": "done",
+    "oom": "out of memory",
+    "error": "failed",
+    "stopped": "stopped",
+    "timeout": "ended by its time limit",
+    "crashed": "crashed",
+}
+NOT_WAITED_FOR = ("training", "ended")
+
+
+def head(name: str, description: str, note: str, now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
+    """Who, how far and with what: three rows."""
+    left = [(clean(name), "title"), ("  " + clean(description).replace("\n", " "), "label")]
+    right = [("  ", ""), (f"{note}  " if note else "", "warn"), *_state(now, glyphs), (" ", "")]
+    return [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
+
+
+def _state(now: Snapshot, glyphs: Glyphs) -> Row:
+    if now.outcome is None:
+        doing = DOING.get(now.phase, clean(now.phase))
+        if now.phase in NOT_WAITED_FOR:
+            return [(doing, "good")]
+        turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
+        return [(f"{turn} ", "curve2"), (doing, "value"), (f" {_clock(now.phase_seconds):>5}", "value")]
+    mark, style = (glyphs.ok, "good") if now.outcome == "ok" else (glyphs.failed, "bad")
+    return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}", style)]
+
+
+def _progress(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    step, steps = number(now.progress.get("step")), number(now.progress.get("steps"))
+    done = step / steps if step is not None and steps else None
+    left = [("epoch ", "label"), (_of(now.progress.get("epoch"), now.progress.get("epochs")), "value")]
+    left += [("  step ", "label"), (_of(step, steps), "value"), ("  ", "")]
+    right = [(f" {percent(done)}  ", "value"), (f"{_clock(now.elapsed):>7}", "value"), (" gone", "label")]
+    if now.outcome is None:
+        eta = number(now.progress.get("eta_seconds"))
+        right += [(f" {_clock(eta):>7}", "value"), (" left ", "label")]
+    room = max(0, width - length(left) - length(right))
+    filled = round((done or 0) * room)
+    return fit([*left, (glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right], width)
+
+
+def _clock(value: float | None) -> str:
+    """Whole seconds: 0:09, 2:05:09."""
+    if value is None:
+        return "-"
+    minutes, rest = divmod(int(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _of(part: Any, whole: Any) -> str:
+    """`  12/300`, as wide as it will become."""
+    most = amount(number(whole))
+    return f"{_count(part):>{len(_count(whole))}}/{_count(whole)}" if most != "-" else "-"
+
+
+def _count(value: Any) -> str:
+    return "-" if number(value) is None else f"{value:,.0f}"
+
+
+def _facts(now: Snapshot, width: int) -> Row:
+    """What is trained on what; and what the first step cost, by its name."""
+    started = now.started
+    parts: list[str] = []
+    if started:
+        versions = started.get("versions") if isinstance(started.get("versions"), Mapping) else {}
+        parts.append(f"TensorFlow {clean((versions or {}).get('tensorflow', '-'))}")
+        parts.append(_devices(started))
+        parts.append(f"batch {_count(started.get('global_batch_size'))}")
+    if now.first_step_seconds is not None:
+        parts.append(f"first step (tracing, compiling) {seconds(now.first_step_seconds)}")
+    actual = started.get("actual")
+    parameters = number(actual.get("parameters")) if isinstance(actual, Mapping) else None
+    if parameters is not None:
+        parts.append(f"{_short(parameters)} parameters")
+    while len(", ".join(parts)) > width and len(parts) > 1:
+        parts.pop()
+    return fit([(", ".join(parts), "label")], width)
+
+
+def _devices(started: Mapping[str, Any]) -> str:
+    names = started.get("devices")
+    kinds = [clean(name).split("device:")[-1].partition(":")[0] for name in names] if isinstance(names, list) else []
+    return f"{len(kinds)} {kinds[0]}s" if len(kinds) > 1 else kinds[0] if kinds else "-"
+
+
+def _short(value: float) -> str:
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:.3g} {letter}"
+    return f"{value:.0f}"
+
+
+def messages(now: Snapshot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """What ended the run with its hint, then warnings, the newest last; says how many there is no room for."""
+    rows: list[Row] = []
+    if now.error is not None:
+        rows += _message(now.error, glyphs.failed, "bad", width, glyphs)
+    warnings = [_message(warning, glyphs.warn, "warn", width, glyphs) for warning in now.warnings]
+    room = height - len(rows)
+    if sum(map(len, warnings)) <= room:
+        return [*rows, *(row for warning in warnings for row in warning)]
+    newest = [warning[0] for warning in warnings[max(0, len(warnings) - room) :]] if room > 0 else []
+    hidden = f"  {_counted(len(warnings), 'warning')}: w shows all"
+    newest[-1:] = [spread(row, [(hidden, "label")], width) for row in newest[-1:]]
+    return (rows + newest)[:height]
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" + ("s" if count != 1 else "")
+
+
+def _message(message: Message, mark: str, style: str, width: int, glyphs: Glyphs) -> list[Row]:
+    about = f"{message.option}: " if message.option else ""
+    rows: list[Row] = []
+    for text, sign, look in ((about + message.message, mark, style), (message.hint, glyphs.hint, "value")):
+        for number_, line in enumerate(wrapped(text, width - len(sign) - 2)):
+            lead: Piece = (f"{sign} " if number_ == 0 else " " * (len(sign) + 1), style)
+            rows.append([lead, (line, look)])
+    return rows
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters, without control characters."""
+    return [line for part in clean(text).split("\n") for line in textwrap.wrap(part, max(10, width))]
+
+
+def summary_items(now: Snapshot) -> list[tuple[str, str]]:
+    """What a finished run came to."""
+    of = now.summary
+    step_ms = of.get("step_ms") if isinstance(of.get("step_ms"), Mapping) else {}
+    items = [
+        ("samples/s", amount(number(of.get("samples_per_second")))),
+        ("step p50", f"{amount(number((step_ms or {}).get('p50')))} ms"),
+        ("step p95", f"{amount(number((step_ms or {}).get('p95')))} ms"),
+        ("input wait", share(number(of.get("input_wait")))),
+        ("first step", seconds(number(of.get("first_step_seconds")))),
+        ("start-up", seconds(number(of.get("startup_seconds")))),
+        ("goodput", share(number(of.get("goodput")))),
+        ("peak memory", size(number(of.get("peak_memory_bytes")))),
+        ("steps", _count(of.get("steps"))),
+        ("whole time", seconds(number(of.get("seconds")))),
+    ]
+    if number(of.get("gpu_busy_mean")) is not None:
+        items.insert(7, ("GPU busy", share(of["gpu_busy_mean"])))
+    if number(of.get("skipped_steps")) is not None:
+        items.append(("skipped", f"{_count(of['skipped_steps'])} steps"))
+    return [(label, "-" if value.startswith("-") else value) for label, value in items]
+
+
+SUMMARY_CELL = 24
+
+
+def summary(now: Snapshot, width: int) -> list[Row]:
+    """The items side by side, in columns."""
+    items = summary_items(now)
+    columns = max(1, width // SUMMARY_CELL)
+    cell = width // columns
+    rows: list[Row] = []
+    for start in range(0, len(items), columns):
+        row: Row = []
+        for label, value in items[start : start + columns]:
+            row += fit([(f"{label:<12}", "label"), (f"{value:>9}", "value")], cell)
+        rows.append(row)
+    return rows
+
+
+def summary_height(now: Snapshot, width: int) -> int:
+    known = any(value != "-" for _, value in summary_items(now))
+    return len(summary(now, width)) if known else 0
+
+
+def host_line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    """The host in one row."""
+    cpu = number(now.host.get("cpu"))
+    left: Row = [("host   ", "label"), ("cpu ", "label"), (percent(cpu), "value"), ("  memory ", "label")]
+    right = [(f" {_used_of_total(now.host)}", "value"), ("  trainer ", "label"), (_trainer(now.host), "value")]
+    right += [("  engine ", "label"), (size(number(now.host.get("engine_bytes"))), "value")] if width >= 110 else []
+    room = max(4, width - length(left) - length(right) - 1)
+    return fit([*left, *_host_gauge(now, room, glyphs), *right], width)
+
+
+def host(now: Snapshot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """The host in the place of the GPUs: why there are none, CPU over time, memory with TensorFlow's part."""
+    reason = f"no GPU: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no reading of a GPU so far"
+    cpu = number(now.host.get("cpu"))
+    right = [("  cpu ", "label"), (percent(cpu), "value"), ("  trainer ", "label"), (_cores(now.host), "value")]
+    left = [("host  ", "title"), (reason, "warn" if now.no_gpu_reason else "label")]
+    if length(left) + length(right) > width:
+        right = right[:2]
+    rows = [headline(left, right, width, glyphs.rule)]
+    tall = max(1, height - 2)
+    plot = Plot("cpu", "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
+    labels = {0: "100 %", tall - 1: "0 %"} if tall > 1 else {}
+    for position, row in enumerate(curve_rows(plot, width - 8, tall, glyphs)):
+        edge = glyphs.tick if position in labels else glyphs.axis
+        rows.append([(f"{labels.get(position, ''):>6}", "label"), (edge, "track"), *row])
+    return [*rows, _host_memory(now, width, glyphs)]
+
+
+def _host_memory(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    tensors = number(now.tf_host.get("peak_bytes"))
+    right = [(f" {_used_of_total(now.host)}", "value"), ("  trainer ", "label")]
+    right += [(size(number(now.host.get("trainer_bytes"))), "value")]
+    if tensors is not None:
+        right += [("  tensors ", "label"), (size(number(now.tf_host.get("current_bytes"))), "value")]
+        right += [(" peak ", "label"), (size(tensors), "value")]
+    room = max(4, width - length(right) - 8)
+    return fit([("memory ", "label"), *_host_gauge(now, room, glyphs), *right], width)
+
+
+def _host_gauge(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    used, total = (number(now.host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
+    return gauge(width, used, total, glyphs, number(now.host.get("trainer_bytes")))
+
+
+def _used_of_total(host: Mapping[str, Any]) -> str:
+    used, total = (number(host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
+    return f"{_gib(used)}/{_gib(total)} GiB"
+
+
+def _gib(value: float | None) -> str:
+    return "   -" if value is None else f"{value / 1024**3:>4.{0 if value >= 100 * 1024**3 else 1}f}"
+
+
+def _cores(host: Mapping[str, Any]) -> str:
+    cores = number(host.get("trainer_cpu"))
+    return "   - cores" if cores is None else f"{cores:>4.1f} cores"
+
+
+def _trainer(host: Mapping[str, Any]) -> str:
+    return f"{_cores(host)} {size(number(host.get('trainer_bytes'))):>8}"

@@ -1,0 +1,154 @@
+"""The runs as rows of a table: read from disk, kept while their files do not change.
+
+Separates reading hundreds of folders, which is done in a thread, from showing them. No Textual.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from ..engine import events, runs
+from ..engine.runs import Run
+from .store import number
+
+GOES_ON = ("running", "starting", "stopping")
+TAIL_BYTES = 16384
+WORDS = {"ok": "done", "error": "failed"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run in the table; figures of a running one are its latest."""
+
+    run: Run
+    state: str
+    description: str = ""
+    samples_per_second: float | None = None
+    step_ms: float | None = None
+    input_wait: float | None = None
+    peak_memory_bytes: float | None = None
+    loss: float | None = None
+    when: float = 0.0
+
+    @property
+    def goes_on(self) -> bool:
+        return self.state in GOES_ON
+
+    @property
+    def state_word(self) -> str:
+        return WORDS.get(self.state, self.state)
+
+    def matches(self, words: str) -> bool:
+        """Whether all words stand in the id, the description or the state."""
+        text = f"{self.run.id} {self.description} {self.state_word}".casefold()
+        return all(word in text for word in words.casefold().split())
+
+
+# What can be sorted by, in the order of the columns; None sorts last either way.
+COLUMNS: dict[str, Callable[[Entry], Any]] = {
+    "run": lambda entry: entry.run.id,
+    "state": lambda entry: entry.state_word,
+    "samples/s": lambda entry: entry.samples_per_second,
+    "step ms": lambda entry: entry.step_ms,
+    "wait": lambda entry: entry.input_wait,
+    "memory": lambda entry: entry.peak_memory_bytes,
+    "loss": lambda entry: entry.loss,
+    "when": lambda entry: entry.when,
+    "description": lambda entry: entry.description.casefold() or None,
+}
+
+
+def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Entry]:
+    value = COLUMNS[column]
+    entries = list(entries)
+    known = [entry for entry in entries if value(entry) is not None]
+    return [
+        *sorted(known, key=value, reverse=descending),
+        *(entry for entry in entries if value(entry) is None),
+    ]
+
+
+class RunList:
+    """Reads all runs; a finished one is read again only when its files have changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[float, ...], Entry]] = {}
+
+    def read(self) -> list[Entry]:
+        """The latest first."""
+        found: dict[str, tuple[tuple[float, ...], Entry]] = {}
+        for run in runs.all_runs():
+            stamp = _stamp(run)
+            known = self._known.get(run.id)
+            if known is None or known[0] != stamp or known[1].goes_on:
+                known = (stamp, _entry(run, known[1] if known else None))
+            found[run.id] = known
+        self._known = found
+        return [entry for _, entry in found.values()]
+
+
+def _stamp(run: Run) -> tuple[float, ...]:
+    return tuple(_changed(run, name) for name in ("result.json", "status.json"))
+
+
+def _changed(run: Run, name: str) -> float:
+    try:
+        return run.file(name).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _entry(run: Run, known: Entry | None) -> Entry:
+    result = run.result or {}
+    latest = {} if result else _last_progress(run)
+    step_ms, metrics = _mapping(result.get("step_ms")), _mapping(result.get("metrics"))
+    return Entry(
+        run,
+        run.state,
+        known.description if known else description(run),
+        number(result.get("samples_per_second", latest.get("samples_per_second"))),
+        number(step_ms.get("p50", latest.get("step_ms_p50"))),
+        number(result.get("input_wait", latest.get("input_wait"))),
+        number(result.get("peak_memory_bytes")),
+        number(metrics.get("loss", latest.get("loss"))),
+        _changed(run, "preset.yaml"),
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _last_progress(run: Run) -> Mapping[str, Any]:
+    """From the end of the events alone."""
+    try:
+        with run.file("events.jsonl").open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
+            lines = stream.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return {}
+    found = (events.parse_line(line) for line in reversed(lines) if '"type":"progress"' in line)
+    return next((event for event in found if event), {})
+
+
+def description(run: Run) -> str:
+    """The preset's own words, from the first lines of its file."""
+    try:
+        text = run.file("preset.yaml").read_text(encoding="utf-8", errors="replace")
+        found = yaml.safe_load(text.partition("\nworkload:")[0])
+    except (OSError, yaml.YAMLError):
+        return ""
+    return str(found.get("description") or "") if isinstance(found, dict) else ""
+
+
+def when_text(then: float, now: float | None = None) -> str:
+    """The time of today, the day of this year, or the year: six characters."""
+    moment, today = time.localtime(then), time.localtime(now)
+    if moment[:3] == today[:3]:
+        return time.strftime(" %H:%M", moment)
+    return time.strftime("%b %d" if moment[0] == today[0] else "  %Y", moment)

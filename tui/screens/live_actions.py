@@ -1,0 +1,147 @@
+"""What can be done with the run that is looked at: stop it, run it again, change it, look closer.
+
+Separates the keys' doing from the painting in live.py. Whatever touches the disk runs in a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from textual import work
+from textual.widgets import Input
+
+from ...engine import runs
+from ...engine.presets import PresetError
+from ...engine.runs import Run, RunError
+from ..errors import clean
+from ..store import Snapshot
+from ..widgets.log_view import LogLines, LogPanel
+from .questions import Ask
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    _Base = Screen[None]
+else:
+    _Base = object
+
+STOP_NOW = (
+    "This run has been asked to stop and finishes its step.\n"
+    "Stop it now? What came after the last checkpoint is lost."
+)
+
+
+class LiveActions(_Base):
+    """The actions of LiveScreen."""
+
+    run_folder: Run
+    replay_speed: float | None
+    zoom: str
+    page: int
+    stopping = False
+
+    @property
+    def pages(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def now(self) -> Snapshot:
+        raise NotImplementedError
+
+    def show_now(self) -> None:
+        raise NotImplementedError
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what makes sense now stands in the footer."""
+        running = self.now.outcome is None and not self.replay_speed
+        if action == "stop":
+            return running
+        if action in ("again", "change"):
+            return not running
+        if action == "zoom" and parameters == ("messages",):
+            return bool(self.now.warnings or self.now.error)
+        return action != "page" or self.pages > 1
+
+    # ---- stop and start -------------------------------------------------------------------------
+
+    def action_stop(self) -> None:
+        if self.stopping:
+            self._ask_stop_now()
+        else:
+            self.stopping = True
+            self._stop("stopping after this step; s once more asks whether to stop at once")
+
+    @work
+    async def _ask_stop_now(self) -> None:
+        if await self.app.push_screen_wait(Ask(STOP_NOW, ("Stop now", "Keep waiting"))) == "Stop now":
+            self._stop("stopping at once")
+
+    @work(thread=True, group="stop")
+    def _stop(self, said: str) -> None:
+        try:
+            runs.request_stop(self.run_folder)
+        except (RunError, OSError) as reason:
+            self.stopping = False
+            said = str(reason)
+        self.app.call_from_thread(self.tell, said)
+
+    def tell(self, text: str, severity: Any = "information") -> None:
+        self.notify(clean(text), severity=severity, markup=False)
+
+    @work(thread=True, group="again", exclusive=True)
+    def action_again(self) -> None:
+        """The same preset, in a run of its own."""
+        from ...engine import checks, launch, machine, presets
+
+        try:
+            preset = presets.resolve(str(self.run_folder.file("preset.yaml")))
+            findings = checks.check(preset.options, machine.read())
+            if errors := [finding for finding in findings if finding.level == "error"]:
+                raise RunError(str(errors[0]))
+            run, engine = launch.start(replace(preset, name=name_of(self.run_folder)))
+        except (PresetError, RunError, OSError) as reason:
+            self.app.call_from_thread(self.tell, f"cannot run it again: {reason}", "error")
+            return
+        # Whoever started a child has to wait for it when it has ended.
+        getattr(self.app, "engines", []).append(engine)
+        self.app.call_from_thread(getattr(self.app, "open_run"), run)  # noqa: B009 - the application's
+
+    def action_change(self) -> None:
+        getattr(self.app, "open_form")(self.run_folder.file("preset.yaml"))  # noqa: B009 - the application's
+
+    # ---- look closer ----------------------------------------------------------------------------
+
+    def action_zoom(self, part: str) -> None:
+        self.zoom = "" if self.zoom == part else part
+        self.show_now()
+        if self.zoom == "log":
+            self.query_one(LogLines).focus()
+
+    def action_page(self) -> None:
+        self.page += 1
+        self.show_now()
+
+    def action_search(self) -> None:
+        self.query_one(LogPanel).open_search()
+
+    def action_found(self, by: int) -> None:
+        self.query_one(LogPanel).step(by)
+
+    def action_back(self) -> None:
+        """Out of the search, out of the zoom, out of the screen."""
+        if self.query_one(LogPanel).close_search():
+            return
+        if self.zoom:
+            self.action_zoom(self.zoom)
+        elif len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+
+
+def name_of(run: Run) -> str:
+    """What the preset was called: the id without its time and number."""
+    return re.sub(r"^\d{8}-\d{6}-|-\d{1,3}$", "", run.id) or "run"

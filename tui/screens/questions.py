@@ -1,0 +1,93 @@
+"""Questions in the middle of the screen: one of several answers, or a line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label
+
+from ..errors import clean
+
+BOX = """
+{name} {{
+    align: center middle;
+    background: $background 60%;
+    #box {{ width: 64; max-width: 90%; height: auto; border: round $warning; background: $panel; padding: 1 2; }}
+    Label {{ width: 100%; }}
+    #answers {{ height: 1; margin-top: 1; }}
+    Button {{ margin-right: 2; width: auto; min-width: 8; }}
+    #complaint {{ color: $text-error; display: none; }}
+    Input {{ margin-top: 1; }}
+}}
+"""
+
+
+class Ask(ModalScreen[str | None]):
+    """Returns the word of the chosen answer, or None. Each answer's first letter chooses it."""
+
+    DEFAULT_CSS = BOX.format(name="Ask")
+    BINDINGS = [
+        Binding("escape", "dismiss(None)", "Back"),
+        Binding("left", "app.focus_previous", show=False),
+        Binding("right", "app.focus_next", show=False),
+    ]
+
+    def __init__(self, question: str, answers: Sequence[str]) -> None:
+        super().__init__()
+        self.question, self.answers = question, answers
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield Label(clean(self.question), markup=False)
+            with Horizontal(id="answers"):
+                for answer in self.answers:
+                    yield Button(f" {answer} ", name=answer, compact=True)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.name)
+
+    def key_letter(self, letter: str) -> None:
+        for answer in self.answers:
+            if answer.lower().startswith(letter):
+                self.dismiss(answer)
+                return
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character and event.character.isalpha():
+            # The answer must not reach the screen below, where the same letter may ask again.
+            event.stop()
+            self.key_letter(event.character.lower())
+
+
+class AskText(ModalScreen[str | None]):
+    """Returns the line of text, or None. `check` may refuse a text with a reason."""
+
+    DEFAULT_CSS = BOX.format(name="AskText")
+    BINDINGS = [Binding("escape", "dismiss(None)", "Back")]
+
+    def __init__(self, question: str, text: str = "") -> None:
+        super().__init__()
+        self.question, self.text = question, text
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield Label(clean(self.question), markup=False)
+            yield Label(id="complaint", markup=False)
+            yield Input(self.text, compact=True)
+
+    def refuse(self, text: str) -> str:
+        """Why the text cannot be taken, or nothing."""
+        return ""
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        reason = self.refuse(event.value)
+        complaint = self.query_one("#complaint", Label)
+        complaint.display = bool(reason)
+        complaint.update(clean(reason))
+        if not reason:
+            self.dismiss(event.value)

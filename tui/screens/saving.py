@@ -1,0 +1,80 @@
+"""Saving from the form: over the file, under a new name, and the question before something would be lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...engine import saving
+from ...engine.saving import SaveError
+from ..form_state import FormState
+from .questions import Ask, AskText
+
+if TYPE_CHECKING:
+    from ..app import GputuiApp
+
+
+async def save(app: GputuiApp, state: FormState) -> bool:
+    """Over the preset's own file, or as a new one where it has none; whether it is saved."""
+    if _refused(app, state):
+        return False
+    if state.path is None or state.shipped or state.of_a_run:
+        return await save_as(app, state)
+    try:
+        saving.save(state.preset, state.path, state.opened_text)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    state.saved_as(state.path)
+    app.notify(str(state.path), title="Saved", markup=False)
+    return True
+
+
+async def save_as(app: GputuiApp, state: FormState, name: str = "") -> bool:
+    """As a new preset, its name asked for; whether it is saved."""
+    if _refused(app, state):
+        return False
+    given = await app.push_screen_wait(AskName(name))
+    if not given:
+        return False
+    path = saving.place(given)
+    if path.exists() and await app.push_screen_wait(Ask(f"{path} exists.", ("Overwrite", "Cancel"))) != "Overwrite":
+        return False
+    source = None if state.of_a_run else state.path
+    try:
+        saving.save_as(state.preset, path, source, overwrite=True)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    state.saved_as(path)
+    app.notify(str(path), title="Saved", markup=False)
+    return True
+
+
+async def save_first(app: GputuiApp, state: FormState) -> bool:
+    """The changes are neither saved nor started: whether to go on without them, or after saving them."""
+    count = len(state.unsaved())
+    what = f"{count} changed option{'s' if count != 1 else ''}" if count else "a changed description"
+    answer = await app.push_screen_wait(Ask(f"{state.name} has {what} not saved.", ("Save", "Discard", "Cancel")))
+    return answer == "Discard" or (answer == "Save" and await save(app, state))
+
+
+def _refused(app: GputuiApp, state: FormState) -> bool:
+    """A field that is wrong cannot be written into a file."""
+    for key, message in state.errors.items():
+        app.complain(f"not saved: {key}: {message}")
+        return True
+    return False
+
+
+class AskName(AskText):
+    """A name that a new preset can have."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("Save as: a name, or a path that ends in .yaml", name)
+
+    def refuse(self, text: str) -> str:
+        try:
+            saving.place(text)
+        except SaveError as fault:
+            return str(fault)
+        return ""

@@ -1,0 +1,296 @@
+"""What a viewer knows of a run: events go in, an immutable `Snapshot` comes out.
+
+Separates reading from showing: plain data, no Textual, no files. Events of unknown type are skipped, fields may be
+absent, and a figure that is not there is None. History is bounded (series.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from .series import NOTHING, Line, Series
+
+MAX_MESSAGES = 200
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Message:
+    """A warning, or the error that ended the run."""
+
+    kind: str
+    message: str
+    hint: str = ""
+    option: str = ""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The last reading of a GPU; `missing` says why there is none any more. `tf_*` are TensorFlow's own bytes."""
+
+    index: int
+    name: str | None = None
+    busy: float | None = None
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle: tuple[str, ...] | None = None
+    missing: str | None = None
+    tf_current_bytes: float | None = None
+    tf_peak_bytes: float | None = None
+    history: Line = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A run at one moment. `elapsed` is in seconds, with the time between two sittings of a resumed run left out."""
+
+    elapsed: float = 0.0
+    phase: str = "starting"
+    phase_detail: str = ""
+    phase_seconds: float = 0.0
+    first_step_seconds: float | None = None
+    started: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    progress: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    lines: Mapping[str, Line] = field(default_factory=lambda: _EMPTY)
+    metrics: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    no_gpu_reason: str | None = None
+    host: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    tf_host: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    warnings: tuple[Message, ...] = ()
+    error: Message | None = None
+    outcome: str | None = None
+    summary: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+
+    def line(self, name: str) -> Line:
+        return self.lines.get(name, NOTHING)
+
+
+def number(value: Any) -> float | None:
+    """A figure, or None for anything that is none."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# What of a snapshot the store keeps as it stands; the rest is made when a snapshot is taken.
+_AT_FIRST: Mapping[str, Any] = {
+    "phase": "starting",
+    "phase_detail": "",
+    "first_step_seconds": None,
+    "started": _EMPTY,
+    "progress": _EMPTY,
+    "metrics": (),
+    "no_gpu_reason": None,
+    "host": _EMPTY,
+    "warnings": (),
+    "error": None,
+    "outcome": None,
+    "summary": _EMPTY,
+}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else _EMPTY
+
+
+@dataclass
+class Store:
+    """Takes a run's events in the order of their time."""
+
+    _facts: dict[str, Any] = field(default_factory=lambda: dict(_AT_FIRST))
+    _series: dict[str, Series] = field(default_factory=dict)
+    _gpus: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _gpu_names: dict[int, str] = field(default_factory=dict)
+    _allocator: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    _begun: float | None = None
+    _paused: float = 0.0
+    _last_t: float = 0.0
+    _phase_t: float = 0.0
+
+    def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
+        for event in events:
+            t = number(event.get("t"))
+            handler = _HANDLERS.get(str(event.get("type")))
+            if t is None or handler is None:
+                continue
+            if self._begun is None:
+                self._begun = self._phase_t = t
+            handler(self, t, event)
+            if event["type"] != "finished":
+                self._last_t = max(self._last_t, t)
+
+    def snapshot(self, clock: float | None = None) -> Snapshot:
+        """The run now; `clock` is the time of a run that goes on, and none that of the last event."""
+        own = by_physical_gpu(self._allocator, _mapping(self._facts["started"].get("options")))
+        now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
+        return Snapshot(
+            **self._facts,
+            elapsed=self._time(now),
+            phase_seconds=max(0.0, now - self._phase_t),
+            lines=MappingProxyType({name: series.line() for name, series in self._series.items()}),
+            gpus=tuple(self._gpu_now(index, own.get(f"GPU:{index}", _EMPTY)) for index in sorted(self._gpus)),
+            tf_host=own.get("CPU:0", _EMPTY),
+        )
+
+    def _time(self, t: float) -> float:
+        return max(0.0, t - self._begun - self._paused) if self._begun is not None else 0.0
+
+    def _set(self, **changes: Any) -> None:
+        self._facts |= changes
+
+    def _add(self, name: str, x: float, y: Any, *, peaks: bool = False) -> None:
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = Series(peaks=peaks)
+        series.add(x, number(y))
+
+    def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
+        phase = str(event.get("phase", ""))
+        if phase == "importing" and self._facts["phase"] not in ("starting", "importing"):
+            self._resume(t)
+        if phase == "training" and self._facts["phase"] == "compiling":
+            self._set(first_step_seconds=t - self._phase_t)
+        self._phase_t = t
+        self._set(phase=phase, phase_detail=str(event.get("detail") or ""))
+
+    def _resume(self, t: float) -> None:
+        """Another sitting of the same run: its time goes on where the last one ended."""
+        self._paused += max(0.0, t - self._last_t)
+        for series in self._series.values():
+            series.gap()
+        self._set(outcome=None, error=None, summary=_EMPTY)
+
+    def on_started(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(started=MappingProxyType(dict(event)), outcome=None, error=None, summary=_EMPTY)
+
+    def on_progress(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(progress=event)
+        at, step = self._time(t), number(event.get("step"))
+        self._add("samples_per_second", at, event.get("samples_per_second"))
+        self._add("step_ms_p50", at, event.get("step_ms_p50"))
+        self._add("step_ms_p95", at, event.get("step_ms_p95"), peaks=True)
+        self._add("input_wait", at, event.get("input_wait"))
+        if step is not None:
+            self._add("loss", step, event.get("loss"))
+            self._metrics(step, _mapping(event.get("metrics")))
+
+    def on_epoch(self, t: float, event: Mapping[str, Any]) -> None:
+        step = number(event.get("step"))
+        if step is not None:
+            metrics = _mapping(event.get("metrics"))
+            self._metrics(step, {name: value for name, value in metrics.items() if name.startswith("val_")})
+
+    def _metrics(self, step: float, metrics: Mapping[str, Any]) -> None:
+        for name, value in metrics.items():
+            self._add(name, step, value)
+            bare = name.removeprefix("val_")
+            if bare != "loss" and bare not in self._facts["metrics"]:
+                self._set(metrics=(*self._facts["metrics"], bare))
+
+    def on_gpu(self, t: float, event: Mapping[str, Any]) -> None:
+        readings = event.get("gpus")
+        at, busy = self._time(t), []
+        for position, reading in enumerate(readings if isinstance(readings, list) else []):
+            self._read_gpu(at, position, _mapping(reading))
+            busy.append(number(_mapping(reading).get("busy")))
+        if len(busy) > 1:
+            known = [value for value in busy if value is not None]
+            self._add("gpu_busy_mean", at, sum(known) / len(known) if known else None)
+            self._add("gpu_busy_lowest", at, min(known, default=None))
+        reason = event.get("missing")
+        if reason or self._gpus:
+            self._set(no_gpu_reason=str(reason) if reason else None)
+
+    def _read_gpu(self, at: float, position: int, reading: Mapping[str, Any]) -> None:
+        index = reading.get("index")
+        index = index if isinstance(index, int) else position
+        self._gpus[index] = reading
+        if reading.get("name"):
+            self._gpu_names[index] = str(reading["name"])
+        self._add(f"gpu{index}", at, reading.get("busy"))
+
+    def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
+        """A GPU as it was last read; `own` is what TensorFlow says of it."""
+        reading = self._gpus[index]
+        throttle, missing = reading.get("throttle"), reading.get("missing")
+        return Gpu(
+            index,
+            name=self._gpu_names.get(index),
+            throttle=tuple(str(reason) for reason in throttle) if isinstance(throttle, list) else None,
+            missing=str(missing) if missing else None,
+            tf_current_bytes=number(own.get("current_bytes")),
+            tf_peak_bytes=number(own.get("peak_bytes")),
+            history=self._series[f"gpu{index}"].line(),
+            **{name: number(reading.get(name)) for name in _READINGS},
+        )
+
+    def on_allocator(self, t: float, event: Mapping[str, Any]) -> None:
+        self._allocator = _mapping(event.get("devices"))
+
+    def on_host(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(host=event)
+        self._add("cpu", self._time(t), event.get("cpu"))
+
+    def on_warning(self, t: float, event: Mapping[str, Any]) -> None:
+        warning = _message(event)
+        if warning not in self._facts["warnings"]:
+            self._set(warnings=(*self._facts["warnings"], warning)[-MAX_MESSAGES:])
+
+    def on_error(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(error=_message(event))
+
+    def on_finished(self, t: float, event: Mapping[str, Any]) -> None:
+        summary = _mapping(event.get("summary"))
+        outcome = str(event.get("outcome") or summary.get("outcome") or "crashed")
+        error = _mapping(summary.get("error"))
+        self._set(
+            outcome=outcome,
+            summary=MappingProxyType(dict(summary)),
+            error=_message(error) if error else self._facts["error"] or (_NO_RESULT if outcome == "crashed" else None),
+            first_step_seconds=number(summary.get("first_step_seconds")) or self._facts["first_step_seconds"],
+        )
+
+
+_NO_RESULT = Message("crash", "the run ended without a result: its engine is gone", "see the end of the log")
+_READINGS = (
+    "busy",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "temperature_c",
+    "power_w",
+    "power_limit_w",
+    "sm_clock_mhz",
+)
+_HANDLERS = {name.removeprefix("on_"): handler for name, handler in vars(Store).items() if name.startswith("on_")}
+
+
+def _message(event: Mapping[str, Any]) -> Message:
+    return Message(*(str(event.get(name) or "") for name in ("kind", "message", "hint", "option")))
+
+
+def by_physical_gpu(devices: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """TensorFlow's devices under the numbers that NVML uses: GPU:0 may be a part of GPU 3.
+
+    GPUs that were made visible by UUID keep TensorFlow's number.
+    """
+    device = _mapping(options.get("device"))
+    parts = number(device.get("logical_devices")) or 1
+    visible = device.get("visible")
+    chosen = [str(name) for name in visible] if isinstance(visible, list) else []
+    found: dict[str, dict[str, float]] = {}
+    for name, figures in devices.items():
+        kind, _, position = str(name).partition(":")
+        if kind == "GPU" and position.isdigit():
+            order = int(int(position) // parts)
+            chosen_name = chosen[order] if order < len(chosen) else ""
+            name = f"GPU:{chosen_name if chosen_name.isdigit() else order}"
+        total = found.setdefault(name, {})
+        for key, value in _mapping(figures).items():
+            total[key] = total.get(key, 0) + (number(value) or 0)
+    return found

@@ -1,0 +1,63 @@
+"""What a person is told about one option: what it does, the very TensorFlow call, helps, hurts, range, default.
+
+Only text is made here; the form shows it beside or below the options.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from ..errors import clean
+from ..form_state import INFO, FormState, to_text, value_of
+from .findings import STYLES, Remark
+
+NAME_WIDTH = 9
+
+
+def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark], width: int) -> Content:
+    """The help of an option, as it stands in the form now, in lines of at most `width` cells."""
+    info = INFO[key]
+    about = info.about
+    lines = [_head(info.key, about.call, width), *_wrapped("", about.help, "", width)]
+    for remark in remarks:
+        if key in remark.keys and key not in state.errors:
+            lines += _wrapped(remark.level, remark.text, STYLES[remark.level], width)
+    if locked:
+        lines += _wrapped("no GPU", f"does nothing here: {locked}", "$text-warning", width)
+    for name, text in (("helps", about.helps), ("hurts", about.hurts)):
+        if text:
+            lines += _wrapped(name, text, "", width)
+    lines += _wrapped("takes", "text" if info.accepts.startswith("text") else info.accepts, "", width)
+    lines += _wrapped("default", _defaults(key, state), "", width)
+    return Content("\n").join(lines)
+
+
+def _head(key: str, call: str, width: int) -> Content:
+    """The key and the very call, side by side where there is room."""
+    head = Content.assemble((key, "bold $text-primary"))
+    if not call:
+        return head
+    gap = "  " if len(key) + len(call) + 8 <= width else "\n"
+    return Content.assemble(head, gap, ("calls ", "$foreground-muted"), call)
+
+
+def _defaults(key: str, state: FormState) -> str:
+    info = INFO[key]
+    default = to_text(info.default) or "not given"
+    opened = to_text(value_of(state.opened.options, info)) or "not given"
+    unit = f" {info.about.unit}" if info.about.unit and default[:1].isdigit() else ""
+    return default + unit + (f"; in {state.name}: {opened}" if opened != default else "")
+
+
+def _wrapped(name: str, text: str, style: str, width: int) -> list[Content]:
+    """A name and its text, later lines set in as far as the first."""
+    indent = NAME_WIDTH if name else 0
+    lines = textwrap.wrap(clean(text), max(16, width - indent)) or [""]
+    names = [name, *[""] * (len(lines) - 1)]
+    return [
+        Content.assemble((head.ljust(indent), style or "$foreground-muted"), (line, style))
+        for head, line in zip(names, lines, strict=True)
+    ]

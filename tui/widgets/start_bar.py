@@ -1,0 +1,78 @@
+"""The line with Start: what would be started on what, or why it cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Button, Static
+
+from ..errors import clean
+
+if TYPE_CHECKING:
+    from ...engine.machine import Machine
+    from ...engine.options import Options
+
+
+class StartBar(Horizontal):
+    """A button and one line of text."""
+
+    class Pressed(Message):
+        """Start was pressed."""
+
+    def compose(self) -> ComposeResult:
+        yield Button("Start", id="start", variant="success", compact=True)
+        yield Static(id="outlook", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#start", Button).can_focus = False
+
+    def show(self, refusal: str, options: Options, machine: Machine | None) -> None:
+        """Say what Start would do, or the refusal's reason on a greyed button."""
+        self.query_one("#start", Button).disabled = bool(refusal)
+        text = (
+            Content.assemble(("cannot start  ", "bold $text-error"), clean(refusal))
+            if refusal
+            else Content(clean(outlook(options, machine)))
+        )
+        self.query_one("#outlook", Static).update(text)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.post_message(self.Pressed())
+
+
+def outlook(options: Options, machine: Machine | None) -> str:
+    """Batch and devices in one line."""
+    size = options.input.batch_size
+    if machine is None:
+        return f"batch {size:,}  looking at this machine ..."
+    from ...engine import checks
+
+    gpus = checks.training_gpus(options, machine)
+    count = replicas(options, machine)
+    batch = f"global batch {size * count:,}" + (f" = {size:,} x {count} replicas" if count > 1 else "")
+    return f"{batch}  {_devices([gpu.name or 'GPU' for gpu in gpus], options, machine)}"
+
+
+def replicas(options: Options, machine: Machine) -> int:
+    """How many copies of the model train side by side."""
+    from ...engine import checks
+
+    if options.strategy.kind != "mirrored":
+        return 1
+    if options.strategy.devices != "all":
+        return max(1, len(options.strategy.devices))
+    return max(1, len(checks.training_gpus(options, machine))) * options.device.logical_devices
+
+
+def _devices(names: list[str], options: Options, machine: Machine) -> str:
+    if names:
+        kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+        used = "" if options.strategy.kind == "mirrored" or len(names) == 1 else " (one of them trains)"
+        return f"on {kinds}{used}"
+    why = "device.visible is none" if machine.gpus else f"no GPU: {machine.no_gpu_reason}"
+    return f"on {machine.cpus} CPU cores ({why})"
