@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 export UV_SYSTEM_CERTS := true
 export UV_NATIVE_TLS := true
 
-.PHONY: demo test check lock docs clean
+.PHONY: demo test check lock docs screenshots clean
 
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
@@ -36,6 +36,10 @@ $(READY): pyproject.toml requirements.lock
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
 		--group dev pyproject.toml --output-file requirements.lock
+
+# The pictures of the README, from runs trained for them.
+screenshots: $(READY)
+	$(BIN)/python docs/screenshots.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -29,7 +29,10 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event):
-    """Versions, devices, what was asked (`options`) and what is true of the built training (`actual`)."""
+    """Versions, devices, what was asked (`options`) and what is true of the built training (`actual`).
+
+    `flops_per_step` (trainer/flops.py) is counted where the peak of the GPUs that train is known.
+    """
 
     type: ClassVar[str] = "started"
     pid: int
@@ -46,6 +49,8 @@ class Started(Event):
     train_samples: int
     validation_samples: int
     resumed_at_step: int | None = None
+    flops_per_step: float | None = None
+    peak_flops_per_second: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +64,10 @@ class Phase(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
-    """Where the training is: `step` of `steps` counts over all epochs; speeds are of the last few seconds."""
+    """Where the training is: `step` of `steps` counts over all epochs; speeds are of the last few seconds.
+
+    `mfu` is the share of the GPUs' dense peak that the model's own arithmetic reaches.
+    """
 
     type: ClassVar[str] = "progress"
     epoch: int
@@ -73,6 +81,7 @@ class Progress(Event):
     loss: float | None
     metrics: Mapping[str, float | None]
     eta_seconds: float | None
+    mfu: float | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
 
@@ -171,6 +180,7 @@ class Summary:
     input_wait: float | None = None
     peak_memory_bytes: int | None = None
     gpu_busy_mean: float | None = None
+    mfu: float | None = None
     epochs: int = 0
     steps: int = 0
     skipped_steps: int | None = None

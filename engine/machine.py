@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import psutil
 
 from .telemetry.nvml import NO_GPU, Nvml, NvmlUnavailable
+from .telemetry.patience import Asked
+
+PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must hang nobody else
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,18 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 def _gpus() -> tuple[tuple[Gpu, ...], str]:
     try:
-        nvml = Nvml()
+        found = Asked(_identities).answer(PATIENCE_SECONDS)
     except NvmlUnavailable as reason:
         return (), str(reason)
+    except TimeoutError as late:
+        return (), f"the NVIDIA driver hangs: {late}"
+    return found, "" if found else NO_GPU
+
+
+def _identities() -> tuple[Gpu, ...]:
+    nvml = Nvml()
     try:
-        found = tuple(
+        return tuple(
             Gpu(
                 index=identity["index"],
                 uuid=identity.get("uuid"),
@@ -65,4 +75,3 @@ def _gpus() -> tuple[tuple[Gpu, ...], str]:
         )
     finally:
         nvml.close()
-    return found, "" if found else NO_GPU

@@ -39,7 +39,7 @@ class Supervisor:
         self.started = time.time()
         self._processes = {"engine": Process.of(os.getpid()), "trainer": Process.of(self.trainer.pid)}
         self.phase = "starting"
-        self.stop_requests = 0
+        self.stop_requests = self.stops_told = 0
         self.asked_because = ""
         self.asked_at = 0.0
         self.killed = False
@@ -81,7 +81,8 @@ class Supervisor:
         tail = _Activity(self.run, self.trainer.pid)
         next_heartbeat = 0.0
         while self.trainer.poll() is None:
-            if tail.phase != self.phase or time.monotonic() >= next_heartbeat:
+            told = tail.phase == self.phase and self.stop_requests == self.stops_told
+            if not told or time.monotonic() >= next_heartbeat:
                 self.phase = tail.phase
                 self._write_status()
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
@@ -156,7 +157,12 @@ class Supervisor:
         )
 
     def _write_status(self) -> None:
-        status: dict[str, Any] = {"phase": self.phase, "heartbeat": time.time()}
+        status: dict[str, Any] = {
+            "phase": self.phase,
+            "heartbeat": time.time(),
+            "stop_requests": self.stop_requests,
+        }
+        self.stops_told = self.stop_requests
         for role, process in self._processes.items():
             status |= {f"{role}_pid": process.pid, f"{role}_started": process.started}
         write_atomically(self.run.file("status.json"), json.dumps(status))

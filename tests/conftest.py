@@ -45,7 +45,9 @@ def build(tmp_path: Path, cpus: Devices) -> Iterator[Build]:
     made: list[Training] = []
 
     def make(*settings: str) -> Training:
-        made.append(built(tmp_path / f"run{len(made)}", cpus, options(*settings)))
+        wanted = options(*settings)
+        keras.utils.set_random_seed(wanted.train.seed)  # as configuring the devices does in a process of its own
+        made.append(built(tmp_path / f"run{len(made)}", cpus, wanted))
         return made[-1]
 
     yield make

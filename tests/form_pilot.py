@@ -28,11 +28,13 @@ async def opened(size: tuple[int, int] = (80, 24), app: GputuiApp | None = None)
 
 
 async def settled(pilot: Pilot[Any]) -> None:
-    """Wait for threads and for the check that follows typing."""
-    app = pilot.app
-    assert isinstance(app, GputuiApp)
+    """Wait for what follows the start and typing: the look at the machine, the check of the options."""
     await pilot.pause(0.2)
-    await finished(pilot, "machine", "checks", "offer")
+    for _ in range(200):
+        await pilot.pause()
+        looked = pilot.app.screen is not form(pilot) or form(pilot).machine is not None
+        if looked and not any(worker.group in ("machine", "checks", "offer") for worker in pilot.app.workers):
+            break
     await pilot.pause()
 
 

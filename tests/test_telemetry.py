@@ -13,7 +13,7 @@ import pynvml
 import pytest
 from gputui.engine import events
 from gputui.engine.runs import request_stop
-from gputui.engine.telemetry import chips
+from gputui.engine.telemetry import chips, reader
 from gputui.engine.telemetry.host import Host
 from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
 
@@ -208,6 +208,18 @@ def test_an_init_that_takes_seconds_delays_nobody(nvml: FakeNvml) -> None:
     assert found["told"] == []
 
 
+def test_a_driver_that_hangs_at_init_hangs_nobody_else(nvml: FakeNvml) -> None:
+    program = """
+import json
+from gputui.engine import machine
+machine.PATIENCE_SECONDS = 0.3
+found = machine.read()
+print(json.dumps([len(found.gpus), found.no_gpu_reason]))
+"""
+    assert nvml.run(program, "init_ms=600000") == [0, "the NVIDIA driver hangs: no answer within 0.3 s"]
+    assert nvml.run(program, "gpus=3") == [3, ""]
+
+
 # ---- GPUs that fail while they are read -------------------------------------------------------
 
 
@@ -284,13 +296,34 @@ nvml.close()
 
 
 def test_calls_stay_within_the_budget(nvml: FakeNvml, tmp_path: Path) -> None:
-    """At a tenth of the usual times, slow figures included."""
     log = tmp_path / "calls"
-    found = watched(nvml, f"gpus=2 gpm=1 nvlinks=4 procs=1 log={log}", seconds=3.4, interval=0.11)
-    read = len(of_type(found, "gpu"))
-    assert read > 20
-    asked = sum(gpu != "-1" or function == "GpmMetricsGet" for function, gpu, _ in calls(log))
-    assert asked / 2 / read <= 12
+    program = """
+import json, sys, time
+from gputui.engine.telemetry.nvml import Nvml
+nvml, counts = Nvml(pcie=True), []
+for slow in (True, True, False):
+    before = len(open(sys.argv[1]).readlines())
+    nvml.read(slow)
+    counts.append(len(open(sys.argv[1]).readlines()) - before)
+    time.sleep(0.11)
+print(json.dumps(counts))
+""".replace("sys.argv[1]", repr(str(log)))
+    for more in ("gpm=1", "gpm=0"):
+        _, slow, fast = nvml.run(program, f"nvlinks=4 procs=1 {more} log={log}")
+        assert fast + (slow - fast) / reader.SLOW_FIGURES_SECONDS <= 12
+
+
+def test_performance_metrics_are_not_asked_too_soon(nvml: FakeNvml) -> None:
+    program = """
+import json, time
+from gputui.engine.telemetry.nvml import Nvml
+nvml = Nvml()
+nvml.read()
+time.sleep(0.11)
+print(json.dumps([nvml.read(False)[0].get("sm_active") for _ in range(3)]))
+nvml.close()
+"""
+    assert nvml.run(program, "gpm=1") == [0.2, 0.2, 0.2]
 
 
 # ---- the host, and the chips ------------------------------------------------------------------

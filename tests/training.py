@@ -47,8 +47,7 @@ Build = Callable[..., Training]
 
 
 def built(folder: Path, devices: Devices, wanted: Options) -> Training:
-    """Everything built from the options, as the trainer does; nothing has run."""
-    import keras
+    """Everything built from the options on devices that are configured, as the trainer does; nothing has run."""
     import tensorflow as tf
     from gputui.engine.trainer import assembly
     from gputui.engine.trainer.figures import Figures
@@ -56,7 +55,6 @@ def built(folder: Path, devices: Devices, wanted: Options) -> Training:
 
     # A process trains once; here each strategy needs keys of its own for its exchange of gradients.
     tf.distribute.MirroredStrategy._collective_key_base += 100_000
-    keras.utils.set_random_seed(wanted.train.seed)
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
     figures = Figures(run, EventWriter(run.file("events.jsonl"), run.id))

@@ -52,6 +52,7 @@ class GputuiApp(App[None]):
         self.engines: list[Any] = []  # kept so that ended children are reaped
         for theme in THEMES:
             self.register_theme(theme)
+        self.animation_level = "none"  # over SSH a jump is calmer than a slide, and far fewer bytes
         # Sixteen colours have no shades: only the theme without any stays readable.
         plain = self.console.color_system in (None, "standard") or self.no_color
         self.theme = "high-contrast" if plain else "gputui"

@@ -152,6 +152,17 @@ def presets_schema() -> None:
     listing.show_schema()
 
 
+@cli.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="The findings as one JSON object.")
+@click.option("--deep", is_flag=True, help="Import TensorFlow too, and see which GPUs it finds; takes up to 20 s.")
+@click.pass_context
+def doctor(context: click.Context, as_json: bool, deep: bool) -> None:
+    """What this machine can do, and what is wrong with it; exit code 1 when something blocks training."""
+    from . import listing_doctor
+
+    context.exit(listing_doctor.show_doctor(as_json, deep))
+
+
 def _open_screen(watch: Run | None = None, replay_speed: float | None = None) -> None:
     """The TUI, and what to know after it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):

@@ -22,6 +22,7 @@ from ..engine import checks, launch, machine
 from ..engine import presets as preset_files
 from ..engine import runs as run_folders
 from ..engine.checks import Finding
+from ..engine.presets import Preset
 from ..engine.runs import Follower, Run, RunError
 from .errors import DONE, Refused, complain, exit_code
 
@@ -52,7 +53,7 @@ def run_preset(
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         more = f"\nand {len(errors) - 1} more conflict(s)" if len(errors) > 1 else ""
-        raise Refused(f"{preset.name}: {errors[0]}{more}")
+        raise Refused(f"{_place(preset, errors[0])}: {errors[0]}{more}")
     if dry_run:
         _say(findings)
         sys.stdout.write(launch.settle(preset, Path.cwd()).to_yaml())
@@ -63,6 +64,13 @@ def run_preset(
         print(run.id)
         return DONE
     return _follow(run, Follower(run), process, as_json, findings)
+
+
+def _place(preset: Preset, finding: Finding) -> str:
+    """Where one of the options that conflict was set: file and line, or --set."""
+    set_at = [preset.origins[key] for key in finding.options if key in preset.origins]
+    place, line = set_at[0] if set_at else (preset.name, None)
+    return f"{place}:{line}" if line is not None else place
 
 
 def resume_run(name: str, *, as_json: bool = False, detach: bool = False) -> int:

@@ -87,9 +87,9 @@ def show_schema() -> None:
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
     """The preset as plain TensorFlow code, on stdout or in a file."""
-    from ..engine import export
+    from ..engine.export import to_script
 
-    script = export.to_script(preset_files.resolve(name, settings))
+    script = to_script(preset_files.resolve(name, settings))
     if output is None:
         sys.stdout.write(script)
     else:

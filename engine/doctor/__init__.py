@@ -14,10 +14,10 @@ __all__ = ["LEVELS", "Finding", "blocks", "examine"]
 
 def examine(deep: bool = False) -> list[Finding]:
     """All findings, in the order of what rests on what."""
-    asked = gpus.ask(deep)  # the driver answers while the rest is looked at
+    asked = gpus.ask()  # the driver answers while the rest is looked at
     software = [*nvml_module.findings(), *libraries.tensorflow()]
     machine = host.findings()
-    seen = gpus.answer(asked)
+    seen = gpus.answer(asked, deep)
     found = [*gpus.findings(seen), *software, *libraries.cuda(bool(seen.gpus)), *machine]
     return [*found, *tensorflow_check.findings(seen)] if deep else found
 

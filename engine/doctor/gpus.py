@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pynvml
 
 from ..telemetry.nvml import NO_GPU, Nvml, NvmlUnavailable
+from ..telemetry.patience import Asked
 from . import libraries
 from .finding import Finding, gib
 
@@ -29,22 +28,17 @@ class Seen:
     cuda: tuple[int, int] | None = None
 
 
-Asked = tuple["queue.Queue[Seen]", float]
-
-
-def ask(deep: bool) -> Asked:
+def ask() -> Asked[Seen]:
     """Start asking; `answer` waits for it."""
-    answers: queue.Queue[Seen] = queue.Queue()
-    threading.Thread(target=lambda: answers.put(_look()), name="doctor-nvml", daemon=True).start()
-    return answers, DEEP_PATIENCE_SECONDS if deep else PATIENCE_SECONDS
+    return Asked(_look)
 
 
-def answer(asked: Asked) -> Seen:
-    answers, patience_seconds = asked
+def answer(asked: Asked[Seen], deep: bool) -> Seen:
+    seconds = DEEP_PATIENCE_SECONDS if deep else PATIENCE_SECONDS
     try:
-        return answers.get(timeout=patience_seconds)
-    except queue.Empty:
-        return Seen(reason=f"the NVIDIA driver has not answered within {patience_seconds:g} s")
+        return asked.answer(seconds)
+    except TimeoutError:
+        return Seen(reason=f"the NVIDIA driver has not answered within {seconds:g} s")
 
 
 def _look() -> Seen:

@@ -46,7 +46,7 @@ class Device:
         self._ways: dict[Question, int] = {}  # which generation of a question this driver answers
         self._refused: dict[Question, Reason] = {}  # until the next slow reading
         self._slow_values: Values = {}
-        self._traffic: list[Gpm | NvLink] = []
+        self._traffic: list[Gpm | NvLink] | None = None  # found at the first reading
         self._links: NvLink | None = None
         self._handle: Handle | None = None
         self._look_again, self._why = 0.0, Reason.NOT_ASKED
@@ -63,14 +63,9 @@ class Device:
         except Exception as fault:
             self._lose(reason_of(fault), text_of(fault))
             return
-        self.missing, self.lost_since, self._slow_values = "", None, {}
+        self.missing, self.lost_since, self._slow_values, self._traffic = "", None, {}, None
         for key, ask in (("uuid", self._uuid), ("name", self._name), ("pci_bus_id", self._bus_id)):
             self.facts[key] = _or_none(ask)
-        self._links = _or_none(lambda: NvLink(self._handle))
-        gpm = _or_none(lambda: Gpm(self._handle))
-        if gpm:  # it tells the traffic as well, for the whole time between two readings, and blocks nothing
-            self._questions = QUESTIONS
-        self._traffic = [reader for reader in ([gpm] if gpm else [self._links]) if reader is not None]
 
     def _uuid(self) -> str:
         return text(pynvml.nvmlDeviceGetUUID, self._handle)
@@ -93,6 +88,13 @@ class Device:
             "memory_total_bytes": total if isinstance(total, int) and total else None,
         }
 
+    def _find_traffic(self) -> list[Gpm | NvLink]:
+        self._links = _or_none(lambda: NvLink(self._handle))
+        gpm = _or_none(lambda: Gpm(self._handle))
+        if gpm:  # it tells the traffic as well, for the whole time between two readings, and blocks nothing
+            self._questions = QUESTIONS
+        return [reader for reader in ([gpm] if gpm else [self._links]) if reader is not None]
+
     # ---- readings -----------------------------------------------------------------------------
 
     def read(self, slow: bool) -> dict[str, Any]:
@@ -110,12 +112,14 @@ class Device:
 
     def close(self) -> None:
         """Give back what the driver holds for this GPU."""
-        for reader in self._traffic:
+        for reader in self._traffic or []:
             if isinstance(reader, Gpm):
                 _or_none(reader.close)
         self._traffic = []
 
     def _values(self, slow: bool) -> Values:
+        if self._traffic is None:
+            self._traffic = self._find_traffic()
         if slow:
             self._refused = {}
             self._slow_values = {}
@@ -125,7 +129,7 @@ class Device:
                 continue
             answers = self._answer(question)
             (self._slow_values if question.slow else values).update(answers)
-        return self._slow_values | values | self._flow()
+        return self._slow_values | values | self._flow(self._traffic)
 
     def _answer(self, question: Question) -> Values:
         """Values or Reasons; a question that was refused is not put again before the next slow reading."""
@@ -146,10 +150,10 @@ class Device:
             self._refused[question] = reason
         return dict.fromkeys(question.keys, reason)
 
-    def _flow(self) -> Values:
+    def _flow(self, readers: list[Gpm | NvLink]) -> Values:
         """Activity and traffic, from GPM or the NVLink counters."""
-        values: Values = {} if any(isinstance(r, Gpm) for r in self._traffic) else dict.fromkeys(ACTIVITY, _NO)
-        for reader in self._traffic:
+        values: Values = {} if any(isinstance(r, Gpm) for r in readers) else dict.fromkeys(ACTIVITY, _NO)
+        for reader in readers:
             try:
                 values |= reader.read()
             except Exception as fault:
@@ -190,7 +194,7 @@ class Device:
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
         self._why, self.missing, self._handle = why, message, None
-        self._traffic = []  # not closed: a lost GPU may not even answer that
+        self._traffic = None  # not closed: a lost GPU may not even answer that
         self._look_again = time.monotonic() + LOOK_AGAIN_SECONDS
 
 

@@ -47,6 +47,7 @@ class Figures:
         self.clock = StepClock(warmup=0)
         self.plan = Plan(0, 0, 0)
         self.gpus: set[str] = set()  # UUIDs of those that train
+        self.step_at_peak_ms: float | None = None  # a step that does its arithmetic at the GPUs' peak
         self.first_step_seconds: float | None = None
         self.startup_seconds: float | None = None
         self.peak_memory_bytes: int | None = None
@@ -100,6 +101,7 @@ class Figures:
                 loss=moment.metrics.get("loss"),
                 metrics={k: v for k, v in moment.metrics.items() if k != "loss"},
                 eta_seconds=left * p50 / 1000 if p50 else None,
+                mfu=self._mfu(p50),
                 loss_scale=moment.loss_scale,
                 skipped_steps=moment.skipped_steps,
             )
@@ -159,6 +161,7 @@ class Figures:
             input_wait=wait,
             peak_memory_bytes=self.peak_memory_bytes,
             gpu_busy_mean=self._gpu_busy_mean(),
+            mfu=self._mfu(p50),
             epochs=self.epochs_done,
             steps=self.last.step if self.last else 0,
             skipped_steps=self.last.skipped_steps if self.last else None,
@@ -167,6 +170,9 @@ class Figures:
             goodput=self.clock.step_seconds_total / seconds if seconds else None,
             error=error,
         )
+
+    def _mfu(self, step_ms: float | None) -> float | None:
+        return self.step_at_peak_ms / step_ms if self.step_at_peak_ms and step_ms else None
 
     def _gpu_busy_mean(self) -> float | None:
         """Mean over the GPUs that train, of the engine's readings since training began."""

@@ -76,9 +76,12 @@ def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
 
 
 def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
-    from . import truth
+    from . import flops, truth
 
     options, loop = training.options, training.loop
+    peak = flops.peak(options, training.gpus, loop.pipeline.replicas) if figures.gpus else None
+    per_step = flops.per_step(loop.model, loop.pipeline.global_batch_size) if peak else None
+    figures.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
     actual = truth.read(options, loop.model, loop.pipeline, training.devices)
     figures.writer.emit(
         events.Started(
@@ -96,6 +99,8 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
             train_samples=loop.pipeline.source.train.samples,
             validation_samples=loop.pipeline.source.validation.samples,
             resumed_at_step=resume_at,
+            flops_per_step=per_step,
+            peak_flops_per_second=peak,
         )
     )
     for key, instead in truth.differences(options, actual, training.devices, len(training.gpus)):

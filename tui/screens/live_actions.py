@@ -66,9 +66,11 @@ class LiveActions(_Base):
 
     # ---- stop and start -------------------------------------------------------------------------
 
+    @work(thread=True, group="stop")
     def action_stop(self) -> None:
-        if self.stopping:
-            self._ask_stop_now()
+        """Whoever asks second, from this viewer or another, is asked whether it shall be at once."""
+        if self.stopping or self.run_folder.status.get("stop_requests"):
+            self.app.call_from_thread(self._ask_stop_now)
         else:
             self.stopping = True
             self._stop("stopping after this step; s once more asks whether to stop at once")
@@ -76,9 +78,12 @@ class LiveActions(_Base):
     @work
     async def _ask_stop_now(self) -> None:
         if await self.app.push_screen_wait(Ask(STOP_NOW, ("Stop now", "Keep waiting"))) == "Stop now":
-            self._stop("stopping at once")
+            self._stop_now()
 
     @work(thread=True, group="stop")
+    def _stop_now(self) -> None:
+        self._stop("stopping at once")
+
     def _stop(self, said: str) -> None:
         try:
             runs.request_stop(self.run_folder)

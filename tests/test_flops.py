@@ -1,0 +1,74 @@
+"""The arithmetic of a step, and its share of the peak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gputui.engine.events import EventWriter
+from gputui.engine.machine import Gpu
+from gputui.engine.runs import Run
+
+from .training import Build, options
+
+
+def chip(index: int, name: str = "NVIDIA H100 80GB HBM3") -> Gpu:
+    return Gpu(index, f"GPU-{index}", name, (9, 0), 80 * 1024**3)
+
+
+def test_products_are_counted_three_times_for_each_sample(build: Build) -> None:
+    import keras
+    from gputui.engine.trainer import flops
+
+    build("workload.model=mlp")
+    model = keras.Sequential([keras.Input((100,)), keras.layers.Dense(50, use_bias=False)])
+    assert flops.per_step(model, 8) == 3 * 8 * 2 * 100 * 50
+    image = keras.Sequential([keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3, padding="same", use_bias=False)])
+    assert flops.per_step(image, 1) == 3 * 2 * (8 * 8 * 16) * (3 * 3 * 4)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_shipped_models_can_be_counted(build: Build, policy: str) -> None:
+    from gputui.engine.trainer import flops
+
+    for name in ("mlp", "cnn", "transformer"):
+        loop = build(f"workload.model={name}", f"precision.policy={policy}").loop
+        count = flops.per_step(loop.model, 1)
+        assert count is not None
+        # A weight is used at least once for each sample, in a multiplication and an addition, in three passes.
+        assert count > 3 * loop.model.count_params()
+
+
+def test_what_runs_an_unknown_number_of_times_is_not_counted(build: Build) -> None:
+    import keras
+    from gputui.engine.trainer import flops
+
+    build("workload.model=mlp")
+    model = keras.Sequential([keras.Input((12, 4)), keras.layers.LSTM(8, unroll=False), keras.layers.Dense(3)])
+    assert flops.per_step(model, 8) is None
+
+
+def test_the_peak_is_that_of_the_gpus_that_train() -> None:
+    from gputui.engine.trainer import flops
+
+    bfloat16 = options("precision.policy=mixed_bfloat16")
+    assert flops.peak(bfloat16, [chip(0), chip(1)], 1) == 989.5e12
+    assert flops.peak(bfloat16, [chip(0), chip(1)], 2) == 2 * 989.5e12
+    assert flops.peak(options(), [chip(0)], 1) == 494.5e12
+    assert flops.peak(options("precision.tf32=false"), [chip(0)], 1) == 67e12
+    assert flops.peak(options("logical_devices=2", "memory_growth=false"), [chip(0)], 2) == 494.5e12
+    assert flops.peak(bfloat16, [chip(0), chip(1, "NVIDIA A100-SXM4-40GB")], 1) is None
+    assert flops.peak(bfloat16, [chip(0, "unheard of")], 1) is None
+    assert flops.peak(bfloat16, [], 1) is None
+
+
+def test_the_share_of_the_peak_is_null_without_a_peak(tmp_path: Path) -> None:
+    from gputui.engine.trainer.figures import Figures
+
+    run = Run(tmp_path)
+    figures = Figures(run, EventWriter(run.file("events.jsonl"), run.id))
+    assert figures._mfu(10.0) is None
+    figures.step_at_peak_ms = 4.0
+    assert figures._mfu(10.0) == 0.4
+    assert figures._mfu(None) is None
+    figures.writer.close()
