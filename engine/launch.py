@@ -58,14 +58,14 @@ class Warm:
             start_new_session=True,
         )
 
-    def start(self, preset: Preset) -> Run:
+    def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
         """As `start`; a warm engine that has died in the meantime is replaced by a cold one."""
         run = runs.create(preset.name, settle(preset, Path.cwd()).to_yaml())
         try:
             self._say(f"{run.path}\n")
         except OSError:
             self.process = _spawn(run)
-        return run
+        return run, self.process
 
     def close(self) -> None:
         """Nobody wants a run: engine and trainer end."""

@@ -227,11 +227,11 @@ def test_a_warm_engine_takes_a_run_and_one_that_nobody_wants_goes() -> None:
 
     unwanted, warm = launch.Warm(), launch.Warm()
     unwanted.close()
-    run = warm.start(presets.resolve("quickstart", ["epochs=1"]))
+    run, _ = warm.start(presets.resolve("quickstart", ["epochs=1"]))
     assert ended(run)["outcome"] == "ok"
     assert any("cuda" in line.lower() or "onednn" in line.lower() for line in run.log_tail(50)), "the run has its log"
     warm.process.wait(10)
-    again = warm.start(presets.resolve("quickstart", ["epochs=1"]))  # its engine is taken: a cold one starts
+    again, _ = warm.start(presets.resolve("quickstart", ["epochs=1"]))  # its engine is taken: a cold one starts
     assert ended(again)["outcome"] == "ok"
     warm.process.wait(10)
     unwanted.process.wait(30)

@@ -6,10 +6,14 @@ run never belongs to the application: it is an engine of its own, and only its f
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding
@@ -22,9 +26,11 @@ from .screens.form import FormScreen
 from .themes import THEMES
 
 if TYPE_CHECKING:
+    from ..engine.launch import Warm
     from ..engine.runs import Run
 
 FIRST_PRESET = presets.SHIPPED / "quickstart.yaml"
+WARM_AFTER_SECONDS = 1.0  # the first look at the form is over
 LOOKED_AT = 50  # the newest runs among which a running one is looked for
 
 
@@ -39,6 +45,7 @@ class GputuiApp(App[None]):
         Binding("f2,1", "form", "Form", key_display="F2"),
         Binding("f3,2", "live", "Live", key_display="F3"),
         Binding("f4,3", "runs", "Runs", key_display="F4"),
+        Binding("f5,4", "doctor", "Doctor", key_display="F5", show=False),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
     ]
 
@@ -50,6 +57,7 @@ class GputuiApp(App[None]):
         self.form = FormScreen(state, waits=watch is not None)
         self.watched, self.replay_speed = watch, replay_speed
         self.engines: list[Any] = []  # kept so that ended children are reaped
+        self.warm: Warm | None = None  # an engine that waits for the form's run
         for theme in THEMES:
             self.register_theme(theme)
         self.animation_level = "none"  # over SSH a jump is calmer than a slide, and far fewer bytes
@@ -65,6 +73,11 @@ class GputuiApp(App[None]):
             self.open_run(self.watched)
         else:
             self.call_after_refresh(self._offer_running)
+            self.set_timer(WARM_AFTER_SECONDS, self.warm_up)
+
+    def on_unmount(self) -> None:
+        if self.warm is not None:
+            self.warm.close()
 
     # ---- what other screens call ----------------------------------------------------------------
 
@@ -131,6 +144,12 @@ class GputuiApp(App[None]):
         if not self._uncover(lambda screen: isinstance(screen, RunsScreen)):
             self.push_screen(RunsScreen())
 
+    def action_doctor(self) -> None:
+        from .screens.doctor import DoctorScreen
+
+        if not self._uncover(lambda screen: isinstance(screen, DoctorScreen)):
+            self.push_screen(DoctorScreen())
+
     def action_live(self) -> None:
         from .screens.live import LiveScreen
 
@@ -172,6 +191,25 @@ class GputuiApp(App[None]):
     async def action_quit(self) -> None:
         self.action_quit_asking()
 
+    @work(thread=True, exclusive=True, group="warm")
+    def warm_up(self) -> None:
+        """Import TensorFlow in a waiting engine while the form is filled in, unless a run needs the machine."""
+        unwanted = self.is_headless or os.environ.get("GPUTUI_WARM") == "0"
+        if unwanted or self.warm is not None or self.going_on():
+            return
+        from ..engine.launch import Warm
+
+        self.warm = Warm()
+
+    def _fatal_error(self) -> None:
+        """Of an error nobody expected: one line on the terminal, where Textual would print the traceback."""
+        from ..engine import runs
+
+        log = runs.home() / "tui.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(traceback.format_exc(), encoding="utf-8")
+        self.panic(Text(f"gputui ended by an unexpected {type(sys.exception()).__name__}; please report {log}"))
+
     def going_on(self) -> list[Run]:
         """The runs that go on without this application."""
         from ..engine import runs
@@ -184,6 +222,7 @@ class GputuiApp(App[None]):
         yield SystemCommand("Form", "The options of the preset", self.action_form)
         yield SystemCommand("Live view", "The run that goes on, or the latest", self.action_live)
         yield SystemCommand("Runs", "Past and present runs", self.action_runs)
+        yield SystemCommand("Doctor", "What this machine can do, and what is wrong with it", self.action_doctor)
         if screen is self.form:
             yield from self.form.commands()
         yield from super().get_system_commands(screen)

@@ -47,8 +47,7 @@ def cli(
     if preset is None:
         if settings or as_json or detach or dry_run:
             raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
-        _open_screen()
-        return
+        context.exit(_open_screen())
     from . import headless
 
     context.exit(headless.run_preset(preset, settings, as_json=as_json, detach=detach, dry_run=dry_run))
@@ -59,11 +58,12 @@ def cli(
 @click.option(
     "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Play the run again, SPEED times as fast."
 )
-def watch(run: str, replay: str | None) -> None:
+@click.pass_context
+def watch(context: click.Context, run: str, replay: str | None) -> None:
     """Look at RUN, running or finished; the latest if none is named."""
     from ..engine import runs as run_folders
 
-    _open_screen(watch=run_folders.find(run), replay_speed=_speed(replay))
+    context.exit(_open_screen(watch=run_folders.find(run), replay_speed=_speed(replay)))
 
 
 @cli.command()
@@ -152,6 +152,18 @@ def presets_schema() -> None:
     listing.show_schema()
 
 
+@cli.command()
+@click.argument("names", nargs=-1, required=True, metavar="RUN RUN...")
+@click.option("--json", "form", flag_value="json", help="As one JSON object.")
+@click.option("--markdown", "form", flag_value="markdown", help="As a Markdown table.")
+@click.option("--csv", "form", flag_value="csv", help="As comma-separated values.")
+def compare(names: Sequence[str], form: str | None) -> None:
+    """Runs side by side: the options that differ, and what they brought against the first."""
+    from . import listing_compare
+
+    listing_compare.show_comparison(names, form or "table")
+
+
 @cli.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="The findings as one JSON object.")
 @click.option("--deep", is_flag=True, help="Import TensorFlow too, and see which GPUs it finds; takes up to 20 s.")
@@ -163,8 +175,8 @@ def doctor(context: click.Context, as_json: bool, deep: bool) -> None:
     context.exit(listing_doctor.show_doctor(as_json, deep))
 
 
-def _open_screen(watch: Run | None = None, replay_speed: float | None = None) -> None:
-    """The TUI, and what to know after it."""
+def _open_screen(watch: Run | None = None, replay_speed: float | None = None) -> int:
+    """The TUI, and what to know after it; its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused("the screen needs a terminal; gputui --preset NAME trains without one")
     gc.disable()  # all that is made here stays: looking for rubbish in it is a tenth of the start
@@ -176,6 +188,7 @@ def _open_screen(watch: Run | None = None, replay_speed: float | None = None) ->
     app.run()
     for run in app.going_on():
         print(f"{run.id} goes on; come back with: gputui watch")
+    return app.return_code or 0
 
 
 def _speed(text: str | None) -> float | None:

@@ -52,7 +52,7 @@ class Gpm:
     def read(self) -> Values:
         """Means since the reading before; the same as then when that is too short ago."""
         now = time.monotonic()
-        if self._taken is not None and False:
+        if self._taken is not None and now - self._taken < GPM_SECONDS:
             return self._last
         self._older, self._newer = self._newer, self._older
         pynvml.nvmlGpmSampleGet(self._gpu, self._newer)

@@ -101,6 +101,8 @@ class FormScreen(Screen[None]):
             self._waits = False
             await self.recompose()
             self._built()
+        if self._resumed:
+            self.app.warm_up()
         self._resumed = True  # the first time is the application's start
 
     def _built(self) -> None:

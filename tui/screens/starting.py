@@ -22,7 +22,8 @@ def start(form: FormScreen, state: FormState) -> None:
         form.app.call_from_thread(form.refused, here, tuple(found))
         return
     try:
-        run, engine = launch.start(preset)
+        warm, form.app.warm = form.app.warm, None
+        run, engine = warm.start(preset) if warm is not None else launch.start(preset)
     except (OSError, RunError) as fault:
         reason = f"the run cannot be started: {fault}"
         form.app.call_from_thread(form.app.complain, reason)
