@@ -10,20 +10,21 @@ from typing import Any
 
 from gputui.engine.runs import Run
 from gputui.tui.glyphs import RICH, Glyphs
+from gputui.tui.host import Host
 from gputui.tui.themes import THEMES
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
 
 
-class Tiny(App[None]):
+class Tiny(Host):
     """Shows the screen that `make` makes; keeps what it is asked to open."""
 
     def __init__(self, make: Callable[[], Screen[Any]], glyphs: Glyphs = RICH) -> None:
         super().__init__()
         self.make, self.glyphs = make, glyphs
         self.opened: list[tuple[str, Any]] = []
-        self.engines: list[Any] = []
+        self.engines = []
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = "gputui"

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual import work
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
 from ..engine import presets
 from ..engine.presets import Preset, PresetError
 from .form_state import FormState
+from .host import Host
 from .screens.form import FormScreen
 from .themes import THEMES
 
 if TYPE_CHECKING:
-    from ..engine.launch import Warm
     from ..engine.runs import Run
 
 FIRST_PRESET = presets.SHIPPED / "quickstart.yaml"
@@ -34,7 +34,7 @@ WARM_AFTER_SECONDS = 1.0  # the first look at the form is over
 LOOKED_AT = 50  # the newest runs among which a running one is looked for
 
 
-class GputuiApp(App[None]):
+class GputuiApp(Host):
     """`preset` fills the form; `watch` opens a run at once, at `replay_speed` as if it happened again."""
 
     TITLE = "gputui"
@@ -45,7 +45,7 @@ class GputuiApp(App[None]):
         Binding("f2,1", "form", "Form", key_display="F2"),
         Binding("f3,2", "live", "Live", key_display="F3"),
         Binding("f4,3", "runs", "Runs", key_display="F4"),
-        Binding("f5,4", "doctor", "Doctor", key_display="F5", show=False),
+        Binding("f6,4", "doctor", "Doctor", key_display="F6", show=False),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
     ]
 
@@ -56,8 +56,7 @@ class GputuiApp(App[None]):
         state = FormState(None, preset) if preset else FormState.open(FIRST_PRESET)
         self.form = FormScreen(state, waits=watch is not None)
         self.watched, self.replay_speed = watch, replay_speed
-        self.engines: list[Any] = []  # kept so that ended children are reaped
-        self.warm: Warm | None = None  # an engine that waits for the form's run
+        self.engines = []
         for theme in THEMES:
             self.register_theme(theme)
         self.animation_level = "none"  # over SSH a jump is calmer than a slide, and far fewer bytes
@@ -107,14 +106,15 @@ class GputuiApp(App[None]):
         self.action_form()
         self.form.load(state)
 
+    @property
+    def form_state(self) -> FormState:
+        return self.form.state
+
     async def form_is_safe(self) -> bool:
         """Whether the form may be filled anew or left: asks where something would be lost."""
         from .screens.saving import save_first
 
         return not self.form.state.at_risk or await save_first(self, self.form.state)
-
-    def complain(self, reason: str) -> None:
-        self.notify(reason, severity="error", markup=False, timeout=10)
 
     # ---- one screen over another ----------------------------------------------------------------
 

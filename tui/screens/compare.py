@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import work
@@ -27,6 +27,9 @@ from ..listing_compare import (
 )
 from ..rows import Row
 from ..widgets.panel import Panel
+
+if TYPE_CHECKING:
+    from ..host import Host
 from .common import OpeningTable, colour
 from .live_actions import name_of
 
@@ -35,6 +38,7 @@ class CompareScreen(Screen[None]):
     """`runs` in the order in which they are shown; the first is what the others are measured against."""
 
     CSS_PATH = "compare.tcss"
+    app: Host
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "copy", "Copy as Markdown"),
         Binding("escape", "back", "Back"),
@@ -110,7 +114,7 @@ class CompareScreen(Screen[None]):
         """The run of the column under the cursor."""
         position = self.query_one(DataTable).cursor_column - 1
         if 0 <= position < len(self.runs):
-            getattr(self.app, "open_run")(self.runs[position])  # noqa: B009 - the application's
+            self.app.open_run(self.runs[position])
 
     def action_back(self) -> None:
         if len(self.app.screen_stack) > 1:

@@ -32,17 +32,34 @@ if TYPE_CHECKING:
     from ...engine.machine import Machine
     from ...engine.presets import Preset
     from ...engine.runs import Run
-    from ..app import GputuiApp
+    from ..host import Host
 
 CHECK_SECONDS = 0.15
 WIDE, HUGE, HIGH = 110, 180, 30  # from here on: help beside the options, two columns of options, long remarks whole
+
+MARKS = (
+    ("*", "differs from the default"),
+    ("+", "differs from the file: not saved"),
+    ("!", "does not fit; the reason stands below it"),
+    ("no GPU", "does nothing on this machine, but can be set for another"),
+)
+ROW_KEYS = (
+    ("enter", "change: switch, choose, or write"),
+    ("left, right", "the word before, the next word"),
+    ("0-9", "write a new number"),
+    ("d, del", "back to the default"),
+    ("u", "back to what the file says"),
+    ("up, down", "the option before, the next; also k and j"),
+    ("pgup, pgdn", "the section before, the next"),
+)
 
 
 class FormScreen(Screen[None]):
     """One form, on one preset at a time."""
 
     AUTO_FOCUS = None
-    app: GputuiApp
+    app: Host
+    HELP_SECTIONS = (("In a row", ROW_KEYS), ("Marks", MARKS))
     BINDINGS = [
         Binding("r,f5", "start", "Start"),
         Binding("slash", "search", "Search", key_display="/"),
@@ -326,9 +343,20 @@ class FormScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, group="start")
     def _start(self, state: FormState) -> None:
-        from . import starting
+        """Launch in a thread; says here why it cannot."""
+        from ...engine.runs import RunError
+        from .starting import ConflictError, start
 
-        starting.start(self, state)
+        warm, self.app.warm = self.app.warm, None
+        try:
+            run, engine = start(state.preset, warm)
+        except ConflictError as conflict:
+            self.app.warm = warm
+            self.app.call_from_thread(self.refused, conflict.here, conflict.findings)
+        except (OSError, RunError) as fault:
+            self.app.call_from_thread(self.app.complain, f"the run cannot be started: {fault}")
+        else:
+            self.app.call_from_thread(self.started, state, run, engine)
 
     def refused(self, here: Machine, found: tuple[Finding, ...]) -> None:
         """The last check before a launch found an error."""

@@ -11,21 +11,6 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-MARKS = (
-    ("*", "differs from the default"),
-    ("+", "differs from the file: not saved"),
-    ("!", "does not fit; the reason stands below it"),
-    ("no GPU", "does nothing on this machine, but can be set for another"),
-)
-ROW_KEYS = (
-    ("enter", "change: switch, choose, or write"),
-    ("left, right", "the word before, the next word"),
-    ("0-9", "write a new number"),
-    ("d, del", "back to the default"),
-    ("u", "back to what the file says"),
-    ("up, down", "the option before, the next; also k and j"),
-    ("pgup, pgdn", "the section before, the next"),
-)
 UNTOLD = ("app.focus_next", "app.focus_previous", "screen.copy_text", "command_palette")
 
 
@@ -51,11 +36,8 @@ class HelpScreen(ModalScreen[None]):
             yield Static(self._text(), markup=False)
 
     def _text(self) -> Content:
-        from .form import FormScreen
-
-        parts = [_section("Here", self._keys())]
-        if isinstance(self.below, FormScreen):
-            parts = [_section("In a row", ROW_KEYS), _section("Marks", MARKS), *parts]
+        own = getattr(self.below, "HELP_SECTIONS", ())
+        parts = [*(_section(title, lines) for title, lines in own), _section("Here", self._keys())]
         parts.append(
             _section("Everywhere", (("ctrl+p", "all commands, themes too"), ("ctrl+q", "quit; runs go on")))
         )

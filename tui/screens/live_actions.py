@@ -23,6 +23,8 @@ from .questions import Ask
 if TYPE_CHECKING:
     from textual.screen import Screen
 
+    from ..host import Host
+
     _Base = Screen[None]
 else:
     _Base = object
@@ -36,6 +38,7 @@ STOP_NOW = (
 class LiveActions(_Base):
     """The actions of LiveScreen."""
 
+    app: Host
     run_folder: Run
     replay_speed: float | None
     zoom: str
@@ -110,11 +113,11 @@ class LiveActions(_Base):
             self.app.call_from_thread(self.tell, f"cannot run it again: {reason}", "error")
             return
         # Whoever started a child has to wait for it when it has ended.
-        getattr(self.app, "engines", []).append(engine)
-        self.app.call_from_thread(getattr(self.app, "open_run"), run)  # noqa: B009 - the application's
+        self.app.engines.append(engine)
+        self.app.call_from_thread(self.app.open_run, run)
 
     def action_change(self) -> None:
-        getattr(self.app, "open_form")(self.run_folder.file("preset.yaml"))  # noqa: B009 - the application's
+        self.app.open_form(self.run_folder.file("preset.yaml"))
 
     # ---- look closer ----------------------------------------------------------------------------
 

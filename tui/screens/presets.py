@@ -23,7 +23,7 @@ from .questions import Ask
 from .saving import AskName
 
 if TYPE_CHECKING:
-    from ..app import GputuiApp
+    from ..host import Host
 
 Found = Preset | PresetError
 
@@ -39,7 +39,7 @@ class PresetsScreen(Screen[None]):
 
     CSS_PATH = "presets.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
-    app: GputuiApp
+    app: Host
     BINDINGS = [
         Binding("d", "duplicate", "Duplicate"),
         Binding("delete,x", "delete", "Delete", key_display="x"),
@@ -79,7 +79,7 @@ class PresetsScreen(Screen[None]):
         names = max((len(path.stem) for path, _ in found), default=0)
         entries = self.query_one("#list", OptionList)
         entries.set_options([Option(_prompt(path, preset, names)) for path, preset in found])
-        wanted = [i for i, (path, _) in enumerate(found) if path.stem == (select or self.app.form.state.name)]
+        wanted = [i for i, (path, _) in enumerate(found) if path.stem == (select or self.app.form_state.name)]
         entries.highlighted = wanted[0] if wanted else 0
 
     def _chosen(self) -> tuple[Path, Found] | None:

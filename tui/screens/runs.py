@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import work
@@ -19,6 +19,9 @@ from ..glyphs import Glyphs, glyphs_of
 from ..rows import Row, spread
 from ..run_list import COLUMNS, Entry, RunList, ordered, when_text
 from ..widgets.panel import Panel
+
+if TYPE_CHECKING:
+    from ..host import Host
 from .common import OpeningTable, colour
 from .live_actions import name_of
 from .questions import Ask
@@ -37,6 +40,7 @@ class RunsScreen(Screen[None]):
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
+    app: Host
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "Mark"),
         Binding("c", "compare", "Compare"),
@@ -218,7 +222,7 @@ class RunsScreen(Screen[None]):
 
     def action_open(self) -> None:
         if self.current is not None:
-            getattr(self.app, "open_run")(self.current.run)  # noqa: B009 - the application's
+            self.app.open_run(self.current.run)
 
     def action_mark(self) -> None:
         if (at := self.current) is None:
@@ -234,7 +238,7 @@ class RunsScreen(Screen[None]):
             self.notify("mark two or more runs with space, then compare them")
             return
         oldest_first = [entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in self.marked]
-        getattr(self.app, "open_compare")(oldest_first)  # noqa: B009 - the application's
+        self.app.open_compare(oldest_first)
 
     @work
     async def action_delete(self) -> None:

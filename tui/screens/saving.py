@@ -10,10 +10,10 @@ from ..form_state import FormState
 from .questions import Ask, AskText
 
 if TYPE_CHECKING:
-    from ..app import GputuiApp
+    from ..host import Host
 
 
-async def save(app: GputuiApp, state: FormState) -> bool:
+async def save(app: Host, state: FormState) -> bool:
     """Over the preset's own file, or as a new one where it has none; whether it is saved."""
     if _refused(app, state):
         return False
@@ -29,7 +29,7 @@ async def save(app: GputuiApp, state: FormState) -> bool:
     return True
 
 
-async def save_as(app: GputuiApp, state: FormState, name: str = "") -> bool:
+async def save_as(app: Host, state: FormState, name: str = "") -> bool:
     """As a new preset, its name asked for; whether it is saved."""
     if _refused(app, state):
         return False
@@ -50,7 +50,7 @@ async def save_as(app: GputuiApp, state: FormState, name: str = "") -> bool:
     return True
 
 
-async def save_first(app: GputuiApp, state: FormState) -> bool:
+async def save_first(app: Host, state: FormState) -> bool:
     """The changes are neither saved nor started: whether to go on without them, or after saving them."""
     count = len(state.unsaved())
     what = f"{count} changed option{'s' if count != 1 else ''}" if count else "a changed description"
@@ -58,7 +58,7 @@ async def save_first(app: GputuiApp, state: FormState) -> bool:
     return answer == "Discard" or (answer == "Save" and await save(app, state))
 
 
-def _refused(app: GputuiApp, state: FormState) -> bool:
+def _refused(app: Host, state: FormState) -> bool:
     """A field that is wrong cannot be written into a file."""
     for key, message in state.errors.items():
         app.complain(f"not saved: {key}: {message}")

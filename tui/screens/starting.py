@@ -1,31 +1,31 @@
-"""From the form to a run: the last check, the launch, the live view. Runs in a thread; the screen stays alive."""
+"""From a preset to a run: the last check against this machine, and the launch. Knows no screen; runs in a thread."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ..form_state import FormState
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .form import FormScreen
+    from ...engine.checks import Finding
+    from ...engine.launch import Warm
+    from ...engine.machine import Machine
+    from ...engine.presets import Preset
+    from ...engine.runs import Run
 
 
-def start(form: FormScreen, state: FormState) -> None:
-    """Check anew, launch, and open the run; says in the form why it cannot."""
+class ConflictError(Exception):
+    """The options do not go together on this machine, as it is now."""
+
+    def __init__(self, here: Machine, findings: tuple[Finding, ...]) -> None:
+        super().__init__("conflicts")
+        self.here, self.findings = here, findings
+
+
+def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
+    """The run and its engine's process; raises ConflictError, or OSError and RunError where it cannot be launched."""
     from ...engine import checks, launch, machine
-    from ...engine.runs import RunError
 
-    preset = state.preset
     here = machine.read()
-    found = checks.check(preset.options, here)
+    found = tuple(checks.check(preset.options, here))
     if any(finding.level == "error" for finding in found):
-        form.app.call_from_thread(form.refused, here, tuple(found))
-        return
-    try:
-        warm, form.app.warm = form.app.warm, None
-        run, engine = warm.start(preset) if warm is not None else launch.start(preset)
-    except (OSError, RunError) as fault:
-        reason = f"the run cannot be started: {fault}"
-        form.app.call_from_thread(form.app.complain, reason)
-        return
-    form.app.call_from_thread(form.started, state, run, engine)
+        raise ConflictError(here, found)
+    return warm.start(preset) if warm is not None else launch.start(preset)

@@ -14,7 +14,7 @@ from ..errors import clean
 from ..form_state import FormState
 
 if TYPE_CHECKING:
-    from ..app import GputuiApp
+    from ..host import Host
 
 TITLES = {
     "yaml": "YAML: the preset, every value explicit",
@@ -34,7 +34,7 @@ class TextScreen(Screen[None]):
         TextArea { scrollbar-size-vertical: 1; }
     }
     """
-    app: GputuiApp
+    app: Host
     BINDINGS = [
         Binding("enter", "copy", "Copy"),
         Binding("y", "text('yaml')", "YAML"),

@@ -1,0 +1,48 @@
+"""What screens ask of the application they run in.
+
+Separates the screens from app.py, which knows them all: a screen knows this, and never another one's application.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..engine.launch import Warm
+    from ..engine.runs import Run
+    from .form_state import FormState
+
+
+class Host(App[None]):
+    """The application as a screen sees it."""
+
+    engines: list[Any]  # started here; kept so that ended children are reaped
+    warm: Warm | None = None  # an engine that waits for the form's run
+
+    @property
+    def form_state(self) -> FormState:
+        """What the form holds."""
+        raise NotImplementedError
+
+    def open_run(self, run: Run) -> None:
+        """Look at a run, running or finished."""
+        raise NotImplementedError
+
+    def open_compare(self, runs: list[Run]) -> None:
+        """Runs side by side."""
+        raise NotImplementedError
+
+    def open_form(self, preset_yaml_path: Path) -> Any:
+        """Fill the form with the preset of a file, once what stands there is safe."""
+        raise NotImplementedError
+
+    def warm_up(self) -> Any:
+        """Let an engine import TensorFlow and wait, unless a run needs the machine."""
+        raise NotImplementedError
+
+    def complain(self, reason: str) -> None:
+        self.notify(reason, severity="error", markup=False, timeout=10)
