@@ -4,12 +4,15 @@
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 from .spawn import WARM, start_trainer, write_to_log
 
 if __name__ == "__main__":
+    # A lost terminal stops nothing; the trainer inherits this.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     trainer = start_trainer(sys.argv[1])
     if sys.argv[1] == WARM:
         folder = sys.stdin.readline().strip()

@@ -70,7 +70,6 @@ class Supervisor:
         return 0
 
     def _take_signals(self) -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
 
