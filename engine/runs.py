@@ -1,6 +1,6 @@
 """The run folder: create, list, follow, status, stop.
 
-Separates what a run is on disk from the processes that make it. Each file has one writer (DESIGN: preset.yaml
+Separates what a run is on disk from the processes that make it. Each file has one writer (preset.yaml
 the launcher; events.jsonl the trainer; telemetry.jsonl and status.json the engine; result.json the trainer, or
 the engine when the trainer could not). Everything a viewer knows of a run it reads here.
 """

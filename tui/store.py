@@ -6,6 +6,7 @@ absent, and a figure that is not there is None. History is bounded (series.py).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -29,7 +30,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The last reading of a GPU; `missing` says why there is none any more. `tf_*` are TensorFlow's own bytes."""
+    """The last reading of a GPU; `missing` says why there is none any more. `tf_*` are TensorFlow's own bytes.
+
+    `training` tells that the run uses it; `shared_with_host` that its memory figures are the host's.
+    """
 
     index: int
     name: str | None = None
@@ -42,6 +46,8 @@ class Gpu:
     sm_clock_mhz: float | None = None
     throttle: tuple[str, ...] | None = None
     missing: str | None = None
+    training: bool = False
+    shared_with_host: bool = False
     tf_current_bytes: float | None = None
     tf_peak_bytes: float | None = None
     history: Line = NOTHING
@@ -223,7 +229,9 @@ class Store:
             index,
             name=self._gpu_names.get(index),
             throttle=tuple(str(reason) for reason in throttle) if isinstance(throttle, list) else None,
-            missing=str(missing) if missing else None,
+            missing=f"{missing}{_since(reading.get('lost_since'))}" if missing else None,
+            training=reading.get("uuid") in (self._facts["started"].get("gpus") or ()),
+            shared_with_host=bool(reading.get("shared_with_host")),
             tf_current_bytes=number(own.get("current_bytes")),
             tf_peak_bytes=number(own.get("peak_bytes")),
             history=self._series[f"gpu{index}"].line(),
@@ -268,6 +276,11 @@ _READINGS = (
     "sm_clock_mhz",
 )
 _HANDLERS = {name.removeprefix("on_"): handler for name, handler in vars(Store).items() if name.startswith("on_")}
+
+
+def _since(lost_since: Any) -> str:
+    t = number(lost_since)
+    return f" since {time.strftime('%H:%M:%S', time.localtime(t))}" if t else ""
 
 
 def _message(event: Mapping[str, Any]) -> Message:

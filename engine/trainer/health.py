@@ -1,7 +1,7 @@
 """Whether the model is alive: its weights, looked at on the device, and what float16's loss scaling skipped.
 
 The loss does not tell: one skipped float16 step makes the running loss NaN over healthy weights, and NaN passes relu
-as 0 on a CPU, so that the loss stays finite over dead ones (FACTS: precision).
+as 0 on a CPU, so that the loss stays finite over dead ones.
 """
 
 from __future__ import annotations

@@ -58,6 +58,8 @@ class LiveScreen(LiveActions, Screen[None]):
         Binding("escape", "back", "Back"),
     ]
 
+    HELP_SECTIONS = (("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"))),)
+
     def __init__(
         self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:

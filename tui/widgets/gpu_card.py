@@ -55,13 +55,18 @@ def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [reason]
     lines += [""] * (height - len(lines))
     return [
-        fit([*(_number(gpu) if number == 0 else [(" " * 7, "")]), (line, "bad")], width)
+        fit([*(_number(gpu, glyphs) if number == 0 else [(" " * 7, "")]), (line, "bad")], width)
         for number, line in enumerate(lines[:height])
     ]
 
 
-def _number(gpu: Gpu) -> Row:
-    return [("GPU ", "label"), (f"{gpu.index:<2} ", "title")]
+def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
+    return [("GPU ", "label"), (f"{gpu.index:<2}", "title"), _mark(gpu, glyphs)]
+
+
+def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
+    """Whether this is one of the run's."""
+    return (glyphs.point if gpu.training else " ", "title")
 
 
 def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
@@ -83,7 +88,7 @@ def _clock(gpu: Gpu) -> Row:
 
 def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     right = _warmth(gpu) + (_clock(gpu) if width >= 46 else [])
-    left = [*_number(gpu), *_throttled(gpu, glyphs)]
+    left = [*_number(gpu, glyphs), *_throttled(gpu, glyphs)]
     name = _short_name(clean(gpu.name or ""), width - length(left) - length(right) - 1)
     return headline([*left, (name, "label")], right, width, glyphs.rule)
 
@@ -102,7 +107,7 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
         right += [(f" {glyphs.warn} {gpu.throttle[0]}", "warn")]
     room = width - length(right) - 8
     busy = max(6, room // 4)
-    left = [*_number(gpu), *_bar("busy", gauge(busy - 6, gpu.busy, 1.0, glyphs), percent(gpu.busy)), (" ", "")]
+    left = [*_number(gpu, glyphs), *_bar("busy", gauge(busy - 6, gpu.busy, 1.0, glyphs), percent(gpu.busy)), (" ", "")]
     left += _memory(gpu, width - length(left) - length(right), glyphs)
     return [*fit(left, width - length(right)), *right]
 
@@ -114,7 +119,7 @@ def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     if width >= 42:
         right += [(f" {_whole(gpu.power_w):>3}", "value"), (" W", "label")]
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
-    left: Row = [(f"{gpu.index:>2} ", "title"), ("busy " if width >= 50 else "", "label")]
+    left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), ("busy " if width >= 50 else "", "label")]
     left += [(f"{percent(gpu.busy)} ", "value")]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
@@ -148,6 +153,8 @@ def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     if width >= 56 and gpu.tf_peak_bytes is not None:
         right += [("  TF ", "label"), (_gib(gpu.tf_current_bytes), "value")]
         right += [(" peak ", "label"), (_gib(gpu.tf_peak_bytes), "value")]
+    if gpu.shared_with_host:
+        right += [(" shared with host", "label")]
     room = width - 7 - length(right)
     return fit([("memory ", "label"), *_gauge(gpu, room, glyphs), *right], width)
 
