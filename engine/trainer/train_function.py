@@ -32,24 +32,33 @@ class WaitMeter:
     def read(self) -> float | None:
         return float(self._seconds.numpy()) if self._measures else None
 
-    def first(self, iterator: Any) -> Any:
-        """The first batch of an execution."""
-        if self._first_only and self._measures:
-            self._seconds.assign(0.0, read_value=False)
-        return self._timed(iterator) if self._measures else iterator.get_next()
+    def first(self, iterator: Any) -> tuple[Any, Any]:
+        """The first batch of an execution, and the seconds that it was waited for."""
+        return _timed(iterator) if self._measures else _untimed(iterator)
 
-    def next(self, iterator: Any) -> Any:
-        """Any further batch."""
-        return self._timed(iterator) if self._measures and not self._first_only else iterator.get_next()
+    def next(self, iterator: Any) -> tuple[Any, Any]:
+        """Any further batch, and its seconds."""
+        return _timed(iterator) if self._measures and not self._first_only else _untimed(iterator)
 
-    def _timed(self, iterator: Any) -> Any:
-        begin = tf.timestamp()
-        with tf.control_dependencies([begin]):
-            data = iterator.get_next()
-        with tf.control_dependencies(_tensors(data)):
-            end = tf.timestamp()
-        self._seconds.assign_add(end - begin, read_value=False)
-        return data
+    def add(self, seconds: Any) -> None:
+        """Once an execution: what it waited. The sum of its steps stays in the loop, where it costs least."""
+        if self._measures and self._first_only:
+            self._seconds.assign(seconds, read_value=False)
+        elif self._measures:
+            self._seconds.assign_add(seconds, read_value=False)
+
+
+def _timed(iterator: Any) -> tuple[Any, Any]:
+    """`iterator.get_next()` between two readings of the clock."""
+    begin = tf.timestamp()
+    with tf.control_dependencies([begin]):
+        data = iterator.get_next()
+    with tf.control_dependencies(_tensors(data)):
+        return data, tf.timestamp() - begin
+
+
+def _untimed(iterator: Any) -> tuple[Any, Any]:
+    return iterator.get_next(), tf.constant(0.0, tf.float64)
 
 
 def training(model: keras.Model, meter: WaitMeter) -> Execute:
@@ -58,28 +67,30 @@ def training(model: keras.Model, meter: WaitMeter) -> Execute:
     compiled = bool(model.jit_compile)
     mirrored = strategy.num_replicas_in_sync > 1
     step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
-    return _repeated(_one_step(model, step, compiled and not mirrored), meter.first, meter.next)
+    return _repeated(_one_step(model, step, compiled and not mirrored), meter)
 
 
 def testing(model: keras.Model) -> Execute:
     """execute(iterator, count) runs `count` evaluation steps."""
     compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
-    return _repeated(_one_step(model, model.test_step, compiled), _get_next, _get_next)
+    return _repeated(_one_step(model, model.test_step, compiled), WaitMeter(deterministic=True))
 
 
-def _get_next(iterator: Any) -> Any:
-    return iterator.get_next()
+def _repeated(one: Callable[[Any], Logs], meter: WaitMeter) -> Execute:
+    def further(iterator: Any, done: Any, waited: Any) -> tuple[Any, Any, Logs]:
+        data, seconds = meter.next(iterator)
+        return done + 1, waited + seconds, one(data)
 
-
-def _repeated(one: Callable[[Any], Logs], first: Callable[[Any], Any], further: Callable[[Any], Any]) -> Execute:
     @tf.autograph.experimental.do_not_convert
     def execute(iterator: Any, count: Any) -> Logs:
-        logs = one(first(iterator))
-        _, logs = tf.while_loop(
-            lambda done, _: done < count,
-            lambda done, _: (done + 1, one(further(iterator))),
-            (tf.constant(1), logs),
+        data, waited = meter.first(iterator)
+        logs = one(data)
+        _, waited, logs = tf.while_loop(
+            lambda done, *_: done < count,
+            lambda done, waited, _: further(iterator, done, waited),
+            (tf.constant(1), waited, logs),
         )
+        meter.add(waited)
         return logs
 
     return tf.function(execute, reduce_retracing=True)

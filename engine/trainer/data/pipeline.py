@@ -73,10 +73,14 @@ class Pipeline:
             if skipped:
                 batches = batches.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0))
             offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
+            if self.options.input.augment == "off":
+                return batches
             return batches.enumerate().map(lambda i, batch: ((number, i + offset), batch))
 
         stream = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
-        return self._finish(self._mapped(stream, self._prepare_training))
+        if self.options.input.augment == "off":
+            return self._finish(self._prepared(stream))
+        return self._finish(self._mapped(stream, self._prepare_augmented))
 
     def validation(self) -> tf.data.Dataset:
         """Endless validation batches in a fixed order, `validation_batches` of them a pass."""
@@ -84,7 +88,7 @@ class Pipeline:
         elements = self._cached(part, "validation") if cached else self._loaded(part.elements)
         batches = elements.batch(self.global_batch_size)
         batches = batches.take(self.validation_batches).repeat()
-        return self._finish(self._mapped(batches, self._prepare))
+        return self._finish(self._prepared(batches))
 
     def _cached(self, part: Part, name: str) -> tf.data.Dataset:
         """Elements, loaded once and kept."""
@@ -116,12 +120,18 @@ class Pipeline:
         batches = elements.batch(self.global_batch_size, drop_remainder=wanted.drop_remainder)
         return batches if wanted.drop_remainder else batches.take(self.batches_per_pass)
 
-    def _prepare_training(self, position: Any, batch: Batch) -> Batch:
+    def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        """Float32 (or token) batches; those that are so already pass without a stage of their own."""
+        x, _ = batches.element_spec
+        ready = x.dtype == tf.float32 and self.source.scale == 1.0 and x.shape[1:] == self.source.shape
+        if ready and self.options.workload.model != "transformer":
+            return batches
+        return self._mapped(batches, self._prepare)
+
+    def _prepare_augmented(self, position: Any, batch: Batch) -> Batch:
         x, y = self._floats(batch)
-        if self.options.input.augment != "off":
-            seed = tf.stack([tf.constant(self.seed, tf.int64) + position[0], position[1]])
-            x = augment(x, self.options.input.augment, seed)
-        return self._tokens(x), y
+        seed = tf.stack([tf.constant(self.seed, tf.int64) + position[0], position[1]])
+        return self._tokens(augment(x, self.options.input.augment, seed)), y
 
     def _prepare(self, *batch: Any) -> Batch:
         x, y = self._floats(batch)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from ..faults import DataError
 
+MAX_FLOAT_BYTES = 2**30
 MAX_CLASSES = 1_000_000
 Batch = tuple[Any, Any]  # inputs and labels, as tensors
 
@@ -55,6 +56,9 @@ def from_arrays(
     """Arrays in memory, split at random by `seed`. x: (n, ...), y: (n,) integer labels."""
     if x.ndim == 3:
         x = x[..., np.newaxis]
+    if x.dtype.kind in "fiu" and 4 * x.size <= MAX_FLOAT_BYTES:
+        # Done once, where the memory allows, instead of for each batch.
+        x, scale = (x * scale).astype("float32"), 1.0
     order = np.random.default_rng(seed).permutation(len(x))
     kept, _ = split_counts(len(x), validation_split)
     parts = []
