@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 
 import pytest
-from gputui.tui import layout
-from gputui.tui.glyphs import PLAIN, RICH, Glyphs, suited
-from gputui.tui.plot import Curve, Plot, draw, round_scale, share_scale, soon, tick_text, time_text, y_scale
-from gputui.tui.rows import differences, fit, headline, length, plain
-from gputui.tui.series import Line
-from gputui.tui.store import Gpu
-from gputui.tui.widgets.gauge import gauge
+from gputui.tui.drawing import layout
+from gputui.tui.drawing.gauge import gauge
+from gputui.tui.drawing.glyphs import PLAIN, RICH, Glyphs, suited
+from gputui.tui.drawing.plot import Curve, Plot, draw, round_scale, share_scale, soon, tick_text, time_text, y_scale
+from gputui.tui.drawing.rows import differences, fit, headline, length, plain
+from gputui.tui.reading.series import Line
+from gputui.tui.reading.store import Gpu
 from gputui.tui.widgets.gpu_card import card
 
 GIB = 1024**3

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run
-from gputui.tui import feed as feeding
-from gputui.tui.feed import Feed, LogTail, MergedTail
-from gputui.tui.series import Series
-from gputui.tui.store import Snapshot, Store, by_physical_gpu
+from gputui.tui.reading import feed as feeding
+from gputui.tui.reading.feed import Feed, LogTail, MergedTail
+from gputui.tui.reading.series import Series
+from gputui.tui.reading.store import Snapshot, Store, by_physical_gpu
 
 from . import recorded
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.runs import Process, Run
-from gputui.tui.glyphs import PLAIN
+from gputui.tui.drawing.glyphs import PLAIN
 from gputui.tui.screens import live_actions
 from gputui.tui.screens.live import LiveScreen
 from gputui.tui.widgets.gpu_card import GpuCard

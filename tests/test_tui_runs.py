@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.runs import Run, all_runs
-from gputui.tui.run_list import RunList, ordered, when_text
+from gputui.tui.reading.run_list import RunList, ordered, when_text
 from gputui.tui.screens import runs as runs_screen
 from gputui.tui.screens.compare import CompareScreen
 from gputui.tui.screens.runs import RunsScreen

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine.runs import Run
-from gputui.tui.glyphs import RICH, Glyphs
+from gputui.tui.drawing.glyphs import RICH, Glyphs
 from gputui.tui.host import Host
 from gputui.tui.themes import THEMES
 from textual.app import App

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from ..engine import doctor
 from ..engine.doctor import Finding
+from .drawing.glyphs import PLAIN, suited
 from .errors import DONE, FAILED, clean
-from .glyphs import PLAIN, suited
 from .headless import console
 
 SIGNS = {"ok": "✓", "note": "·", "warning": "!", "error": "✗"}

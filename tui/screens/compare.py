@@ -15,6 +15,7 @@ from textual.widgets import DataTable, Footer
 
 from ...engine.compare import Comparison, FigureRow, compare
 from ...engine.runs import Run
+from ..drawing.rows import Row
 from ..errors import clean
 from ..listing_compare import (
     WITHIN,
@@ -25,7 +26,6 @@ from ..listing_compare import (
     option_text,
     value_text,
 )
-from ..rows import Row
 from ..widgets.panel import Panel
 
 if TYPE_CHECKING:

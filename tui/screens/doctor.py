@@ -12,9 +12,9 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
 from ...engine.doctor import Finding
+from ..drawing.rows import Row
 from ..errors import clean
 from ..listing_doctor import conclusion, examine, sign
-from ..rows import Row
 from ..widgets.panel import Panel
 from .common import OpeningTable, colour
 

@@ -19,17 +19,17 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
 
 from ...engine.runs import Run
-from .. import panels
-from ..charts import plots
-from ..feed import Feed, Picture
-from ..frugal import FrugalCompositor
-from ..glyphs import Glyphs, glyphs_of
-from ..layout import Layout, Wanted, share_out
-from ..plot import Plot, soon
-from ..rows import Row
-from ..run_list import description
-from ..store import Snapshot
+from ..drawing import panels
+from ..drawing.charts import plots
+from ..drawing.glyphs import Glyphs, glyphs_of
+from ..drawing.layout import Layout, Wanted, share_out
+from ..drawing.plot import Plot, soon
+from ..drawing.rows import Row
+from ..reading.feed import Feed, Picture
+from ..reading.run_list import description
+from ..reading.store import Snapshot
 from ..widgets.chart import EMPTY, Chart
+from ..widgets.frugal import FrugalCompositor
 from ..widgets.gpu_card import GpuCard
 from ..widgets.log_view import LogPanel
 from ..widgets.panel import Panel

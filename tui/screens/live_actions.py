@@ -16,7 +16,7 @@ from ...engine import runs
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
 from ..errors import clean
-from ..store import Snapshot
+from ..reading.store import Snapshot
 from ..widgets.log_view import LogLines, LogPanel
 from .questions import Ask
 

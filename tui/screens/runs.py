@@ -13,11 +13,11 @@ from textual.widgets import DataTable, Footer, Input
 
 from ...engine import runs
 from ...engine.runs import Run, RunError
+from ..drawing.glyphs import Glyphs, glyphs_of
+from ..drawing.rows import Row, spread
 from ..errors import clean
 from ..figures import amount, share, size
-from ..glyphs import Glyphs, glyphs_of
-from ..rows import Row, spread
-from ..run_list import COLUMNS, Entry, RunList, ordered, when_text
+from ..reading.run_list import COLUMNS, Entry, RunList, ordered, when_text
 from ..widgets.panel import Panel
 
 if TYPE_CHECKING:

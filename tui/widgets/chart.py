@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..plot import Plot, Scale, draw
-from ..rows import Row
+from ..drawing.plot import Plot, Scale, draw
+from ..drawing.rows import Row
 from .painted import Painted
 
 EMPTY = Plot("", "", ())

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import textwrap
 
+from ..drawing.gauge import gauge
+from ..drawing.glyphs import Glyphs
+from ..drawing.plot import Curve, Plot, curve_rows, percent
+from ..drawing.rows import Row, fit, headline, length
 from ..errors import clean
 from ..figures import NONE
-from ..glyphs import Glyphs
-from ..plot import Curve, Plot, curve_rows, percent
-from ..rows import Row, fit, headline, length
-from ..store import Gpu
-from .gauge import gauge
+from ..reading.store import Gpu
 from .painted import Painted
 
 GIB = 1024**3

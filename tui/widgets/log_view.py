@@ -11,7 +11,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Input
 
-from ..rows import Row, headline
+from ..drawing.rows import Row, headline
 from .painted import Painted
 
 

@@ -12,8 +12,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ..glyphs import Glyphs, glyphs_of
-from ..rows import Row, differences, fit
+from ..drawing.glyphs import Glyphs, glyphs_of
+from ..drawing.rows import Row, differences, fit
 
 STYLES = ("title", "label", "value", "track", "good", "warn", "bad", "curve1", "curve2", "curve3", "curve4")
 

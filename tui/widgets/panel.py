@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..rows import Row
+from ..drawing.rows import Row
 from .painted import Painted
 
 

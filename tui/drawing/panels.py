@@ -9,13 +9,13 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import clean
-from .figures import amount, seconds, share, size
+from ..errors import clean
+from ..figures import amount, seconds, share, size
+from ..reading.store import Message, Snapshot, number
+from .gauge import gauge
 from .glyphs import Glyphs
 from .plot import Curve, Plot, curve_rows, percent, soon
 from .rows import Piece, Row, fit, headline, length, spread
-from .store import Message, Snapshot, number
-from .widgets.gauge import gauge
 
 DOING = {
     "starting": "starting the engine",

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ..glyphs import Glyphs
-from ..rows import Row
+from .glyphs import Glyphs
+from .rows import Row
 
 
 def gauge(

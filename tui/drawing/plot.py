@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .figures import amount
+from ..figures import amount
+from ..reading.series import Line
 from .glyphs import Glyphs
 from .rows import Row, fit, headline, length
-from .series import Line
 
 GUTTER = 7  # six characters of label and the axis
 MINUTE, HOUR, DAY = 60, 3600, 86400

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..reading.series import Line
+from ..reading.store import Snapshot, number
 from .plot import Curve, Plot
-from .series import Line
-from .store import Snapshot, number
 
 
 def plots(now: Snapshot) -> list[Plot]:

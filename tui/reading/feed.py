@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..engine import events
-from ..engine.runs import Follower, Run, Tail
-from .errors import clean
+from ...engine import events
+from ...engine.runs import Follower, Run, Tail
+from ..errors import clean
 from .store import Snapshot, Store
 
 EVENTS_A_READ = 4000

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from ..engine import events, runs
-from ..engine.runs import Run
+from ...engine import events, runs
+from ...engine.runs import Run
 from .store import number
 
 GOES_ON = ("running", "starting", "stopping")
