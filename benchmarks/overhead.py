@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-EPOCHS = 5
+EPOCHS = 4
 BATCH_SIZE = 64
 STEPS = {"mlp": 1920, "cnn": 320}
 

@@ -459,13 +459,3 @@ def test_picture_of_errors_and_warnings_at_120x40(snap_compare: Compare) -> None
 
 def test_picture_of_the_form_at_200x60(snap_compare: Compare) -> None:
     assert snap_compare(themed("high-contrast"), terminal_size=(200, 60), run_before=settled)
-
-
-def test_picture_of_a_choice(snap_compare: Compare) -> None:
-    async def choose(pilot: Pilot[None]) -> None:
-        await settled(pilot)
-        await go(pilot, "precision.policy")
-        await pilot.press("enter")
-        await pilot.pause()
-
-    assert snap_compare(themed("gputui"), terminal_size=(80, 24), run_before=choose)
