@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from gputui.engine import runs
 
 from .training import Build, options
 
@@ -54,3 +56,14 @@ def build(tmp_path: Path, cpus: Devices) -> Iterator[Build]:
     for training in made:
         training.loop.figures.writer.close()
     keras.mixed_precision.set_global_policy("float32")  # it is global
+
+
+@pytest.fixture
+def nothing_left_running(home: Path) -> Iterator[None]:
+    """A test that fails must not leave its engines training."""
+    yield
+    for run in runs.all_runs():
+        for role in ("engine", "trainer"):
+            process = run.process(role)
+            if process is not None and process.alive():
+                os.kill(process.pid, signal.SIGKILL)

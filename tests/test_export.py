@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import os
 import re
@@ -107,7 +108,8 @@ def test_every_option_is_thought_of() -> None:
 @pytest.mark.parametrize("encoding", ["encoded", "uint8", "float32", "float_list", "int64_list"])
 def test_tfrecord_features_are_named(encoding: str) -> None:
     code = script("data=tfrecord:a", f"tfrecord_encoding={encoding}", 'tfrecord_input=a"b', "tfrecord_label=c'd")
-    compile(code, "train.py", "exec")
+    strings = {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
+    assert {'a"b', "c'd"} <= strings
 
 
 def test_text_of_a_preset_stays_text() -> None:
@@ -120,7 +122,9 @@ def test_text_of_a_preset_stays_text() -> None:
 def test_what_is_extracted_stands_above_its_users() -> None:
     for model in ("_resnet50", "_transformer"):
         code = "from typing import Any\nlayers = keras = None\n" + "\n".join(extract("models.py", model))
-        exec(compile(code, model, "exec"), {})
+        names: dict[str, object] = {}
+        exec(compile(code, model, "exec"), names)
+        assert callable(names[model.lstrip("_")])
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,17 +13,7 @@ from gputui.engine import runs
 from .front_door import ended, gputui, step, until
 from .terminal import Terminal, needs_tmux, terminal
 
-pytestmark = [pytest.mark.slow, needs_tmux]
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_running(home: Path) -> Iterator[None]:
-    yield
-    for run in runs.all_runs():
-        for role in ("engine", "trainer"):
-            process = run.process(role)
-            if process is not None and process.alive():
-                os.kill(process.pid, signal.SIGKILL)
+pytestmark = [pytest.mark.slow, needs_tmux, pytest.mark.usefixtures("nothing_left_running")]
 
 
 def interface(window: Terminal) -> psutil.Process:

@@ -61,6 +61,7 @@ async def test_no_runs_so_far(home: Path) -> None:
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "gputui --preset quickstart makes the first")
         await pilot.press("enter", "space", "d", "c", "s")
+        assert not tiny(pilot).opened
 
 
 async def test_sorting_by_key_and_by_header(five: list[Run]) -> None:

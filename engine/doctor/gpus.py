@@ -10,6 +10,7 @@ import pynvml
 
 from ..telemetry.nvml import NO_GPU, Nvml, NvmlUnavailable
 from ..telemetry.patience import Asked
+from ..telemetry.reasons import or_none
 from . import libraries
 from .finding import Finding, gib
 
@@ -49,8 +50,8 @@ def _look() -> Seen:
     try:
         facts = zip(nvml.identities(), nvml.read(), range(nvml.count), strict=False)
         gpus = [identity | reading | _settings(index) for identity, reading, index in facts]
-        cuda = _or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-        driver = _or_none(pynvml.nvmlSystemGetDriverVersion) or "of unknown version"
+        cuda = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        driver = or_none(pynvml.nvmlSystemGetDriverVersion) or "of unknown version"
         version = (cuda // 1000, cuda % 1000 // 10) if cuda else None
         return Seen(gpus, "" if gpus else NO_GPU, str(driver), version)
     finally:
@@ -59,13 +60,13 @@ def _look() -> Seen:
 
 def _settings(index: int) -> dict[str, Any]:
     """What an administrator sets."""
-    handle = _or_none(lambda: pynvml.nvmlDeviceGetHandleByIndex(index))
+    handle = or_none(lambda: pynvml.nvmlDeviceGetHandleByIndex(index))
     if handle is None:
         return {}
-    default = _or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+    default = or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
     return {
-        "persistence": _or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),
-        "ecc": _or_none(lambda: bool(pynvml.nvmlDeviceGetEccMode(handle)[0])),
+        "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),
+        "ecc": or_none(lambda: bool(pynvml.nvmlDeviceGetEccMode(handle)[0])),
         "power_default_w": default / 1000 if default else None,
     }
 
@@ -208,10 +209,3 @@ def _name(gpu: dict[str, Any]) -> str:
 
 def _dotted(capability: tuple[int, int]) -> str:
     return f"{capability[0]}.{capability[1]}"
-
-
-def _or_none(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except Exception:
-        return None

@@ -15,7 +15,7 @@ import pynvml
 
 from .processes import described
 from .questions import MEMORY, PCIE, QUESTIONS, Handle, Question, Values, text
-from .reasons import Reason, reason_of, text_of
+from .reasons import Reason, or_none, reason_of, text_of
 from .traffic import ACTIVITY, Gpm, NvLink
 
 LOOK_AGAIN_SECONDS = 30.0  # for a GPU that is lost, or could not be opened
@@ -65,7 +65,7 @@ class Device:
             return
         self.missing, self.lost_since, self._slow_values, self._traffic = "", None, {}, None
         for key, ask in (("uuid", self._uuid), ("name", self._name), ("pci_bus_id", self._bus_id)):
-            self.facts[key] = _or_none(ask)
+            self.facts[key] = or_none(ask)
 
     def _uuid(self) -> str:
         return text(pynvml.nvmlDeviceGetUUID, self._handle)
@@ -81,16 +81,16 @@ class Device:
         """What does not change: index, uuid, name, pci_bus_id, compute_capability, memory_total_bytes."""
         if self._handle is None:
             return self.facts | {"missing": self.missing}
-        capability = _or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self._handle))
-        total = (_or_none(lambda: self._answer(MEMORY)) or {}).get("memory_total_bytes")
+        capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self._handle))
+        total = (or_none(lambda: self._answer(MEMORY)) or {}).get("memory_total_bytes")
         return self.facts | {
             "compute_capability": tuple(capability) if capability else None,
             "memory_total_bytes": total if isinstance(total, int) and total else None,
         }
 
     def _find_traffic(self) -> list[Gpm | NvLink]:
-        self._links = _or_none(lambda: NvLink(self._handle))
-        gpm = _or_none(lambda: Gpm(self._handle))
+        self._links = or_none(lambda: NvLink(self._handle))
+        gpm = or_none(lambda: Gpm(self._handle))
         if gpm:  # it tells the traffic as well, for the whole time between two readings, and blocks nothing
             self._questions = QUESTIONS
         return [reader for reader in ([gpm] if gpm else [self._links]) if reader is not None]
@@ -114,7 +114,7 @@ class Device:
         """Give back what the driver holds for this GPU."""
         for reader in self._traffic or []:
             if isinstance(reader, Gpm):
-                _or_none(reader.close)
+                or_none(reader.close)
         self._traffic = []
 
     def _values(self, slow: bool) -> Values:
@@ -209,11 +209,3 @@ def _host_memory() -> Values:
         "memory_reserved_bytes": Reason.UNSUPPORTED,
         "shared_with_host": True,
     }
-
-
-def _or_none(ask: Any) -> Any:
-    """What is nice to know, or None whatever happens."""
-    try:
-        return ask()
-    except Exception:
-        return None

@@ -6,9 +6,13 @@ raise anything at any call, which never is a reason to end a thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum, StrEnum
+from typing import TypeVar
 
 import pynvml
+
+T = TypeVar("T")
 
 
 class Reason(StrEnum):
@@ -78,3 +82,11 @@ def text_of(fault: Exception) -> str:
     if type(fault).__name__ == "NVMLLibraryMismatchError":
         return "the NVIDIA driver is too old for the installed nvidia-ml-py"
     return f"NVML: {' '.join(str(fault).split()) or type(fault).__name__}"
+
+
+def or_none(ask: Callable[[], T]) -> T | None:
+    """What is nice to know, or None: a broken driver may raise anything, and no fact of this kind is worth a thread."""
+    try:
+        return ask()
+    except Exception:
+        return None

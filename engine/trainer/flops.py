@@ -7,6 +7,8 @@ recomputation and the optimizer do not make a training look better used than it 
 
 from __future__ import annotations
 
+import traceback
+
 import keras
 import tensorflow as tf
 
@@ -31,7 +33,8 @@ def per_step(model: keras.Model, global_batch_size: int) -> float | None:
     """Floating point operations of a training step, or None where they cannot be counted."""
     try:
         forward = _forward(model)
-    except Exception:  # the training itself does not need the count
+    except Exception:  # the training itself does not need the count; engine.log tells why there is none
+        traceback.print_exc()
         return None
     return float(PASSES * forward * global_batch_size) if forward else None
 
