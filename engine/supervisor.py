@@ -22,6 +22,7 @@ from . import ending, events
 from .runs import Process, Run, Tail, write_atomically
 from .spawn import Trainer
 from .telemetry.sampler import Sampler
+from .watching import Watcher
 
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
@@ -59,11 +60,14 @@ class Supervisor:
             network=self.preset["strategy"]["kind"] == "multi_worker",
         )
         sampler.start()
+        watcher = Watcher(self.run, self.events.emit)
+        watcher.start()
         try:
             self._watch(sampler)
         finally:
             sampler.stop()
         self._leave_result(sampler)
+        watcher.stop()
         self.phase = "ended"
         self._write_status()
         self.events.close()
@@ -141,13 +145,17 @@ class Supervisor:
         for event in Tail(self.run.file("events.jsonl")).read():
             last[event["type"]] = event
         progress, epoch = last.get("progress", {}), last.get("epoch", {})
+        started = last.get("started", {})
         p50, p95 = progress.get("step_ms_p50"), progress.get("step_ms_p95")
         return events.Summary(
             outcome=end.outcome,
             trainer_returncode=self.trainer.returncode,
             samples_per_second=progress.get("samples_per_second"),
             step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
+            global_batch_size=started.get("global_batch_size"),
             input_wait=progress.get("input_wait"),
+            python_share=progress.get("python_share"),
+            traces=progress.get("traces"),
             epochs=epoch.get("epoch", 0),
             steps=progress.get("step", 0),
             metrics=epoch.get("metrics", {}),

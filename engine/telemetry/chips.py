@@ -10,8 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 TERA = 1e12
+# From NVIDIA's CUDA C++ Programming Guide, "Arithmetic Instructions": throughput by compute capability.
+FLOAT16_CAPABILITY = (7, 0)
+BFLOAT16_CAPABILITY = (8, 0)
+_CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
@@ -67,3 +72,12 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
         return None
     plain = {"float32": found.float32, "float16": found.half, "bfloat16": found.half}
     return TERA * plain.get(number_format, found.tf32 or found.float32)
+
+
+def cpu_multiplies_bfloat16() -> bool:
+    """Whether this CPU has instructions for bfloat16 products (AVX512-BF16 or AMX), as far as the kernel tells."""
+    try:
+        flags = _CPU_INFO.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None

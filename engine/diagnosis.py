@@ -1,0 +1,260 @@
+"""Measured figures -> what holds the training back, with the evidence and what to do about it.
+
+Separates judging from measuring (signals.py) and from the remedies (remedies.py). The rules are one table: each line
+names a figure, from where on it counts, from where on it decides, and who says so. Of the sources, XProf is the
+analysis of TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler plugin, TF guide
+TensorFlow's guides to GPU and data performance; thresholds of our own are marked gputui.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from .events import Diagnosis
+from .remedies import for_computing, remedies
+from .runs import Run
+from .signals import Signals, read
+
+FAULT, LOST_TIME, UNUSED, LIMIT = range(4)
+ENOUGH_STEPS, ENOUGH_SECONDS = 20, 2.0
+SURE_SECONDS = 10.0
+AGREES = 0.10  # ablation and input wait are two ways to one figure
+COMPUTES = 0.80  # of the step: the rest is too little to hold it back
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`signal` (a field of Signals) counts from `notable` on and decides from `strong` on, or below them if `below`.
+
+    `rank` orders verdicts: faults before lost time before unused devices before limits; of lost time the most.
+    """
+
+    verdict: str
+    signal: str
+    notable: float
+    strong: float
+    text: str
+    source: str
+    rank: int
+    unit: str = "share"
+    below: bool = False
+    when: Callable[[Signals], bool] = lambda s: True
+
+    def value(self, signals: Signals) -> float | None:
+        value = getattr(signals, self.signal)
+        return None if value is None or not self.when(signals) else float(value)
+
+    def passes(self, value: float, threshold: float) -> bool:
+        return value < threshold if self.below else value >= threshold
+
+
+def _gpu_waits(s: Signals) -> bool:
+    """A GPU that is busy all the time loses nothing while the host is in Python."""
+    return not s.on_gpu or s.busy_mean is None or s.busy_mean < 0.9
+
+
+def _gpu_works(s: Signals) -> bool:
+    return not s.on_gpu or s.busy_mean is None or s.busy_mean >= 0.7
+
+
+RULES: tuple[Rule, ...] = (
+    #    verdict, figure, from where on it counts and decides, in words, source, rank
+    Rule("retracing", "traces", 5, 5, "the training step was traced {value:.0f} times (usual: 1 or 2)",
+         "TF guide (retracing), gputui", FAULT, unit="count"),
+    Rule("throttled", "throttled", 0.10, 0.20, "the GPU slows itself down in {value:.0%} of the readings",
+         "SageMaker (outliers), gputui", FAULT),
+    Rule("memory_growing", "memory_growth", 0.05, 0.05, "memory has grown by {value:.0%} of the whole",
+         "SageMaker (mean of 10 readings + 5 points)", FAULT),
+    Rule("input_bound", "input_wait", 0.05, 0.20, "steps wait {value:.0%} of their time for input",
+         "XProf (5 and 20 % of the step)", LOST_TIME),
+    Rule("input_bound", "ablation", 0.05, 0.20, "without its input a step takes {value:.0%} less time",
+         "TF guide (synthetic input), XProf", LOST_TIME),
+    Rule("python_overhead", "python_share", 0.03, 0.15, "Python between the steps takes {value:.0%} of their time",
+         "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
+    Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value:.0%} of the step",
+         "XProf (collectives: 3 and 15 %)", LOST_TIME),
+    Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value:.0%} of the time",
+         "gputui", LOST_TIME),
+    Rule("imbalance", "busy_gap", 0.20, 0.50, "the busiest and the idlest GPU lie {value:.0%} apart",
+         "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
+    Rule("underfilled", "busy_mean", 0.70, 0.50, "the GPU is busy {value:.0%} of the time",
+         "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
+    Rule("stalls", "busy_p5", 0.10, 0.10, "a busy GPU falls to {value:.0%} at times",
+         "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
+    Rule("stalls", "uneven", 3, 6, "slow steps take {value:.1f} times the usual time",
+         "SageMaker (outliers), gputui", UNUSED, unit="times", when=lambda s: (s.input_wait or 0) < 0.05),
+    Rule("memory_limit", "memory_peak", 0.90, 0.97, "TensorFlow's memory reached {value:.0%} of the device",
+         "Kineto (90 %)", LIMIT),
+    Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "computing takes {value:.0%} of the step",
+         "TF guide (97 % of synthetic), gputui", LIMIT, when=lambda s: _gpu_works(s) and bool(for_computing(s))),
+)
+WORDS = {
+    "input_bound": "Input-bound",
+    "python_overhead": "Python overhead",
+    "communication_bound": "Communication-bound",
+    "stalls": "Stalls",
+    "throttled": "Throttled",
+    "retracing": "Retracing",
+    "memory_growing": "Memory grows",
+    "memory_limit": "Memory is at the limit",
+    "imbalance": "Imbalance",
+    "underfilled": "GPU under-filled",
+    "compute_bound": "Compute-bound",
+    "healthy": "Healthy",
+    "undecided": "Undecided",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rule that applies, with its figure."""
+
+    rule: Rule
+    value: float
+
+    @property
+    def strong(self) -> bool:
+        return self.rule.passes(self.value, self.rule.strong)
+
+    @property
+    def order(self) -> tuple[bool, int, float]:
+        lost = self.value if self.rule.rank == LOST_TIME else 0.0
+        return (not self.strong, self.rule.rank, -lost)
+
+
+def of_run(run: Run) -> Diagnosis:
+    """The diagnosis of a run folder, running or finished."""
+    return diagnose(read(run))
+
+
+def diagnose(signals: Signals) -> Diagnosis:
+    """The verdict on what is known so far, `undecided` where that is too little."""
+    too_little = _too_little(signals)
+    if too_little:
+        return Diagnosis(verdict="undecided", sentence=f"Undecided: {too_little}", confidence=0.0, steps=signals.steps)
+    found = sorted(_findings(signals), key=lambda finding: finding.order)
+    verdicts = list(dict.fromkeys(finding.rule.verdict for finding in found))
+    verdict = verdicts[0] if verdicts else "healthy" if _computes(signals) else "undecided"
+    mine = [finding for finding in found if finding.rule.verdict == verdict]
+    return Diagnosis(
+        verdict=verdict,
+        sentence=_sentence(verdict, signals, mine),
+        confidence=_confidence(signals, verdict, mine),
+        evidence=[*(_evidence(finding) for finding in mine), *_beside(signals, verdict)],
+        others=[other for other in verdicts if other != verdict],
+        remedies=[asdict(remedy) for remedy in remedies(signals, verdicts or [verdict])],
+        steps=signals.steps,
+    )
+
+
+def _too_little(s: Signals) -> str:
+    if s.step_ms is None or s.steps < ENOUGH_STEPS or (s.seconds < ENOUGH_SECONDS and s.outcome is None):
+        return f"{s.steps} steps measured so far, {ENOUGH_STEPS} steps and {ENOUGH_SECONDS:g} s are needed"
+    if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):
+        return "train.deterministic hides where the time goes; diagnose without it"
+    return ""
+
+
+def _findings(signals: Signals) -> list[Found]:
+    found = []
+    for rule in RULES:
+        value = rule.value(signals)
+        if value is not None and rule.passes(value, rule.notable):
+            found.append(Found(rule, value))
+    return found
+
+
+def _computes(s: Signals) -> bool:
+    """Computing is nearly all of the step, and the device does it."""
+    return s.compute_share is not None and s.compute_share >= COMPUTES and _gpu_works(s)
+
+
+def _evidence(finding: Found) -> dict[str, object]:
+    rule = finding.rule
+    return {
+        "signal": rule.signal,
+        "value": round(finding.value, 4),
+        "unit": rule.unit,
+        "threshold": rule.strong if finding.strong else rule.notable,
+        "text": rule.text.format(value=finding.value),
+        "source": rule.source,
+    }
+
+
+# ---- what else speaks for it ------------------------------------------------------------------
+
+
+def _beside(s: Signals, verdict: str) -> list[dict[str, object]]:
+    """Figures that have no threshold of their own, where they tell more of the verdict."""
+    rows: list[dict[str, object]] = []
+    if verdict == "input_bound":
+        rows += _about_input(s)
+    if verdict == "healthy":
+        rows += _row("compute_share", s.compute_share, "share", "computing takes {:.0%} of the step")
+    if verdict in ("compute_bound", "healthy", "underfilled"):
+        rows += _row("sm_active", s.sm_active, "share", "the GPU's multiprocessors work {:.0%} of the time")
+        rows += _row("tensor_active", s.tensor_active, "share", "its tensor cores work {:.0%} of the time")
+        rows += _row("mfu", s.mfu, "share", "{:.0%} of the chip's peak is reached")
+    return rows
+
+
+def _about_input(s: Signals) -> list[dict[str, object]]:
+    stage = s.slowest_stage
+    rows = []
+    if stage is not None:
+        text = f"its slowest stage is {stage['name']}: {{:.1f}} ms a batch"
+        rows += _row("stage", float(stage["ms_per_batch"]), "ms", text)
+    rows += _row("buffer_fill", s.buffer_fill, "share", "the prefetch buffer is {:.0%} full")
+    rows += _row("trainer_cores", s.trainer_cores, "cores", f"the training uses {{:.1f}} of {s.cpus or 1} CPUs")
+    if (s.io_wait or 0) >= 0.05:
+        rows += _row("io_wait", s.io_wait, "share", "CPUs wait {:.0%} of the time for the disk")
+    return rows
+
+
+def _row(signal: str, value: float | None, unit: str, text: str) -> list[dict[str, object]]:
+    if value is None:
+        return []
+    known = {"signal": signal, "value": round(value, 4), "unit": unit, "threshold": None}
+    return [known | {"text": text.format(value), "source": "measured"}]
+
+
+# ---- in words ---------------------------------------------------------------------------------
+
+
+def _sentence(verdict: str, s: Signals, found: Sequence[Found]) -> str:
+    """One line of at most 100 characters."""
+    words = WORDS[verdict]
+    if verdict == "healthy":
+        return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui knows nothing faster to try"
+    if not found:
+        return f"{words}: no single cause stands out"
+    text = found[0].rule.text.format(value=found[0].value)
+    where = _where(s) if verdict == "input_bound" else ""
+    whole = f"{words}: {text}{where}"
+    return whole if len(whole) <= 100 else f"{words}: {text}"
+
+
+def _where(s: Signals) -> str:
+    """Which part of the input: the disk, or a stage by name."""
+    stage = s.slowest_stage
+    if (s.io_wait or 0) >= 0.3:
+        return ", and the disk is what is slow"
+    return f", mostly in {stage['name']}" if stage is not None else ""
+
+
+def _confidence(s: Signals, verdict: str, found: Sequence[Found]) -> float:
+    """Grows with the time measured and with the distance from the threshold; two ways to one figure confirm it."""
+    time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
+    distance = _distance(found[0]) if found else 0.5
+    value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance)
+    if s.ablation is not None and s.input_wait is not None:
+        value = value / 0.9 if abs(s.ablation - s.input_wait) <= AGREES else value / 2
+    return round(min(value, 0.3) if verdict == "undecided" else value, 2)
+
+
+def _distance(finding: Found) -> float:
+    """0 at the threshold that counts, 1 at twice (or half) the one that decides."""
+    rule, value = finding.rule, finding.value
+    far = rule.strong / 2 if rule.below else min(2 * rule.strong, 1.0) if rule.unit == "share" else 2 * rule.strong
+    return min(1.0, max(0.0, (value - rule.notable) / (far - rule.notable))) if far != rule.notable else 1.0

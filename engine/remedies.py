@@ -1,0 +1,295 @@
+"""What could make a training faster, as changes of options, in the order in which they are worth trying.
+
+Separates what may help from whether it does: each remedy has its reason and, where the figures tell, what it can bring
+at most; only measuring (proof/) decides. The order is that of TensorFlow's GPU guide: input, one device, precision,
+XLA, several GPUs; one change at a time. A remedy without changes is advice for a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .signals import Signals
+from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+
+ORDER = ("input", "device", "precision", "xla", "gpus")
+FEW_STEPS = 16  # steps in one execution: beyond, the time per step hardly falls (FACTS: 622 -> 228 us from 1 to 50)
+ROOM_FOR_CACHE = 0.5  # of the free host memory
+ROOM_FOR_BATCH = 0.45  # of the device: twice of it still fits
+WORTH = 0.05  # a stage, as a share of the input's time, that is worth a remedy
+LOADING = ("read", "load")  # what a cache saves
+MAPPED = ("load", "prepare", "augment")  # what runs in parallel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """`expected_gain` is how many times as fast it can get at most, None where only measuring tells.
+
+    `changes_learning` marks changes after which another model comes out.
+    """
+
+    step: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    reason: str
+    expected_gain: float | None = None
+    changes_learning: bool = False
+
+
+def remedies(signals: Signals, verdicts: Sequence[str]) -> list[Remedy]:
+    """For all verdicts, each change once, in the order of trying."""
+    makers: dict[str, Callable[[Signals], Iterator[Remedy]]] = {
+        "input_bound": _input,
+        "python_overhead": _python,
+        "underfilled": _underfilled,
+        "compute_bound": _computing,
+        "memory_limit": _memory,
+        "stalls": _stalls,
+        "communication_bound": _communication,
+        "retracing": _retracing,
+        "throttled": _throttled,
+        "memory_growing": _growing,
+        "imbalance": _imbalance,
+    }
+    found: list[Remedy] = []
+    for verdict in verdicts:
+        known = [remedy.changes for remedy in found if remedy.changes]
+        found += [r for r in makers.get(verdict, _none)(signals) if r.changes not in known]
+    return sorted(found, key=lambda remedy: (ORDER.index(remedy.step), not remedy.changes))
+
+
+def for_computing(signals: Signals) -> list[Remedy]:
+    """What is left to try where computing itself is the limit."""
+    return [remedy for remedy in _computing(signals) if remedy.changes]
+
+
+def _none(s: Signals) -> Iterator[Remedy]:
+    yield from ()
+
+
+# ---- input ------------------------------------------------------------------------------------
+
+
+def _input(s: Signals) -> Iterator[Remedy]:
+    waited = max(s.input_wait or 0.0, s.ablation or 0.0)
+    if s.option("input.cache") == "off":
+        yield from _cache(s, waited)
+    if s.option("input.parallel_calls") not in ("auto", None) and _stage_share(s, MAPPED) >= WORTH:
+        cores = s.cpus or 1
+        saved = waited * _stage_share(s, MAPPED) * (1 - 1 / cores)
+        yield Remedy(
+            step="input",
+            changes={"input.parallel_calls": "auto"},
+            reason=f"samples are prepared {_one_by_one(s)}; this machine has {cores} CPUs",
+            expected_gain=_gain(saved),
+        )
+    if s.option("input.prefetch") == "off":
+        yield Remedy(
+            step="input",
+            changes={"input.prefetch": "auto"},
+            reason="nothing is prepared while the model computes",
+            expected_gain=_gain(min(waited, 1 - waited)),
+        )
+    yield from _disk(s)
+    if s.option("input.augment") == "heavy" and _stage_share(s, ("augment",)) >= 0.5:
+        yield Remedy(step="input", reason="augment=heavy is most of the input's work; light costs far less")
+
+
+def _one_by_one(s: Signals) -> str:
+    calls = s.option("input.parallel_calls")
+    return "one at a time" if calls == "off" else f"{calls} at a time"
+
+
+def _cache(s: Signals, waited: float) -> Iterator[Remedy]:
+    share = _stage_share(s, LOADING)
+    if share < WORTH or _passes(s) < 1.5:
+        return
+    wanted = (s.train_samples or 0) * (s.sample_bytes or 0)
+    free = s.host_memory_free_bytes
+    if free is not None and wanted > ROOM_FOR_CACHE * free:
+        gb, free_gb = wanted / 1e9, free / 1e9
+        yield Remedy(
+            step="input",
+            reason=f"a cache would save reading, but {gb:.1f} GB do not fit into {free_gb:.1f} GB of free memory: "
+            "set input.cache to a folder on a fast disk",
+        )
+        return
+    yield Remedy(
+        step="input",
+        changes={"input.cache": "memory"},
+        reason=f"each epoch reads and decodes the same samples anew; decoded they take {_size(wanted)}",
+        expected_gain=_gain(waited * share),
+    )
+
+
+def _passes(s: Signals) -> float:
+    """How often the training goes over its data."""
+    steps = (s.option("train.epochs") or 1) * (s.steps_per_epoch or 0)
+    return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
+
+
+def _size(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"
+
+
+def _disk(s: Signals) -> Iterator[Remedy]:
+    if (s.io_wait or 0) >= 0.3:  # SageMaker Debugger: 50 % at an idle GPU; a mean of 30 % holds such times
+        yield Remedy(step="input", reason="the disk is slow: copy the data to a local one, or write TFRecord shards")
+
+
+def _stage_share(s: Signals, names: Sequence[str]) -> float:
+    """The named stages' part of the input's work; 1 where the stages are not known."""
+    times = {stage["name"]: float(stage["ms_per_batch"]) for stage in s.stages if stage.get("ms_per_batch")}
+    whole = sum(times.values())
+    if not whole:
+        return 1.0
+    return sum(ms for name, ms in times.items() if str(name).startswith(tuple(names))) / whole
+
+
+def _gain(saved: float) -> float | None:
+    """Times as fast when this share of the time is gone."""
+    return round(1 / (1 - saved), 2) if 0 < saved < 0.99 else None
+
+
+# ---- one device -------------------------------------------------------------------------------
+
+
+def _python(s: Signals) -> Iterator[Remedy]:
+    steps = s.option("compile.steps_per_execution") or 1
+    if steps < FEW_STEPS:
+        saved = (s.python_share or 0.0) * (1 - steps / FEW_STEPS)
+        yield Remedy(
+            step="device",
+            changes={"compile.steps_per_execution": FEW_STEPS},
+            reason=f"{FEW_STEPS} steps in one call share its cost in Python",
+            expected_gain=_gain(saved),
+        )
+    elif (s.python_share or 0.0) >= 0.15:
+        yield from _larger_batch(s)
+
+
+def _underfilled(s: Signals) -> Iterator[Remedy]:
+    yield from _python(s)
+    yield from _larger_batch(s)
+    if s.option("device.gpu_thread_mode") == "global":
+        yield Remedy(
+            step="device",
+            changes={"device.gpu_thread_mode": "gpu_private"},
+            reason="the input pipeline may delay the launch of kernels; these threads are theirs alone",
+        )
+    yield from _xla(s)
+
+
+def _larger_batch(s: Signals) -> Iterator[Remedy]:
+    batch = s.option("input.batch_size")
+    fits = s.memory_peak is None or s.memory_peak <= ROOM_FOR_BATCH
+    enough = (s.global_batch_size or 0) * 4 <= (s.train_samples or 0)
+    if isinstance(batch, int) and fits and enough:
+        yield Remedy(
+            step="device",
+            changes={"input.batch_size": 2 * batch},
+            reason="a step has too little work; the memory allows twice the batch",
+            expected_gain=2.0,
+            changes_learning=True,
+        )
+
+
+# ---- computing --------------------------------------------------------------------------------
+
+
+def _computing(s: Signals) -> Iterator[Remedy]:
+    yield from _precision(s)
+    yield from _xla(s)
+    if s.on_gpu and s.idle_gpus and s.option("strategy.kind") == "single":
+        gpus = s.gpus + s.idle_gpus
+        yield Remedy(
+            step="gpus",
+            changes={"device.visible": "all", "strategy.kind": "mirrored"},
+            reason=f"{s.idle_gpus} more GPU(s) stand idle; the global batch grows with them",
+            expected_gain=float(gpus),
+            changes_learning=True,
+        )
+
+
+def _precision(s: Signals) -> Iterator[Remedy]:
+    if s.option("precision.policy") != "float32":
+        return
+    if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:
+        yield Remedy(
+            step="precision",
+            changes={"precision.tf32": True},
+            reason="this GPU multiplies float32 several times faster in TensorFloat-32",
+            changes_learning=True,
+        )
+    policy = _sixteen_bits(s)
+    if policy:
+        yield Remedy(
+            step="precision",
+            changes={"precision.policy": policy},
+            reason=f"the device computes in {policy.removeprefix('mixed_')} natively; it is not in use",
+            changes_learning=True,
+        )
+
+
+def _sixteen_bits(s: Signals) -> str | None:
+    """The 16-bit format that the device is made for."""
+    if not s.on_gpu:
+        return "mixed_bfloat16" if s.cpu_bfloat16 else None
+    capability = s.compute_capability or (0, 0)
+    if capability >= BFLOAT16_CAPABILITY:
+        return "mixed_bfloat16"
+    return "mixed_float16" if capability >= FLOAT16_CAPABILITY else None
+
+
+def _xla(s: Signals) -> Iterator[Remedy]:
+    if s.option("compile.xla") is not False or s.option("train.deterministic"):
+        return
+    changes: dict[str, Any] = {"compile.xla": True}
+    if s.option("input.drop_remainder") is False and (s.train_samples or 0) % (s.global_batch_size or 1):
+        changes["input.drop_remainder"] = True
+    both = ", and steps of one shape compile only once" if len(changes) > 1 else ""
+    yield Remedy(step="xla", changes=changes, reason=f"XLA joins small operations into few{both}; some models gain")
+
+
+# ---- advice -----------------------------------------------------------------------------------
+
+
+def _memory(s: Signals) -> Iterator[Remedy]:
+    yield from _precision(s)
+    yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
+
+
+def _stalls(s: Signals) -> Iterator[Remedy]:
+    every = s.option("run.checkpoint")
+    if isinstance(every, int):
+        yield Remedy(step="device", reason=f"checkpoints are written every {every} steps: write them more rarely")
+    if (s.pauses or 0) >= 0.15 and (s.option("train.validation_split") or 0) > 0:
+        yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
+
+
+def _communication(s: Signals) -> Iterator[Remedy]:
+    if s.option("strategy.communication") in ("auto", "nccl"):
+        yield Remedy(
+            step="gpus",
+            changes={"strategy.communication": "hierarchical_copy"},
+            reason="without NVLink between the GPUs, copies in a tree can be faster than NCCL",
+        )
+    yield from _larger_batch(s)
+
+
+def _retracing(s: Signals) -> Iterator[Remedy]:
+    reason = "inputs change their shape or Python values from step to step: pad or bucket them, pass tensors"
+    yield Remedy(step="device", reason=reason)
+
+
+def _throttled(s: Signals) -> Iterator[Remedy]:
+    yield Remedy(step="device", reason=f"look after cooling and power of the box ({', '.join(s.throttle)})")
+
+
+def _growing(s: Signals) -> Iterator[Remedy]:
+    yield Remedy(step="device", reason="look for lists that keep tensors, and for functions that are traced anew")
+
+
+def _imbalance(s: Signals) -> Iterator[Remedy]:
+    yield Remedy(step="gpus", reason="look for other processes on the busier GPUs, and for GPUs of two kinds")

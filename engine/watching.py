@@ -1,0 +1,68 @@
+"""The engine's own look at its run: every few seconds a diagnosis, told when it says something new.
+
+Separates when to judge from how (diagnosis.py). A thread reads the events of the run, so that neither the trainer nor
+the supervisor spends anything on it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from .diagnosis import diagnose
+from .events import Diagnosis, Event
+from .runs import Run, Tail
+from .signals import Collector, options_of
+
+LOOK_SECONDS = 2.0
+FIRST_REPEAT_SECONDS, LAST_REPEAT_SECONDS = 4.0, 60.0
+SURER = 0.15  # so much more confidence is news
+
+
+class Watcher(threading.Thread):
+    """Tells a Diagnosis when the verdict changes, when it has grown surer, and now and then with newer figures."""
+
+    def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
+        super().__init__(name="diagnosis", daemon=True)
+        self._tell = tell
+        self._collector = Collector(options_of(run))
+        self._tails = [Tail(run.file(name)) for name in ("events.jsonl", "telemetry.jsonl")]
+        self._done = threading.Event()
+        self._last: Diagnosis | None = None
+        self._told_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
+
+    def run(self) -> None:
+        try:
+            while not self._done.wait(LOOK_SECONDS):
+                self._look()
+            self._look(final=True)
+        except Exception:  # a diagnosis that fails must not fail the run; the log says why
+            traceback.print_exc()
+
+    def stop(self) -> None:
+        """Returns when the last word on the run has been told."""
+        self._done.set()
+        self.join(timeout=5)
+
+    def _look(self, final: bool = False) -> None:
+        fresh = sorted((event for tail in self._tails for event in tail.read()), key=lambda event: float(event["t"]))
+        self._collector.feed(fresh)
+        if self._collector.training and fresh:
+            diagnosis = diagnose(self._collector.signals())
+            if final or self._is_news(diagnosis):
+                self._last, self._told_at = diagnosis, time.monotonic()
+                self._tell(diagnosis)
+
+    def _is_news(self, now: Diagnosis) -> bool:
+        last = self._last
+        if last is None:
+            return now.verdict != "undecided"
+        if now.verdict != last.verdict or now.confidence >= last.confidence + SURER:
+            self._repeat_seconds = FIRST_REPEAT_SECONDS
+            return True
+        if time.monotonic() - self._told_at < self._repeat_seconds:
+            return False
+        self._repeat_seconds = min(2 * self._repeat_seconds, LAST_REPEAT_SECONDS)
+        return True
