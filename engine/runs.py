@@ -156,6 +156,13 @@ def create(name: str, preset_yaml: str) -> Run:
     raise RunError(f"cannot make a run folder in {folder}")
 
 
+def create_at(path: Path, preset_yaml: str) -> Run:
+    """A run folder in a place of its own; raises OSError where there is one already."""
+    path.mkdir(parents=True)
+    write_atomically(path / "preset.yaml", preset_yaml)
+    return Run(path)
+
+
 def all_runs() -> list[Run]:
     """All runs, the latest first."""
     folder = runs_folder()

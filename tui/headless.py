@@ -93,7 +93,7 @@ def _follow(
     run: Run, follower: Follower, process: subprocess.Popen[bytes], as_json: bool, findings: Sequence[Finding]
 ) -> int:
     view = _view(run, as_json, findings)
-    presses = _Presses()
+    presses = Presses()
     asked = 0
     try:
         while not follower.ended:
@@ -123,7 +123,7 @@ def _ask_to_stop(run: Run) -> None:
             time.sleep(POLL_SECONDS)
 
 
-class _Presses:
+class Presses:
     """Counts Ctrl-C (SIGINT) and SIGTERM instead of dying of them."""
 
     def __init__(self) -> None:

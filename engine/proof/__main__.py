@@ -1,0 +1,80 @@
+"""`python -P -m gputui.engine.proof PROOF_DIR`: the process that makes one proof, whoever looks on.
+
+SIGTERM or SIGINT ends the running trial and the proof with what there is; a second one at once. A lost terminal stops
+nothing. What goes wrong is one line in proof.json; its traceback goes to proof.log.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+import sys
+import traceback
+from importlib import metadata
+from pathlib import Path
+
+from .. import machine
+from ..runs import Process
+from .comparing import BaselineFailed, Stopped
+from .folder import record as empty_record
+from .record import Record
+from .request import Request
+from .trial import Bench, Stop
+
+
+def main(path: Path) -> int:
+    """Make the proof; 0 when it is done, 1 when it could not be made."""
+    stop = Stop()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its engines and trainers inherit this
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop.ask)
+    request = Request.read(path / "request.json")
+    record = empty_record(path, request)
+    this = Process.current()
+    record.pid, record.pid_started = this.pid, this.started
+    record.write("looking at this machine")
+    try:
+        _prove(path, request, record, stop)
+        record.state = "done"
+    except Stopped:
+        record.state, record.ended_because = "stopped", "a stop was asked for"
+    except BaselineFailed as fault:
+        record.state, record.error = "failed", str(fault)
+    except Exception as fault:
+        traceback.print_exc()
+        record.state, record.error = "failed", f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no message'}"
+    for comparison in record.comparisons:
+        if comparison.decision == "running":
+            comparison.decision, comparison.why = "failed", "the proof ended in the middle of it"
+    record.budget_seconds = None
+    record.write("ended")
+    return int(record.state == "failed")
+
+
+def _prove(path: Path, request: Request, record: Record, stop: Stop) -> None:
+    from .loop import Prover
+
+    here = machine.read()
+    record.machine = {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cpus": here.cpus,
+        "memory_bytes": here.memory_bytes,
+        "gpus": [gpu.name for gpu in here.gpus],
+        "no_gpu_reason": here.no_gpu_reason or None,
+        "gputui": metadata.version("gputui"),
+    }
+    bench = Bench(path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop)
+    Prover(request, record, bench, here).prove()
+
+
+def _processor() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

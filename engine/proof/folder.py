@@ -1,0 +1,176 @@
+"""The proof folder: create, start, list, find, stop.
+
+Separates what a proof is on disk from the process that makes it, as runs.py does for runs. `proofs/<id>/` holds
+`request.json` (written by whoever asks), `proof.json` and `proof.log` (by the process) and `trials/`, run folders that
+the list of runs leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from .. import machine, runs
+from ..runs import Process, Run
+from ..spawn import WARM
+from .record import Record
+from .request import ProofError, Request, refuse
+
+STARTING_SECONDS = 15.0
+
+
+def proofs_folder() -> Path:
+    return runs.home() / "proofs"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A proof folder; every property reads the disk anew."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """proof.json, with `crashed` for the state of one whose process is gone; empty where it cannot be read."""
+        try:
+            data = json.loads((self.path / "proof.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        if data.get("state") == "running" and not self._alive(data):
+            data["state"] = "crashed"
+        return dict(data)
+
+    @property
+    def state(self) -> str:
+        return str(self.data.get("state", "crashed"))
+
+    @property
+    def request(self) -> Request:
+        return Request.read(self.path / "request.json")
+
+    @property
+    def trials(self) -> list[Run]:
+        """The run folders of its trials, in the order of their start."""
+        folder = self.path / "trials"
+        return [Run(path) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+
+    def _alive(self, data: dict[str, Any]) -> bool:
+        if data.get("pid"):
+            return Process(data["pid"], data.get("pid_started") or 0.0).alive()
+        return time.time() - float(data.get("started_t") or 0.0) < STARTING_SECONDS
+
+
+def create(request: Request) -> Proof:
+    """A new proof folder; the id tells when and what."""
+    folder = proofs_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32] or "proof"
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
+    for number in range(1, 1000):
+        path = folder / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        runs.write_atomically(path / "request.json", request.to_json())
+        record(path, request).write("starting")
+        return Proof(path)
+    raise ProofError(f"cannot make a proof folder in {folder}")
+
+
+def record(path: Path, request: Request) -> Record:
+    """A record of which nothing is known but what was asked."""
+    return Record(
+        path=path / "proof.json",
+        id=path.name,
+        kind=request.kind,
+        preset_name=request.preset_name,
+        repeats=request.repeats,
+        measure_seconds=request.measure_seconds,
+        preset_before=request.preset,
+        limit_seconds=request.limit_seconds,
+    )
+
+
+def start(proof: Proof) -> subprocess.Popen[bytes]:
+    """Start the proof's process in a session of its own; the caller may forget the returned process."""
+    with (proof.path / "proof.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "gputui.engine.proof", str(proof.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def proofs() -> list[Proof]:
+    """All proofs, the newest first."""
+    folder = proofs_folder()
+    if not folder.is_dir():
+        return []
+    found = [Proof(path) for path in folder.iterdir() if (path / "request.json").is_file()]
+    return sorted(found, key=lambda proof: ((proof.path / "request.json").stat().st_mtime, proof.id), reverse=True)
+
+
+def find(text: str) -> Proof:
+    """A proof by id, by an unambiguous part of it, or `latest`; raises ProofError."""
+    known = proofs()
+    if not known:
+        raise ProofError(f"there are no proofs in {proofs_folder()}; gputui ab makes one")
+    if text == "latest":
+        return known[0]
+    matching = [proof for proof in known if proof.id == text] or [proof for proof in known if text in proof.id]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise ProofError(f"no proof called {text!r}; gputui proof lists them")
+    some = ", ".join(proof.id for proof in matching[:3])
+    raise ProofError(f"{text!r} fits {len(matching)} proofs ({some} ...); give more of it")
+
+
+def request_stop(proof: Proof) -> None:
+    """Ask a proof to stop with its trial (a second time: at once); raises ProofError when it is not running."""
+    data = proof.data
+    process = Process(data.get("pid") or 0, data.get("pid_started") or 0.0)
+    if not data.get("pid") or not process.alive():
+        raise ProofError(f"{proof.id} is not running (it is {data.get('state', 'crashed')})")
+    os.kill(process.pid, signal.SIGTERM)
+
+
+def busy() -> str:
+    """What of gputui trains or measures on this machine now, so that figures taken beside it would be worthless."""
+    for run in runs.all_runs():
+        if (state := run.state) in ("running", "starting", "stopping"):
+            return f"the run {run.id} is {state}"
+    for proof in proofs():
+        if proof.state == "running":
+            return f"the proof {proof.id} is running"
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "gputui.engine.trainer" in words and words[-1] != WARM:
+            return f"a gputui training is running (process {process.pid})"
+    return ""
+
+
+def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
+    """Refuse what cannot be measured, and a machine that is busy unless `anyway`; else create and start."""
+    refuse(request, machine.read())
+    if not anyway and (what := busy()):
+        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it, or give --anyway")
+    proof = create(request)
+    return proof, start(proof)

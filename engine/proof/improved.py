@@ -1,0 +1,38 @@
+"""The preset that a proof has arrived at, saved as a file of its own, laid out like the one it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .. import saving
+from ..presets import Preset
+from .folder import Proof
+from .request import ProofError
+from .trial import with_changes
+
+
+def preset(proof: Proof) -> Preset:
+    """The preset as it was asked about, with everything that was kept; raises ProofError where nothing was."""
+    kept = proof.data.get("changes_kept")
+    if not kept:
+        raise ProofError(f"{proof.id} has kept no change: there is nothing to save")
+    return with_changes(proof.request.baseline(), kept)
+
+
+def save(proof: Proof, path: Path) -> None:
+    """Write it; comments and order are those of the preset's file where there is one. Raises ProofError."""
+    source = Path(proof.request.source) if proof.request.source else None
+    try:
+        saving.save_as(preset(proof), path, source if source and source.is_file() else None)
+    except saving.SaveError as fault:
+        raise ProofError(f"not saved: {fault}") from None
+
+
+def refuse(path: Path) -> None:
+    """Raises ProofError for a file that could not be written or found again, before anything is measured."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise ProofError(f"{path}: give a file that ends in .yaml, so that --preset finds it")
+    if path.exists():
+        raise ProofError(f"{path} exists; give another name")
+    if not path.parent.is_dir():
+        raise ProofError(f"{path.parent} is not a folder")

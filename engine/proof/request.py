@@ -1,0 +1,143 @@
+"""What a proof is asked to do, and everything that is refused before a second of measuring is spent."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import checks, options, presets
+from ..machine import Machine
+from ..presets import Preset
+from ..runs import Run, RunError
+from . import words
+from .pairs import LEAST_REPEATS
+from .trial import OWN, as_trial, with_changes
+
+ONE_BATCH = {"input.one_batch": True}
+
+
+class ProofError(RunError):
+    """A proof that cannot be found, started or used; the text says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """`preset` is YAML with every value, its relative paths counting from `folder`; `source` the file it came from.
+
+    `ablation_repeats`: pairs with and without input that come first; 0 for none. `limit_seconds`: no comparison is
+    begun that would not end within it.
+    """
+
+    kind: str
+    preset_name: str
+    preset: str
+    folder: str
+    seed: int
+    repeats: int = LEAST_REPEATS
+    measure_seconds: float = 5.0
+    source: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    ablation_repeats: int = 0
+    limit_seconds: float | None = None
+    run: str | None = None  # the run whose diagnosis is to be acted on
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def read(cls, path: Path) -> Request:
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+    def baseline(self) -> Preset:
+        """The preset as it was given."""
+        preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")
+        return Preset(self.preset_name, preset.options, preset.description)
+
+
+def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
+    """A request about a preset by name or path, with `KEY=VALUE` settings on top; raises PresetError."""
+    return _of(kind, presets.resolve(name, settings), str(presets.find(name).resolve()), **more)
+
+
+def of_run(run: Run, **more: Any) -> Request:
+    """A request about the settings of a run, as they were at its launch; raises PresetError."""
+    text = run.file("preset.yaml").read_text(encoding="utf-8")
+    preset = presets.resolve_text(text, run.file("preset.yaml"))
+    name = run.id.split("-", 2)[-1]  # the id is date-time-name
+    return _of("loop", Preset(name, preset.options, preset.description), None, run=run.id, **more)
+
+
+def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
+    """An A/B of a preset against itself with all the settings; raises PresetError and ProofError."""
+    before, after = presets.resolve(name), presets.resolve(name, settings)
+    if not settings:
+        raise ProofError("say what is to be compared, such as --set compile.steps_per_execution=16")
+    changes = {}
+    for setting in settings:
+        key = options.resolve_key(setting.partition("=")[0].strip(), options.OPTIONS)
+        value = _value(after, key)
+        if key in OWN:
+            raise ProofError(f"{key} cannot be compared: every trial sets it for itself")
+        if value == _value(before, key):
+            raise ProofError(f"--set {setting} changes nothing: {key} is {words.value(value)} in {name}")
+        changes[key] = value
+    return _of("ab", before, str(presets.find(name).resolve()), changes=changes, **more)
+
+
+def _of(kind: str, preset: Preset, source: str | None, **more: Any) -> Request:
+    seed = preset.options.train.seed
+    return Request(
+        kind=kind,
+        preset_name=preset.name,
+        preset=preset.to_yaml(),
+        source=source,
+        folder=str(Path.cwd()),
+        seed=secrets.randbelow(2**31) if seed is None else seed,
+        **more,
+    )
+
+
+def _value(preset: Preset, key: str) -> Any:
+    group, name = key.split(".", 1)
+    return getattr(getattr(preset.options, group), name)
+
+
+def sides(request: Request) -> list[Preset]:
+    """The settings that are sure to be measured, the baseline first."""
+    baseline = request.baseline()
+    changed = [dict(request.changes)] if request.changes else []
+    ablated = [ONE_BATCH] if request.ablation_repeats else []
+    return [baseline, *(with_changes(baseline, changes) for changes in (*changed, *ablated))]
+
+
+def refuse(request: Request, machine: Machine) -> None:
+    """Raises ProofError for what cannot be measured."""
+    if request.kind != "diagnosis" and request.repeats < LEAST_REPEATS:
+        raise ProofError(f"at least {LEAST_REPEATS} repeats are needed: fewer do not show their spread")
+    if request.measure_seconds <= 0:
+        raise ProofError("the seconds to measure must be more than 0")
+    for side in sides(request):
+        if why := conflict(side, request, machine):
+            raise ProofError(f"{request.preset_name}: {why}")
+
+
+def conflict(preset: Preset, request: Request, machine: Machine) -> str:
+    """Why a trial of the preset cannot be launched, or nothing."""
+    trial = as_trial(preset, request.seed, request.measure_seconds, machine)
+    errors = [finding for finding in checks.check(trial.options, machine) if finding.level == "error"]
+    return str(errors[0]) if errors else ""
+
+
+def remarks(request: Request, machine: Machine) -> list[str]:
+    """What should be known of the change before it is measured: where it can do nothing, and where it seems to."""
+    changed = with_changes(request.baseline(), request.changes)
+    found = checks.check(changed.options, machine)
+    told = [f"{finding.level}: {finding}" for finding in found if set(finding.options) & set(request.changes)]
+    train = changed.options.train
+    if "input.cache" in request.changes and train.epochs == 1 and train.steps_per_epoch is None:
+        told.append("note: input.cache: what is measured follows the pass that fills it; the preset trains one pass")
+    return told

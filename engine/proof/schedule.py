@@ -1,0 +1,57 @@
+"""The length of the learning-rate schedule that the real run would have, for a trial that is cut short.
+
+A trial's epoch never ends, so that a schedule counted from it would never fall: what `train.decay_steps` comes to in
+the real run is worked out here, where the number of samples is known without opening the data.
+"""
+
+from __future__ import annotations
+
+from ..checks import training_gpus
+from ..machine import Machine
+from ..options import Options
+
+# Samples before the validation split; the trainer's sources have these sizes (trainer/data/named.py).
+_SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
+
+
+def decay_steps(options: Options, machine: Machine) -> int | None:
+    """`train.decay_steps` as it comes to in the real run.
+
+    None where there is no such thing (a constant rate) and where it cannot be known: the data in files are not
+    counted for it. The trial then holds the rate that the schedule begins with, on both sides of a comparison.
+    """
+    train = options.train
+    if train.decay_steps is not None or train.schedule == "constant":
+        return train.decay_steps
+    per_epoch = train.steps_per_epoch or _batches_per_pass(options, machine)
+    if per_epoch is None:
+        return None
+    after_warmup = max(1, per_epoch * train.epochs - train.warmup_steps)
+    return {"step": max(1, after_warmup // 3), "cyclical": per_epoch}.get(train.schedule, after_warmup)
+
+
+def _batches_per_pass(options: Options, machine: Machine) -> int | None:
+    samples = _training_samples(options)
+    if samples is None:
+        return None
+    replicas = _replicas(options, machine)
+    whole, rest = divmod(samples, options.input.batch_size * replicas)
+    return max(1, whole if options.input.drop_remainder or rest < replicas else whole + 1)
+
+
+def _training_samples(options: Options) -> int | None:
+    kind = options.workload.source[0]
+    sized_by_option = kind in ("synthetic", "tfrecord")
+    samples = (options.workload.samples if sized_by_option else None) or _SAMPLES.get(kind)
+    if samples is None:
+        return None
+    return samples - min(samples - 1, round(samples * options.train.validation_split))
+
+
+def _replicas(options: Options, machine: Machine) -> int:
+    if options.strategy.kind != "mirrored":
+        return 1
+    devices = options.strategy.devices
+    if devices != "all":
+        return max(1, len(devices))
+    return max(1, len(training_gpus(options, machine))) * options.device.logical_devices

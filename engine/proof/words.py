@@ -1,0 +1,91 @@
+"""A proof in words: changes, verdict sentences, the trial that runs. Shared by all views, the report included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..options import OPTIONS
+
+_NAMES = [info.name for info in OPTIONS]
+
+
+def value(of: Any) -> str:
+    """As --set and YAML take it."""
+    return of if isinstance(of, str) else json.dumps(of)
+
+
+def changes(changed: Mapping[str, Any]) -> str:
+    """`steps_per_execution=16, cache=memory`: the group is left out where the name is unique."""
+    return ", ".join(f"{_short(key)}={value(of)}" for key, of in changed.items()) or "nothing"
+
+
+def settings(changed: Mapping[str, Any]) -> str:
+    """As a command line has it: `--set compile.steps_per_execution=16 --set ...`."""
+    return " ".join(f"--set {key}={value(of)}" for key, of in changed.items())
+
+
+def _short(key: str) -> str:
+    name = key.split(".", 1)[-1]
+    return name if _NAMES.count(name) == 1 else key
+
+
+def percent(gain: float | None) -> str:
+    """`+131 %`, `-3.2 %`."""
+    if gain is None:
+        return "-"
+    return f"{100 * gain:+.0f} %" if abs(gain) >= 1 else f"{100 * gain:+.1f} %"
+
+
+def times(factor: float | None) -> str:
+    """`2.31 times`."""
+    return "-" if factor is None else f"{factor:.2f} times" if factor < 10 else f"{factor:.1f} times"
+
+
+def verdict(comparison: Mapping[str, Any]) -> str:
+    """One sentence of what a comparison came to."""
+    what = changes(comparison["changes"])
+    decision, gain, spread = (comparison.get(name) for name in ("decision", "gain", "spread"))
+    many = "are" if len(comparison["changes"]) > 1 else "is"
+    measured = f"({percent(gain)}, spread of the repeats {100 * spread:.1f} %)" if spread is not None else ""
+    if decision in ("faster", "slower", "kept") and gain is not None:
+        kept = " and kept" if decision == "kept" else ""
+        return f"{what} {many} {times(1 + gain)} as fast{kept} {measured}"
+    if decision in ("no difference", "rejected"):
+        rejected = "is rejected" if decision == "rejected" else "makes no difference"
+        return f"{what} {rejected}: {comparison.get('why')}"
+    if decision == "failed":
+        return f"{what} cannot be used: {comparison.get('why')}"
+    if decision == "stopped":
+        return f"{what} was not measured to the end"
+    return f"{what} is being measured"
+
+
+def conclusion(proof: Mapping[str, Any]) -> str:
+    """One sentence of what the whole proof came to."""
+    if proof["state"] == "failed":
+        return f"the proof failed: {proof.get('error')}"
+    if proof["state"] == "crashed":
+        return "the proof's process is gone; what it had measured is shown"
+    if proof["kind"] == "ab" and proof["comparisons"]:
+        return verdict(proof["comparisons"][0])
+    if proof["kind"] == "diagnosis":
+        return input_cost(proof.get("ablation") or {})
+    return _loop(proof)
+
+
+def _loop(proof: Mapping[str, Any]) -> str:
+    tried, kept = len(proof["comparisons"]), proof.get("changes_kept") or {}
+    if not kept:
+        return f"nothing was found to make it faster ({tried} change(s) tried)"
+    return f"{times(proof.get('gain_total'))} as fast with {changes(kept)}"
+
+
+def input_cost(ablation: Mapping[str, Any]) -> str:
+    """What the ablation says, beside what the training says of itself."""
+    cost, wait = ablation.get("input_cost"), ablation.get("input_wait")
+    if cost is None:
+        return f"what the input costs is not known: {ablation.get('why') or 'not measured'}"
+    told = "is not known" if wait is None else f"says {100 * wait:.0f} %"
+    return f"input costs {100 * cost:.0f} % of the step (ablation), input_wait {told}"

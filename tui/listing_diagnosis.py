@@ -1,0 +1,80 @@
+"""The command `gputui diagnose`: what holds a training back, with evidence and remedies; and the proof of them.
+
+Separates the words of a diagnosis from the making (engine/diagnosis.py). A run's diagnosis rests on what the run has
+told; a preset's on trials with and without its input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..engine import diagnosis
+from ..engine import runs as run_folders
+from ..engine.proof import request
+from ..engine.proof.pairs import LEAST_REPEATS
+from ..engine.runs import Run
+from . import listing_proof, tables_diagnosis
+from .errors import DONE, Refused
+
+DEFAULT_SECONDS = 5.0
+OF_TRIALS = ("repeats", "seconds", "minutes", "anyway")
+OF_APPLY = ("minutes", "output")
+
+
+def diagnose(run: str | None, preset: str | None, settings: Sequence[str], wanted: Mapping[str, Any]) -> int:
+    """The command; `wanted` are its options by name. The exit code."""
+    if (run is None) == (preset is None):
+        raise Refused("name a run, such as gputui diagnose latest, or give --preset")
+    if run is not None and settings:
+        raise Refused("--set goes with --preset; a run has its settings already")
+    _refuse_idle(wanted, OF_APPLY, bool(wanted["apply"]), "--apply")
+    if run is not None and not wanted["apply"]:
+        _refuse_idle(wanted, OF_TRIALS, False, "--apply or --preset, which measure")
+        return _show_run(run_folders.find(run), wanted["as_json"])
+    asked = _of_run(run_folders.find(run), wanted) if run is not None else _of_preset(str(preset), settings, wanted)
+    return listing_proof.run_proof(
+        asked, as_json=wanted["as_json"], anyway=wanted["anyway"], output=wanted["output"]
+    )
+
+
+def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:
+    """An option that would do nothing is not accepted."""
+    for name in names:
+        if wanted[name] and not useful:
+            raise Refused(f"--{name} goes with {with_what}")
+
+
+def _show_run(run: Run, as_json: bool) -> int:
+    """What the run itself has told."""
+    found = asdict(diagnosis.of_run(run))
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return DONE
+    tables_diagnosis.show(found)
+    if any(remedy["changes"] for remedy in found["remedies"]):
+        print(f"\ngputui diagnose {run.id} --apply tries them, and keeps what helps")
+    return DONE
+
+
+def _of_run(run: Run, wanted: Mapping[str, Any]) -> request.Request:
+    return request.of_run(run, repeats=wanted["repeats"] or LEAST_REPEATS, **_limits(wanted))
+
+
+def _of_preset(name: str, settings: Sequence[str], wanted: Mapping[str, Any]) -> request.Request:
+    """With and without its input first; how often is --repeats, unless that is for the remedies."""
+    limits = _limits(wanted)
+    if wanted["apply"]:
+        repeats = wanted["repeats"] or LEAST_REPEATS
+        return request.of_preset("loop", name, settings, repeats=repeats, ablation_repeats=1, **limits)
+    return request.of_preset("diagnosis", name, settings, ablation_repeats=wanted["repeats"] or 1, **limits)
+
+
+def _limits(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    minutes = wanted["minutes"]
+    return {
+        "measure_seconds": wanted["seconds"] or DEFAULT_SECONDS,
+        "limit_seconds": None if minutes is None else 60 * minutes,
+    }

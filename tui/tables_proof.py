@@ -1,0 +1,104 @@
+"""The tables of a proof: its trials, its comparisons, before and after, and the sentence that they come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from ..engine.proof import words
+from ..engine.proof.markdown import learned
+from .errors import clean
+from .figures import NONE, amount, seconds, share, size
+from .lines_proof import trials
+from .tables_diagnosis import show, show_stages, show_table, table
+
+_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("samples_per_second", "samples/s", amount),
+    ("step_ms", "ms/step", amount),
+    ("input_wait", "input wait", share),
+    ("peak_memory_bytes", "peak memory", size),
+    ("gpu_busy_mean", "GPU busy", share),
+    ("loss_at_samples", "loss", amount),
+)
+
+
+def show_list(proofs: Sequence[Mapping[str, Any]]) -> None:
+    """All proofs, a row each."""
+    rows = [
+        [
+            proof["id"], proof["kind"], proof["state"],
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(proof["started_t"])), seconds(proof["seconds"]),
+            words.conclusion(proof) if proof["state"] != "running" else proof["doing"],
+        ]
+        for proof in proofs
+    ]
+    show_table(table(["proof", "kind", "state", "started", "time", "result"], rows))
+
+
+def show_trials(data: Mapping[str, Any]) -> None:
+    """Every trial, the dead ones too."""
+    known = trials(data)
+    figures = [row for row in _FIGURES if any(trial.get(row[0]) is not None for _, trial in known)]
+    head = ["trial", "", "repeat", *(label for _, label, _ in figures), "time", "outcome"]
+    rows = [
+        [
+            trial["run"], title, str(trial["repeat"]), *(shown(trial.get(key)) for key, _, shown in figures),
+            seconds(trial["seconds"]), trial["outcome"] + (f": {trial['error']}" if trial["error"] else ""),
+        ]
+        for title, trial in known
+    ]
+    if rows:
+        show_table(table(head, rows, right=range(2, 3 + len(figures) + 1)))
+        print()
+
+
+def show_result(data: Mapping[str, Any]) -> None:
+    """What it came to: comparisons of a loop, figures before and after, one sentence."""
+    if data["kind"] == "diagnosis" and data.get("diagnosis"):
+        show(data["diagnosis"])
+        print()
+    if stages := (data.get("ablation") or {}).get("stages"):
+        show_stages(stages)
+        print()
+    if data["kind"] == "loop" and data["comparisons"]:
+        show_table(_comparisons(data["comparisons"]))
+        print()
+    if data["kind"] != "diagnosis" and data.get("before"):
+        show_table(_before_and_after(data))
+        print()
+    for comparison in data["comparisons"]:
+        if comparison.get("learning"):
+            print(clean(learned(comparison["learning"])))
+    if data["state"] == "running":
+        print(clean(f"running: {data['doing']}"))
+        return
+    if data.get("ended_because"):
+        print(clean(f"ended because: {data['ended_because']}"))
+    print(clean(words.conclusion(data)))
+
+
+def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        [
+            words.changes(one["changes"]), words.percent(one["gain"]), words.percent(one["spread"]).lstrip("+"),
+            NONE if one["expected_gain"] is None else f"at most {words.times(one['expected_gain'])}",
+            one["decision"], one["why"],
+        ]
+        for one in comparisons
+    ]
+    return table(["change", "gain", "spread", "expected", "decision", "why"], rows, right=range(1, 3))
+
+
+def _before_and_after(data: Mapping[str, Any]) -> Table:
+    """Medians; of an A/B both sides, whatever came of it."""
+    before, after = data["before"], data["after"] or {}
+    rows = [
+        [label, shown(before.get(key)), shown(after.get(key))]
+        for key, label, shown in _FIGURES
+        if before.get(key) is not None or after.get(key) is not None
+    ]
+    names = ["without", "with"] if data["kind"] == "ab" else ["before", "after"]
+    return table(["median", *names], rows, right=range(1, 3))
