@@ -1,4 +1,4 @@
-"""Runs side by side: only the options that differ, and the figures with their difference from the first run.
+"""Runs side by side: only the options that differ, and the figures with their difference from the first, the baseline.
 
 Separates what differs from how it is shown. Runs whose options are the same, the seed aside, are repeats: how far
 their figures lie apart is the noise below which a difference says nothing.
@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from .baseline import Choice, LineUp
+from .caveats import caveats
 from .runs import Run
 
 SEED = "train.seed"
@@ -21,6 +23,7 @@ FIGURES: tuple[tuple[str, str, str, bool | None], ...] = (
     ("step_ms.p50", "step time p50", "ms", False),
     ("step_ms.p95", "step time p95", "ms", False),
     ("input_wait", "input wait", "share", False),
+    ("python_share", "Python between steps", "share", False),
     ("gpu_busy_mean", "GPU busy", "share", True),
     ("peak_memory_bytes", "peak memory", "bytes", False),
     ("first_step_seconds", "first step", "seconds", False),
@@ -28,6 +31,8 @@ FIGURES: tuple[tuple[str, str, str, bool | None], ...] = (
     ("seconds", "whole time", "seconds", None),
     ("goodput", "goodput", "share", True),
     ("steps", "steps", "count", None),
+    ("measured_steps", "measured steps", "count", None),
+    ("traces", "traces", "count", False),
 )
 _LESS_IS_BETTER = ("loss", "error", "mae", "mse")
 
@@ -64,31 +69,43 @@ class FigureRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`groups` gives repeats the same number."""
+    """`runs` has the baseline first, `choice` says how it came to be it.
 
+    `groups` gives repeats the same number. `notes` say what of this cannot be compared honestly, and what was left out.
+    """
+
+    baseline: str
+    choice: Choice
     runs: tuple[str, ...]
     states: tuple[str, ...]
     groups: tuple[int, ...]
     options: tuple[OptionRow, ...]
     figures: tuple[FigureRow, ...]
+    notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare(line_up: LineUp) -> Comparison:
     """The comparison of two or more runs; a run without a result has no figures."""
+    runs = line_up.runs
     options = [_options(run) for run in runs]
     results = [_flat(run.result or {}) for run in runs]
     groups = _groups(options)
     rows = [_figure(*row, results, groups) for row in (*FIGURES, *_metrics(results))]
+    states = tuple(run.state for run in runs)
+    lost = (line_up.lost,) if line_up.lost else ()
     return Comparison(
+        baseline=runs[0].id,
+        choice=line_up.choice,
         runs=tuple(run.id for run in runs),
-        states=tuple(run.state for run in runs),
+        states=states,
         groups=groups,
         options=tuple(_different(options)),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
+        notes=(*lost, *caveats(options, results, states)),
     )
 
 

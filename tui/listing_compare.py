@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from ..engine import baseline
 from ..engine import runs as run_folders
+from ..engine.baseline import LineUp
 from ..engine.compare import Comparison, FigureRow, OptionRow, compare
-from .errors import Refused, clean
+from .errors import Refused, clean, complain
 from .figures import NONE, amount, seconds, share, size
 from .headless import console
 
@@ -21,21 +23,49 @@ UNLIMITED = 10_000
 WITHIN = "~ lies within the spread of repeats"
 
 
-def show_comparison(names: Sequence[str], form: str) -> None:
-    """Print the comparison of the named runs; `form` is table, markdown, csv or json."""
-    if len(names) < 2:
-        raise Refused("name two or more runs; gputui runs lists them")
-    found = compare([run_folders.find(name) for name in names])
+def pin_baseline(name: str) -> None:
+    run = run_folders.find(name)
+    baseline.pin(run)
+    print(f"{run.id} is the baseline of all comparisons from now on; gputui compare --unpin ends that")
+
+
+def unpin_baseline() -> None:
+    print("no baseline is pinned any more" if baseline.unpin() else "no baseline was pinned")
+
+
+def show_comparison(names: Sequence[str], form: str, against: str | None = None) -> None:
+    """Print the comparison of the named runs with the baseline; `form` is table, markdown, csv or json."""
+    found = compare(_line_up(names, against))
     if form == "table":
         out, table = console(), as_table(found)
         if not out.is_terminal:
             out.width = UNLIMITED
             out.width = out.measure(table).maximum
         out.print(table)
-        if has_noise(found):
-            print(WITHIN)
+        print("\n".join(remarks(found)))
     else:
         print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](found))
+
+
+def _line_up(names: Sequence[str], against: str | None) -> LineUp:
+    named = [run_folders.find(name) for name in names]
+    line_up = baseline.line_up(named, None if against is None else run_folders.find(against))
+    if len(line_up.runs) > 1:
+        return line_up
+    if line_up.lost:
+        complain(line_up.lost)
+    if line_up.choice == "first":
+        raise Refused("name two or more runs, or pin one first: gputui compare --pin RUN; gputui runs lists them")
+    raise Refused(f"name a run other than the baseline, {line_up.runs[0].id}; gputui runs lists them")
+
+
+def remarks(found: Comparison) -> list[str]:
+    """What the differences are from, what the marks mean, and what cannot be compared."""
+    how = {"pinned": f"the pinned baseline, {found.baseline}", "given": f"the baseline, {found.baseline}"}
+    said = [f"differences are from {how.get(found.choice, 'the first run')}"]
+    if has_noise(found):
+        said.append(WITHIN)
+    return [clean(text) for text in (*said, *found.notes)]
 
 
 def value_text(row: FigureRow, value: float | None) -> str:
@@ -99,22 +129,31 @@ def as_table(found: Comparison) -> Table:
 
 
 def as_markdown(found: Comparison) -> str:
-    """A table that GitHub renders."""
-    head, *rows = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in lines(found)]
+    """A table that GitHub renders, and what there is to say of it."""
+    head, *rows = [[_escaped(cell) for cell in row] for row in lines(found)]
     rule = ["---", *("---:" for _ in head[1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+    table = [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
+    return "\n".join([*table, "", *(f"- {_escaped(text)}" for text in remarks(found))])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def as_csv(found: Comparison) -> str:
-    """Bare numbers, one row an option or figure."""
+    """Bare numbers, one row an option or figure; what there is to say of them stands behind `note`."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["what", "unit", *found.runs, "spread of repeats"])
+    blank = [""] * len(found.runs)
+    writer.writerow(["baseline", "", found.choice, *blank])
     writer.writerow(["outcome", "", *found.states, ""])
     for option in found.options:
         writer.writerow([option.key, "", *(option_text(option, i) for i in range(len(found.runs))), ""])
     for row in found.figures:
         writer.writerow([row.key, row.unit, *("" if v is None else v for v in row.values), row.noise])
+    for note in found.notes:
+        writer.writerow(["note", "", clean(note), *blank])
     return out.getvalue().rstrip("\n")
 
 

@@ -1,8 +1,13 @@
-"""Runs side by side: the options that differ, then the figures with their difference from the first run."""
+"""Runs side by side: the options that differ, then the figures with their difference from the baseline.
+
+The first column is the baseline: the pinned run, or the first of those that were marked.
+"""
 
 from __future__ import annotations
 
 import re
+import textwrap
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,19 +18,12 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
+from ...engine import baseline
 from ...engine.compare import Comparison, FigureRow, compare
 from ...engine.runs import Run
 from ..drawing.rows import Row
 from ..errors import clean
-from ..listing_compare import (
-    WITHIN,
-    as_markdown,
-    change_text,
-    has_noise,
-    noise_text,
-    option_text,
-    value_text,
-)
+from ..listing_compare import as_markdown, change_text, has_noise, noise_text, option_text, remarks, value_text
 from ..widgets.panel import Panel
 
 if TYPE_CHECKING:
@@ -35,11 +33,15 @@ from .live_actions import name_of
 
 
 class CompareScreen(Screen[None]):
-    """`runs` in the order in which they are shown; the first is what the others are measured against."""
+    """`runs` in the order in which they are shown; a pinned baseline is the first of them, asked for or not.
+
+    Unpinning moves nothing: the run stays where it is, and what the others are measured against.
+    """
 
     CSS_PATH = "compare.tcss"
     app: Host
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "pin", "Pin baseline"),
         Binding("m", "copy", "Copy as Markdown"),
         Binding("escape", "back", "Back"),
     ]
@@ -48,6 +50,7 @@ class CompareScreen(Screen[None]):
         super().__init__()
         self.runs = list(runs)
         self.found: Comparison | None = None
+        self._pinning = threading.Lock()
 
     def compose(self) -> ComposeResult:
         yield OpeningTable(cursor_type="cell", fixed_columns=1, cell_padding=1)
@@ -59,10 +62,17 @@ class CompareScreen(Screen[None]):
 
     @work(thread=True)
     def read(self) -> None:
-        self.app.call_from_thread(self.show, compare(self.runs))
+        self._read()
 
-    def show(self, found: Comparison) -> None:
-        self.found = found
+    def _read(self) -> None:
+        line_up = baseline.line_up(self.runs)
+        self.app.call_from_thread(self.show, list(line_up.runs), compare(line_up))
+
+    def show(self, runs: list[Run], found: Comparison) -> None:
+        """The table anew, the cursor on the baseline, which is also where a run goes that has just been pinned."""
+        if not self.is_attached:
+            return
+        self.runs, self.found = runs, found
         rows = [("run", [_moment(run) for run in self.runs], ""), ("outcome", list(found.states), "")]
         rows += [("", [], ""), ("options that differ" if found.options else "no option differs", [], "")]
         rows += [(row.key, [option_text(row, i) for i in range(len(self.runs))], "") for row in found.options]
@@ -71,19 +81,25 @@ class CompareScreen(Screen[None]):
         for figure in found.figures:
             cells = [self._figure(figure, position) for position in range(len(self.runs))]
             body.append([_label(figure.label, True), *cells, _right(noise_text(figure))])
-        head = ["", *(clean(name_of(run)) for run in self.runs), *(["spread of repeats"] if has_noise(found) else [])]
+        head = ["", *map(self._head, self.runs), *(["spread of repeats"] if has_noise(found) else [])]
         self._fill([_right(name) for name in head], body)
+        self._say()
+
+    def _head(self, run: Run) -> str:
+        """The pinned baseline is marked."""
+        pinned = self.found is not None and self.found.choice == "pinned" and self.found.baseline == run.id
+        return clean(name_of(run)) + (" (baseline)" if pinned else "")
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
-        """Each column as wide as its widest cell."""
+        """Each column as wide as its widest cell; the cursor stays in its row."""
         table = self.query_one(DataTable)
+        row = table.cursor_row
         table.clear(columns=True)
-        body = [row + [Text("")] * (len(head) - len(row)) for row in body]
+        body = [cells + [Text("")] * (len(head) - len(cells)) for cells in body]
         for position, name in enumerate(head):
-            table.add_column(name, width=max(row[position].cell_len for row in (head, *body)))
-        table.add_rows(row[: len(head)] for row in body)
-        table.move_cursor(column=1)
-        self.query_one(Panel).repaint()
+            table.add_column(name, width=max(cells[position].cell_len for cells in (head, *body)))
+        table.add_rows(cells[: len(head)] for cells in body)
+        table.move_cursor(row=row, column=1)
 
     def _figure(self, row: FigureRow, position: int) -> Text:
         """The value and how it compares; the colour only says whether that is to the good."""
@@ -97,10 +113,42 @@ class CompareScreen(Screen[None]):
         return text.append(f"  {change:>12}", style=style)
 
     def _said(self, width: int, height: int) -> list[Row]:
-        text = "differences are from the first run"
-        if self.found is not None and has_noise(self.found):
-            text += f"; {WITHIN}"
-        return [[(text, "label")]]
+        remarked = remarks(self.found) if self.found is not None else []
+        return [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
+
+    def _say(self) -> None:
+        """As many lines as there is to say."""
+        panel = self.query_one(Panel)
+        panel.styles.height = len(self._said(panel.size.width, 0))
+        panel.repaint()
+
+    def on_resize(self) -> None:
+        if self.found is not None:
+            self.call_after_refresh(self._say)
+
+    @property
+    def selected(self) -> Run | None:
+        """The run of the column under the cursor."""
+        position = self.query_one(DataTable).cursor_column - 1
+        return self.runs[position] if self.found is not None and 0 <= position < len(self.runs) else None
+
+    def action_pin(self) -> None:
+        """Pin the selected run, or unpin it where it is the one that is pinned."""
+        if (run := self.selected) is None:
+            self.notify("choose the column of a run")
+        else:
+            self._pin(run)
+
+    @work(thread=True, group="pinning")
+    def _pin(self, run: Run) -> None:
+        with self._pinning:
+            try:
+                said = _toggle(run)
+            except OSError as reason:
+                self.app.call_from_thread(self.app.complain, clean(f"cannot be pinned: {reason}"))
+                return
+            self._read()
+        self.app.call_from_thread(self.notify, clean(said), markup=False)
 
     def action_copy(self) -> None:
         if self.found is not None:
@@ -111,14 +159,20 @@ class CompareScreen(Screen[None]):
         self.action_open()
 
     def action_open(self) -> None:
-        """The run of the column under the cursor."""
-        position = self.query_one(DataTable).cursor_column - 1
-        if 0 <= position < len(self.runs):
-            self.app.open_run(self.runs[position])
+        if (run := self.selected) is not None:
+            self.app.open_run(run)
 
     def action_back(self) -> None:
         if len(self.app.screen_stack) > 1:
             self.app.pop_screen()
+
+
+def _toggle(run: Run) -> str:
+    if baseline.pinned().run == run:
+        baseline.unpin()
+        return f"{run.id} is no longer pinned"
+    baseline.pin(run)
+    return f"{run.id} is the baseline of all comparisons from now on; b unpins it"
 
 
 def _label(text: str, with_cells: bool) -> Text:

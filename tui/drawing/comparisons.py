@@ -1,0 +1,202 @@
+"""What a proof has compared, as cells and rows: what each change brought with its spread, and the trials of one change.
+
+Separates the words and bars from the table that shows them. The data are those of proof.json (engine/proof/record.py);
+what is absent is a dash, and text that is not ours is cleaned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ...engine.proof import words
+from ..errors import clean
+from ..figures import NONE, amount, seconds, share, size
+from ..reading.store import mapping, number
+from .glyphs import Glyphs
+from .rows import Piece, Row, fit, fitting, length, two_lines
+
+Told = Mapping[str, Any]
+# Word and look of what a comparison came to.
+DECISIONS: Mapping[str, tuple[str, str]] = {
+    "kept": ("kept", "good"),
+    "faster": ("faster", "good"),
+    "slower": ("slower", "warn"),
+    "no difference": ("no difference", "label"),
+    "rejected": ("rejected", "warn"),
+    "failed": ("failed", "bad"),
+    "stopped": ("stopped", "label"),
+    "running": ("measuring", "curve2"),
+    "measured": ("measured", "label"),
+}
+
+
+# ---- the comparisons -------------------------------------------------------------------------------
+
+
+def compared(data: Told) -> list[Told]:
+    """What has been measured against what, in order; the look at what the input costs first."""
+    ablation = mapping(data.get("ablation"))
+    found: list[Told] = []
+    if ablation:
+        known = number(ablation.get("input_cost")) is not None
+        found.append({
+            "changes": {"input.one_batch": True},
+            "trials": ablation.get("trials"),
+            "decision": "measured" if known or data.get("state") != "running" else "running",
+            "why": words.input_cost(ablation),
+        })
+    listed = data.get("comparisons")
+    return found + [mapping(one) for one in listed] if isinstance(listed, list) else found
+
+
+def changes(comparison: Told) -> str:
+    return clean(words.changes(mapping(comparison.get("changes"))))
+
+
+def most(comparison: Told) -> str:
+    """What was expected at most, as a gain: 2.5 times as fast is +150 %."""
+    expected = number(comparison.get("expected_gain"))
+    return NONE if expected is None else f"{100 * (expected - 1):+.0f} %"
+
+
+def measured(comparison: Told, glyphs: Glyphs) -> str:
+    """`+148 % ± 4.1 %`: median of the pairs, and their spread."""
+    gain, sigma = number(comparison.get("gain")), number(comparison.get("spread"))
+    if gain is None:
+        return NONE
+    sign = "±" if glyphs.braille else "+-"
+    return f"{words.percent(gain)} {sign} {_spread(sigma)}"
+
+
+def _spread(sigma: float | None) -> str:
+    if sigma is None:
+        return f"{'?':>4} %"
+    return f"{100 * sigma:>4.{0 if sigma >= 1 else 1}f} %"
+
+
+def decision(comparison: Told, glyphs: Glyphs) -> Piece:
+    word, style = DECISIONS.get(str(comparison.get("decision")), (clean(comparison.get("decision") or NONE), "label"))
+    good, bad = style == "good", style in ("warn", "bad")
+    sign = glyphs.ok if good else glyphs.failed if bad else glyphs.more if style == "curve2" else " "
+    return f"{sign} {word}", style
+
+
+def reach(comparisons: list[Told]) -> tuple[float, float]:
+    """From where to where the bars of all gains go; always with zero."""
+    ends = [0.0]
+    for one in comparisons:
+        gain, sigma = number(one.get("gain")), number(one.get("spread")) or 0.0
+        ends += [gain - sigma, gain + sigma] if gain is not None else []
+    return min(ends), max(ends)
+
+
+def whisker(comparison: Told, low: float, high: float, width: int, glyphs: Glyphs) -> str:
+    """The gain as a bar from zero, its spread as whiskers around the bar's end."""
+    gain, sigma = number(comparison.get("gain")), number(comparison.get("spread")) or 0.0
+    if gain is None or high <= low or width < 4:
+        return " " * width
+
+    def at(value: float) -> int:
+        return max(0, min(width - 1, round((value - low) / (high - low) * (width - 1))))
+
+    cells = [" "] * width
+    for cell in range(min(at(0), at(gain)), max(at(0), at(gain)) + 1):
+        cells[cell] = glyphs.done
+    first, line, last = glyphs.whisker_left, glyphs.whisker, glyphs.whisker_right
+    left, right = at(gain - sigma), at(gain + sigma)
+    if right > left:
+        cells[left : right + 1] = [first, *line * (right - left - 1), last]
+    else:
+        cells[left] = glyphs.peak
+    return "".join(cells)
+
+
+# ---- one comparison --------------------------------------------------------------------------------
+
+
+def detail(comparison: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Why it was kept or not, what it does to learning, and every trial; the newest where not all fit."""
+    rows: list[Row] = [[(line, style)] for text, style in _remarks(comparison) for line in two_lines(text, width)]
+    told = _told(comparison)
+    columns = _shown(told, width)
+    room = max(0, height - len(rows) - 1)
+    trials = [_trial(trial, columns, width, glyphs) for trial in told[max(0, len(told) - room) :]]
+    return [*rows, _titles(columns, width), *trials][:height]
+
+
+def _remarks(comparison: Told) -> Iterator[Piece]:
+    known = comparison.get("decision") in ("kept", "faster", "running")  # why, the table says already
+    said = comparison.get("reason" if known else "why") or comparison.get("why")
+    yield clean(said or ""), "value"
+    learning = mapping(comparison.get("learning"))
+    if learning:
+        samples, before, after = (number(learning.get(name)) for name in ("samples", "loss_a", "loss_b"))
+        after_so_many = f"; loss after {samples:,.0f} samples: " if samples is not None else ""
+        losses = f"{amount(before)} without, {amount(after)} with" if after_so_many else ""
+        yield f"learning: {clean(learning.get('note') or NONE)}{after_so_many}{losses}", "warn"
+
+
+# Title, key, width, text of a value; what does not fit is left out from the right, and what no trial knows.
+_TRIAL: tuple[tuple[str, str, int, Callable[[float], str]], ...] = (
+    ("samples/s", "samples_per_second", 11, amount),
+    ("gain", "gain", 9, words.percent),
+    ("step ms", "step_ms", 9, amount),
+    ("wait", "input_wait", 7, share),
+    ("memory", "peak_memory_bytes", 10, size),
+    ("busy", "gpu_busy_mean", 7, share),
+    ("took", "seconds", 8, seconds),
+    ("loss", "loss_at_samples", 9, amount),
+)
+_SIDE, _OUTCOME = 12, 12
+
+
+_Column = tuple[str, str, int, Callable[[float], str]]
+
+
+def _shown(trials: list[Told], width: int) -> list[_Column]:
+    room, shown = width - _SIDE - _OUTCOME, []
+    for column in _TRIAL:
+        known = any(number(trial.get(column[1])) is not None for trial in trials)
+        if known and column[2] <= room:
+            shown.append(column)
+            room -= column[2]
+    return shown
+
+
+def _titles(columns: list[_Column], width: int) -> Row:
+    titles = "".join(f"{title:>{cells}}" for title, _, cells, _ in columns)
+    return fit([(f"{'trial':<{_SIDE}}{titles}  ended", "label")], width)
+
+
+def _told(comparison: Told) -> list[Told]:
+    """All trials, those of the changed side with their gain."""
+    listed = comparison.get("trials")
+    trials = [mapping(trial) for trial in listed] if isinstance(listed, list) else []
+    return [dict(trial) | {"gain": _gain_of(trial, trials)} for trial in trials]
+
+
+def _trial(trial: Told, columns: list[_Column], width: int, glyphs: Glyphs) -> Row:
+    side = {"a": "without", "b": "with"}.get(str(trial.get("side")), clean(trial.get("side") or NONE))
+    row: Row = [(f"{_count(trial.get('repeat')):>2} {side:<{_SIDE - 3}}", "value")]
+    for _, key, cells, text in columns:
+        value = number(trial.get(key))
+        row.append((f"{NONE if value is None else text(value):>{cells}}", "value"))
+    ended = clean(trial.get("outcome") or NONE) + (f": {clean(trial['error'])}" if trial.get("error") else "")
+    said = fitting(ended.replace("\n", " "), max(4, width - length(row) - 2), glyphs)
+    return fit([*row, (f"  {said}", "good" if trial.get("outcome") == "ok" else "bad")], width)
+
+
+def _count(value: Any) -> str:
+    known = number(value)
+    return NONE if known is None else f"{known:.0f}"
+
+
+def _gain_of(trial: Told, trials: list[Told]) -> float | None:
+    """Of a changed side, against the trial without the change in the same pair."""
+    if trial.get("side") != "b" or trial.get("outcome") != "ok":
+        return None
+    mates = [t for t in trials if t.get("side") == "a" and t.get("repeat") == trial.get("repeat")]
+    known = [number(mate.get("samples_per_second")) for mate in mates if mate.get("outcome") == "ok"]
+    speed = number(trial.get("samples_per_second"))
+    return speed / known[-1] - 1 if speed is not None and known and known[-1] else None
