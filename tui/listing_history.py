@@ -1,0 +1,53 @@
+"""`gputui history`: a run's figures as CSV, as JSON Lines, or as a folder for TensorBoard."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from ..engine import history
+from ..engine import runs as run_folders
+from ..engine.runs import Run
+from .errors import Refused, clean
+
+
+def show_history(name: str, form: str, output: str | None) -> None:
+    """Write the history of the named run; `form` is csv, jsonl or tensorboard (then `output` is a folder)."""
+    run = run_folders.find(name)
+    if form == "tensorboard":
+        _to_tensorboard(run, Path(output or run.id))
+        return
+    text = _as_csv(run) if form == "csv" else _as_json_lines(run)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        run_folders.write_atomically(Path(output), text)
+        print(f"{clean(output)} written")
+
+
+def _as_csv(run: Run) -> str:
+    table = history.rows(run)
+    if not table:
+        raise Refused(f"{run.id} has no figures: it ended before its first step")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return out.getvalue()
+
+
+def _as_json_lines(run: Run) -> str:
+    return "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in history.events(run))
+
+
+def _to_tensorboard(run: Run, folder: Path) -> None:
+    command = [sys.executable, "-P", "-m", "gputui.engine.trainer.tfevents", str(run.path), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise Refused(f"the file for TensorBoard cannot be written: {lines[-1] if lines else 'no reason given'}")
+    print(f"{clean(done.stdout.strip())} written; tensorboard --logdir {clean(str(folder))} shows it")
