@@ -1,38 +1,58 @@
-"""TensorFlow's profile of a range of steps, with the step markers that Keras 3 does not set itself."""
+"""TensorFlow's profile of a range of steps, with the step markers that Keras 3 does not set itself.
+
+Separates what is recorded from when (loop.py). A marker reaches from the begin of one execution to the begin of the
+next, as the clock's steps do, so that Python between two executions is part of the step; what is no step's time
+(evaluation, checkpoints, starting and writing the profile) lies outside the markers.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
 
 class Profiler:
-    """Starts before the execution that holds the first step, stops after the one that holds the last."""
+    """Records the executions that hold the steps from the first to the last; without steps it does nothing."""
 
     def __init__(self, folder: Path, steps: tuple[int, int] | None) -> None:
         self._folder, self._steps = folder, steps
         self._running = False
+        self._marker: Any = None
 
-    @contextlib.contextmanager
-    def step(self, number: int, count: int) -> Iterator[None]:
-        """Around an execution of steps `number` to `number + count - 1`."""
-        if self._steps is None:
-            yield
-            return
+    def begins(self, number: int, count: int) -> bool:
+        """Whether it is to be started before the execution of the steps `number` to `number + count - 1`."""
+        if self._steps is None or self._running:
+            return False
         first, last = self._steps
-        if not self._running and number <= last and number + count > first:
-            tf.profiler.experimental.start(str(self._folder))
-            self._running = True
-        with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
-            yield
-        if self._running and number + count > last:
-            self.close()
+        return number <= last and number + count > first
+
+    def ends(self, step: int) -> bool:
+        """Whether `step`, which has been done, was the last one."""
+        return self._running and self._steps is not None and step >= self._steps[1]
+
+    def start(self) -> None:
+        """Record from now on."""
+        tf.profiler.experimental.start(str(self._folder))
+        self._running = True
+
+    def begin_step(self, number: int) -> None:
+        """The execution that begins with step `number` begins, and the one before it ends."""
+        if self._running:
+            self.end_step()
+            self._marker = tf.profiler.experimental.Trace("train", step_num=number, _r=1)
+            self._marker.__enter__()
+
+    def end_step(self) -> None:
+        """What follows directly is no step's time."""
+        if self._marker is not None:
+            self._marker.__exit__(None, None, None)
+            self._marker = None
 
     def close(self) -> None:
         """Write the profile if one is being taken."""
+        self.end_step()
         if self._running:
             tf.profiler.experimental.stop()
             self._running, self._steps = False, None
