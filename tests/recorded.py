@@ -60,6 +60,9 @@ class Recording:
     steps_a_second: int = 10
     epoch_seconds: int = 30
     engine_pid: int | None = None
+    diagnosis: dict[str, Any] | None = None
+    input_stages: dict[str, Any] | None = None
+    mfu: float | None = None
 
 
 def write(home: Path, recording: Recording | None = None, **changes: Any) -> Run:
@@ -149,6 +152,10 @@ class Writer:
             self._training(second)
 
     def _training(self, second: int) -> None:
+        if second == 20 and self.of.diagnosis:
+            self.engine.emit(events.Diagnosis(**self.of.diagnosis), BEGAN + second)
+        if second == 20 and self.of.input_stages:
+            self.trainer.emit(events.InputStages(**self.of.input_stages), BEGAN + second)
         self.step = min(self.steps, (second - 11) * self.of.steps_a_second)
         done = self.step / self.steps
         loss = 2.3 * math.exp(-4 * done) + 0.02 * self.random.random()
@@ -177,6 +184,7 @@ class Writer:
             loss=loss,
             metrics={"accuracy": 1 - loss / 2.6},
             eta_seconds=(self.steps - self.step) / self.of.steps_a_second,
+            mfu=self.of.mfu,
         )
 
     def _about(self, spread: float) -> float:
@@ -199,7 +207,23 @@ class Writer:
             "sm_clock_mhz": 1980 - 15 * self.random.randrange(3),
             "memory_clock_mhz": 2619,
             "throttle": ["power cap"] if index == 2 and second > 30 else [],
+            "pstate": 0,
+            "sm_active": round(0.9 * busy, 3),
+            "tensor_active": round(0.48 * busy, 3),
+            "dram_active": round(0.61 * busy, 3),
+            "pcie_rx_bytes_per_second": int(1.4 * GIB * busy),
+            "pcie_tx_bytes_per_second": int(0.2 * GIB * busy),
+            "nvlink": {"links": 18, "rx_bytes_per_second": int(31 * GIB * busy), "tx_bytes_per_second": 29 * GIB},
+            "ecc_errors": {"corrected": 0, "uncorrected": 2 if index == 3 else 0},
+            "mig": [],
+            "processes": self._processes(index),
+            "reasons": {"memory_reserved_bytes": "unsupported"},
         }
+
+    def _processes(self, index: int) -> list[dict[str, Any]]:
+        own = {"pid": 5303, "memory_used_bytes": int(60.8 * GIB), "name": "python", "own": True}
+        other = {"pid": 911, "memory_used_bytes": int(0.6 * GIB), "name": "Xorg", "own": False}
+        return [own, other] if index == 1 else [own]
 
     def _host(self, second: int) -> events.HostReading:
         return events.HostReading(
@@ -239,6 +263,7 @@ class Writer:
             input_wait=0.08,
             peak_memory_bytes=int(57.9 * GIB),
             gpu_busy_mean=0.93 if self.of.gpus else None,
+            mfu=self.of.mfu,
             epochs=self.step // (self.of.epoch_seconds * self.of.steps_a_second),
             steps=self.step,
             metrics=self.metrics,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
 from gputui.tui.drawing import layout
 from gputui.tui.drawing.gauge import gauge
 from gputui.tui.drawing.glyphs import PLAIN, RICH, Glyphs, suited
+from gputui.tui.drawing.gpu_details import whole
 from gputui.tui.drawing.plot import Curve, Plot, draw, round_scale, share_scale, soon, tick_text, time_text, y_scale
 from gputui.tui.drawing.rows import differences, fit, headline, length, plain
+from gputui.tui.reading.gpus import Gpu, GpuProcess, Instance
 from gputui.tui.reading.series import Line
-from gputui.tui.reading.store import Gpu
 from gputui.tui.widgets.gpu_card import card
 
 GIB = 1024**3
@@ -28,6 +30,23 @@ H100 = Gpu(
     throttle=("power cap",),
     tf_current_bytes=38.2 * GIB,
     tf_peak_bytes=57.9 * GIB,
+)
+FULL = replace(
+    H100,
+    memory_clock_mhz=2619,
+    pstate=0,
+    sm_active=0.87,
+    tensor_active=0.45,
+    dram_active=0.61,
+    pcie_rx_bytes_per_second=1.5 * GIB,
+    pcie_tx_bytes_per_second=210 * 1024**2,
+    nvlink_links=18,
+    nvlink_rx_bytes_per_second=30 * GIB,
+    nvlink_tx_bytes_per_second=29 * GIB,
+    ecc_corrected=4,
+    ecc_uncorrected=1,
+    mig=(),
+    processes=(GpuProcess(5303, "python", 60.8 * GIB, True), GpuProcess(911, "Xorg\x1b[2J", None, False)),
 )
 
 
@@ -164,6 +183,56 @@ def test_what_is_not_known_is_a_dash_and_what_is_lost_is_said(height: int) -> No
     assert "no readings: fallen ? off" in lost
 
 
+@pytest.mark.parametrize("width", [56, 60, 78, 118])
+@pytest.mark.parametrize("glyphs", [RICH, PLAIN])
+def test_a_whole_card_tells_everything(width: int, glyphs: Glyphs) -> None:
+    height = layout.whole_card(width)
+    rows = card(FULL, 10, width, height, glyphs, all_of_it=True)
+    assert len(rows) == height
+    assert {length(row) for row in rows} == {width}
+    text = "\n".join(plain(row) for row in rows)
+    for word in (
+        "SM  87 %", "tensor  45 %", "DRAM  61 %", "clock 2,619 MHz", "state P0", "1.5 GiB/s", "210 MiB/s", "30.0 GiB/s",
+        "4 corrected, 1 uncorrected", "off", "5303 python", "60.8 GiB", "this run", "911 Xorg?[2J",
+    ):
+        assert word in text, word
+    assert "not asked" not in text
+
+
+def test_a_figure_that_is_missing_says_why_in_a_word() -> None:
+    reasons = {"busy": "unsupported", "temperature_c": "no_permission", "processes": "no_permission", "mig": "error"}
+    text = "\n".join(plain(row) for row in card(Gpu(0, reasons=reasons), 10, 78, 12, RICH, all_of_it=True))
+    assert "busy: unsupported, temperature: no permission" in text
+    assert "procs  no permission" in text
+    assert "MIG    error" in text
+    assert "PCIe   not asked" in text
+    assert text.count("unsupported") == 2  # in the place of the history, too
+    low = plain(card(Gpu(0, reasons=reasons), 10, 90, 1, RICH)[0])
+    assert "unsupported" in low
+
+
+def test_what_is_shown_first_where_there_is_little_room() -> None:
+    rows = "\n".join(plain(row) for row in card(FULL, 10, 60, 6, RICH))
+    assert "1 uncorrected" in rows
+    assert "SM  87 %" in rows
+    assert "PCIe" not in rows
+    parted = replace(FULL, ecc_uncorrected=0, mig=(Instance(3 * GIB, 10 * GIB), Instance(None, 20 * GIB)))
+    rows = "\n".join(plain(row) for row in card(parted, 10, 60, 5, RICH))
+    assert "2 instances  3.0/10.0 GiB  -/20.0 GiB" in rows
+    assert "also   Xorg" in "\n".join(plain(row) for row in card(replace(FULL, ecc_uncorrected=0), 10, 60, 6, RICH))
+
+
+def test_nothing_is_taken_from_the_history_where_nothing_else_is_known() -> None:
+    assert not any("active" in plain(row) or "PCIe" in plain(row) for row in card(H100, 10, 60, 6, RICH))
+
+
+def test_processes_beyond_the_room_are_counted() -> None:
+    many = replace(FULL, processes=tuple(GpuProcess(pid, "python") for pid in range(100, 120)))
+    rows = [plain(row) for row in whole(many, 78, 8, RICH)]
+    assert len(rows) == 8
+    assert "and 16 more" in rows[-1]
+
+
 def test_only_changed_cells_are_sent() -> None:
     old, new = [("busy ", "label"), (" 97 %", "value")], [("busy ", "label"), (" 98 %", "value")]
     assert differences(old, old) == []
@@ -187,6 +256,20 @@ def test_the_screen_is_shared_out_exactly(zoom: str, gpus: int) -> None:
         assert used <= max(height - layout.HEAD, 12), (width, height)
         assert found.chart_rows >= 1
         assert found.chart_columns >= 1
+
+
+@pytest.mark.parametrize("size", [(78, 19), (118, 35), (198, 55), (60, 25), (40, 6)])
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8, 16])
+def test_zoomed_cards_show_all_of_every_gpu_or_of_the_picked_one(size: tuple[int, int], gpus: int) -> None:
+    width, height = size
+    cards = layout.arrange_whole(width, height, gpus)
+    lines = -(-gpus // cards.columns)
+    assert cards.columns * layout.CARD_WIDTH <= max(width, layout.CARD_WIDTH)
+    if cards.all_of_it:
+        assert cards.tall >= layout.whole_card(width // cards.columns)
+    if height >= 19:
+        assert lines * cards.tall + cards.detail <= height
+        assert cards.all_of_it or cards.detail
 
 
 def test_sixteen_gpus_fit_80x24_zoomed_and_120x40_at_once() -> None:

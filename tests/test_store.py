@@ -106,6 +106,41 @@ def test_unknown_is_never_zero() -> None:
     assert not len(gpu.history)
 
 
+def test_all_that_is_told_of_a_gpu_is_read(home: Path) -> None:
+    gpus = opened(recorded.write(home, gpus=4, seconds=40)).gpus
+    assert (gpus[1].memory_clock_mhz, gpus[1].pstate, gpus[1].nvlink_links, gpus[1].mig) == (2619, 0, 18, ())
+    assert gpus[1].sm_active
+    assert gpus[3].ecc_uncorrected == 2
+    assert gpus[0].why("memory_reserved_bytes") == "unsupported"
+    assert gpus[0].why("fan") == "not asked"
+    own, other = gpus[1].processes or ()
+    assert (own.pid, own.own, other.name, other.own) == (5303, True, "Xorg", False)
+    assert gpus[1].ours
+
+
+def test_odd_readings_are_no_obstacle() -> None:
+    odd = {"index": 0, "processes": [None, {"pid": "x", "own": "yes"}], "mig": [3], "ecc_errors": 7, "nvlink": [1]}
+    gpu = fed({"type": "gpu", "gpus": [odd | {"reasons": "no", "throttle": "hot"}]}).gpus[0]
+    assert [(process.pid, process.own) for process in gpu.processes or ()] == [(0, None), (0, None)]
+    assert (gpu.ecc_corrected, gpu.nvlink_links, gpu.throttle) == (None, None, None)
+    assert gpu.mig is not None
+    assert gpu.mig[0].memory_total_bytes is None
+
+
+def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
+    told: list[Mapping[str, object]] = [
+        {"type": "diagnosis", "verdict": "undecided"},
+        {"type": "input_stages", "stages": [{"name": "read"}]},
+        {"type": "diagnosis", "verdict": "healthy"},
+    ]
+    now = fed(*told)
+    assert now.diagnosis["verdict"] == "healthy"
+    assert now.input_stages["stages"] == [{"name": "read"}]
+    again = fed({"type": "phase", "phase": "training"}, *told, {"type": "phase", "phase": "importing"})
+    assert not again.diagnosis
+    assert not again.input_stages
+
+
 def test_a_lost_gpu_keeps_its_name_and_says_why(home: Path) -> None:
     now = opened(recorded.write(home, gpus=3, seconds=60, lost_gpu=1))
     lost = now.gpus[1]

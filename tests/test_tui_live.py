@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 from gputui.engine.runs import Process, Run
+from gputui.tui.app import GputuiApp
 from gputui.tui.drawing.glyphs import PLAIN
 from gputui.tui.screens import live_actions
 from gputui.tui.screens.live import LiveScreen
 from gputui.tui.widgets.gpu_card import GpuCard
 from gputui.tui.widgets.log_view import LogLines
 from textual.pilot import Pilot
+from textual.widgets._footer import FooterKey
 
-from . import recorded
+from . import recorded, recorded_proof
 from .tiny import Tiny, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
@@ -56,6 +58,75 @@ async def test_a_running_run(home: Path, size: tuple[int, int]) -> None:
     for word in ("epoch", "gone", "left", "samples/s", "GPU 0", "H100 80GB", "700 W", "MHz", "GiB", "Stop", "host"):
         assert word in shown, word
     assert "Run again" not in shown
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_verdict_stands_in_the_head(home: Path, size: tuple[int, int]) -> None:
+    said = recorded_proof.DIAGNOSIS | {"confidence": 0.6}
+    run = going_on(home, gpus=1, seconds=100, diagnosis=said, mfu=0.41)
+    async with Tiny(lambda: LiveScreen(run, clock=at(100))).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "! Input-bound")
+        line = next(line for line in shown.split("\n") if "Input-bound" in line)
+        assert "steps wait 62% of their time for input" in line
+        assert line.rstrip().endswith(" likely")
+        assert "MFU  41 %" in shown
+        longer = said | {"t": recorded.BEGAN + 100, "type": "diagnosis", "sentence": "Healthy: [b]\x1b " + "word " * 18}
+        with run.file("telemetry.jsonl").open("a") as stream:
+            stream.write(json.dumps(longer | {"verdict": "healthy", "confidence": 0.95}) + "\n")
+        shown = await wait_for(pilot, "✓ Healthy: [b]? word")
+        line = next(line for line in shown.split("\n") if "Healthy" in line)
+        assert line.split()[-2:] == ["…" if size[0] == 80 else "word", "sure"]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(11, False), (30, True)])
+async def test_before_the_first_verdict_it_is_being_measured(home: Path, seconds: int, said: bool) -> None:
+    run = going_on(home, gpus=1, seconds=30)
+    lines = run.file("events.jsonl").read_text().splitlines()
+    kept = [line for line in lines if json.loads(line)["t"] < recorded.BEGAN + seconds]
+    run.file("events.jsonl").write_text("\n".join(kept) + "\n")
+    async with Tiny(lambda: LiveScreen(run, clock=at(seconds))).run_test(size=(80, 24), notifications=True) as pilot:
+        shown = await wait_for(pilot, "training" if said else "compiling")
+        assert ("measuring what holds the training back ..." in shown) == said
+
+
+@pytest.mark.parametrize("outcome", ["ok", None])
+async def test_all_keys_of_the_footer_fit_at_80_columns(home: Path, outcome: str | None) -> None:
+    more = {"outcome": outcome} if outcome else {"outcome": None, "engine_pid": os.getpid()}
+    run = recorded.write(home, gpus=1, seconds=60, warnings=(("input", "odd"),), **more)
+    app = GputuiApp(watch=run)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "w Warnings")
+        shown = await wait_for(pilot, "r Run again" if outcome else "s Stop")
+        last = shown.rstrip("\n").split("\n")[-1]
+        for word in ("d Diagnosis", "g GPUs", "l Log", "w Warnings", "esc Back", "? Help", "F4 Runs"):
+            assert word in last, last
+        keys = [key.description for key in app.screen.query(FooterKey)]
+        assert last.rstrip().endswith(keys[-1])
+
+
+def detailed(pilot: Pilot[None]) -> int:
+    """The GPU whose figures stand below the cards."""
+    return pilot.app.screen.query_one("#detail", GpuCard).gpu.index
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_zoomed_in_on_gpus_everything_is_told(home: Path, size: tuple[int, int]) -> None:
+    run = recorded.write(home, gpus=8, seconds=60)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("g")
+        shown = await wait_for(pilot, "this run")
+        for word in ("tensor", "DRAM", "memory clock 2,619 MHz", "state P0", "PCIe", "NVLink", "ECC", "MIG    off"):
+            assert word in shown, word
+        assert "Xorg" not in shown.split("procs")[-1]
+        await pilot.press("down")
+        await wait_for(pilot, lambda: "Xorg" in text_of(pilot.app).split("procs")[-1])
+        await pilot.press("up", "up")
+        await wait_for(pilot, lambda: detailed(pilot) == 7)
+        await pilot.click(offset=(3, 4))
+        await wait_for(pilot, lambda: detailed(pilot) == 0)
+        await pilot.press("g")
+        await wait_for(pilot, "throughput")
 
 
 async def test_the_first_step_has_a_name_and_seconds(home: Path) -> None:
@@ -139,8 +210,7 @@ async def test_search_in_the_log(home: Path) -> None:
 async def test_more_charts_than_there_is_room_for(home: Path) -> None:
     run = recorded.write(home, gpus=1, seconds=60)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
-        shown = await wait_for(pilot, "More charts")
-        assert "accuracy" not in shown
+        assert "accuracy" not in await wait_for(pilot, "✓ done")
         await pilot.press("right_square_bracket", "right_square_bracket")
         await wait_for(pilot, "accuracy")
         await pilot.press("c")
@@ -287,7 +357,7 @@ async def _training(pilot: Pilot[None]) -> None:
 
 
 def test_picture_of_eight_gpus(home: Path, snap_compare: Any) -> None:
-    run = recorded.write(home, gpus=8, seconds=200)
+    run = recorded.write(home, gpus=8, seconds=200, diagnosis=recorded_proof.DIAGNOSIS, mfu=0.41)
     assert snap_compare(Tiny(lambda: LiveScreen(run)), terminal_size=(120, 40), run_before=_ended)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
 from gputui.tui.drawing.glyphs import RICH, Glyphs
 from gputui.tui.host import Host
@@ -40,6 +41,12 @@ class Tiny(Host):
 
     def open_compare(self, runs: list[Run]) -> None:
         self.opened.append(("compare", runs))
+
+    def open_proof(self, proof: Proof) -> None:
+        self.opened.append(("proof", proof))
+
+    def open_proofs(self) -> None:
+        self.opened.append(("proofs", None))
 
 
 def tiny(pilot: Pilot[None]) -> Tiny:

@@ -27,6 +27,7 @@ from .screens.form import FormScreen
 from .themes import THEMES
 
 if TYPE_CHECKING:
+    from ..engine.proof.folder import Proof
     from ..engine.runs import Run
 
 FIRST_PRESET = presets.SHIPPED / "quickstart.yaml"
@@ -45,6 +46,7 @@ class GputuiApp(Host):
         Binding("f2,1", "form", "Form", key_display="F2"),
         Binding("f3,2", "live", "Live", key_display="F3"),
         Binding("f4,3", "runs", "Runs", key_display="F4"),
+        Binding("f5,5", "gpus", "GPUs", key_display="F5", show=False),
         Binding("f6,4", "doctor", "Doctor", key_display="F6", show=False),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
     ]
@@ -92,6 +94,19 @@ class GputuiApp(Host):
         from .screens.compare import CompareScreen
 
         self._put(CompareScreen(runs), CompareScreen)
+
+    def open_proof(self, proof: Proof) -> None:
+        """Look at a proof, as it is made or as it ended."""
+        from .screens.proof import ProofScreen
+
+        self._put(ProofScreen(proof), ProofScreen)
+
+    def open_proofs(self) -> None:
+        """All proofs."""
+        from .screens.proofs import ProofsScreen
+
+        if not self._uncover(lambda screen: isinstance(screen, ProofsScreen)):
+            self.push_screen(ProofsScreen())
 
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
@@ -144,6 +159,12 @@ class GputuiApp(Host):
         if not self._uncover(lambda screen: isinstance(screen, RunsScreen)):
             self.push_screen(RunsScreen())
 
+    def action_gpus(self) -> None:
+        from .screens.gpus import GpusScreen
+
+        if not self._uncover(lambda screen: isinstance(screen, GpusScreen)):
+            self.push_screen(GpusScreen())
+
     def action_doctor(self) -> None:
         from .screens.doctor import DoctorScreen
 
@@ -195,7 +216,7 @@ class GputuiApp(Host):
     def warm_up(self) -> None:
         """Import TensorFlow in a waiting engine while the form is filled in, unless a run needs the machine."""
         unwanted = self.is_headless or os.environ.get("GPUTUI_WARM") == "0"
-        if unwanted or self.warm is not None or self.going_on():
+        if unwanted or self.warm is not None or self.going_on() or self.measuring():
             return
         from ..engine.launch import Warm
 
@@ -216,12 +237,20 @@ class GputuiApp(Host):
 
         return [run for run in runs.all_runs()[:LOOKED_AT] if run.state in ("running", "starting")]
 
+    def measuring(self) -> bool:
+        """Whether a proof is being made, into whose figures nothing must fall."""
+        from ..engine.proof import folder
+
+        return any(proof.state == "running" for proof in folder.proofs()[:LOOKED_AT])
+
     # ---- commands -----------------------------------------------------------------------------
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         yield SystemCommand("Form", "The options of the preset", self.action_form)
         yield SystemCommand("Live view", "The run that goes on, or the latest", self.action_live)
         yield SystemCommand("Runs", "Past and present runs", self.action_runs)
+        yield SystemCommand("Proofs", "Changes that were measured, and what they brought", self.open_proofs)
+        yield SystemCommand("GPUs", "All GPUs and the host as they are now", self.action_gpus)
         yield SystemCommand("Doctor", "What this machine can do, and what is wrong with it", self.action_doctor)
         if screen is self.form:
             yield from self.form.commands()

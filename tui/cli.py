@@ -18,6 +18,8 @@ from .errors import INTERRUPTED, WRONG, Refused, complain
 if TYPE_CHECKING:
     from ..engine.runs import Run
 
+SECONDS = click.FloatRange(min=0.1, max=3600)
+ANYWAY_HELP = "Measure although something else of gputui trains on this machine; the figures may be worthless."
 SET_HELP = "Override one option, as often as wanted; the group may be left out where the name is unique."
 
 
@@ -107,6 +109,19 @@ def resume(context: click.Context, run: str, as_json: bool, detach: bool) -> Non
     context.exit(headless.resume_run(run, as_json=as_json, detach=detach))
 
 
+@cli.command("history")
+@click.argument("run", default="latest")
+@click.option("--csv", "form", flag_value="csv", default=True, help="One row for each moment, the default.")
+@click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object a line.")
+@click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard; takes some seconds.")
+@click.option("-o", "--output", metavar="PATH", help="The file, or the folder for TensorBoard; else stdout or RUN/.")
+def history(run: str, form: str, output: str | None) -> None:
+    """The figures of RUN over time, the latest if none is named."""
+    from . import listing_history
+
+    listing_history.show_history(run, form, output)
+
+
 @cli.group(invoke_without_command=True)
 @click.pass_context
 def presets(context: click.Context) -> None:
@@ -153,15 +168,106 @@ def presets_schema() -> None:
 
 
 @cli.command()
-@click.argument("names", nargs=-1, required=True, metavar="RUN RUN...")
+@click.argument("names", nargs=-1, metavar="RUN...")
+@click.option("--baseline", metavar="RUN", help="Compare with this run, this time only.")
+@click.option("--pin", metavar="RUN", help="Make RUN the baseline of all comparisons from now on.")
+@click.option("--unpin", is_flag=True, help="Forget the pinned baseline.")
 @click.option("--json", "form", flag_value="json", help="As one JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="As a Markdown table.")
 @click.option("--csv", "form", flag_value="csv", help="As comma-separated values.")
-def compare(names: Sequence[str], form: str | None) -> None:
-    """Runs side by side: the options that differ, and what they brought against the first."""
+def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, form: str | None) -> None:
+    """Runs side by side: the options that differ, and what they brought against the baseline.
+
+    The baseline comes first: the pinned run, or the first that is named where none is pinned.
+    """
     from . import listing_compare
 
-    listing_compare.show_comparison(names, form or "table")
+    if pin is None and not unpin:
+        listing_compare.show_comparison(names, form or "table", baseline)
+    elif names or baseline is not None or form or (unpin and pin is not None):
+        raise Refused("--pin RUN and --unpin stand alone; compare runs with a command of their own")
+    elif pin is not None:
+        listing_compare.pin_baseline(pin)
+    else:
+        listing_compare.unpin_baseline()
+
+
+@cli.command("ab")
+@click.option("--preset", metavar="NAME_OR_PATH", required=True, help="What is measured without the change.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="The change; several count as one.")
+@click.option("--repeats", type=click.IntRange(min=3), default=3, show_default=True, help="Pairs of trials, in turn.")
+@click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="Measured time of each trial.")
+@click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object on stdout, at the end.")
+@click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
+@click.pass_context
+def ab(
+    context: click.Context,
+    preset: str,
+    settings: Sequence[str],
+    repeats: int,
+    seconds: float,
+    as_json: bool,
+    anyway: bool,
+) -> None:
+    """Measure a preset with and without a change: repeats in turn, each in fresh processes.
+
+    \b
+    gputui ab --preset quickstart --set steps_per_execution=16
+    gputui ab --preset mine.yaml --set device.visible=none         GPU against CPU
+    """
+    from . import listing_proof
+
+    context.exit(listing_proof.measure_change(preset, settings, repeats, seconds, as_json, anyway))
+
+
+@cli.command("diagnose")
+@click.argument("run", required=False)
+@click.option("--preset", metavar="NAME_OR_PATH", help="Measure this preset, with and without its input.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help=SET_HELP)
+@click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
+@click.option("--repeats", type=click.IntRange(min=1), help="Pairs of trials (1; of a remedy 3).")
+@click.option("--seconds", type=SECONDS, help="Measured time of each trial (5).")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no remedy that would end later.")
+@click.option("-o", "--output", metavar="FILE", help="Save the improved preset there, after --apply.")
+@click.option("--json", "as_json", is_flag=True, help="Print the diagnosis, or the proof, as one JSON object.")
+@click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
+@click.pass_context
+def diagnose(
+    context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **wanted: Any
+) -> None:
+    """Say what holds RUN back, or a preset: the verdict, its evidence, and what to do about it."""
+    from . import listing_diagnosis
+
+    context.exit(listing_diagnosis.diagnose(run, preset, settings, wanted))
+
+
+@cli.command("proof")
+@click.argument("name", metavar="[PROOF]", required=False)
+@click.option("--json", "form", flag_value="json", help="As one JSON object.")
+@click.option("--markdown", "form", flag_value="markdown", help="As a report in Markdown.")
+@click.option("-o", "--output", metavar="FILE", help="Save the improved preset there.")
+@click.option("--stop", is_flag=True, help="Stop it with the trial that runs; a second time at once.")
+def proof(name: str | None, form: str | None, output: str | None, stop: bool) -> None:
+    """List proofs, or show PROOF: every trial, before and after."""
+    from . import listing_proof
+
+    if name is None and (form == "markdown" or output or stop):
+        raise Refused("name a proof; gputui proof lists them")
+    if sum(map(bool, (form, output, stop))) > 1:
+        raise Refused("--json, --markdown, -o and --stop do not go together")
+    if name is None:
+        listing_proof.show_proofs(as_json=form == "json")
+    else:
+        listing_proof.show_proof(name, form or "table", output, stop)
+
+
+@cli.command("init")
+@click.argument("folder", metavar="[DIR]", default=".")
+def init(folder: str) -> None:
+    """Write a preset.yaml and a small train.py to start from, in DIR or here; never overwrites."""
+    from . import listing_init
+
+    listing_init.begin(folder)
 
 
 @cli.command("doctor")

@@ -76,10 +76,10 @@ class FormState:
     def open(cls, path: Path) -> FormState:
         """The preset of a file; raises PresetError."""
         preset = presets.resolve(str(path))
-        run = _run_of(path)
-        if run is not None:
+        name, _ = _record_of(path)
+        if name:
             # A run is called after its preset: the next one like it is to be, too.
-            preset = replace(preset, name=RUN_STAMP.sub("", run))
+            preset = replace(preset, name=RUN_STAMP.sub("", name))
         with path.open(encoding="utf-8-sig", newline="") as stream:
             return cls(path, preset, stream.read())
 
@@ -92,9 +92,14 @@ class FormState:
         return self.path is not None and self.path.resolve().parent == presets.SHIPPED
 
     @property
+    def record(self) -> str:
+        """Whose record of its options the file is, in words; such a file is not to be changed."""
+        return _record_of(self.path)[1] if self.path is not None else ""
+
+    @property
     def of_a_run(self) -> bool:
-        """Whether the file is a run's record of its options, which is not to be changed."""
-        return self.path is not None and _run_of(self.path) is not None
+        """Whether the file is the record of a run, or of a proof."""
+        return bool(self.record)
 
     def set(self, key: str, text: str) -> None:
         """Put a text into a field and read the whole form anew."""
@@ -183,14 +188,16 @@ def matches(info: OptionInfo, words: str) -> bool:
     return all(word in text for word in words.lower().split())
 
 
-def _run_of(path: Path) -> str | None:
-    """The id of the run whose record of its options the file is."""
-    if path.name != "preset.yaml":
-        return None
+def _record_of(path: Path) -> tuple[str, str]:
+    """The id of the run or proof whose record of its options the file is, and that in words; else nothing."""
     from ..engine import runs
 
     folder = path.resolve().parent
-    return folder.name if folder.parent == runs.runs_folder().resolve() else None
+    if path.name == "preset.yaml" and folder.parent == runs.runs_folder().resolve():
+        return folder.name, "as a run had it"
+    if path.name == "improved.yaml" and folder.parent == (runs.home() / "proofs").resolve():
+        return folder.name, "as a proof improved it"
+    return "", ""
 
 
 def _group(name: str) -> Any:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 
+from .errors import clean
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..engine.launch import Warm
+    from ..engine.proof.folder import Proof
     from ..engine.runs import Run
     from .form_state import FormState
 
@@ -36,6 +39,14 @@ class Host(App[None]):
         """Runs side by side."""
         raise NotImplementedError
 
+    def open_proof(self, proof: Proof) -> None:
+        """Look at a proof, as it is made or as it ended."""
+        raise NotImplementedError
+
+    def open_proofs(self) -> None:
+        """All proofs."""
+        raise NotImplementedError
+
     def open_form(self, preset_yaml_path: Path) -> Any:
         """Fill the form with the preset of a file, once what stands there is safe."""
         raise NotImplementedError
@@ -45,4 +56,4 @@ class Host(App[None]):
         raise NotImplementedError
 
     def complain(self, reason: str) -> None:
-        self.notify(reason, severity="error", markup=False, timeout=10)
+        self.notify(clean(reason), severity="error", markup=False, timeout=10)

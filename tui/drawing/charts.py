@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..reading.series import Line
 from ..reading.store import Snapshot, number
-from .plot import Curve, Plot
+from .plot import Curve, Plot, percent
 
 
 def plots(now: Snapshot) -> list[Plot]:
     """Throughput, loss, step time, input wait, every metric, and GPUs where there are several."""
     found = [
-        _over_time(now, "throughput", "samples/s", "zero", Curve("", now.line("samples_per_second"))),
+        _throughput(now),
         _over_steps(now, "loss"),
         _over_time(
             now, "step time", "ms", "zero",
@@ -24,6 +26,17 @@ def plots(now: Snapshot) -> list[Plot]:
         busy = _over_time(now, "GPU busy", "", "share", Curve("mean", mean), Curve("lowest", lowest))
         found.insert(min(len(found), 5), busy)
     return found
+
+
+def _throughput(now: Snapshot) -> Plot:
+    plot = _over_time(now, "throughput", "samples/s", "zero", Curve("", now.line("samples_per_second")))
+    return replace(plot, note=_mfu(now))
+
+
+def _mfu(now: Snapshot) -> str:
+    """The share of the GPUs' peak that is reached, where it is known."""
+    share = number((now.summary if now.outcome else now.progress).get("mfu"))
+    return f"MFU {percent(share)}" if share is not None else ""
 
 
 def _over_time(now: Snapshot, title: str, unit: str, bounds: str, *curves: Curve) -> Plot:

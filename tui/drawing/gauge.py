@@ -16,10 +16,13 @@ def gauge(
     glyphs: Glyphs,
     own: float | None = None,
     peak: float | None = None,
+    *,
+    why: str = "",
 ) -> Row:
-    """Exactly `width` cells; all of them blank where used or total is not known."""
+    """Exactly `width` cells; where used or total is not known they are blank, or say `why`."""
     if used is None or not total or width <= 0:
-        return [("?".center(width)[: max(0, width)], "track")]
+        said = (why, "warn") if why and len(why) <= width else ("?", "track")
+        return [(said[0].center(max(0, width))[: max(0, width)], said[1])]
     used_cells = _cells(used, total, width)
     own_cells = min(used_cells, _cells(own or 0, total, width))
     pieces = [

@@ -36,6 +36,10 @@ class Glyphs:
     more: str
     up: str
     down: str
+    whisker_left: str
+    whisker: str
+    whisker_right: str
+    to: str
 
 
 RICH = Glyphs(
@@ -59,6 +63,10 @@ RICH = Glyphs(
     more="…",
     up="▲",
     down="▼",
+    whisker_left="├",
+    whisker="─",
+    whisker_right="┤",
+    to="→",
 )
 PLAIN = Glyphs(
     braille=False,
@@ -81,6 +89,10 @@ PLAIN = Glyphs(
     more="~",
     up="^",
     down="v",
+    whisker_left="[",
+    whisker="-",
+    whisker_right="]",
+    to="->",
 )
 
 

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-HEAD = 3
+from .gpu_details import whole_height
+
+HEAD = 3  # and one more where there is a verdict
 CHART_WIDTH, CHART_HEIGHT, TALL_CHART = 38, 6, 16
 CARD_WIDTH, TALL_CARD = 38, 6
+WHOLE_WIDTH, LEAST_DETAIL = 56, 5
 LOG_HEIGHT = 4
 HOST_HEIGHT = 5
 
 
+class Cards(NamedTuple):
+    """The GPUs' cards: columns, and the height of one. `all_of_it`: with all figures; `detail`: rows for the picked."""
+
+    columns: int = 1
+    tall: int = 1
+    all_of_it: bool = False
+    detail: int = 0
+
+
 @dataclass(frozen=True)
 class Layout:
-    """Heights in rows; 0 hides. `cards` are the GPUs' (columns, height of one)."""
+    """Heights in rows; 0 hides."""
 
     messages: int
     summary: int
@@ -21,7 +34,7 @@ class Layout:
     chart_columns: int
     chart_rows: int
     devices: int
-    cards: tuple[int, int]
+    cards: Cards
     host: int
     log: int
 
@@ -34,35 +47,53 @@ class Wanted:
     gpus: int
     messages: int
     summary: int
+    head: int = HEAD
 
 
 def share_out(width: int, height: int, wanted: Wanted, zoom: str = "") -> Layout:
     """`height` is without the footer; `zoom` (charts, gpus, log or messages) gives one part all of the room."""
-    room = max(0, height - HEAD)
+    room = max(0, height - wanted.head)
     if zoom:
         return _zoomed(width, room, wanted, zoom)
     messages = min(wanted.messages, max(2, room // 5))
     summary = min(wanted.summary, max(0, room // 8))
     room -= messages + summary
     budget = max(3, round(room * 0.42))
-    cards, devices, host = (1, 1), 0, min(12, max(HOST_HEIGHT, room // 4))
+    cards, devices, host = Cards(), 0, min(12, max(HOST_HEIGHT, room // 4))
     if wanted.gpus:
         cards = arrange(width, budget - 1, wanted.gpus)
-        devices = min(budget - 1, -(-wanted.gpus // cards[0]) * cards[1])
+        devices = min(budget - 1, -(-wanted.gpus // cards.columns) * cards.tall)
         host = 1
     left = room - devices - host
     columns, rows, charts = _charts(width, left - LOG_HEIGHT, wanted.charts)
     return Layout(messages, summary, charts, columns, rows, devices, cards, host, max(0, left - charts))
 
 
-def arrange(width: int, height: int, count: int) -> tuple[int, int]:
-    """Columns and height of one card: as tall as all of them fit, in as few columns as that needs."""
+def arrange(width: int, height: int, count: int) -> Cards:
+    """As tall as all of them fit, in as few columns as that needs."""
     most = max(1, width // CARD_WIDTH)
     for tall in range(TALL_CARD, 0, -1):
         for columns in range(1, most + 1):
             if -(-count // columns) * tall <= height:
-                return columns, tall
-    return most, 1
+                return Cards(columns, tall)
+    return Cards(most, 1)
+
+
+def arrange_whole(width: int, height: int, count: int) -> Cards:
+    """All figures of every GPU; where there is no room for that, those of the picked one below the cards of all."""
+    for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
+        tall = height // -(-count // columns)
+        if tall >= whole_card(width // columns):
+            return Cards(columns, tall, all_of_it=True)
+    lines = -(-count // max(1, width // CARD_WIDTH))
+    cards = arrange(width, max(lines, height - whole_card(width)), count)
+    detail = height - -(-count // cards.columns) * cards.tall
+    return cards._replace(detail=detail if detail >= LEAST_DETAIL else 0)
+
+
+def whole_card(width: int) -> int:
+    """The height of a card with all figures and two rows of history."""
+    return 4 + whole_height(width - 1)
 
 
 def _charts(width: int, height: int, count: int) -> tuple[int, int, int]:
@@ -75,7 +106,7 @@ def _charts(width: int, height: int, count: int) -> tuple[int, int, int]:
 
 def _zoomed(width: int, room: int, wanted: Wanted, zoom: str) -> Layout:
     columns, rows, _ = _charts(width, room, wanted.charts)
-    cards = arrange(width, room - 1, wanted.gpus) if wanted.gpus else (1, 1)
+    cards = arrange_whole(width, room - 1, wanted.gpus) if wanted.gpus else Cards()
     gpus = zoom == "gpus"
     return Layout(
         messages=room if zoom == "messages" else 0,

@@ -1,4 +1,4 @@
-"""What the parts of the live view say, as rows: head, messages, summary, host.
+"""What the parts of the live view say, as rows: head, messages, summary.
 
 Separates the words from the widgets that show them. Unknown is a dash; text that is not ours is cleaned.
 """
@@ -12,10 +12,10 @@ from typing import Any
 from ..errors import clean
 from ..figures import amount, seconds, share, size
 from ..reading.store import Message, Snapshot, number
-from .gauge import gauge
+from . import verdict
 from .glyphs import Glyphs
-from .plot import Curve, Plot, curve_rows, percent, soon
-from .rows import Piece, Row, fit, headline, length, spread
+from .plot import percent
+from .rows import Piece, Row, fit, length, spread
 
 DOING = {
     "starting": "starting the engine",
@@ -40,10 +40,11 @@ NOT_WAITED_FOR = ("training", "ended")
 
 
 def head(name: str, description: str, note: str, now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
-    """Who, how far and with what: three rows."""
+    """Who, how far, with what; and, as soon as training has begun, what holds it back."""
     left = [(clean(name), "title"), ("  " + clean(description).replace("\n", " "), "label")]
     right = [("  ", ""), (f"{note}  " if note else "", "warn"), *_state(now, glyphs), (" ", "")]
-    return [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
+    rows = [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
+    return [*rows, verdict.line(now, width, glyphs)] if verdict.is_due(now) else rows
 
 
 def _state(now: Snapshot, glyphs: Glyphs) -> Row:
@@ -173,8 +174,10 @@ def summary_items(now: Snapshot) -> list[tuple[str, str]]:
         ("steps", _count(of.get("steps"))),
         ("whole time", seconds(number(of.get("seconds")))),
     ]
+    if number(of.get("mfu")) is not None:
+        items.insert(1, ("MFU", share(of["mfu"])))
     if number(of.get("gpu_busy_mean")) is not None:
-        items.insert(7, ("GPU busy", share(of["gpu_busy_mean"])))
+        items.insert(len(items) - 3, ("GPU busy", share(of["gpu_busy_mean"])))
     if number(of.get("skipped_steps")) is not None:
         items.append(("skipped", f"{_count(of['skipped_steps'])} steps"))
     return [(label, "-" if value.startswith("-") else value) for label, value in items]
@@ -200,65 +203,3 @@ def summary(now: Snapshot, width: int) -> list[Row]:
 def summary_height(now: Snapshot, width: int) -> int:
     known = any(value != "-" for _, value in summary_items(now))
     return len(summary(now, width)) if known else 0
-
-
-def host_line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """The host in one row."""
-    cpu = number(now.host.get("cpu"))
-    left: Row = [("host   ", "label"), ("cpu ", "label"), (percent(cpu), "value"), ("  memory ", "label")]
-    right = [(f" {_used_of_total(now.host)}", "value"), ("  trainer ", "label"), (_trainer(now.host), "value")]
-    right += [("  engine ", "label"), (size(number(now.host.get("engine_bytes"))), "value")] if width >= 110 else []
-    room = max(4, width - length(left) - length(right) - 1)
-    return fit([*left, *_host_gauge(now, room, glyphs), *right], width)
-
-
-def host(now: Snapshot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The host in the place of the GPUs: why there are none, CPU over time, memory with TensorFlow's part."""
-    reason = f"no GPU: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no reading of a GPU so far"
-    cpu = number(now.host.get("cpu"))
-    right = [("  cpu ", "label"), (percent(cpu), "value"), ("  trainer ", "label"), (_cores(now.host), "value")]
-    left = [("host  ", "title"), (reason, "warn" if now.no_gpu_reason else "label")]
-    if length(left) + length(right) > width:
-        right = right[:2]
-    rows = [headline(left, right, width, glyphs.rule)]
-    tall = max(1, height - 2)
-    plot = Plot("cpu", "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
-    labels = {0: "100 %", tall - 1: "0 %"} if tall > 1 else {}
-    for position, row in enumerate(curve_rows(plot, width - 8, tall, glyphs)):
-        edge = glyphs.tick if position in labels else glyphs.axis
-        rows.append([(f"{labels.get(position, ''):>6}", "label"), (edge, "track"), *row])
-    return [*rows, _host_memory(now, width, glyphs)]
-
-
-def _host_memory(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    tensors = number(now.tf_host.get("peak_bytes"))
-    right = [(f" {_used_of_total(now.host)}", "value"), ("  trainer ", "label")]
-    right += [(size(number(now.host.get("trainer_bytes"))), "value")]
-    if tensors is not None:
-        right += [("  tensors ", "label"), (size(number(now.tf_host.get("current_bytes"))), "value")]
-        right += [(" peak ", "label"), (size(tensors), "value")]
-    room = max(4, width - length(right) - 8)
-    return fit([("memory ", "label"), *_host_gauge(now, room, glyphs), *right], width)
-
-
-def _host_gauge(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    used, total = (number(now.host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
-    return gauge(width, used, total, glyphs, number(now.host.get("trainer_bytes")))
-
-
-def _used_of_total(host: Mapping[str, Any]) -> str:
-    used, total = (number(host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
-    return f"{_gib(used)}/{_gib(total)} GiB"
-
-
-def _gib(value: float | None) -> str:
-    return "   -" if value is None else f"{value / 1024**3:>4.{0 if value >= 100 * 1024**3 else 1}f}"
-
-
-def _cores(host: Mapping[str, Any]) -> str:
-    cores = number(host.get("trainer_cpu"))
-    return "   - cores" if cores is None else f"{cores:>4.1f} cores"
-
-
-def _trainer(host: Mapping[str, Any]) -> str:
-    return f"{_cores(host)} {size(number(host.get('trainer_bytes'))):>8}"

@@ -31,7 +31,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """What is to be drawn. `bounds`: share (0 to 100 %), zero (from 0 up) or free."""
+    """What is to be drawn. `bounds`: share (0 to 100 %), zero (from 0 up) or free; `note` stands behind the value."""
 
     title: str
     unit: str
@@ -40,6 +40,7 @@ class Plot:
     x_unit: str = "time"
     x_end: float = 0.0
     final: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,8 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
         legend.append((value, "value"))
     if plot.unit:
         legend.append((f" {plot.unit}", "label"))
+    if plot.note:
+        legend.append((f"  {plot.note}", "value"))
     room = max(0, width - length(name) - 1)
     if length(legend) > room:
         legend = [piece for piece in legend if piece[1] != "label" or piece[0].startswith(" ")]

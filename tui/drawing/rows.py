@@ -5,9 +5,12 @@ Separates what stands where from how it looks: panels are functions that make ro
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
+
+from .glyphs import Glyphs
 
 Piece = tuple[str, str]
 Row = list[Piece]
@@ -33,6 +36,16 @@ def fit(row: Iterable[Piece], width: int) -> Row:
     if left > 0:
         fitted.append((" " * left, ""))
     return fitted
+
+
+def fitting(text: str, width: int, glyphs: Glyphs) -> str:
+    """The text, cut at its end with a mark where it is too long."""
+    return text if len(text) <= width else text[: max(0, width - len(glyphs.more))] + glyphs.more
+
+
+def two_lines(text: str, width: int) -> list[str]:
+    """The text in at most two lines of whole words; the rest is left out."""
+    return textwrap.wrap(text.replace("\n", " "), max(10, width))[:2]
 
 
 def spread(left: Row, right: Row, width: int) -> Row:

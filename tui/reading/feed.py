@@ -27,7 +27,7 @@ FRESH_BYTES = 200_000  # the end of a file is always read whole
 LOG_LINES = 2000
 LOG_BYTES = 400_000
 LONGEST_PAUSE = 30.0
-_DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress)"')
+_DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_stages)"')
 
 Event = dict[str, Any]
 

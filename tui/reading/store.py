@@ -6,16 +6,18 @@ absent, and a figure that is not there is None. History is bounded (series.py).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from . import gpus
+from .gpus import EMPTY, Gpu, mapping, number
 from .series import NOTHING, Line, Series
 
+__all__ = ["Gpu", "Message", "Snapshot", "Store", "mapping", "number"]
+
 MAX_MESSAGES = 200
-_EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -28,60 +30,36 @@ class Message:
     option: str = ""
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """The last reading of a GPU; `missing` says why there is none any more. `tf_*` are TensorFlow's own bytes.
-
-    `training` tells that the run uses it; `shared_with_host` that its memory figures are the host's.
-    """
-
-    index: int
-    name: str | None = None
-    busy: float | None = None
-    memory_used_bytes: float | None = None
-    memory_total_bytes: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    sm_clock_mhz: float | None = None
-    throttle: tuple[str, ...] | None = None
-    missing: str | None = None
-    training: bool = False
-    shared_with_host: bool = False
-    tf_current_bytes: float | None = None
-    tf_peak_bytes: float | None = None
-    history: Line = NOTHING
-
-
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A run at one moment. `elapsed` is in seconds, with the time between two sittings of a resumed run left out."""
+    """A run at one moment. `elapsed` is in seconds, with the time between two sittings of a resumed run left out.
+
+    `diagnosis` and `input_stages` are the newest events of their kind; `gpu_seconds` is the time between two readings.
+    """
 
     elapsed: float = 0.0
     phase: str = "starting"
     phase_detail: str = ""
     phase_seconds: float = 0.0
     first_step_seconds: float | None = None
-    started: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
-    progress: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
-    lines: Mapping[str, Line] = field(default_factory=lambda: _EMPTY)
+    started: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    progress: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    lines: Mapping[str, Line] = field(default_factory=lambda: EMPTY)
     metrics: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     no_gpu_reason: str | None = None
-    host: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
-    tf_host: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    gpu_seconds: float | None = None
+    diagnosis: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    input_stages: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    host: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    tf_host: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     warnings: tuple[Message, ...] = ()
     error: Message | None = None
     outcome: str | None = None
-    summary: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    summary: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def line(self, name: str) -> Line:
         return self.lines.get(name, NOTHING)
-
-
-def number(value: Any) -> float | None:
-    """A figure, or None for anything that is none."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 # What of a snapshot the store keeps as it stands; the rest is made when a snapshot is taken.
@@ -89,20 +67,19 @@ _AT_FIRST: Mapping[str, Any] = {
     "phase": "starting",
     "phase_detail": "",
     "first_step_seconds": None,
-    "started": _EMPTY,
-    "progress": _EMPTY,
+    "started": EMPTY,
+    "progress": EMPTY,
     "metrics": (),
     "no_gpu_reason": None,
-    "host": _EMPTY,
+    "gpu_seconds": None,
+    "diagnosis": EMPTY,
+    "input_stages": EMPTY,
+    "host": EMPTY,
     "warnings": (),
     "error": None,
     "outcome": None,
-    "summary": _EMPTY,
+    "summary": EMPTY,
 }
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else _EMPTY
 
 
 @dataclass
@@ -113,7 +90,7 @@ class Store:
     _series: dict[str, Series] = field(default_factory=dict)
     _gpus: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _gpu_names: dict[int, str] = field(default_factory=dict)
-    _allocator: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
+    _allocator: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     _begun: float | None = None
     _paused: float = 0.0
     _last_t: float = 0.0
@@ -133,15 +110,15 @@ class Store:
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
         """The run now; `clock` is the time of a run that goes on, and none that of the last event."""
-        own = by_physical_gpu(self._allocator, _mapping(self._facts["started"].get("options")))
+        own = by_physical_gpu(self._allocator, mapping(self._facts["started"].get("options")))
         now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
         return Snapshot(
             **self._facts,
             elapsed=self._time(now),
             phase_seconds=max(0.0, now - self._phase_t),
             lines=MappingProxyType({name: series.line() for name, series in self._series.items()}),
-            gpus=tuple(self._gpu_now(index, own.get(f"GPU:{index}", _EMPTY)) for index in sorted(self._gpus)),
-            tf_host=own.get("CPU:0", _EMPTY),
+            gpus=tuple(self._gpu_now(index, own.get(f"GPU:{index}", EMPTY)) for index in sorted(self._gpus)),
+            tf_host=own.get("CPU:0", EMPTY),
         )
 
     def _time(self, t: float) -> float:
@@ -170,10 +147,10 @@ class Store:
         self._paused += max(0.0, t - self._last_t)
         for series in self._series.values():
             series.gap()
-        self._set(outcome=None, error=None, summary=_EMPTY)
+        self._set(outcome=None, error=None, summary=EMPTY, diagnosis=EMPTY, input_stages=EMPTY)
 
     def on_started(self, t: float, event: Mapping[str, Any]) -> None:
-        self._set(started=MappingProxyType(dict(event)), outcome=None, error=None, summary=_EMPTY)
+        self._set(started=MappingProxyType(dict(event)), outcome=None, error=None, summary=EMPTY)
 
     def on_progress(self, t: float, event: Mapping[str, Any]) -> None:
         self._set(progress=event)
@@ -184,12 +161,12 @@ class Store:
         self._add("input_wait", at, event.get("input_wait"))
         if step is not None:
             self._add("loss", step, event.get("loss"))
-            self._metrics(step, _mapping(event.get("metrics")))
+            self._metrics(step, mapping(event.get("metrics")))
 
     def on_epoch(self, t: float, event: Mapping[str, Any]) -> None:
         step = number(event.get("step"))
         if step is not None:
-            metrics = _mapping(event.get("metrics"))
+            metrics = mapping(event.get("metrics"))
             self._metrics(step, {name: value for name, value in metrics.items() if name.startswith("val_")})
 
     def _metrics(self, step: float, metrics: Mapping[str, Any]) -> None:
@@ -203,8 +180,8 @@ class Store:
         readings = event.get("gpus")
         at, busy = self._time(t), []
         for position, reading in enumerate(readings if isinstance(readings, list) else []):
-            self._read_gpu(at, position, _mapping(reading))
-            busy.append(number(_mapping(reading).get("busy")))
+            self._read_gpu(at, position, mapping(reading))
+            busy.append(number(mapping(reading).get("busy")))
         if len(busy) > 1:
             known = [value for value in busy if value is not None]
             self._add("gpu_busy_mean", at, sum(known) / len(known) if known else None)
@@ -212,6 +189,7 @@ class Store:
         reason = event.get("missing")
         if reason or self._gpus:
             self._set(no_gpu_reason=str(reason) if reason else None)
+        self._set(gpu_seconds=number(event.get("interval_seconds")))
 
     def _read_gpu(self, at: float, position: int, reading: Mapping[str, Any]) -> None:
         index = reading.get("index")
@@ -223,23 +201,18 @@ class Store:
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
         """A GPU as it was last read; `own` is what TensorFlow says of it."""
-        reading = self._gpus[index]
-        throttle, missing = reading.get("throttle"), reading.get("missing")
-        return Gpu(
-            index,
-            name=self._gpu_names.get(index),
-            throttle=tuple(str(reason) for reason in throttle) if isinstance(throttle, list) else None,
-            missing=f"{missing}{_since(reading.get('lost_since'))}" if missing else None,
-            training=reading.get("uuid") in (self._facts["started"].get("gpus") or ()),
-            shared_with_host=bool(reading.get("shared_with_host")),
-            tf_current_bytes=number(own.get("current_bytes")),
-            tf_peak_bytes=number(own.get("peak_bytes")),
-            history=self._series[f"gpu{index}"].line(),
-            **{name: number(reading.get(name)) for name in _READINGS},
-        )
+        line, used = self._series[f"gpu{index}"].line(), self._facts["started"].get("gpus")
+        used = used if isinstance(used, list) else ()
+        return gpus.read(index, self._gpus[index], self._gpu_names.get(index), used, own, line)
 
     def on_allocator(self, t: float, event: Mapping[str, Any]) -> None:
-        self._allocator = _mapping(event.get("devices"))
+        self._allocator = mapping(event.get("devices"))
+
+    def on_diagnosis(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(diagnosis=event)
+
+    def on_input_stages(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(input_stages=event)
 
     def on_host(self, t: float, event: Mapping[str, Any]) -> None:
         self._set(host=event)
@@ -254,9 +227,9 @@ class Store:
         self._set(error=_message(event))
 
     def on_finished(self, t: float, event: Mapping[str, Any]) -> None:
-        summary = _mapping(event.get("summary"))
+        summary = mapping(event.get("summary"))
         outcome = str(event.get("outcome") or summary.get("outcome") or "crashed")
-        error = _mapping(summary.get("error"))
+        error = mapping(summary.get("error"))
         self._set(
             outcome=outcome,
             summary=MappingProxyType(dict(summary)),
@@ -266,21 +239,7 @@ class Store:
 
 
 _NO_RESULT = Message("crash", "the run ended without a result: its engine is gone", "see the end of the log")
-_READINGS = (
-    "busy",
-    "memory_used_bytes",
-    "memory_total_bytes",
-    "temperature_c",
-    "power_w",
-    "power_limit_w",
-    "sm_clock_mhz",
-)
 _HANDLERS = {name.removeprefix("on_"): handler for name, handler in vars(Store).items() if name.startswith("on_")}
-
-
-def _since(lost_since: Any) -> str:
-    t = number(lost_since)
-    return f" since {time.strftime('%H:%M:%S', time.localtime(t))}" if t else ""
 
 
 def _message(event: Mapping[str, Any]) -> Message:
@@ -292,7 +251,7 @@ def by_physical_gpu(devices: Mapping[str, Any], options: Mapping[str, Any]) -> d
 
     GPUs that were made visible by UUID keep TensorFlow's number.
     """
-    device = _mapping(options.get("device"))
+    device = mapping(options.get("device"))
     parts = number(device.get("logical_devices")) or 1
     visible = device.get("visible")
     chosen = [str(name) for name in visible] if isinstance(visible, list) else []
@@ -304,6 +263,6 @@ def by_physical_gpu(devices: Mapping[str, Any], options: Mapping[str, Any]) -> d
             chosen_name = chosen[order] if order < len(chosen) else ""
             name = f"GPU:{chosen_name if chosen_name.isdigit() else order}"
         total = found.setdefault(name, {})
-        for key, value in _mapping(figures).items():
+        for key, value in mapping(figures).items():
             total[key] = total.get(key, 0) + (number(value) or 0)
     return found

@@ -14,6 +14,12 @@ def colour(app: App[Any], name: str) -> str:
     return str(getattr(app.current_theme, name, None) or "")
 
 
+def styled(app: App[Any], name: str) -> str:
+    """The colour that goes with the name of a painted style; what has none is plain or dim."""
+    colours = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary", "curve2": "warning"}
+    return colour(app, colours[name]) if name in colours else "dim" if name == "label" else ""
+
+
 class OpeningTable(DataTable[Any]):
     """A table whose footer says what Enter does."""
 

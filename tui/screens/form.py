@@ -61,7 +61,7 @@ class FormScreen(Screen[None]):
     app: Host
     HELP_SECTIONS = (("In a row", ROW_KEYS), ("Marks", MARKS))
     BINDINGS = [
-        Binding("r,f5", "start", "Start"),
+        Binding("r", "start", "Start"),
         Binding("slash", "search", "Search", key_display="/"),
         Binding("o", "presets", "Open"),
         Binding("s,ctrl+s", "save", "Save"),
@@ -217,7 +217,7 @@ class FormScreen(Screen[None]):
         state = self.state
         unsaved = len(state.unsaved())
         mark = f" + {unsaved} not saved" if unsaved else (" + not saved" if state.modified else "")
-        whose = " shipped" if state.shipped else (" as a run had it" if state.of_a_run else "")
+        whose = " shipped" if state.shipped else f" {state.record}" if state.record else ""
         self.query_one("#title", Static).update(
             Content.assemble(
                 (clean(state.name), "bold $text-primary"),

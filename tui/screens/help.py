@@ -52,7 +52,7 @@ class HelpScreen(ModalScreen[None]):
                     name = binding.description
                     if name and not binding.system and binding.action not in UNTOLD:
                         shown = self.app.get_key_display(binding.with_key(key, None))
-                        keys = found.setdefault(binding.action, ([], name))[0]
+                        keys = found.setdefault(binding.action.removeprefix("app."), ([], name))[0]
                         if shown not in keys:
                             keys.append(shown)
         return [(", ".join(keys), name) for keys, name in found.values()]

@@ -14,15 +14,16 @@ from typing import ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, VerticalScroll
+from textual.containers import Container
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
 
 from ...engine.runs import Run
-from ..drawing import panels
+from ..drawing import panels, verdict
 from ..drawing.charts import plots
 from ..drawing.glyphs import Glyphs, glyphs_of
-from ..drawing.layout import Layout, Wanted, share_out
+from ..drawing.host import host, host_line
+from ..drawing.layout import HEAD, Layout, Wanted, share_out
 from ..drawing.plot import Plot, soon
 from ..drawing.rows import Row
 from ..reading.feed import Feed, Picture
@@ -30,7 +31,7 @@ from ..reading.run_list import description
 from ..reading.store import Snapshot
 from ..widgets.chart import EMPTY, Chart
 from ..widgets.frugal import FrugalCompositor
-from ..widgets.gpu_card import GpuCard
+from ..widgets.gpu_cards import GpuCards
 from ..widgets.log_view import LogPanel
 from ..widgets.panel import Panel
 from .live_actions import LiveActions
@@ -46,15 +47,19 @@ class LiveScreen(LiveActions, Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "stop", "Stop"),
         Binding("r", "again", "Run again"),
-        Binding("e", "change", "Change"),
+        Binding("e", "change", "Change", show=False),
+        Binding("d", "diagnosis", "Diagnosis"),
         Binding("g", "zoom('gpus')", "GPUs"),
-        Binding("c", "zoom('charts')", "Charts"),
+        Binding("c", "zoom('charts')", "Charts", show=False),
         Binding("l", "zoom('log')", "Log"),
         Binding("w", "zoom('messages')", "Warnings"),
-        Binding("left_square_bracket,right_square_bracket", "page", "More charts", key_display="]"),
-        Binding("slash", "search", "Search", key_display="/"),
-        Binding("n", "found(1)", "Next", show=False),
-        Binding("N", "found(-1)", "Previous", show=False),
+        Binding("left_square_bracket,right_square_bracket", "page", "More charts", key_display="]", show=False),
+        Binding("slash", "search", "Search in the log", key_display="/", show=False),
+        Binding("n", "found(1)", "Next found", show=False),
+        Binding("N", "found(-1)", "Found before", show=False),
+        Binding("down,j", "pick(1)", "Next GPU", key_display="down", show=False),
+        Binding("up,k", "pick(-1)", "GPU before", key_display="up", show=False),
+        Binding("f3,2", "app.live", "Live", show=False),  # one is there already
         Binding("escape", "back", "Back"),
     ]
 
@@ -80,6 +85,11 @@ class LiveScreen(LiveActions, Screen[None]):
         return self.picture.snapshot
 
     @property
+    def latest(self) -> Snapshot:
+        """What was read last, also while another screen is in front."""
+        return self.picture_read.snapshot
+
+    @property
     def pages(self) -> int:
         layout = self._layout_now
         return -(-len(plots(self.now)) // (layout.chart_columns * layout.chart_rows)) if layout else 1
@@ -93,7 +103,7 @@ class LiveScreen(LiveActions, Screen[None]):
         yield Panel(self._messages, id="messages")
         yield Panel(lambda width, height: panels.summary(self.now, width), id="summary")
         yield Container(id="charts")
-        yield VerticalScroll(id="devices", can_focus=False)
+        yield GpuCards(id="devices")
         yield Panel(self._host, id="host")
         yield LogPanel(id="log")
         yield Footer(show_command_palette=False, compact=True)
@@ -164,8 +174,8 @@ class LiveScreen(LiveActions, Screen[None]):
 
     def _host(self, width: int, height: int) -> list[Row]:
         if height == 1:
-            return [panels.host_line(self.now, width, self.glyphs)]
-        return panels.host(self.now, width, height, self.glyphs)
+            return [host_line(self.now, width, self.glyphs)]
+        return host(self.now, width, height, self.glyphs)
 
     # ---- where they stand -----------------------------------------------------------------------
 
@@ -176,11 +186,13 @@ class LiveScreen(LiveActions, Screen[None]):
             gpus=len(self.now.gpus),
             messages=len(panels.messages(self.now, width, 1000, self.glyphs)),
             summary=panels.summary_height(self.now, width),
+            head=HEAD + verdict.is_due(self.now),
         )
         layout = share_out(width, height, wanted, self.zoom)
         if layout != self._layout_now:
             self._layout_now = layout
             self._apply(layout)
+        self.query_one("#head").styles.height = wanted.head
         return layout
 
     def _apply(self, layout: Layout) -> None:
@@ -189,9 +201,6 @@ class LiveScreen(LiveActions, Screen[None]):
             part.display = height > 0
             part.styles.height = height
         self.query_one("#charts").styles.grid_size_columns = layout.chart_columns
-        devices = self.query_one("#devices")
-        devices.styles.grid_size_columns = layout.cards[0]
-        devices.styles.grid_rows = str(layout.cards[1])
 
     def _show_charts(self, charts: list[Plot], layout: Layout) -> None:
         room = layout.chart_columns * layout.chart_rows
@@ -208,11 +217,5 @@ class LiveScreen(LiveActions, Screen[None]):
                 chart.show(shown[position] if position < len(shown) else EMPTY)
 
     def _show_gpus(self, layout: Layout) -> None:
-        devices = self.query_one("#devices")
-        cards = {card.gpu.index: card for card in devices.query(GpuCard)}
         end = max(1.0, self.now.elapsed) if self.now.outcome else soon(self.now.elapsed)
-        for gpu in self.now.gpus:
-            if gpu.index not in cards:
-                devices.mount(GpuCard(gpu, end))
-            elif layout.devices:
-                cards[gpu.index].show(gpu, end)
+        self.query_one(GpuCards).show(self.now.gpus, end, layout.cards)

@@ -17,6 +17,7 @@ from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
 from ..errors import clean
 from ..reading.store import Snapshot
+from ..widgets.gpu_cards import GpuCards
 from ..widgets.log_view import LogLines, LogPanel
 from .questions import Ask
 
@@ -53,6 +54,10 @@ class LiveActions(_Base):
     def now(self) -> Snapshot:
         raise NotImplementedError
 
+    @property
+    def latest(self) -> Snapshot:
+        raise NotImplementedError
+
     def show_now(self) -> None:
         raise NotImplementedError
 
@@ -65,6 +70,8 @@ class LiveActions(_Base):
             return not running
         if action == "zoom" and parameters == ("messages",):
             return bool(self.now.warnings or self.now.error)
+        if action == "pick":
+            return self.zoom == "gpus"
         return action != "page" or self.pages > 1
 
     # ---- stop and start -------------------------------------------------------------------------
@@ -126,6 +133,14 @@ class LiveActions(_Base):
         self.show_now()
         if self.zoom == "log":
             self.query_one(LogLines).focus()
+
+    def action_pick(self, by: int) -> None:
+        self.query_one(GpuCards).pick(by)
+
+    def action_diagnosis(self) -> None:
+        from .diagnosis import DiagnosisScreen
+
+        self.app.push_screen(DiagnosisScreen(self.run_folder, lambda: self.latest))
 
     def action_page(self) -> None:
         self.page += 1

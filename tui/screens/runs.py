@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input
 
-from ...engine import runs
+from ...engine import baseline, runs
 from ...engine.runs import Run, RunError
 from ..drawing.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, spread
@@ -45,9 +45,12 @@ class RunsScreen(Screen[None]):
         Binding("space", "mark", "Mark"),
         Binding("c", "compare", "Compare"),
         Binding("d,delete", "delete", "Delete", key_display="d"),
-        Binding("s", "sort", "Sort by next"),
-        Binding("S", "reverse", "Reverse"),
+        Binding("s", "sort", "Sort by the next column", show=False),
+        Binding("S", "reverse", "Reverse", show=False),
         Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("p", "proofs", "Proofs"),
+        Binding("f3,2", "app.live", "Live", show=False),  # Enter opens one
+        Binding("f4,3", "app.runs", "Runs", show=False),
         Binding("escape", "back", "Back"),
     ]
 
@@ -234,7 +237,7 @@ class RunsScreen(Screen[None]):
         self.query_one(Panel).repaint()
 
     def action_compare(self) -> None:
-        if len(self.marked) < 2:
+        if len(baseline.line_up(self.marked.values()).runs) < 2:
             self.notify("mark two or more runs with space, then compare them")
             return
         oldest_first = [entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in self.marked]
@@ -258,6 +261,9 @@ class RunsScreen(Screen[None]):
             except RunError as reason:
                 self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
         self.app.call_from_thread(self.refresh_runs)
+
+    def action_proofs(self) -> None:
+        self.app.open_proofs()
 
     def action_filter(self) -> None:
         line = self.query_one("#filter", Input)

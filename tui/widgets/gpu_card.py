@@ -1,52 +1,72 @@
-"""One GPU: busy with its history, memory with TensorFlow's part, temperature, power, clock, throttling.
+"""One GPU: busy with its history, memory with TensorFlow's part, temperature, power, clock, throttling, and the rest.
 
-Separates what a card says from how much room it has: one line, a few, or a picture of the history.
+Separates what a card says from how much room it has: one line, a few, a picture of the history, or all there is.
 """
 
 from __future__ import annotations
 
 import textwrap
 
+from textual import events
+from textual.message import Message
+
 from ..drawing.gauge import gauge
 from ..drawing.glyphs import Glyphs
+from ..drawing.gpu_details import telling, whole
 from ..drawing.plot import Curve, Plot, curve_rows, percent
 from ..drawing.rows import Row, fit, headline, length
 from ..errors import clean
 from ..figures import NONE
-from ..reading.store import Gpu
+from ..reading.gpus import Gpu
 from .painted import Painted
 
 GIB = 1024**3
 WIDE = 76  # from here on, one line holds all of a GPU
+HISTORY_ROWS = 2  # that stay with the history of a card which tells more, too
 
 
 class GpuCard(Painted):
-    """Shows the last reading of a GPU."""
+    """Shows the last reading of a GPU; `all_of_it` with every figure, or why there is none."""
 
-    DEFAULT_CSS = "GpuCard { width: 1fr; height: 1fr; }"
+    DEFAULT_CSS = """
+    GpuCard { width: 1fr; height: 1fr; }
+    GpuCard.-picked { background: $primary 22%; }
+    """
 
-    def __init__(self, gpu: Gpu, x_end: float) -> None:
-        super().__init__()
-        self.gpu, self.x_end = gpu, x_end
+    class Clicked(Message):
+        """This GPU is to be looked at."""
 
-    def show(self, gpu: Gpu, x_end: float) -> None:
-        if (gpu, x_end) != (self.gpu, self.x_end):
-            self.gpu, self.x_end = gpu, x_end
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self.index = index
+
+    def __init__(self, gpu: Gpu, x_end: float, *, all_of_it: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.gpu, self.x_end, self.all_of_it = gpu, x_end, all_of_it
+
+    def show(self, gpu: Gpu, x_end: float, all_of_it: bool = False) -> None:
+        if (gpu, x_end, all_of_it) != (self.gpu, self.x_end, self.all_of_it):
+            self.gpu, self.x_end, self.all_of_it = gpu, x_end, all_of_it
             self.repaint()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        return card(self.gpu, self.x_end, width - 1, height, self.glyphs)
+        return card(self.gpu, self.x_end, width - 1, height, self.glyphs, self.all_of_it)
+
+    def on_click(self, event: events.Click) -> None:
+        self.post_message(self.Clicked(self.gpu.index))
 
 
-def card(gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """A GPU in so much room."""
+def card(gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False) -> list[Row]:
+    """A GPU in so much room; the history is shown as tall as what else there is to tell leaves it."""
     if gpu.missing:
         return _lost(gpu, width, height, glyphs)
     if height == 1:
         return [_line(gpu, width, glyphs) if width >= WIDE else _short_line(gpu, width, glyphs)]
     if height == 2:
         return [_head(gpu, width, glyphs), _bars(gpu, width, glyphs)]
-    return [_head(gpu, width, glyphs), *_history(gpu, x_end, width, height - 2, glyphs), _memory(gpu, width, glyphs)]
+    more = (whole if all_of_it else telling)(gpu, width, max(0, height - 2 - HISTORY_ROWS), glyphs)
+    history = _history(gpu, x_end, width, height - 2 - len(more), glyphs)
+    return [_head(gpu, width, glyphs), *history, _memory(gpu, width, glyphs), *(fit(row, width) for row in more)]
 
 
 def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
@@ -66,7 +86,7 @@ def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
     """Whether this is one of the run's."""
-    return (glyphs.point if gpu.training else " ", "title")
+    return (glyphs.point if gpu.ours else " ", "title")
 
 
 def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
@@ -107,7 +127,7 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
         right += [(f" {glyphs.warn} {gpu.throttle[0]}", "warn")]
     room = width - length(right) - 8
     busy = max(6, room // 4)
-    left = [*_number(gpu, glyphs), *_bar("busy", gauge(busy - 6, gpu.busy, 1.0, glyphs), percent(gpu.busy)), (" ", "")]
+    left = [*_number(gpu, glyphs), *_busy(gpu, busy - 6, glyphs), (" ", "")]
     left += _memory(gpu, width - length(left) - length(right), glyphs)
     return [*fit(left, width - length(right)), *right]
 
@@ -125,13 +145,21 @@ def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _bars(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    half = width // 3
-    left = [*_bar("busy", gauge(half - 11, gpu.busy, 1.0, glyphs), percent(gpu.busy)), ("  ", "")]
-    return [*fit(left, half), *_memory(gpu, width - half, glyphs)]
+    left = [*_busy(gpu, max(0, width // 3 - 13), glyphs), ("  ", "")]
+    return [*left, *_memory(gpu, width - length(left), glyphs)]
 
 
-def _bar(label: str, bar: Row, value: str) -> Row:
-    return [(f"{label} ", "label"), *bar, (f" {value}", "value")]
+def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+    """A gauge of so many cells with its value, or why there is none."""
+    value = f" {percent(gpu.busy)}"
+    if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
+        return [("busy ", "label"), (why.center(width + len(value)), "warn")]
+    return [("busy ", "label"), *gauge(width, gpu.busy, 1.0, glyphs), (value, "value")]
+
+
+def _why(gpu: Gpu, figure: str) -> str:
+    """The reason for a missing figure, where there is one."""
+    return clean(gpu.why(figure)) if figure in gpu.reasons else ""
 
 
 def _history(gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:
@@ -143,6 +171,8 @@ def _history(gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs) ->
     for number, row in enumerate(curve_rows(plot, max(1, width - 7 - length(clock)), height, glyphs)):
         label = labels[number] if height > 1 else percent(gpu.busy)
         head = [(f"{label:<6}", "value" if "%" in label else "label"), (glyphs.axis, "track")]
+        if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
+            row = [(f" {why}", "warn")]
         rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
     return rows
 
@@ -155,13 +185,16 @@ def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
         right += [(" peak ", "label"), (_gib(gpu.tf_peak_bytes), "value")]
     if gpu.shared_with_host:
         right += [(" shared with host", "label")]
+    elif gpu.counts_reserved and width >= 56:
+        right += [(" with the driver's own", "label")]
     room = width - 7 - length(right)
     return fit([("memory ", "label"), *_gauge(gpu, room, glyphs), *right], width)
 
 
 def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     total = gpu.memory_total_bytes
-    return gauge(width, gpu.memory_used_bytes, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes)
+    why = _why(gpu, "memory_used_bytes")
+    return gauge(width, gpu.memory_used_bytes, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why)
 
 
 def _gib(value: float | None) -> str:

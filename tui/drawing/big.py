@@ -1,0 +1,31 @@
+"""Figures three rows tall, for what a screen is about; in one row on consoles without the characters for it."""
+
+from __future__ import annotations
+
+from .glyphs import Glyphs
+
+_TALL = {
+    "0": ("╭─╮", "│ │", "╰─╯"),
+    "1": ("╶╮ ", " │ ", "╶┴╴"),
+    "2": ("╶─╮", "╭─╯", "╰─╴"),
+    "3": ("╶─╮", " ─┤", "╶─╯"),
+    "4": ("╷ ╷", "╰─┤", "  ╵"),
+    "5": ("╭─╴", "╰─╮", "╶─╯"),
+    "6": ("╭─╴", "├─╮", "╰─╯"),
+    "7": ("╶─╮", "  │", "  ╵"),
+    "8": ("╭─╮", "├─┤", "╰─╯"),
+    "9": ("╭─╮", "╰─┤", "╶─╯"),
+    ".": (" ", " ", "."),
+    ",": (" ", " ", ","),
+    "-": ("   ", "╶─╴", "   "),
+    " ": ("   ", "   ", "   "),
+    "→": ("   ", "──→", "   "),
+}
+
+
+def tall(text: str, glyphs: Glyphs) -> list[str]:
+    """The text in three rows of one width, or in one where braille and lines cannot be shown."""
+    if not glyphs.braille:
+        return [text]
+    letters = [_TALL.get(char, (" ", " ", char)) for char in text]
+    return ["".join(letter[row] for letter in letters) for row in range(3)]

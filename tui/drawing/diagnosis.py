@@ -1,0 +1,199 @@
+"""The whole diagnosis of a run as rows: verdict, evidence, input stages as bars, remedies in their order.
+
+Separates what is said from the screen that scrolls it. The figures are the engine's (engine/diagnosis.py); text that is
+not ours is cleaned, and what is absent is left out.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...engine.diagnosis import WORDS
+from ...engine.proof import words
+from ..errors import clean
+from ..figures import NONE, amount, share, size
+from ..reading.store import mapping, number
+from . import verdict
+from .gauge import gauge
+from .glyphs import Glyphs
+from .rows import Row, fit, fitting, headline, length
+
+Told = Mapping[str, Any]
+SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 10, 11, 42
+WIDE = 140  # from here on the evidence in words stands beside its figures
+NARROW = 100  # below, TensorFlow's name of a stage is left out
+STAGE, OPERATION, FIGURE = 10, 22, 9
+_UNITS: Mapping[str, Callable[[float], str]] = {
+    "share": share,
+    "ms": lambda value: f"{amount(value)} ms",
+    "count": amount,
+    "bytes": size,
+    "cores": lambda value: f"{value:.1f} cores",
+    "times": lambda value: f"{value:.1f} times",
+}
+
+
+def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs) -> list[Row]:
+    """All there is to say, one part after the other."""
+    waits = diagnosis.get("verdict") == "input_bound"
+    parts = (_verdict(diagnosis, width, glyphs), _evidence(diagnosis, width, glyphs),
+             _stages(stages, waits, width, glyphs), _remedies(diagnosis, width, glyphs))
+    found: list[Row] = []
+    for part in parts:
+        found += ([[]] if found and part else []) + part
+    return found
+
+
+def _listed(found: Told, name: str) -> list[Any]:
+    listed = found.get(name)
+    return list(listed) if isinstance(listed, list | tuple) else []
+
+
+def _wrapped(text: Any, width: int, indent: int, style: str) -> list[Row]:
+    lines = textwrap.wrap(clean(text).replace("\n", " "), max(10, width - indent))
+    return [[(" " * indent, ""), (line, style)] for line in lines]
+
+
+# ---- the verdict -----------------------------------------------------------------------------------
+
+
+def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
+    sign = verdict.mark(diagnosis, glyphs)
+    indent = length([sign]) + 1
+    lines = _wrapped(verdict.sentence(diagnosis), width, indent, "title")
+    lines[0] = [sign, (" ", ""), lines[0][1]]
+    return [*lines, [(" " * indent, ""), (_rests_on(diagnosis), "label")], *_others(diagnosis, width, indent)]
+
+
+def _rests_on(diagnosis: Told) -> str:
+    """How sure that is, and what it rests on."""
+    steps, word = number(diagnosis.get("steps")), verdict.confidence(diagnosis)
+    on = f"from {steps:,.0f} measured steps" if steps is not None else ""
+    return ", ".join(part for part in (word, on) if part)
+
+
+def _others(diagnosis: Told, width: int, indent: int) -> list[Row]:
+    names = [clean(WORDS.get(str(name), name)) for name in _listed(diagnosis, "others")]
+    if not names:
+        return []
+    listed = ", ".join(name[:1].lower() + name[1:] for name in names)
+    return _wrapped(f"also found, but weaker: {listed}", width, indent, "value")
+
+
+# ---- the evidence ----------------------------------------------------------------------------------
+
+
+def _evidence(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
+    found = [mapping(piece) for piece in _listed(diagnosis, "evidence")]
+    if not found:
+        return []
+    wide = width >= WIDE
+    names: Row = [(f"{'measured':>{VALUE}}{'threshold':>{THRESHOLD}}  {'source':<{_source_width(width)}}", "label")]
+    head = [*fit([("evidence", "title")], SIGNAL), *names, *([("says", "label")] if wide else [])]
+    return [head, *(row for piece in found for row in _piece(piece, width, wide, glyphs))]
+
+
+def _source_width(width: int) -> int:
+    return WIDE_SOURCE + 2 if width >= WIDE else max(10, width - SIGNAL - VALUE - THRESHOLD - 2)
+
+
+def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
+    """A figure, what it is held against, and who says so; then the same in words."""
+    unit = _UNITS.get(str(piece.get("unit")), amount)
+    signal = fitting(clean(piece.get("signal") or NONE).replace("_", " "), SIGNAL - 1, glyphs)
+    room = _source_width(width)
+    source = fitting(clean(piece.get("source") or NONE), room - 2 * wide, glyphs)
+    row: Row = [
+        (f"{signal:<{SIGNAL}}", "value"),
+        (f"{_figure(piece.get('value'), unit):>{VALUE}}", "title"),
+        (f"{_figure(piece.get('threshold'), unit):>{THRESHOLD}}", "value"),
+        (f"  {source:<{room}}", "label"),
+    ]
+    said = clean(piece.get("text") or "")
+    if wide:
+        return [[*row, (fitting(said, width - length(row), glyphs), "value")]]
+    return [row, *_wrapped(said, width, 2, "label")]
+
+
+def _figure(value: Any, text: Callable[[float], str]) -> str:
+    known = number(value)
+    return NONE if known is None else text(known)
+
+
+# ---- the input -------------------------------------------------------------------------------------
+
+
+def _stages(event: Told, warns: bool, width: int, glyphs: Glyphs) -> list[Row]:
+    """From the source to the end: where the time of a batch goes. Stages run side by side, so times do not add up.
+
+    `warns`: the training waits for them.
+    """
+    found = [mapping(stage) for stage in _listed(event, "stages")]
+    times = [number(stage.get("ms_per_batch")) for stage in found]
+    most = max((time for time in times if time is not None), default=0.0)
+    if not found:
+        return []
+    fill = number(event.get("buffer_fill"))
+    right: Row = [("  prefetch buffer ", "label"), (f"{share(fill)} full", "value")] if fill is not None else []
+    out = [headline([("input stages", "title"), ("  ms of work for a batch", "label")], right, width, glyphs.rule)]
+    slowest = times.index(most) if most else -1
+    for position, (stage, time) in enumerate(zip(found, times, strict=True)):
+        style = "" if position != slowest else "warn" if warns else "value"
+        out.append(_stage(stage, time, most, style, width, glyphs))
+    return out
+
+
+def _stage(stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs) -> Row:
+    """`slowest` is the style of the slowest one, nothing for the others."""
+    name = fitting(clean(stage.get("name") or NONE), STAGE - 1, glyphs)
+    operation = fitting(clean(stage.get("op") or ""), OPERATION - 1, glyphs)
+    parallel = number(stage.get("parallelism"))
+    several = f"{parallel:.0f} at a time" if parallel is not None and parallel > 1 else ""
+    sign = glyphs.warn if slowest == "warn" else " " * len(glyphs.warn)
+    tail: Row = [(f"{_ms(time):>{FIGURE}} ms ", "title" if slowest else "value"),
+                 (f"{sign} slowest " if slowest else " " * (9 + len(sign)), slowest),
+                 (f"{several:<13}", "label")]
+    lead: Row = [(f"{name:<{STAGE}}", "value"), *([(f"{operation:<{OPERATION}}", "label")] if width >= NARROW else [])]
+    bar = gauge(max(4, width - length(lead) - length(tail)), time or 0.0, most or 1.0, glyphs)
+    if slowest == "warn":
+        bar = [(text, "warn" if style == "curve1" else style) for text, style in bar]
+    return [*lead, *bar, *tail]
+
+
+def _ms(time: float | None) -> str:
+    """With one decimal, so that figures stand below each other."""
+    return NONE if time is None else f"{time:,.1f}" if time >= 0.05 else "<0.1"
+
+
+# ---- what to do ------------------------------------------------------------------------------------
+
+
+def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
+    found = [mapping(remedy) for remedy in _listed(diagnosis, "remedies")]
+    if not found:
+        return []
+    changes = [remedy for remedy in found if remedy.get("changes")]
+    advice = [remedy for remedy in found if not remedy.get("changes")]
+    out = [headline([("remedies", "title"), ("  in the order of trying", "label")], [], width, glyphs.rule)]
+    for order, remedy in enumerate(changes, 1):
+        out += _remedy(order, remedy, width)
+    for remedy in advice:
+        lines = _wrapped(remedy.get("reason") or "", width, 3, "value")
+        lines[:1] = [[(f"{glyphs.hint:<3}", "label"), *line[1:]] for line in lines[:1]]
+        out += lines
+    return out
+
+
+def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
+    """The change with what it can bring; below it, why."""
+    gain = number(remedy.get("expected_gain"))
+    most = f"at most {gain:.1f} times as fast" if gain is not None else "gain known only by measuring"
+    learns = ", changes what is learnt" if remedy.get("changes_learning") else ""
+    changes = clean(words.changes(mapping(remedy.get("changes"))))
+    row: Row = [(f"{order:>2} ", "label"), (changes, "title"), (f"  {most}", "value"), (learns, "warn")]
+    if length(row) > width:
+        return [row[:2], *_wrapped(f"{most}{learns}", width, 3, "value"),
+                *_wrapped(remedy.get("reason") or "", width, 3, "label")]
+    return [row, *_wrapped(remedy.get("reason") or "", width, 3, "label")]

@@ -1,0 +1,208 @@
+"""What there is to know of a GPU beside its gauges: activity, clocks, traffic, errors, partitions, processes.
+
+Separates the rarer figures from the card that holds them. A figure that cannot be had is the reason in a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import clean
+from ..figures import size
+from ..reading.gpus import Gpu, GpuProcess
+from .glyphs import Glyphs
+from .plot import percent
+from .rows import Row, fit, fitting, length
+
+LABEL = 7
+PAIRED = 76  # from here on two of them share a row
+LEFT = 42  # cells of the first of two
+
+# What the gauges and the head of a card show, by the names that people know.
+_OF_THE_HEAD = {
+    "busy": "busy",
+    "memory_used_bytes": "memory",
+    "temperature_c": "temperature",
+    "power_w": "power",
+    "power_limit_w": "power limit",
+    "sm_clock_mhz": "SM clock",
+    "throttle": "throttling",
+}
+
+
+def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Everything, missing figures with their reasons; what there is no room for is cut off at the processes."""
+    rows = [row for row, _ in _rows(gpu, width)]
+    rows += [[_label("lacks"), (fitting(_missing(gpu), width - LABEL, glyphs), "warn")]] if _missing(gpu) else []
+    return (rows + _processes(gpu, width, max(1, height - len(rows)), glyphs))[:height]
+
+
+def telling(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """The rows with something to say, the most important first, at most `height` of them."""
+    activity, *rest = _rows(gpu, width)
+    rows = [row for row, tells in (*_alarms(gpu), activity, *_strangers(gpu, glyphs), *rest) if tells]
+    return rows[:height]
+
+
+def whole_height(width: int) -> int:
+    """The rows of `whole` with two processes, and no figure missing of those that the head shows."""
+    return (3 if width >= PAIRED else 6) + 2
+
+
+# ---- rows, each with whether it has something to tell ----------------------------------------------
+
+_Told = tuple[Row, bool]
+
+
+def _rows(gpu: Gpu, width: int) -> list[_Told]:
+    pairs = ((_activity, _clocks), (_pcie, _nvlink), (_errors, _mig))
+    if width < PAIRED:
+        return [tell(gpu) for pair in pairs for tell in pair]
+    return [_beside(left(gpu), right(gpu), width) for left, right in pairs]
+
+
+def _beside(left: _Told, right: _Told, width: int) -> _Told:
+    return [*fit(left[0], LEFT), *_cut(right[0], width - LEFT)], left[1] or right[1]
+
+
+def _cut(row: Row, width: int) -> Row:
+    """Only whole pieces: half a figure is another figure."""
+    while length(row) > width:
+        row = row[:-1]
+    return row
+
+
+def _label(text: str) -> tuple[str, str]:
+    return f"{text:<{LABEL}}", "label"
+
+
+def _activity(gpu: Gpu) -> _Told:
+    """What the chip really does while it is busy: shares of its time."""
+    figures = (("SM", "sm_active"), ("tensor", "tensor_active"), ("DRAM", "dram_active"))
+    return _figures(gpu, "active", figures, percent)
+
+
+def _clocks(gpu: Gpu) -> _Told:
+    row: Row = [_label("memory"), ("clock ", "label")]
+    row += _value(gpu, "memory_clock_mhz", lambda value: f"{value:>5,.0f} MHz")
+    row += [("  state ", "label"), *_value(gpu, "pstate", lambda value: f"P{value:.0f}")]
+    return row, False
+
+
+def _pcie(gpu: Gpu) -> _Told:
+    return _figures(gpu, "PCIe", (("in", "pcie_rx_bytes_per_second"), ("out", "pcie_tx_bytes_per_second")), _rate)
+
+
+def _nvlink(gpu: Gpu) -> _Told:
+    if gpu.nvlink_links is None:
+        return [_label("NVLink"), (_reason(gpu, "nvlink"), "label")], False
+    keys = (("in", "nvlink_rx_bytes_per_second"), ("out", "nvlink_tx_bytes_per_second"))
+    row, tells = _figures(gpu, "NVLink", keys, _rate)
+    return [*row, (f"  {gpu.nvlink_links:.0f} links", "label")], tells
+
+
+def _errors(gpu: Gpu) -> _Told:
+    if gpu.ecc_corrected is None and gpu.ecc_uncorrected is None:
+        return [_label("ECC"), (_reason(gpu, "ecc_errors"), "label")], False
+    return [_label("ECC"), *_counted(gpu)], False
+
+
+def _counted(gpu: Gpu) -> Row:
+    corrected, uncorrected = gpu.ecc_corrected or 0, gpu.ecc_uncorrected or 0
+    if not corrected and not uncorrected:
+        return [("no errors", "value")]
+    return [
+        (f"{corrected:,.0f} corrected, ", "value"),
+        (f"{uncorrected:,.0f} uncorrected", "bad" if uncorrected else "value"),
+    ]
+
+
+def _mig(gpu: Gpu) -> _Told:
+    if gpu.mig is None:
+        return [_label("MIG"), (_reason(gpu, "mig"), "label")], False
+    return [_label("MIG"), *_instances(gpu)], False
+
+
+def _instances(gpu: Gpu) -> Row:
+    """How many there are, and the memory of each."""
+    count = len(gpu.mig or ())
+    if not count:
+        return [("off", "value")]
+    row: Row = [(f"{count} instance{'s' if count > 1 else ''}", "value")]
+    for instance in gpu.mig or ():
+        row.append((f"  {_gib(instance.memory_used_bytes)}/{_gib(instance.memory_total_bytes)} GiB", "value"))
+    return row
+
+
+def _alarms(gpu: Gpu) -> list[_Told]:
+    """What is shown wherever there is room: errors that end what ran, and a GPU in parts."""
+    found: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
+    return found + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig else [])
+
+
+def _strangers(gpu: Gpu, glyphs: Glyphs) -> list[_Told]:
+    """Processes that are not the run's, where the run's is known."""
+    others = [process for process in gpu.processes or () if process.own is False]
+    if not gpu.ours or not others:
+        return []
+    names = ", ".join(f"{clean(process.name or process.pid)} {size(process.memory_used_bytes)}" for process in others)
+    return [([_label("also"), (names, "warn")], True)]
+
+
+def _processes(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    if not gpu.processes:
+        return [[_label("procs"), ("none" if gpu.processes is not None else _reason(gpu, "processes"), "label")]]
+    shown = gpu.processes[: height if len(gpu.processes) <= height else max(1, height - 1)]
+    rows = [_process(process, number == 0, width, glyphs) for number, process in enumerate(shown)]
+    hidden = len(gpu.processes) - len(shown)
+    return [*rows, [_label(""), (f"and {hidden} more", "label")]] if hidden else rows
+
+
+def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Row:
+    room = max(6, width - LABEL - 8 - 11 - 13)
+    whose = {True: f"  {glyphs.point} this run", False: "", None: "  not seen"}[process.own]
+    return [
+        _label("procs" if first else ""),
+        (f"{process.pid:>7} ", "label"),
+        (f"{fitting(clean(process.name or '-'), room, glyphs):<{room}}", "value"),
+        (f" {size(process.memory_used_bytes):>9}", "value"),
+        (whose, "title" if process.own else "label"),
+    ]
+
+
+def _missing(gpu: Gpu) -> str:
+    """Of the figures that gauges and head show: which there are not, and why."""
+    return ", ".join(f"{name}: {gpu.why(key)}" for key, name in _OF_THE_HEAD.items() if key in gpu.reasons)
+
+
+# ---- figures ---------------------------------------------------------------------------------------
+
+
+def _figures(
+    gpu: Gpu, label: str, keys: tuple[tuple[str, str], ...], text: Callable[[float], str]
+) -> _Told:
+    """Figures of one kind; one word where none of them can be had."""
+    known = [key for _, key in keys if getattr(gpu, key) is not None]
+    if not known:
+        return [_label(label), (_reason(gpu, keys[0][1]), "label")], False
+    row: Row = [_label(label)]
+    for number, (name, key) in enumerate(keys):
+        row += [(f"{' ' * (number > 0)}{name} ", "label"), *_value(gpu, key, text)]
+    return row, True
+
+
+def _value(gpu: Gpu, key: str, text: Callable[[float], str]) -> Row:
+    value = getattr(gpu, key)
+    return [(_reason(gpu, key), "label")] if value is None else [(text(value), "value")]
+
+
+def _reason(gpu: Gpu, key: str) -> str:
+    return clean(gpu.why(key))
+
+
+def _rate(value: float) -> str:
+    return f"{size(value):>8}/s"
+
+
+def _gib(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1024**3:.1f}"

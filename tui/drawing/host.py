@@ -1,0 +1,92 @@
+"""The host as rows: one line beside GPUs, or a panel with the history of its CPUs in their place.
+
+Separates the host from the panels of a run: it is there without one, too, and then has no trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import clean
+from ..figures import size
+from ..reading.store import Snapshot, number
+from .gauge import gauge
+from .glyphs import Glyphs
+from .plot import Curve, Plot, curve_rows, percent, soon
+from .rows import Row, fit, headline, length
+
+
+def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
+    """The host in one row; `alone`: without a training."""
+    left: Row = [("host   ", "label"), ("cpu ", "label"), (percent(number(now.host.get("cpu"))), "value")]
+    left += _io_wait(now) if alone or width >= 110 else []
+    left += [("  memory ", "label")]
+    right = [(f" {_used_of_total(now.host)}", "value")]
+    if not alone:
+        right += [("  trainer ", "label"), (_trainer(now.host), "value")]
+        engine = size(number(now.host.get("engine_bytes")))
+        right += [("  engine ", "label"), (engine, "value")] if width >= 110 else []
+    room = max(4, width - length(left) - length(right) - 1)
+    return fit([*left, *_host_gauge(now, room, glyphs), *right], width)
+
+
+def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
+    """The host in the place of the GPUs: why there are none, CPU over time, memory with TensorFlow's part.
+
+    `alone`: without a training, on a screen that has said already why there are none.
+    """
+    reason = f"no GPU: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no reading of a GPU so far"
+    left = [("host  ", "title"), *([] if alone else [(reason, "warn" if now.no_gpu_reason else "label")])]
+    right = [("  cpu ", "label"), (percent(number(now.host.get("cpu"))), "value")]
+    for more in (_io_wait(now), [] if alone else [("  trainer ", "label"), (_cores(now.host), "value")]):
+        right += more if length(left) + length(right) + length(more) <= width else []
+    rows = [headline(left, right, width, glyphs.rule)]
+    tall = max(1, height - 2)
+    plot = Plot("cpu", "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
+    labels = {0: "100 %", tall - 1: "0 %"} if tall > 1 else {}
+    for position, row in enumerate(curve_rows(plot, width - 8, tall, glyphs)):
+        edge = glyphs.tick if position in labels else glyphs.axis
+        rows.append([(f"{labels.get(position, ''):>6}", "label"), (edge, "track"), *row])
+    return [*rows, _host_memory(now, width, glyphs, alone)]
+
+
+def _io_wait(now: Snapshot) -> Row:
+    """The share of the CPUs that wait for the disk, where the system tells it."""
+    waits = number(now.host.get("io_wait"))
+    return [("  disk wait ", "label"), (percent(waits), "value")] if waits is not None else []
+
+
+def _host_memory(now: Snapshot, width: int, glyphs: Glyphs, alone: bool) -> Row:
+    tensors = number(now.tf_host.get("peak_bytes"))
+    right = [(f" {_used_of_total(now.host)}", "value")]
+    if not alone:
+        right += [("  trainer ", "label"), (size(number(now.host.get("trainer_bytes"))), "value")]
+    if tensors is not None:
+        right += [("  tensors ", "label"), (size(number(now.tf_host.get("current_bytes"))), "value")]
+        right += [(" peak ", "label"), (size(tensors), "value")]
+    room = max(4, width - length(right) - 8)
+    return fit([("memory ", "label"), *_host_gauge(now, room, glyphs), *right], width)
+
+
+def _host_gauge(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    used, total = (number(now.host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
+    return gauge(width, used, total, glyphs, number(now.host.get("trainer_bytes")))
+
+
+def _used_of_total(host: Mapping[str, Any]) -> str:
+    used, total = (number(host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
+    return f"{_gib(used)}/{_gib(total)} GiB"
+
+
+def _gib(value: float | None) -> str:
+    return "   -" if value is None else f"{value / 1024**3:>4.{0 if value >= 100 * 1024**3 else 1}f}"
+
+
+def _cores(host: Mapping[str, Any]) -> str:
+    cores = number(host.get("trainer_cpu"))
+    return "   - cores" if cores is None else f"{cores:>4.1f} cores"
+
+
+def _trainer(host: Mapping[str, Any]) -> str:
+    return f"{_cores(host)} {size(number(host.get('trainer_bytes'))):>8}"

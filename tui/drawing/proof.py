@@ -1,0 +1,134 @@
+"""The head of a proof as rows: who and in what state, before and after, how far it is or what it came to.
+
+Separates the words from the screen that shows them. The data are those of proof.json (engine/proof/record.py); what is
+absent is a dash, and text that is not ours is cleaned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...engine.proof import words
+from ..errors import clean
+from ..figures import NONE, amount, seconds, share, size
+from ..reading.store import mapping, number
+from .big import tall
+from .glyphs import Glyphs
+from .rows import Piece, Row, fitting, length, spread, two_lines
+
+Told = Mapping[str, Any]
+STATES = {
+    "running": "measuring",
+    "done": "done",
+    "stopped": "stopped",
+    "failed": "failed",
+    "crashed": "crashed",
+}
+_CHANGED = (
+    ("step", "step_ms", lambda value: f"{amount(value)} ms"),
+    ("input wait", "input_wait", share),
+    ("peak memory", "peak_memory_bytes", size),
+    ("GPU busy", "gpu_busy_mean", share),
+)
+
+
+# ---- how far, and what came of it ------------------------------------------------------------------
+
+
+def head(data: Told, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
+    """Who and in what state; before and after; how far, or how it ended. `low`: as few rows as that takes."""
+    left: Row = [(clean(data.get("preset_name") or NONE), "title"), (f"  {_about(data)}", "label")]
+    rows = [spread(left, [("  ", ""), _state(data, clock, glyphs), (" ", "")], width)]
+    rows += _before_and_after(data, width, glyphs, low)
+    rows.append(_beside(data, width))
+    return [*rows, *_going(data, clock, width, glyphs)]
+
+
+def _about(data: Told) -> str:
+    what = {"ab": "one change", "loop": "one change after another", "diagnosis": "what the input costs"}
+    repeats, measured = number(data.get("repeats")), number(data.get("measure_seconds"))
+    each = f", {repeats:.0f} pairs of trials of {measured:g} s" if repeats and measured else ""
+    return f"{what.get(str(data.get('kind')), clean(data.get('kind') or ''))}{each}"
+
+
+def _state(data: Told, clock: float, glyphs: Glyphs) -> Piece:
+    state = str(data.get("state") or "")
+    if state == "running":
+        return f"{glyphs.spinner[int(clock * 4) % len(glyphs.spinner)]} {STATES[state]}", "curve2"
+    sign, style = (glyphs.ok, "good") if state == "done" else (glyphs.failed, "warn" if state == "stopped" else "bad")
+    return f"{sign} {STATES.get(state, clean(state) or 'not there')}", style
+
+
+def _before_and_after(data: Told, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
+    """The figures that it is about, as large as they fit."""
+    before, after = (number(mapping(data.get(name)).get("samples_per_second")) for name in ("before", "after"))
+    if before is None:
+        return [[("no speed has been measured so far" if data else "reading the proof ...", "label")]]
+    text = amount(before) if after is None else f"{amount(before)} → {amount(after)}"
+    lines = tall(text, glyphs)
+    beside: list[Row] = [[], [("samples/s", "label")], _gain(data)]
+    if low or len(lines) == 1 or len(lines[0]) + 24 > width:
+        text = text.replace("→", glyphs.to)
+        return [[(text, "title"), (" samples/s  ", "label"), *_gain(data)]]
+    return [[(line, "title"), ("   ", ""), *more] for line, more in zip(lines, beside, strict=True)]
+
+
+def _gain(data: Told) -> Row:
+    gain = number(data.get("gain_total"))
+    if gain is None:
+        return []
+    return [(f"{words.times(gain)} as fast", "good" if gain > 1 else "value")]
+
+
+def _beside(data: Told, width: int) -> Row:
+    """The other figures before and after, as many as there is room for."""
+    before, after = mapping(data.get("before")), mapping(data.get("after"))
+    row: Row = []
+    for name, key, text in _CHANGED:
+        was, now = number(before.get(key)), number(after.get(key))
+        if was is None:
+            continue
+        told = text(was) if now is None or text(now) == text(was) else f"{text(was)}, now {text(now)}"
+        more: Row = [(f"{'   ' if row else ''}{name} ", "label"), (told, "value")]
+        row += more if length(row) + length(more) <= width else []
+    return row
+
+
+def _going(data: Told, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
+    """Time against the budget with what happens now; or what it came to, and why it ended."""
+    if data.get("state") == "running":
+        return [_bar(data, clock, width, glyphs), [(fitting(clean(data.get("doing") or ""), width, glyphs), "value")]]
+    if not data:
+        return [[], []]
+    final = mapping(data.get("final_verdict")).get("sentence") or ""
+    because = data.get("ended_because")
+    ended = clean(conclusion(data))
+    more = f"; {clean(because)}" if because else ""
+    lines = two_lines(ended + more if len(ended + more) <= width else ended, width)
+    return [*([(line, "title")] for line in lines), [(fitting(clean(final), width, glyphs), "label")]]
+
+
+def conclusion(data: Told) -> str:
+    """What the whole of it came to, in a sentence."""
+    try:
+        return words.conclusion(data)
+    except (KeyError, TypeError, ValueError):
+        return "proof.json cannot be read"
+
+
+def elapsed(data: Told, clock: float) -> float | None:
+    """Of a proof that goes on, the time since its start."""
+    began = number(data.get("started_t"))
+    if data.get("state") == "running" and began is not None:
+        return max(0.0, clock - began)
+    return number(data.get("seconds"))
+
+
+def _bar(data: Told, clock: float, width: int, glyphs: Glyphs) -> Row:
+    gone, budget = elapsed(data, clock), number(data.get("budget_seconds"))
+    right: Row = [(f" {seconds(gone and float(int(gone))):>7}", "value"), (" gone", "label")]
+    right += [(f", about {seconds(max(budget, gone or 0.0))} in all ", "label")] if budget else []
+    room = max(0, width - length(right))
+    filled = round(min(1.0, (gone or 0.0) / budget) * room) if budget else 0
+    return [(glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right]

@@ -1,0 +1,65 @@
+"""The diagnosis of a run in one line: what holds it back, and how sure that is.
+
+Separates the line of the live view's head from the whole of it (diagnosis.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import clean
+from ..reading.store import Snapshot, number
+from .glyphs import Glyphs
+from .rows import Piece, Row, length, spread
+
+SURE, LIKELY = 0.8, 0.55
+MEASURING = "measuring what holds the training back ..."
+_BEGUN = ("training", "evaluating", "saving")
+
+
+def is_due(now: Snapshot) -> bool:
+    """Whether there is a verdict, or will be soon."""
+    return bool(now.diagnosis) or (now.outcome is None and now.phase in _BEGUN)
+
+
+def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    """Sign, sentence, and how sure it is."""
+    if not now.diagnosis:
+        return [(MEASURING, "label")]
+    sign, right = mark(now.diagnosis, glyphs), [(" ", ""), (confidence(now.diagnosis), "label")]
+    room = width - length([sign]) - length(right) - 1
+    text = _whole_words(sentence(now.diagnosis), room, glyphs)
+    return spread([sign, (" ", ""), (text, "value")], right, width)
+
+
+def _whole_words(text: str, width: int, glyphs: Glyphs) -> str:
+    """The text, cut after a word with a mark where it is too long."""
+    if len(text) <= width:
+        return text
+    kept = text[: max(0, width - len(glyphs.more))].rpartition(" ")[0]
+    return f"{kept.rstrip(' ,;:')} {glyphs.more}"
+
+
+def sentence(diagnosis: Mapping[str, Any]) -> str:
+    return clean(diagnosis.get("sentence") or diagnosis.get("verdict") or "-").replace("\n", " ")
+
+
+def is_open(diagnosis: Mapping[str, Any]) -> bool:
+    """Whether nothing can be said yet."""
+    return diagnosis.get("verdict") in (None, "undecided")
+
+
+def mark(diagnosis: Mapping[str, Any], glyphs: Glyphs) -> Piece:
+    """One sign, and the style that goes with it."""
+    if diagnosis.get("verdict") == "healthy":
+        return glyphs.ok, "good"
+    return (glyphs.more, "label") if is_open(diagnosis) else (glyphs.warn, "warn")
+
+
+def confidence(diagnosis: Mapping[str, Any]) -> str:
+    """In words; nothing where there is no verdict."""
+    value = number(diagnosis.get("confidence"))
+    if value is None or is_open(diagnosis):
+        return ""
+    return "sure" if value >= SURE else "likely" if value >= LIKELY else "first look"

@@ -1,0 +1,175 @@
+"""A GPU as it was last read: from the reading in an event to plain fields, each a value or a reason why there is none.
+
+Separates the form of the readings (engine/telemetry/device.py) from what a card shows. Fields of a wrong kind count
+as absent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from .series import NOTHING, Line
+
+NOT_ASKED = "not asked"
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process on a GPU; `own` tells that it is the run's, and is None where that cannot be seen from here."""
+
+    pid: int
+    name: str | None = None
+    memory_used_bytes: float | None = None
+    own: bool | None = None
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A partition of a GPU (MIG)."""
+
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """`missing` says why there are no readings any more; `reasons` why there is none of a figure.
+
+    `training` tells that the run uses it, `shared_with_host` that its memory figures are the host's,
+    `counts_reserved` that the used memory holds what the driver keeps for itself. `mig` is None where it is not known
+    and empty where the GPU is not partitioned. `tf_*` are TensorFlow's own bytes.
+    """
+
+    index: int
+    name: str | None = None
+    busy: float | None = None
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    memory_reserved_bytes: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    pstate: float | None = None
+    throttle: tuple[str, ...] | None = None
+    sm_active: float | None = None
+    tensor_active: float | None = None
+    dram_active: float | None = None
+    pcie_rx_bytes_per_second: float | None = None
+    pcie_tx_bytes_per_second: float | None = None
+    nvlink_links: float | None = None
+    nvlink_rx_bytes_per_second: float | None = None
+    nvlink_tx_bytes_per_second: float | None = None
+    ecc_corrected: float | None = None
+    ecc_uncorrected: float | None = None
+    mig: tuple[Instance, ...] | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    reasons: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    missing: str | None = None
+    training: bool = False
+    shared_with_host: bool = False
+    counts_reserved: bool = False
+    tf_current_bytes: float | None = None
+    tf_peak_bytes: float | None = None
+    history: Line = NOTHING
+
+    @property
+    def ours(self) -> bool:
+        """Whether the run uses it, as far as can be seen."""
+        return self.training or any(process.own for process in self.processes or ())
+
+    def why(self, figure: str) -> str:
+        """Why there is no such figure, in a word or two."""
+        return str(self.reasons.get(figure, NOT_ASKED)).replace("_", " ")
+
+
+FIGURES = (
+    "busy",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "memory_reserved_bytes",
+    "temperature_c",
+    "power_w",
+    "power_limit_w",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "pstate",
+    "sm_active",
+    "tensor_active",
+    "dram_active",
+    "pcie_rx_bytes_per_second",
+    "pcie_tx_bytes_per_second",
+)
+
+
+def read(
+    index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line
+) -> Gpu:
+    """`used` are the UUIDs of the run's GPUs, `own` is what TensorFlow says of this one."""
+    throttle, missing = reading.get("throttle"), reading.get("missing")
+    links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
+    return Gpu(
+        index,
+        name=name,
+        throttle=tuple(str(reason) for reason in throttle) if isinstance(throttle, list) else None,
+        nvlink_links=number(links.get("links")),
+        nvlink_rx_bytes_per_second=number(links.get("rx_bytes_per_second")),
+        nvlink_tx_bytes_per_second=number(links.get("tx_bytes_per_second")),
+        ecc_corrected=number(errors.get("corrected")),
+        ecc_uncorrected=number(errors.get("uncorrected")),
+        mig=_instances(reading.get("mig")),
+        processes=_processes(reading.get("processes")),
+        reasons=mapping(reading.get("reasons")),
+        missing=f"{missing}{_since(reading.get('lost_since'))}" if missing else None,
+        training=reading.get("uuid") in used,
+        shared_with_host=bool(reading.get("shared_with_host")),
+        counts_reserved=bool(reading.get("memory_used_counts_reserved")),
+        tf_current_bytes=number(own.get("current_bytes")),
+        tf_peak_bytes=number(own.get("peak_bytes")),
+        history=line,
+        **{figure: number(reading.get(figure)) for figure in FIGURES},
+    )
+
+
+def number(value: Any) -> float | None:
+    """A figure, or None for anything that is none."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A mapping, empty for anything that is none."""
+    return value if isinstance(value, Mapping) else EMPTY
+
+
+def _processes(found: Any) -> tuple[GpuProcess, ...] | None:
+    """The run's first, then those with the most memory."""
+    if not isinstance(found, list):
+        return None
+    known = [_process(mapping(process)) for process in found]
+    return tuple(sorted(known, key=lambda process: (not process.own, -(process.memory_used_bytes or 0), process.pid)))
+
+
+def _process(found: Mapping[str, Any]) -> GpuProcess:
+    name, own = found.get("name"), found.get("own")
+    used = number(found.get("memory_used_bytes"))
+    return GpuProcess(
+        int(number(found.get("pid")) or 0), str(name) if name else None, used, own if isinstance(own, bool) else None
+    )
+
+
+def _instances(found: Any) -> tuple[Instance, ...] | None:
+    if not isinstance(found, list):
+        return None
+    keys = ("memory_used_bytes", "memory_total_bytes")
+    return tuple(Instance(*(number(mapping(instance).get(key)) for key in keys)) for instance in found)
+
+
+def _since(lost_since: Any) -> str:
+    t = number(lost_since)
+    return f" since {time.strftime('%H:%M:%S', time.localtime(t))}" if t else ""

@@ -1,0 +1,167 @@
+"""All GPUs and the host as they are now, whether something runs or not.
+
+Separates reading from painting as the live view does: a thread asks the driver while this screen is in front, a timer
+repaints what differs. A driver that takes long, or never answers, holds up nothing here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Footer
+
+from ..drawing import panels
+from ..drawing.glyphs import Glyphs, glyphs_of
+from ..drawing.host import host, host_line
+from ..drawing.layout import Cards, arrange_whole
+from ..drawing.plot import soon
+from ..drawing.rows import Row, spread
+from ..errors import clean
+from ..reading.machine_feed import MachineFeed
+from ..reading.store import Snapshot
+from ..widgets.frugal import FrugalCompositor
+from ..widgets.gpu_cards import GpuCards
+from ..widgets.panel import Panel
+
+REPAINT_SECONDS = 0.5
+STUCK_SECONDS = 5.0
+MESSAGE_ROWS = 4
+
+
+class GpusScreen(Screen[None]):
+    """Reads while it is in front; a question or the help over it does not stop that."""
+
+    CSS_PATH = "gpus.tcss"
+    HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"))),)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "pick(1)", "Next GPU", key_display="down"),
+        Binding("up,k", "pick(-1)", "GPU before", key_display="up", show=False),
+        Binding("escape", "back", "Back"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = FrugalCompositor()
+        self.feed = MachineFeed()
+        self._leaving = threading.Event()
+        self._leaving.set()  # nothing is read before the screen is seen
+        self._reading = threading.Lock()
+        self._shown: Snapshot | None = None
+        self._detailed = False
+
+    @property
+    def now(self) -> Snapshot:
+        return self.feed.snapshot
+
+    @property
+    def glyphs(self) -> Glyphs:
+        return glyphs_of(self.app)
+
+    def compose(self) -> ComposeResult:
+        yield Panel(self._title, id="title")
+        yield Panel(self._messages, id="messages")
+        yield GpuCards(id="devices")
+        yield Panel(self._host, id="host")
+        yield Footer(show_command_palette=False, compact=True)
+
+    # ---- reading while it is seen -----------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self.set_interval(REPAINT_SECONDS, self._look)
+
+    def on_screen_resume(self) -> None:
+        if self._leaving.is_set():  # and not back from under a question or the help
+            self._leaving = threading.Event()
+            self.feed = MachineFeed()
+            self.read(self.feed, self._leaving)
+
+    def on_screen_suspend(self) -> None:
+        if not isinstance(self.app.screen, ModalScreen):
+            self._leaving.set()
+
+    def on_unmount(self) -> None:
+        self._leaving.set()
+
+    @work(thread=True, group="reading")
+    def read(self, feed: MachineFeed, leaving: threading.Event) -> None:
+        """One at a time: whoever comes back waits until the reading before has let the driver go."""
+        with self._reading:
+            feed.follow(leaving)
+
+    # ---- painting ---------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        if self.now is not self._shown:
+            self.show_now()
+
+    def on_resize(self) -> None:
+        self.show_now()
+
+    def show_now(self) -> None:
+        """Everything of the newest readings, in an arrangement that suits it."""
+        self._shown = now = self.now
+        width, height = self.size.width - 2, self.size.height - 2
+        messages = len(self._messages(width, MESSAGE_ROWS))
+        self._room("#messages", messages)
+        self._room("#devices", max(0, height - messages - 1) if now.gpus else 0)
+        self._room("#host", 1 if now.gpus else max(0, height - messages))
+        cards = arrange_whole(width, height - messages - 1, len(now.gpus)) if now.gpus else Cards()
+        self.query_one(GpuCards).show(now.gpus, soon(now.elapsed), cards)
+        for panel in self.query(Panel):
+            panel.repaint()
+        if self._detailed != bool(cards.detail):
+            self._detailed = bool(cards.detail)
+            self.refresh_bindings()
+
+    def _room(self, name: str, rows: int) -> None:
+        part = self.query_one(name)
+        part.display = rows > 0
+        part.styles.height = max(1, rows)
+
+    def _messages(self, width: int, height: int) -> list[Row]:
+        """Why there is no GPU, which is nothing to worry about; then what the reading met with."""
+        reason = self.now.no_gpu_reason
+        rows: list[Row] = [[(line, "value")] for line in panels.wrapped(f"no GPU: {reason}", width)] if reason else []
+        if reason:
+            rows.append([(f"{self.glyphs.hint} trainings run on the CPU; F6 (doctor) tells more", "label")])
+        return [*rows, *panels.messages(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
+
+    def _title(self, width: int, height: int) -> list[Row]:
+        names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
+        kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
+        left = [("GPUs", "title"), (f"  {kinds}" if kinds else "  and the host", "label")]
+        return [spread(left, [("  ", ""), (self._pace(), "label")], width)]
+
+    def _pace(self) -> str:
+        """How old a reading can be, or what is waited for."""
+        if self.feed.stuck_seconds > STUCK_SECONDS:
+            return f"the NVIDIA driver has not answered for {self.feed.stuck_seconds:.0f} s"
+        if self.now.gpu_seconds is not None:
+            run = f"{clean(self.feed.run.id)} goes on, " if self.feed.run else ""
+            return f"{run}read every {self.now.gpu_seconds:.1f} s"
+        return "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
+
+    def _host(self, width: int, height: int) -> list[Row]:
+        alone = self.feed.run is None
+        if height == 1:
+            return [host_line(self.now, width, self.glyphs, alone)]
+        return host(self.now, width, height, self.glyphs, alone)
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is one to pick only where not every card shows all."""
+        return action != "pick" or self._detailed
+
+    def action_pick(self, by: int) -> None:
+        self.query_one(GpuCards).pick(by)
+
+    def action_back(self) -> None:
+        if len(self.app.screen_stack) > 1:
+            self.app.pop_screen()

@@ -1,0 +1,69 @@
+"""What can be done with a proof: stop it, open the preset it came to, save its report. Files are touched in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...engine.runs import RunError, write_atomically
+from .questions import Ask, AskText
+
+if TYPE_CHECKING:
+    from ...engine.proof.folder import Proof
+    from ..host import Host
+
+STOP = (
+    "Stop the proof? The trial that runs is ended; what has been measured and kept stays.\n"
+    "Asked a second time it is ended at once."
+)
+IMPROVED = "improved.yaml"
+
+
+async def stop(app: Host, proof: Proof) -> None:
+    """Once asked, ask the proof's process."""
+    from ...engine.proof import folder
+
+    if await app.push_screen_wait(Ask(STOP, ("Stop", "Go on"))) != "Stop":
+        return
+    try:
+        await asyncio.to_thread(folder.request_stop, proof)
+    except (RunError, OSError) as reason:
+        app.complain(str(reason))
+    else:
+        app.notify("stopping: the trial that runs is ended first")
+
+
+async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
+    """Into the form, where it can be looked at, started and saved."""
+    path = proof.path / IMPROVED
+    try:
+        await asyncio.to_thread(write_atomically, path, preset_yaml)
+    except OSError as fault:
+        app.complain(f"{path} cannot be written: {fault.strerror or fault}")
+        return
+    app.open_form(path)
+
+
+async def save_report(app: Host, proof: Proof, data: Mapping[str, Any], folder: Path) -> None:
+    """As Markdown, the file asked for."""
+    name = f"proof-{proof.id}.md"
+    given = await app.push_screen_wait(AskText("Save the report as Markdown: a path", name))
+    if not given or not given.strip():
+        return
+    path = (folder / given.strip()).expanduser()
+    if path.exists() and await app.push_screen_wait(Ask(f"{path} exists.", ("Overwrite", "Cancel"))) != "Overwrite":
+        return
+    try:
+        await asyncio.to_thread(_write, path, data)
+    except (OSError, KeyError, TypeError, ValueError) as fault:
+        app.complain(f"{path} cannot be written: {getattr(fault, 'strerror', None) or fault}")
+    else:
+        app.notify(str(path), title="Saved", markup=False)
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    from ...engine.proof.markdown import as_markdown
+
+    path.write_text(as_markdown(data), encoding="utf-8")

@@ -1,0 +1,99 @@
+"""From a diagnosis to a proof: what is asked first, and the start. What touches the disk runs in threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...engine import runs
+from ...engine.presets import PresetError
+from ...engine.runs import Run, RunError
+from .questions import Ask
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from ...engine.proof.folder import Proof
+    from ...engine.proof.request import Request
+    from ..host import Host
+
+STATES_THAT_GO_ON = ("running", "starting", "stopping")
+STOP_FIRST = (
+    "The run is still going on, and figures taken beside it would be worthless: it has to end first.\n"
+    "Stop it after this step?"
+)
+
+
+async def prove(app: Host, run: Run, diagnosis: Mapping[str, Any]) -> None:
+    """Ask, start the proof of the run's remedies, and look at it; says why where that cannot be."""
+    state = await asyncio.to_thread(lambda: run.state)
+    if state in STATES_THAT_GO_ON:
+        await _stop_first(app, run)
+        return
+    if not any(remedy.get("changes") for remedy in diagnosis.get("remedies") or ()):
+        app.notify("there is nothing to prove: the diagnosis proposes no change of options")
+        return
+    try:
+        request, seconds = await asyncio.to_thread(_request, run)
+    except (PresetError, RunError, OSError, ValueError) as reason:
+        app.complain(f"cannot be proved: {reason}")
+        return
+    if await app.push_screen_wait(Ask(_question(request, seconds, diagnosis), ("Prove", "Cancel"))) == "Prove":
+        await _start(app, request)
+
+
+async def _stop_first(app: Host, run: Run) -> None:
+    if await app.push_screen_wait(Ask(STOP_FIRST, ("Stop it", "Keep it going"))) != "Stop it":
+        return
+    try:
+        await asyncio.to_thread(runs.request_stop, run)
+    except (RunError, OSError) as reason:
+        app.complain(str(reason))
+    else:
+        app.notify("stopping after this step; p once more when the run has ended")
+
+
+def _request(run: Run) -> tuple[Request, float]:
+    """What is to be proved, and how long one comparison takes; raises what speaks against it."""
+    from ...engine import machine
+    from ...engine.proof import estimate, folder, request
+
+    if busy := folder.busy():
+        raise RunError(f"{busy}, and figures taken beside it would be worthless")
+    asked = request.of_run(run)
+    request.refuse(asked, machine.read())
+    return asked, estimate.trial_seconds(asked.measure_seconds) * 2 * asked.repeats
+
+
+def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any]) -> str:
+    """What will be done, and how long it takes at most."""
+    count = sum(bool(remedy.get("changes")) for remedy in diagnosis.get("remedies") or ())
+    several = f"{count} changes" if count > 1 else "1 change"
+    return (
+        f"Prove it by measuring? {several} to try, one after the other, each in {request.repeats} pairs of trials of "
+        f"{request.measure_seconds:g} s, with and without it; what is not clearly faster is taken back.\n\n"
+        f"Each change takes about {_minutes(seconds)}, all of them about {_minutes(count * seconds)}. Leave the "
+        f"machine to it; the screen may be left, and s stops it."
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{max(10, round(seconds, -1)):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+async def _start(app: Host, request: Request) -> None:
+    try:
+        proof, process = await asyncio.to_thread(_launch, request)
+    except (RunError, OSError) as reason:
+        app.complain(f"the proof cannot be started: {reason}")
+        return
+    app.engines.append(process)
+    app.open_proof(proof)
+
+
+def _launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
+    from ...engine.proof import folder
+
+    proof = folder.create(request)
+    return proof, folder.start(proof)

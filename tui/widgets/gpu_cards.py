@@ -1,0 +1,86 @@
+"""The cards of all GPUs in a grid; below them all figures of the picked one, where not every card has room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+
+from ..drawing.layout import Cards
+from ..reading.gpus import Gpu
+from .gpu_card import GpuCard
+
+
+class GpuCards(Vertical):
+    """`show` arranges and fills; `pick` chooses among the cards."""
+
+    DEFAULT_CSS = """
+    GpuCards { height: 1fr; }
+    GpuCards > VerticalScroll { layout: grid; grid-gutter: 0 2; scrollbar-size: 1 1; height: 1fr; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._gpus: tuple[Gpu, ...] = ()
+        self._x_end = 1.0
+        self._cards = Cards()
+        self._picked = 0
+
+    def compose(self) -> ComposeResult:
+        yield VerticalScroll(can_focus=False)
+
+    @property
+    def picked(self) -> Gpu | None:
+        """The GPU whose figures stand below the cards."""
+        return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
+
+    def show(self, gpus: Sequence[Gpu], x_end: float, cards: Cards) -> None:
+        """The newest readings in this arrangement; GPUs never go once they have been seen."""
+        self._gpus, self._x_end = tuple(gpus), x_end
+        if cards != self._cards:
+            self._cards = cards
+            self._arrange()
+        self._fill()
+
+    def pick(self, by: int) -> None:
+        """The next GPU, or the one before."""
+        if self._gpus:
+            self._picked = (self._picked + by) % len(self._gpus)
+            self._fill()
+
+    @on(GpuCard.Clicked)
+    def _clicked(self, event: GpuCard.Clicked) -> None:
+        event.stop()
+        self._picked = next((n for n, gpu in enumerate(self._gpus) if gpu.index == event.index), 0)
+        self._fill()
+
+    def _arrange(self) -> None:
+        grid = self.query_one(VerticalScroll)
+        grid.styles.grid_size_columns = self._cards.columns
+        grid.styles.grid_rows = str(self._cards.tall)
+
+    def _fill(self) -> None:
+        grid = self.query_one(VerticalScroll)
+        known = {card.gpu.index: card for card in grid.query(GpuCard)}
+        for gpu in self._gpus:
+            if gpu.index not in known:
+                known[gpu.index] = GpuCard(gpu, self._x_end)
+                grid.mount(known[gpu.index])
+            known[gpu.index].show(gpu, self._x_end, self._cards.all_of_it)
+            known[gpu.index].set_class(gpu is self.picked, "-picked")
+        self._show_detail()
+
+    def _show_detail(self) -> None:
+        gpu = self.picked
+        found = self.query("#detail").results(GpuCard)
+        detail = next(iter(found), None)
+        if detail is None and gpu is not None:
+            detail = GpuCard(gpu, self._x_end, all_of_it=True, id="detail")
+            self.mount(detail)
+        if detail is not None:
+            detail.display = gpu is not None
+            detail.styles.height = max(1, self._cards.detail)
+            if gpu is not None:
+                detail.show(gpu, self._x_end, True)
