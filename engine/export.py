@@ -34,15 +34,19 @@ PACKAGES = {
 OUTSIDE = {
     "run.hang_seconds": "needs a process that watches this one",
     "run.sample_seconds": "needs a process that watches this one",
+    "run.measure_seconds": "ends a run that is measured; a script trains to its end",
     "run.pcie": "needs a process that watches this one",
     "run.keep": "Keras' callbacks keep one checkpoint",
     "train.nan_check_steps": "TerminateOnNaN looks at the loss of every batch, not at the weights",
 }
+NOTHING_TO_EXPORT = "your own code is plain Keras already, and runs without gputui"
 
 
 def to_script(preset: Preset) -> str:
     """The source of a script; running it needs TensorFlow and nothing else."""
     wanted = preset.options
+    if wanted.workload.entry is not None:
+        return f'"""{_docstring(preset.name)}: {_docstring(wanted.workload.entry)}: {NOTHING_TO_EXPORT}."""\n'
     body = Script()
     for write in (_constants, _devices, _strategy, _data, _model, _compile, _fit):
         write(body, wanted)
@@ -202,6 +206,11 @@ def _compile(script: Script, wanted: Options) -> None:
     else:
         script.add(f"steps_per_epoch = {steps}", "train.steps_per_epoch")
     script.text("steps = steps_per_epoch * EPOCHS")
+    together = wanted.compile.steps_per_execution
+    if together > 1 and wanted.strategy.kind != "mirrored":
+        script.text("# Keras runs whole executions only: they have to divide the epoch.")
+        script.add(f"steps_together = max(n for n in range(1, {together} + 1) if steps_per_epoch % n == 0)",
+                   "compile.steps_per_execution")
     _rate(script, wanted)
     inner = wanted.strategy.kind != "single"
     if inner:
@@ -222,7 +231,7 @@ def _compiled(script: Script, wanted: Options, margin: str) -> None:
     unable = ("Keras' fit fails with it over several replicas",) if mirrored else ()
     script.add(f"{margin}    jit_compile={xla and not mirrored},", "compile.xla", *(unable if xla else ()))
     script.add(
-        f"{margin}    steps_per_execution={1 if mirrored else together},",
+        f"{margin}    steps_per_execution={1 if mirrored or together == 1 else 'steps_together'},",
         "compile.steps_per_execution",
         *(unable if together > 1 else ()),
     )
@@ -273,8 +282,7 @@ def _optimizer(script: Script, wanted: Options, margin: str) -> None:
 def _fit(script: Script, wanted: Options) -> None:
     export_callbacks.callbacks(script, wanted)
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
-    if wanted.train.steps_per_epoch is not None:
-        script.add("    steps_per_epoch=steps_per_epoch,", "train.steps_per_epoch")
+    script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
     if wanted.train.validation_split:
         script.add("    validation_data=validation,", "train.validation_split")
     script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")

@@ -182,30 +182,46 @@ def _prepare(script: Script, options: Options) -> None:
 
 
 def _training_batches(script: Script, options: Options) -> None:
+    """The trainer's own stream (trainer/data/pipeline.py): endless, each pass over the data in an order of its own."""
     wanted, parallel = options.input, _parallel(options.input.parallel_calls)
-    cached = wanted.cache != "off"
-    loading = f"train = train.map(load{parallel})"
-    if cached and loads(options):
-        script.add(loading, "input.parallel_calls")
-    if cached:
-        _cache(script, "train", wanted.cache)
-    if wanted.shuffle != "off":
-        script.add(f"train = train.shuffle(min({wanted.shuffle}, samples), seed=SEED)", "input.shuffle", "train.seed")
-    if not cached and loads(options):
-        script.add(loading, "input.parallel_calls")
-    script.add(f"train = train.batch(global_batch, drop_remainder={wanted.drop_remainder})",
-               "input.batch_size", "input.drop_remainder")
-    script.add(f"train = train.map(floats{parallel})", "input.parallel_calls")
-    if wanted.augment != "off":
-        change = f'lambda batch, seed: (augment(batch[0], "{wanted.augment}", seed), batch[1])'
-        script.add("seeds = tf.data.Dataset.random(SEED, rerandomize_each_iteration=True).batch(2)", "train.seed")
-        script.add(f"train = tf.data.Dataset.zip(train, seeds).map({change}{parallel})", "input.augment")
-    if options.workload.model == "transformer":
-        script.add("train = train.map(tokens)", "workload.model")
     rounding = "samples // global_batch" if wanted.drop_remainder else "math.ceil(samples / global_batch)"
     script.text(f"batches_per_pass = {rounding}")
-    if options.train.steps_per_epoch is not None:
-        script.add("train = train.repeat()", "train.steps_per_epoch")
+    if wanted.cache != "off":
+        if loads(options):
+            script.add(f"train = train.map(load{parallel})", "input.parallel_calls")
+        _cache(script, "train", wanted.cache)
+    _one_pass(script, options)
+    script.text("train = tf.data.Dataset.counter().flat_map(one_pass)")
+    if wanted.augment != "off":
+        script.add(f"train = train.map(augmented{parallel})", "input.augment", "input.parallel_calls")
+    else:
+        script.add(f"train = train.map(floats{parallel})", "input.parallel_calls")
+    if options.workload.model == "transformer":
+        script.add("train = train.map(tokens)", "workload.model")
+    if wanted.one_batch:
+        script.add("train = train.take(1).cache().repeat()", "input.one_batch", "nothing useful is learnt")
+
+
+def _one_pass(script: Script, options: Options) -> None:
+    wanted = options.input
+    script.text("\n\ndef one_pass(number):")
+    if wanted.shuffle != "off":
+        order = f"train.shuffle(min({wanted.shuffle}, samples), seed=SEED + number)"
+        script.add(f"    elements = {order}", "input.shuffle", "train.seed")
+    else:
+        script.text("    elements = train")
+    if wanted.cache == "off" and loads(options):
+        script.add(f"    elements = elements.map(load{_parallel(wanted.parallel_calls)})", "input.parallel_calls")
+    script.add(f"    batches = elements.batch(global_batch, drop_remainder={wanted.drop_remainder})",
+               "input.batch_size", "input.drop_remainder")
+    if wanted.augment == "off":
+        script.text("    return batches\n\n")
+        return
+    script.text("    return batches.enumerate().map(lambda i, batch: ((number, i), batch))\n\n")
+    script.text("\n\ndef augmented(position, batch):\n    x, y = floats(*batch)")
+    script.add("    seed = tf.stack([SEED + position[0], position[1]])", "train.seed")
+    script.add(f'    return augment(x, "{wanted.augment}", seed), y', "input.augment")
+    script.text("\n")
 
 
 def _validation_batches(script: Script, options: Options) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from gputui.engine import launch, presets, runs
 from gputui.engine.export import to_script
 from gputui.engine.export_source import extract
 from gputui.engine.options import OPTIONS
+from gputui.engine.presets import Preset
 
 MODELS = ("mlp", "cnn", "separable_cnn", "resnet50", "transformer")
 DATA = ("digits", "synthetic", "mnist", "npz:/tmp/a.npz", "images:/tmp/folder", "tfrecord:/tmp/*.rec")
@@ -39,6 +41,7 @@ CHANGES = {
     "input.drop_remainder": "true",
     "input.deterministic_order": "false",
     "input.shuffle": "off",
+    "input.one_batch": "true",
     "strategy.kind": "mirrored",
     "strategy.devices": "0,1",
     "strategy.communication": "hierarchical_copy",
@@ -59,6 +62,7 @@ CHANGES = {
     "run.save_model": "true",
     "run.profile": "5-9",
     "run.max_minutes": "3",
+    "run.measure_seconds": "4",
     "run.hang_seconds": "off",
     "run.sample_seconds": "2",
     "run.pcie": "true",
@@ -101,8 +105,14 @@ def test_every_option_is_thought_of() -> None:
         "workload.model", "workload.data", "input.batch_size", "train.epochs", "train.learning_rate",
         "train.clip_value", "train.global_clip_norm",
         "workload.tfrecord_input", "workload.tfrecord_label", "workload.tfrecord_encoding",
+        "workload.entry", "workload.args", "workload.folder",
     }  # fmt: skip
     assert {info.key for info in OPTIONS} <= spoken
+
+
+def test_their_own_code_is_exported_already() -> None:
+    code = script("entry=train.py:build")
+    assert "your own code is plain Keras already" in str(ast.get_docstring(ast.parse(code)))
 
 
 @pytest.mark.parametrize("encoding", ["encoded", "uint8", "float32", "float_list", "int64_list"])
@@ -127,20 +137,35 @@ def test_what_is_extracted_stands_above_its_users() -> None:
         assert callable(names[model.lstrip("_")])
 
 
-@pytest.mark.slow
-def test_the_script_trains_as_gputui_does(tmp_path: Path) -> None:
-    preset = presets.resolve("quickstart", ["epochs=3"])
-    file = tmp_path / "train.py"
-    file.write_text(to_script(preset))
+def _losses(preset: Preset, folder: Path) -> tuple[list[float], list[float]]:
+    """Of each epoch, by gputui and by the exported script. Both train at once."""
+    script = folder / "train.py"
+    script.write_text(to_script(preset) + '\nprint(model.history.history["loss"])\n')
+    run, engine = launch.start(preset)
     done = subprocess.run(
-        [sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True, timeout=200,
+        [sys.executable, script.name], cwd=folder, capture_output=True, text=True, timeout=200,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONWARNINGS": "error::DeprecationWarning:__main__"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    run, engine = launch.start(preset)
     engine.wait(200)
-    metrics = (runs.Run(run.path).result or {})["metrics"]
-    ours = {name: float(value) for name, value in metrics.items()}
-    theirs = {name: float(value) for name, value in re.findall(r"(\w+): ([0-9.e-]+)", done.stdout.splitlines()[-1])}
-    assert theirs["loss"] == pytest.approx(ours["loss"], rel=0.25)
-    assert theirs["val_loss"] == pytest.approx(ours["val_loss"], rel=0.25)
+    told = [event for event in runs.Tail(run.file("events.jsonl")).read() if event["type"] == "epoch"]
+    return [event["metrics"]["loss"] for event in told], json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in presets.SHIPPED.glob("*.yaml")))
+def test_the_script_of_a_shipped_preset_trains_to_the_same_losses(name: str, tmp_path: Path) -> None:
+    steps = 16 if name == "fast" else 4  # whole executions
+    settings = ["deterministic=true", "xla=false", "epochs=3", f"steps_per_epoch={steps}"]
+    if name == "multi-gpu":
+        settings.append("logical_devices=2")
+    ours, theirs = _losses(presets.resolve(name, [*settings, "seed=5"]), tmp_path)
+    assert len(ours) == 3
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_script_augments_and_drops_out_as_gputui_does(tmp_path: Path) -> None:
+    settings = ["augment=heavy", "deterministic=true", "epochs=2", "batch_size=200", "schedule=exponential"]
+    ours, theirs = _losses(presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)
+    assert ours == pytest.approx(theirs, rel=1e-6)
