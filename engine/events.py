@@ -31,6 +31,8 @@ class Event:
 class Started(Event):
     """Versions, devices, what was asked (`options`) and what is true of the built training (`actual`).
 
+    `inapplicable` are the options that do nothing to a user's own training, with the reason; `not_applied` those of
+    them that were set, each with `option` and `why`.
     `flops_per_step` (trainer/flops.py) is counted where the peak of the GPUs that train is known.
     """
 
@@ -42,15 +44,21 @@ class Started(Event):
     options: Mapping[str, Any]
     actual: Mapping[str, Any]
     replicas: int
-    global_batch_size: int
-    steps_per_epoch: int
+    global_batch_size: int | None
+    steps_per_epoch: int | None
     epochs: int
     steps: int
-    train_samples: int
-    validation_samples: int
+    train_samples: int | None  # None: a user's own data, of which nobody knows
+    validation_samples: int | None
     resumed_at_step: int | None = None
     flops_per_step: float | None = None
     peak_flops_per_second: float | None = None
+    cpus: int | None = None  # that the training may use
+    cpu_bfloat16: bool | None = None  # whether they multiply bfloat16 natively
+    compute_capability: tuple[int, int] | None = None  # the lowest of the GPUs that train
+    not_applied: Sequence[Mapping[str, str]] = ()
+    inapplicable: Mapping[str, str] = field(default_factory=dict)
+    sample_bytes: int | None = None  # one sample as the model gets it, without its label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +74,9 @@ class Phase(Event):
 class Progress(Event):
     """Where the training is: `step` of `steps` counts over all epochs; speeds are of the last few seconds.
 
-    `mfu` is the share of the GPUs' dense peak that the model's own arithmetic reaches.
+    `mfu` is the share of the GPUs' dense peak that the model's own arithmetic reaches. `python_share` is the share of
+    the step time in which no graph ran: Python between two executions. `traces` says how often the training function
+    has been traced: once or twice is normal, more and more is retracing.
     """
 
     type: ClassVar[str] = "progress"
@@ -84,6 +94,23 @@ class Progress(Event):
     mfu: float | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
+    python_share: float | None = None
+    traces: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputStages(Event):
+    """What the stages of the input pipeline take for one global batch, from the source to the end.
+
+    Each stage has `name` (read, shuffle, load, batch, prepare, augment ...), `op` (TensorFlow's), `ms_per_batch` (its
+    own time, without what feeds it and not divided by its parallelism) and `parallelism` (how many calls run at once,
+    None where one follows the other). `buffer_fill` is how full the last buffer was when looked at: 0 means that the
+    training waits for the pipeline, 1 that the pipeline is ahead; None without a buffer.
+    """
+
+    type: ClassVar[str] = "input_stages"
+    stages: Sequence[Mapping[str, Any]]
+    buffer_fill: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +168,25 @@ class EpochEnd(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Diagnosis(Event):
+    """What holds the training back (diagnosis.py), as far as `steps` measured steps tell.
+
+    `confidence` is 0 to 1. Each piece of `evidence` has signal, value, unit, threshold, text, source; `others` are
+    weaker verdicts; each of `remedies` has step, changes (key -> value; none: advice), reason, expected_gain (times as
+    fast, at most) and changes_learning.
+    """
+
+    type: ClassVar[str] = "diagnosis"
+    verdict: str
+    sentence: str
+    confidence: float
+    steps: int
+    evidence: Sequence[Mapping[str, Any]] = ()
+    others: Sequence[str] = ()
+    remedies: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Warn(Event):
     """Something a person should know; `option` is the key it concerns, or empty."""
 
@@ -166,8 +212,9 @@ class Summary:
     """The object of `result.json`.
 
     samples_per_second is global batch / step_ms.p50; step_ms rests on `measured_steps` steps, taken in
-    windows of at least 50 ms, with the warm-up left out. goodput is the share of the wall time that was
-    training steps.
+    windows of at least 50 ms, with the warm-up left out. Those steps took measured_seconds, so that the mean speed is
+    measured_steps * global_batch_size / measured_seconds. goodput is the share of the wall time that was training
+    steps.
     """
 
     outcome: str
@@ -175,9 +222,13 @@ class Summary:
     samples_per_second: float | None = None
     step_ms: Mapping[str, float] | None = None
     measured_steps: int = 0
+    measured_seconds: float | None = None
+    global_batch_size: int | None = None
     first_step_seconds: float | None = None
     startup_seconds: float | None = None
     input_wait: float | None = None
+    python_share: float | None = None
+    traces: int | None = None
     peak_memory_bytes: int | None = None
     gpu_busy_mean: float | None = None
     mfu: float | None = None

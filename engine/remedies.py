@@ -56,7 +56,16 @@ def remedies(signals: Signals, verdicts: Sequence[str]) -> list[Remedy]:
     for verdict in verdicts:
         known = [remedy.changes for remedy in found if remedy.changes]
         found += [r for r in makers.get(verdict, _none)(signals) if r.changes not in known]
+    found = [_within_reach(remedy, signals.inapplicable) for remedy in found]
     return sorted(found, key=lambda remedy: (ORDER.index(remedy.step), not remedy.changes))
+
+
+def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
+    """What no option does to a user's own training is advice on their code."""
+    out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
+    if not out_of_reach:
+        return remedy
+    return Remedy(step=remedy.step, reason=f"in your code ({out_of_reach[0]}): {remedy.reason}")
 
 
 def for_computing(signals: Signals) -> list[Remedy]:

@@ -43,6 +43,7 @@ class Signals:
     cpu_bfloat16: bool = False  # the CPU multiplies bfloat16 natively
     train_samples: int | None = None
     sample_bytes: int | None = None
+    inapplicable: Mapping[str, str] = field(default_factory=dict)  # options that do nothing to a user's own code: why
     global_batch_size: int | None = None
     steps_per_epoch: int | None = None
     steps: int = 0
@@ -207,6 +208,7 @@ class Collector:
             cpu_bfloat16=bool(self.started.get("cpu_bfloat16")),
             train_samples=self.started.get("train_samples"),
             sample_bytes=self.started.get("sample_bytes"),
+            inapplicable=self.started.get("inapplicable") or {},
             global_batch_size=self.started.get("global_batch_size"),
             steps_per_epoch=self.started.get("steps_per_epoch"),
             steps=self._steps(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from gputui.engine.trainer.clock import RECENT_WINDOWS, StepClock, warmup_steps
+from gputui.engine.trainer.clock import RECENT_WINDOWS, Spent, StepClock, warmup_steps
 
 
 def fed(clock: StepClock, *steps: tuple[float, int], begin: float = 100.0) -> StepClock:
@@ -109,3 +109,24 @@ def test_where_windows_end_at_synchronisations_only_a_cut_ends_one() -> None:
 @pytest.mark.parametrize(("total", "left_out"), [(1, 1), (4, 1), (10, 2), (50, 10), (100, 20), (10**6, 20)])
 def test_a_short_run_leaves_out_a_fifth_and_a_long_one_twenty(total: int, left_out: int) -> None:
     assert warmup_steps(total) == left_out
+
+
+def test_measured_until_counts_the_execution_that_runs_but_neither_warm_up_nor_pauses() -> None:
+    clock = StepClock(warmup=1)
+    clock.mark(10.0, 1)
+    assert clock.measured_until(15.0) == 0
+    clock.mark(20.0, 1)
+    assert clock.measured_until(20.5) == pytest.approx(0.5)
+    clock.mark(21.0, 1)
+    assert clock.measured_until(21.25) == pytest.approx(1.25)
+    clock.pause(21.5)
+    assert clock.measured_until(99.0) == clock.measured_seconds == pytest.approx(1.5)
+
+
+def test_shares_are_of_the_time_between_two_readings() -> None:
+    earlier, later = Spent(10.0, 1.0, 4.0), Spent(12.0, 1.5, 5.6)
+    assert later.shares_since(earlier) == pytest.approx((0.25, 0.2))
+    assert Spent(11.0, 9.0, 99.0).shares_since(Spent(10.0, 0.0, 0.0)) == (1.0, 0.0)  # clocks that disagree a little
+    assert later.shares_since(later) == (None, None)
+    assert Spent(12.0).shares_since(earlier) == (None, None)
+    assert later.shares_since(Spent(10.0)) == (None, None)

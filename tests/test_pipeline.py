@@ -230,6 +230,42 @@ def test_a_cache_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         numbered(f"cache={tmp_path}/file/cache").stream()
 
 
+# ---- one batch --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [(), ("augment=heavy",), ("cache=memory",), ("prefetch=off",)], ids=" ".join)
+def test_one_batch_comes_again_and_again_and_is_prepared_once(settings: tuple[str, ...]) -> None:
+    loaded: list[int] = []
+    pipe = watched(numbered("one_batch=true", "shuffle=5", "shape=[8, 8, 1]", "samples=200", *settings), loaded.append)
+    iterator = iter(pipe.stream())
+    x, y = next(iterator)
+    next(iterator)
+    time.sleep(0.1)  # what was under way is done
+    so_far = len(loaded)
+    for _ in range(2 * pipe.batches_per_pass):
+        again, label = next(iterator)
+        np.testing.assert_array_equal(again, x)
+        np.testing.assert_array_equal(label, y)
+    assert len(loaded) == so_far
+    plain = numbered("shuffle=5", "shape=[8, 8, 1]", "samples=200", *settings)
+    np.testing.assert_array_equal(next(iter(plain.stream()))[0], x)
+
+
+def test_one_batch_is_each_replicas_part_of_a_global_batch() -> None:
+    found = labels(numbered("one_batch=true", "shuffle=off", replicas=2).stream(), 6)
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7]] * 3
+
+
+def test_one_batch_writes_no_cache_of_a_part(tmp_path: Path) -> None:
+    assert len(labels(numbered("one_batch=true", f"cache={tmp_path}").stream(), 5)) == 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_batch_leaves_the_validation_whole() -> None:
+    pipe = numbered("one_batch=true", "validation_split=0.4")
+    assert labels(pipe.validation(), 3) == labels(numbered("validation_split=0.4").validation(), 3)
+
+
 # ---- prefetch and parallel calls ---------------------------------------------------------------
 
 
@@ -255,9 +291,9 @@ def test_prefetch_prepares_just_so_many_batches_ahead(prefetch: str, ahead: int)
 def test_prefetch_off_holds_for_several_replicas(prefetch: str, build: Build) -> None:
     loaded: list[int] = []
     settings = ("samples=2000", "shuffle=off", "parallel_calls=off", f"prefetch={prefetch}")
-    loop = build(*NUMBERED, *settings, "model=mlp", "width=0.05", "strategy.kind=mirrored").loop
-    loop.pipeline = watched(loop.pipeline, loaded.append)
-    ahead = loaded_ahead(loop.pipeline, loop._distributed(loop.pipeline.stream()), loaded, took=2)
+    training = build(*NUMBERED, *settings, "model=mlp", "width=0.05", "strategy.kind=mirrored")
+    loop, pipe = training.loop, watched(training.pipeline, loaded.append)
+    ahead = loaded_ahead(pipe, loop.feed.training(pipe.stream()), loaded, took=2)
     assert ahead == 0 if prefetch == "off" else ahead >= 16
 
 

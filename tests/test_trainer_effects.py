@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from gputui.engine.trainer.faults import TrainerError
 
 from .front_door import events as printed
 from .front_door import gputui, happened
-from .training import Build, Training
+from .training import Build, Training, built, options
 
 ROOT = Path(__file__).parent.parent
 TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1")
@@ -111,7 +113,7 @@ def test_steps_per_execution_does_not_change_what_is_learnt(build: Build) -> Non
 def test_without_steps_per_epoch_an_epoch_is_one_pass(build: Build) -> None:
     training = build(*TINY, "validation_split=0.1", "batch_size=100").train()
     assert training.loop.step == 17  # 1617 samples
-    assert training.loop.pipeline.validation_batches == 2
+    assert training.pipeline.validation_batches == 2
 
 
 def test_validation_split_is_evaluated_after_each_epoch_and_can_be_none(build: Build) -> None:
@@ -126,8 +128,187 @@ def test_validation_split_is_evaluated_after_each_epoch_and_can_be_none(build: B
 
 
 def _validation(training: Training) -> list[tuple[np.ndarray, np.ndarray]]:
-    pipe = training.loop.pipeline
+    pipe = training.pipeline
     return [(x.numpy(), y.numpy()) for x, y in pipe.validation().take(pipe.validation_batches)]
+
+
+# ---- measuring for a while --------------------------------------------------------------------
+
+ENDLESS = (*TINY, "steps_per_epoch=1000000")
+
+
+def result(training: Training) -> dict[str, Any]:
+    training.loop.figures.finish("ok", 0)
+    return dict(training.run.result or {})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [(), ("steps_per_execution=7",), ("strategy.kind=mirrored", "steps_per_execution=3"), ("deterministic_order=off",)],
+    ids=" ".join,
+)
+def test_measure_seconds_ends_the_run_as_done_after_that_time(settings: tuple[str, ...], build: Build) -> None:
+    training = build(*ENDLESS, "measure_seconds=0.5", *settings).train()
+    told = result(training)
+    assert told["outcome"] == "ok"
+    assert 0.5 <= told["measured_seconds"] < 0.8
+    assert training.loop.step == told["steps"] == told["measured_steps"] + warm_steps(training)
+    assert told["metrics"]["loss"] is not None
+    assert told["global_batch_size"] == training.pipeline.global_batch_size
+    assert not training.events("epoch")
+
+
+def warm_steps(training: Training) -> int:
+    """Whole executions of the warm-up; the first is never measured."""
+    together = training.loop.options.compile.steps_per_execution
+    return max(2, math.ceil(training.loop.figures.clock.warmup / together)) * together
+
+
+def test_measure_seconds_goes_on_over_epochs_and_their_evaluations(build: Build) -> None:
+    settings = ("epochs=100000", "steps_per_epoch=50", "validation_split=0.1", "measure_seconds=0.4")
+    training = build(*TINY, *settings).train()
+    told = result(training)
+    assert 0.4 <= told["measured_seconds"] < 0.7
+    assert len(training.events("epoch")) >= 2
+    assert {"phase": "evaluating"}.items() <= training.events("phase")[-2].items() or told["seconds"] > 0.4
+
+
+def test_a_run_that_is_over_before_ends_as_ever(build: Build) -> None:
+    training = build(*TINY, "steps_per_epoch=30", "measure_seconds=1000").train()
+    assert training.loop.step == 30
+    assert training.events("epoch")
+
+
+def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> None:
+    slow = ("data=synthetic", "shape=[4]", "samples=320", "batch_size=8", "shuffle=off", "parallel_calls=off")
+    training = build(*ENDLESS, *slow, "cache=memory", "measure_seconds=0.3")
+    source = training.pipeline.source
+    assert source.load is not None
+    training.loop.pipeline = dataclasses.replace(
+        training.pipeline, source=dataclasses.replace(source, load=_sleeping(source.load, 0.003))
+    )
+    told = result(training.train())
+    assert training.loop.figures.clock.warmup == 40  # a pass
+    assert told["step_ms"]["p50"] < 8 * 3  # a step that waits for its samples takes longer
+    assert told["steps"] > 40
+
+
+def _sleeping(load: Any, seconds: float, slept: list[float] | None = None) -> Any:
+    """`load`, which sleeps before each sample; how long it really was is noted."""
+
+    def sleep(index: np.int64) -> np.int64:
+        began = time.perf_counter()
+        time.sleep(seconds)
+        if slept is not None:
+            slept.append(time.perf_counter() - began)
+        return index
+
+    def slow(index: Any) -> Any:
+        number = tf.numpy_function(sleep, [index], tf.int64)
+        number.set_shape([])
+        return load(number)
+
+    return slow
+
+
+def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_or_measured(build: Build) -> None:
+    def warmup(*settings: str) -> int:
+        return build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train().loop.figures.clock.warmup
+
+    assert warmup("cache=memory") == warmup("measure_seconds=0.05") == 20
+    assert warmup("cache=memory", "measure_seconds=0.05", "one_batch=true") == 20
+
+
+# ---- what the time of a step is spent on ------------------------------------------------------
+
+
+def planted_between(training: Training, seconds: float, slept: list[float]) -> Training:
+    """Python that takes so long after each execution."""
+    after = training.loop._parts.after
+
+    def slow(count: int, logs: Any) -> None:
+        after(count, logs)
+        began = time.perf_counter()
+        time.sleep(seconds)
+        slept.append(time.perf_counter() - began)
+
+    training.loop._parts.after = slow  # type: ignore[method-assign]
+    return training
+
+
+@pytest.mark.parametrize("kind", ["single", "mirrored"])
+def test_python_between_executions_is_told_as_its_share_of_the_time(kind: str, build: Build) -> None:
+    slept: list[float] = []
+    settings = (*ENDLESS, "steps_per_execution=3", "measure_seconds=1", f"strategy.kind={kind}")
+    training = planted_between(build(*settings), 0.05, slept).train()
+    told = result(training)
+    executions = told["measured_steps"] / 3
+    planted = statistics.mean(slept) * executions / told["measured_seconds"]
+    assert planted - 0.02 < told["python_share"] < planted + 0.2  # and what Python needs by itself
+    shares = [event["python_share"] for event in training.events("progress") if event["python_share"] is not None]
+    assert statistics.mean(shares) == pytest.approx(told["python_share"], abs=0.1)
+
+
+def test_many_steps_in_one_execution_leave_little_to_python(build: Build) -> None:
+    one = result(build(*ENDLESS, "measure_seconds=0.5").train())["python_share"]
+    many = result(build(*ENDLESS, "measure_seconds=0.5", "steps_per_execution=50").train())["python_share"]
+    assert one > 0.15
+    assert many < one / 3
+
+
+@pytest.mark.parametrize("kind", ["CPU", "GPU"])
+def test_input_wait_and_python_are_told_apart(
+    kind: str, tmp_path: Path, cpus: Devices, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The way of measuring that a GPU needs is the same on a CPU, which only is never behind.
+    data = ("data=synthetic", "shape=[4]", "samples=4000", "batch_size=10", "parallel_calls=off", "prefetch=off")
+    wanted = options(*ENDLESS, *data, "measure_seconds=1")
+    training = built(tmp_path / kind, dataclasses.replace(cpus, kind=kind), wanted)
+    monkeypatch.setattr(loops, "PULSE_SECONDS", 0.1)
+    source = training.pipeline.source
+    assert source.load is not None
+    loading: list[float] = []
+    between: list[float] = []
+    planted = dataclasses.replace(source, load=_sleeping(source.load, 0.002, loading))
+    training.loop.pipeline = dataclasses.replace(training.pipeline, source=planted)
+    told = result(planted_between(training, 0.02, between).train())
+    training.loop.figures.writer.close()
+    step = told["measured_seconds"] / told["measured_steps"]
+    assert 0 < told["input_wait"] - 10 * statistics.mean(loading) / step < 0.2  # and what else loading takes
+    assert -0.02 < told["python_share"] - statistics.mean(between) / step < 0.2
+    if kind == "CPU":  # where the wait is counted, not sampled
+        assert told["input_wait"] + told["python_share"] <= 1
+
+
+def test_where_operations_must_be_deterministic_there_is_no_reading(build: Build) -> None:
+    training = build(*ENDLESS, "measure_seconds=0.2")
+    training.loop._parts.clock.counts = False
+    assert training.loop._parts.totals() == (None, None)
+
+
+@pytest.mark.slow
+def test_deterministic_runs_tell_neither_input_wait_nor_python(tmp_path: Path) -> None:
+    told = program(
+        f"""
+loop = train({str(tmp_path)!r}, "model=mlp", "steps_per_epoch=60", "epochs=1", "deterministic=true")
+loop.figures.finish("ok", 0)
+print(loop.figures.run.result["input_wait"], loop.figures.run.result["python_share"])
+print(loop.figures.run.result["traces"])
+""",
+        {},
+    )
+    assert told.split() == ["None", "None", "1"]
+
+
+def test_traces_are_counted(build: Build) -> None:
+    told = result(build(*TINY, "steps_per_epoch=20").train())
+    assert told["traces"] == 1
+    training = build(*TINY, "steps_per_epoch=20")
+    run_steps = training.loop._run_steps
+    # A Python number as the count is another function to TensorFlow for each value.
+    training.loop._run_steps = lambda iterator, count: run_steps(iterator, int(count) + training.loop.step % 4)
+    assert result(training.train())["traces"] == 4
+    assert training.events("progress")[-1]["traces"] == 4
 
 
 # ---- seed and determinism ---------------------------------------------------------------------
@@ -168,7 +349,7 @@ def pulses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def poisoned(training: Training, index: int, value: float) -> Training:
     """One sample of the data has only this value."""
-    pipe = training.loop.pipeline
+    pipe = training.pipeline
     load = pipe.source.load
     assert load is not None
 

@@ -14,6 +14,7 @@ from gputui.engine.options import Options
 from gputui.engine.runs import Run
 
 if TYPE_CHECKING:
+    from gputui.engine.trainer.data.pipeline import Pipeline
     from gputui.engine.trainer.devices import Devices
     from gputui.engine.trainer.loop import TrainingLoop
 
@@ -30,6 +31,14 @@ class Training:
     loop: TrainingLoop
     run: Run
 
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline of a training with a model and data of gputui's."""
+        from gputui.engine.trainer.data.pipeline import Pipeline
+
+        assert isinstance(self.loop.pipeline, Pipeline)
+        return self.loop.pipeline
+
     def events(self, kind: str) -> list[dict[str, Any]]:
         lines = self.run.file("events.jsonl").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event["type"] == kind]
@@ -40,6 +49,15 @@ class Training:
 
     def train(self) -> Training:
         self.loop.run(None)
+        return self
+
+    def announce(self) -> Training:
+        """Write the event that says what has been built."""
+        from gputui.engine.trainer import session
+        from gputui.engine.trainer.assembly import Training as Assembled
+
+        built = Assembled(self.loop.options, self.loop.devices, self.loop, [], {}, 0)
+        session._announce(built, self.loop.figures, None)
         return self
 
 
@@ -58,4 +76,8 @@ def built(folder: Path, devices: Devices, wanted: Options) -> Training:
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
     figures = Figures(run, EventWriter(run.file("events.jsonl"), run.id))
-    return Training(assembly.build(wanted, devices, figures, StopSwitch()), run)
+    try:
+        return Training(assembly.build(wanted, devices, figures, StopSwitch()), run)
+    except BaseException:
+        figures.writer.close()
+        raise

@@ -29,6 +29,7 @@ class Train(Group):
         "the optimizer",
         call="keras.optimizers",
         hurts="adam and adamw keep two values beside every weight, rmsprop one",
+        own="uncompiled",
     )
     learning_rate: float = option(
         0.001,
@@ -37,35 +38,42 @@ class Train(Group):
         hurts="with a larger global batch the best value is usually larger, too",
         gt=0.0,
         le=1000.0,
+        own="uncompiled",
     )
     schedule: Literal["constant", "cosine", "exponential", "step", "cyclical"] = option(
         "constant",
         "how the learning rate changes over the steps",
         call="keras.optimizers.schedules.LearningRateSchedule",
+        own="uncompiled",
     )
     warmup_steps: int = option(
-        0, "steps in which the learning rate rises from 0", unit="steps", ge=0, le=1_000_000_000
+        0, "steps in which the learning rate rises from 0", unit="steps", ge=0, le=1_000_000_000, own="uncompiled"
     )
     decay_steps: Steps | None = option(
         None,
         "length of the schedule: steps until cosine and exponential have fallen by decay_rate, between two "
         "drops of step, or of one cycle of cyclical; not given: all steps, a third of them, or an epoch",
         unit="steps",
+        own="uncompiled",
     )
     decay_rate: float = option(
-        0.1, "what the learning rate is multiplied by over decay_steps", gt=0.0, lt=1.0
+        0.1, "what the learning rate is multiplied by over decay_steps", gt=0.0, lt=1.0, own="uncompiled"
     )
     clip_norm: Positive | None = option(
-        None, "clip each gradient to this norm", call="keras.optimizers.Optimizer(clipnorm=)"
+        None, "clip each gradient to this norm", call="keras.optimizers.Optimizer(clipnorm=)", own="uncompiled"
     )
     clip_value: Positive | None = option(
-        None, "clip each element of the gradients to this size", call="keras.optimizers.Optimizer(clipvalue=)"
+        None,
+        "clip each element of the gradients to this size",
+        call="keras.optimizers.Optimizer(clipvalue=)",
+        own="uncompiled",
     )
     global_clip_norm: Positive | None = option(
         None,
         "clip all gradients together to this norm",
         call="keras.optimizers.Optimizer(global_clipnorm=)",
         helps="transformers, and float16 training that jumps",
+        own="uncompiled",
     )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = option(
         None,
@@ -86,6 +94,7 @@ class Train(Group):
         call="model.fit(validation_data=)",
         ge=0.0,
         le=0.9,
+        own="arrays",
     )
     stop_on_nan: bool = option(
         True,
@@ -120,6 +129,13 @@ class Run(Group):
     )
     max_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = option(
         None, "end the run, gracefully, after this long", unit="minutes"
+    )
+    measure_seconds: Annotated[float, Field(gt=0, le=1_000_000)] | None = option(
+        None,
+        "end the run, as done, once this much time after the warm-up has been measured",
+        helps="two settings are compared over the same time; with input.cache on, the pass that fills the cache "
+        "belongs to the warm-up",
+        unit="seconds",
     )
     hang_seconds: Literal["off"] | Annotated[float, Field(ge=1, le=1_000_000)] = option(
         300.0,

@@ -40,6 +40,8 @@ def _batches_per_pass(options: Options, machine: Machine) -> int | None:
 
 
 def _training_samples(options: Options) -> int | None:
+    if options.workload.entry is not None:
+        return None  # only the user's code knows
     kind = options.workload.source[0]
     sized_by_option = kind in ("synthetic", "tfrecord")
     samples = (options.workload.samples if sized_by_option else None) or _SAMPLES.get(kind)

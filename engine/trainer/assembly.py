@@ -49,6 +49,8 @@ def build(options: Options, devices: Devices, figures: Figures, stop: StopSwitch
     """Data, model and loop on devices that are configured already."""
     keras.mixed_precision.set_global_policy(options.precision.policy)
     distribution = strategy.build(options, devices)
+    if options.workload.entry is not None:
+        return _own(options, devices, figures, stop, distribution)
     figures.phase("building", "data")
     stop.check()
     pipeline = pipelines.build(options, distribution.num_replicas_in_sync if distribution else 1)
@@ -67,6 +69,18 @@ def build(options: Options, devices: Devices, figures: Figures, stop: StopSwitch
         _build_state(model)
     checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, model)
     return TrainingLoop(options, model, pipeline, devices, figures, checkpoints, stop)
+
+
+def _own(
+    options: Options, devices: Devices, figures: Figures, stop: StopSwitch, distribution: tf.distribute.Strategy | None
+) -> TrainingLoop:
+    """A user's own training (workload.entry) instead of a model and data of ours."""
+    from .own import building
+
+    stop.check()
+    own = building.build(options, distribution, figures)
+    checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, own.model)
+    return TrainingLoop(options, own.model, own.pipeline, devices, figures, checkpoints, stop, own)
 
 
 def _build_state(model: keras.Model) -> None:

@@ -30,7 +30,7 @@ class Checkpoints:
             weights=[variable.value for variable in model.trainable_variables],
             others=[_parts(variable) for variable in model.non_trainable_variables],
             metrics=[_parts(variable) for variable in model.metrics_variables],
-            optimizer=[variable.value for variable in model.optimizer.variables],
+            optimizer=[variable.value for optimizer in optimizers(model) for variable in optimizer.variables],
         )
 
     def save(self, step: int) -> None:
@@ -70,6 +70,12 @@ class Checkpoints:
 
     def _all(self) -> list[Path]:
         return sorted(self._folder.glob("step-*"))
+
+
+def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """The model's optimizer, or those that a model with a training step of its own keeps as attributes."""
+    found = [model.optimizer, *vars(model).values()]
+    return list({id(o): o for o in found if isinstance(o, keras.optimizers.Optimizer)}.values())
 
 
 def _parts(variable: keras.Variable) -> list[tf.Variable]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from array import array
 from collections import deque
+from dataclasses import dataclass
 
 WINDOW_SECONDS = 0.05
 RECENT_WINDOWS = 100
@@ -19,6 +20,25 @@ WARMUP_STEPS = 20
 def warmup_steps(total: int) -> int:
     """Steps left out of the figures: 20, or a fifth of a short run, and always the first."""
     return max(1, min(WARMUP_STEPS, total // 5))
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds since the start: of the measured steps, of waiting for input, of the graph; None: there is no reading."""
+
+    measured: float
+    input_wait: float | None = None
+    graph: float | None = None
+
+    def shares_since(self, earlier: Spent) -> tuple[float | None, float | None]:
+        """What share of the step time was waiting for input, and what share was Python outside the graph."""
+        seconds = self.measured - earlier.measured
+        if self.input_wait is None or earlier.input_wait is None or self.graph is None or earlier.graph is None:
+            return None, None
+        return (
+            _share(self.input_wait - earlier.input_wait, seconds),
+            _share(seconds - (self.graph - earlier.graph), seconds),
+        )
 
 
 class StepClock:
@@ -53,6 +73,11 @@ class StepClock:
         """No execution follows directly: the time until the next mark is not the steps'."""
         self._close_execution(now)
         self._since = None
+
+    def measured_until(self, now: float) -> float:
+        """`measured_seconds`, and what of the execution that is running counts towards it."""
+        running = now - self._since if self._since is not None and self.warm else 0.0
+        return self.measured_seconds + running
 
     def cut(self) -> None:
         """The device has been waited for: the window ends with the execution that is running."""
@@ -93,6 +118,10 @@ class StepClock:
             mean = 1000 * self._open_seconds / self._open_steps
             return mean, mean
         return _percentiles(self._windows)
+
+
+def _share(part: float, whole: float) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else None
 
 
 def _percentiles(values: array[float] | deque[float]) -> tuple[float | None, float | None]:

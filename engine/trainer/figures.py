@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from .. import events
 from ..runs import Run, Tail, write_atomically
-from .clock import StepClock
+from .clock import Spent, StepClock
 
 
 @dataclass
@@ -23,15 +23,16 @@ class Moment:
 
     epoch: int
     step: int
-    input_wait_seconds: float | None
+    spent: Spent
     metrics: Mapping[str, float]
+    traces: int | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
 
 
 @dataclass
 class Plan:
-    """The size of the run."""
+    """The size of the run; 0 is not known."""
 
     epochs: int
     steps: int
@@ -56,8 +57,8 @@ class Figures:
         self.last: Moment | None = None
         self.training_since: float | None = None
         self.warm = False
-        self._wait_at_warm: tuple[float, float] | None = None  # input wait and measured time, warm-up over
-        self._previous: tuple[float, float] | None = None
+        self._at_warm: Spent | None = None
+        self._previous: Spent | None = None
         self._warned: set[str] = set()
         self._finishing = threading.Lock()
         self._finished = False
@@ -76,45 +77,38 @@ class Figures:
         self.startup_seconds = time.time() - self.began
         self.training_since = time.time()
 
-    def begin_measuring(self, input_wait_seconds: float | None) -> None:
+    def begin_measuring(self, spent: Spent) -> None:
         """The warm-up is over."""
         self.warm = True
-        if input_wait_seconds is not None:
-            self._wait_at_warm = self._previous = (input_wait_seconds, self.clock.measured_seconds)
+        self._at_warm = self._previous = spent
 
     def pulse(self, moment: Moment) -> None:
         """Write a progress event."""
         self.last = moment
         p50, p95 = self.clock.recent_ms()
-        speed = 1000 * self.plan.global_batch_size / p50 if p50 else None
-        left = self.plan.steps - moment.step
+        left = max(0, self.plan.steps - moment.step)
+        wait, python = moment.spent.shares_since(self._previous) if self._previous else (None, None)
+        self._previous = moment.spent if self.warm else None
         self.writer.emit(
             events.Progress(
                 epoch=moment.epoch,
                 epochs=self.plan.epochs,
                 step=moment.step,
                 steps=self.plan.steps,
-                samples_per_second=speed,
+                samples_per_second=self._speed(p50),
                 step_ms_p50=p50,
                 step_ms_p95=p95,
-                input_wait=self._recent_wait(moment.input_wait_seconds),
+                input_wait=wait,
                 loss=moment.metrics.get("loss"),
                 metrics={k: v for k, v in moment.metrics.items() if k != "loss"},
-                eta_seconds=left * p50 / 1000 if p50 else None,
+                eta_seconds=left * p50 / 1000 if p50 and self.plan.steps else None,
                 mfu=self._mfu(p50),
                 loss_scale=moment.loss_scale,
                 skipped_steps=moment.skipped_steps,
+                python_share=python,
+                traces=moment.traces,
             )
         )
-
-    def _recent_wait(self, waited: float | None) -> float | None:
-        """Share of the step time since the last pulse that was waiting for input."""
-        now = self.clock.measured_seconds
-        if waited is None or self._previous is None:
-            return None
-        before_wait, before = self._previous
-        self._previous = (waited, now)
-        return _share(waited - before_wait, now - before)
 
     def memory(self, devices: Mapping[str, Mapping[str, int]]) -> None:
         """Write TensorFlow's own memory figures and keep the peak."""
@@ -146,19 +140,20 @@ class Figures:
     def _summary(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
         p50, p95 = self.clock.overall_ms()
         seconds = time.time() - self.began
-        wait = None
-        if self.last is not None and self.last.input_wait_seconds is not None and self._wait_at_warm is not None:
-            waited, since = self._wait_at_warm
-            wait = _share(self.last.input_wait_seconds - waited, self.clock.measured_seconds - since)
+        wait, python = self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
         return events.Summary(
             outcome=outcome,
             trainer_returncode=returncode,
-            samples_per_second=1000 * self.plan.global_batch_size / p50 if p50 else None,
+            samples_per_second=self._speed(p50),
             step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
             measured_steps=self.clock.measured_steps,
+            measured_seconds=self.clock.measured_seconds if self.clock.measured_steps else None,
+            global_batch_size=self.plan.global_batch_size or None,
             first_step_seconds=self.first_step_seconds,
             startup_seconds=self.startup_seconds,
             input_wait=wait,
+            python_share=python,
+            traces=self.last.traces if self.last else None,
             peak_memory_bytes=self.peak_memory_bytes,
             gpu_busy_mean=self._gpu_busy_mean(),
             mfu=self._mfu(p50),
@@ -170,6 +165,10 @@ class Figures:
             goodput=self.clock.step_seconds_total / seconds if seconds else None,
             error=error,
         )
+
+    def _speed(self, step_ms: float | None) -> float | None:
+        batch = self.plan.global_batch_size
+        return 1000 * batch / step_ms if step_ms and batch else None
 
     def _mfu(self, step_ms: float | None) -> float | None:
         return self.step_at_peak_ms / step_ms if self.step_at_peak_ms and step_ms else None
@@ -184,9 +183,3 @@ class Figures:
                 mine = [gpu for gpu in event.get("gpus", []) if gpu.get("uuid") in self.gpus]
                 readings.extend(gpu["busy"] for gpu in mine if gpu.get("busy") is not None)
         return sum(readings) / len(readings) if readings else None
-
-
-def _share(part: float, whole: float) -> float | None:
-    return min(1.0, max(0.0, part / whole)) if whole > 0 else None
-
-

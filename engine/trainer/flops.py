@@ -31,6 +31,8 @@ def peak(options: Options, gpus: list[Gpu], replicas: int) -> float | None:
 
 def per_step(model: keras.Model, global_batch_size: int) -> float | None:
     """Floating point operations of a training step, or None where they cannot be counted."""
+    if type(model).train_step is not keras.Model.train_step:
+        return None  # a step of the user's own may pass through the model any number of times
     try:
         forward = _forward(model)
     except Exception:  # the training itself does not need the count; engine.log tells why there is none

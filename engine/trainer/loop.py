@@ -6,9 +6,11 @@ No per-step device synchronisation and no per-step Python beyond a mark of the c
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import keras
 import tensorflow as tf
@@ -16,20 +18,30 @@ import tensorflow as tf
 from ..options import Options
 from . import train_function
 from .checkpoints import Checkpoints
-from .clock import WINDOW_SECONDS, StepClock, warmup_steps
-from .data.pipeline import Pipeline
+from .clock import WINDOW_SECONDS, Spent, StepClock, warmup_steps
+from .data.batches import Batches
+from .data.stages import StageMeter, StageWatch
 from .devices import Devices, peak_bytes
+from .epoch_callbacks import EpochCallbacks
 from .faults import TrainerError
+from .feed import Feed
 from .figures import Figures, Moment, Plan
 from .health import Health
-from .input_wait import InputWait
 from .profile import Profiler
+from .step_parts import StepParts
 from .stopping import StopSwitch
+
+if TYPE_CHECKING:
+    from .own.building import Own
 
 PULSE_SECONDS = 0.25
 SLOW_PULSE_SECONDS = 1.0
 SLOW_AFTER_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
+
+
+class _Measured(Exception):
+    """run.measure_seconds have been measured."""
 
 
 class TrainingLoop:
@@ -39,22 +51,29 @@ class TrainingLoop:
         self,
         options: Options,
         model: keras.Model,
-        pipeline: Pipeline,
+        pipeline: Batches,
         devices: Devices,
         figures: Figures,
         checkpoints: Checkpoints,
         stop: StopSwitch,
+        own: Own | None = None,
     ) -> None:
         self.options, self.model, self.pipeline, self.devices = options, model, pipeline, devices
-        self.figures, self.checkpoints, self.stop = figures, checkpoints, stop
+        self.figures, self.checkpoints, self.stop, self.own = figures, checkpoints, stop, own
         self.steps_per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
         self.steps = self.steps_per_epoch * options.train.epochs
         self.step = 0
         self.health = Health(model, options.train.nan_check_steps)
         self.profiler = Profiler(figures.run.file("profile"), options.run.profile_steps)
+        self.feed = Feed(options, model.distribute_strategy)
         self._on_gpu = devices.kind == "GPU"
-        self._input_wait = InputWait(options.train.deterministic, self._on_gpu)
-        self._run_steps = train_function.training(model, self._input_wait.meter)
+        self._parts = StepParts(options.train.deterministic, self._on_gpu)
+        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas), figures.writer.emit)
+        self._measure_seconds = options.run.measure_seconds
+        function = train_function.training(model, self._parts.clock)
+        self._run_steps: Callable[[Any, Any], dict[str, Any]] = function
+        self._trace_steps = function.get_concrete_function
+        self._traces = function.experimental_get_tracing_count
         self._run_tests = train_function.testing(model)
         self._restore_from: int | None = None
         self._tests_done = 0
@@ -70,18 +89,28 @@ class TrainingLoop:
         self.step = resume_at or 0
         self._restore_from = resume_at
         left = self.steps - self.step
-        self.figures.clock = StepClock(warmup_steps(left), math.inf if self._on_gpu else WINDOW_SECONDS)
+        self.figures.clock = StepClock(self._warmup(left), math.inf if self._on_gpu else WINDOW_SECONDS)
         self.figures.plan = Plan(self.options.train.epochs, self.steps, self.pipeline.global_batch_size)
         self.health.begin(self.step)
-        callbacks = _Callbacks(self)
-        while self.step < self.steps:
+        with contextlib.suppress(_Measured):
+            self._fit_to_the_end(self.own.callbacks_of(self) if self.own else EpochCallbacks(self))
+        self.profiler.close()
+
+    def _warmup(self, steps: int) -> int:
+        """Steps left out of the figures; where a time is measured, the pass that fills the cache is among them."""
+        wanted, least = self.options.input, warmup_steps(steps)
+        fills = self._measure_seconds is not None and wanted.cache != "off" and not wanted.one_batch
+        return max(least, self.pipeline.batches_per_pass) if fills else least
+
+    def _fit_to_the_end(self, callbacks: keras.callbacks.CallbackList) -> None:
+        self.model.stop_training = False
+        while self.step < self.steps and not self.model.stop_training:
             # A resumed epoch is a fit of its own, as long as what is left of the epoch.
             epoch, done = divmod(self.step, self.steps_per_epoch)
             self._fit(callbacks, epoch, epoch + 1 if done else self.options.train.epochs, self.steps_per_epoch - done)
-        self.profiler.close()
 
     def leave(self) -> None:
-        """After a stop: say where it stands, and write a checkpoint where checkpoints are on."""
+        """Before the last step: say where it stands, and write a checkpoint where checkpoints are on."""
         self.profiler.close()
         self.figures.pulse(self._moment(self._metrics))
         self.figures.memory(peak_bytes(self.devices))
@@ -91,59 +120,102 @@ class TrainingLoop:
     def _fit(self, callbacks: keras.callbacks.CallbackList, first: int, beyond: int, steps: int) -> None:
         validation_batches = self.pipeline.validation_batches
         self.model.fit(
-            self._distributed(self.pipeline.stream(self.step)),
+            self.feed.training(self.pipeline.stream(self.step)),
             initial_epoch=first,
             epochs=beyond,
             steps_per_epoch=steps,
-            validation_data=self._distributed(self.pipeline.validation()) if validation_batches else None,
+            validation_data=self.feed.validation(self.pipeline.validation()) if validation_batches else None,
             validation_steps=validation_batches or None,
             callbacks=callbacks,
             shuffle=False,
             verbose=0,
         )
 
-    def _distributed(self, batches: tf.data.Dataset) -> Any:
-        if self.options.strategy.kind == "single":
-            return batches
-        ahead = self.options.input.prefetch != "off"
-        # The strategy reads ahead for each replica, too, if it may.
-        settings = tf.distribute.InputOptions(
-            experimental_fetch_to_device=ahead, experimental_per_replica_buffer_size=int(ahead)
-        )
-        return self.model.distribute_strategy.distribute_datasets_from_function(lambda context: batches, settings)
-
     # ---- between executions -------------------------------------------------------------------
 
     def _execute(self, iterator: Any) -> Any:
         """What fit calls as its train function."""
+        if self._on_gpu and not self.figures.warm:
+            self._parts.wait_for_device()  # what is measured begins with the device idle
         now = time.perf_counter()
         if self.stop.reason:
             self.figures.clock.pause(now)
             self.stop.check()
+        if self._measure_seconds is not None and self.figures.clock.measured_until(now) >= self._measure_seconds:
+            self._end_measured()
         in_epoch = self.step % self.steps_per_epoch
         count = min(self.options.compile.steps_per_execution, self.steps_per_epoch - in_epoch)
+        if self.profiler.begins(self.step + 1, count):
+            self._stand_still()
+            self.profiler.start()
+            now = time.perf_counter()
         self.figures.clock.mark(now, count)
+        self.profiler.begin_step(self.step + 1)
         if self.figures.clock.warm and not self.figures.warm:
-            self.figures.begin_measuring(self._input_wait.total())
+            self.figures.begin_measuring(self._spent(now))
         if self.figures.first_step_seconds is None:
             logs = self._first_execution(iterator, count, now)
         else:
-            self._input_wait.before()
-            with self.profiler.step(self.step + 1, count):
-                logs = self._run_steps(iterator, self._count(count))
+            self._parts.before()
+            logs = self._run(iterator, count)
         self.step += count
-        self._input_wait.after(count, logs)
         if self.health.every is not None and self.health.due(self.step):
             self._look({})
         if now >= self._next_pulse:
-            self._pulse(logs)
+            self._pulse(iterator)
+        if self.profiler.ends(self.step):
+            self._stand_still()
+            self.profiler.close()
+        if self.step % self.steps_per_epoch == 0:
+            self._stand_still()  # before it evaluates, Keras drops the last evaluation's data: up to a second
         self._checkpoint_by_steps(count)
         return logs
 
+    def _run(self, iterator: Any, count: int) -> Any:
+        """The steps of an execution, in one graph.
+
+        Replicas exchange gradients of embeddings by their size, which may not change within a graph's run: there a
+        smaller last batch of a pass is a run of its own.
+        """
+        logs: Any = {}
+        for part in self._same_size(count):
+            logs = self._run_steps(iterator, self._count(part))
+            self._parts.after(part, logs)
+        return logs
+
+    def _same_size(self, count: int) -> Iterator[int]:
+        step, beyond, batches = self.step, self.step + count, self.pipeline.batches_per_pass
+        alone = self.pipeline.replicas > 1 and self.pipeline.smaller_last_batch
+        while step < beyond:
+            before_last = batches - 1 - step % batches
+            part = min(beyond - step, before_last or 1) if alone else count
+            yield part
+            step += part
+
+    def pause(self) -> None:
+        """No execution follows directly: the time until the next one is not the steps'."""
+        self.figures.clock.pause(time.perf_counter())
+        self.profiler.end_step()
+
+    def _stand_still(self) -> None:
+        """What follows is no step's time, and the device has done all that it was given."""
+        self._parts.wait_for_device()
+        self.pause()
+
+    def _end_measured(self) -> NoReturn:
+        """All that was asked for has been measured: what is still on the device belongs to it."""
+        self._metrics = self._parts.wait_for_device()
+        self.pause()
+        self.leave()
+        raise _Measured
+
     def _first_execution(self, iterator: Any, count: int, began: float) -> Any:
         self.figures.phase("compiling", "XLA" if self.options.compile.xla else "tracing")
-        with self.profiler.step(self.step + 1, count):
-            logs = self._run_steps(iterator, self._count(count))
+        if self._restore_from is not None:
+            # A user's model may make its variables in its first step: they have to be there.
+            self._trace_steps(iterator, self._count(count))
+            self._restore()
+        logs = self._run(iterator, count)
         tf.nest.map_structure(float, logs)  # wait for it: the first step has ended when its figures are there
         self.stop.at_once = False
         self.figures.first_step_done(time.perf_counter() - began)
@@ -156,11 +228,10 @@ class TrainingLoop:
                 self._counts[count] = tf.constant(count)
         return self._counts[count]
 
-    def _pulse(self, logs: Any) -> None:
+    def _pulse(self, iterator: Any) -> None:
         """A few times a second: read the running metrics, look after the model, say where it stands."""
-        metrics = {name: float(value) for name, value in logs.items()}  # waits for the device
-        self._metrics = metrics
-        self._input_wait.pulse()
+        self._metrics = metrics = self._parts.wait_for_device()
+        self._parts.pulse()
         if self._on_gpu:
             self.figures.clock.cut()
         lost = metrics.get("loss") != metrics.get("loss")  # NaN
@@ -173,20 +244,27 @@ class TrainingLoop:
         if now >= self._next_memory:
             self._next_memory = now + MEMORY_SECONDS
             self.figures.memory(peak_bytes(self.devices))
+        self._stages.pulse(self.feed.pipeline_iterator(iterator))
 
     def _moment(self, metrics: dict[str, float]) -> Moment:
         return Moment(
             epoch=(self.step - 1) // self.steps_per_epoch + 1,
             step=self.step,
-            input_wait_seconds=self._input_wait.total(),
+            spent=self._spent(time.perf_counter()),
             metrics=metrics,
+            traces=self._traces(),
             loss_scale=self.health.loss_scale(),
             skipped_steps=self.health.skipped_steps(self.step),
         )
 
+    def _spent(self, now: float) -> Spent:
+        return Spent(self.figures.clock.measured_until(now), *self._parts.totals())
+
     def _look(self, metrics: dict[str, float]) -> None:
         """The truth about NaN: dead weights end the run; a NaN loss over living ones is mended."""
-        if not self.health.alive(self.step):
+        with self._parts.not_python():
+            alive = self.health.alive(self.step)
+        if not alive:
             message = (
                 f"weights are not finite (NaN or infinity), first seen at step {self.step}; "
                 f"at step {self.health.last_good_step} they still were"
@@ -211,7 +289,7 @@ class TrainingLoop:
     def save(self) -> None:
         """Write a checkpoint of this very step, unless the model is dead: the older ones are better then."""
         self._look({})
-        self.figures.clock.pause(time.perf_counter())
+        self.pause()
         self.figures.phase("saving", "checkpoint")
         self.checkpoints.save(self.step)
         self.figures.phase("training")
@@ -220,11 +298,15 @@ class TrainingLoop:
 
     def epoch_begins(self) -> None:
         self._epoch_began = time.time()
-        if self._restore_from is not None:
-            # After fit has reset the metrics: the epoch's running figures go on, too.
-            self.checkpoints.restore(self._restore_from)
-            self.health.begin(self._restore_from)
-            self._restore_from = None
+        if self._restore_from is not None and self.own is None:
+            self._restore()
+
+    def _restore(self) -> None:
+        """After fit has reset the metrics: the epoch's running figures go on, too."""
+        assert self._restore_from is not None
+        self.checkpoints.restore(self._restore_from)
+        self.health.begin(self._restore_from)
+        self._restore_from = None
 
     def epoch_ends(self, epoch: int, logs: dict[str, float]) -> None:
         metrics = {name: float(value) for name, value in logs.items()}
@@ -236,7 +318,7 @@ class TrainingLoop:
             self.save()
 
     def tests_begin(self) -> None:
-        self.figures.clock.pause(time.perf_counter())
+        self.pause()
         self.figures.phase("evaluating")
         self._tests_done = 0
 
@@ -249,38 +331,3 @@ class TrainingLoop:
         count = min(self.options.compile.steps_per_execution, self.pipeline.validation_batches - self._tests_done)
         self._tests_done += count
         return self._run_tests(iterator, self._count(count))
-
-
-class _Callbacks(keras.callbacks.CallbackList):
-    """Passes on what happens once an epoch, and nothing each step: Keras' own converts every metric every time."""
-
-    def __init__(self, loop: TrainingLoop) -> None:
-        super().__init__(add_history=True, model=loop.model)  # fit returns model.history
-        self._loop = loop
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        pass
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        pass
-
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        pass
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        pass
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._loop.epoch_begins()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._loop.figures.clock.pause(time.perf_counter())
-        self._loop.epoch_ends(epoch, logs or {})
-
-    def on_test_begin(self, logs: Any = None) -> None:
-        self._loop.tests_begin()
-
-    def on_test_end(self, logs: Any = None) -> None:
-        self._loop.tests_end()
-
-

@@ -5,6 +5,8 @@ environment, devices, precision, strategy, data, model, compile, fit. Every way 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import traceback
 from typing import Any
@@ -13,13 +15,16 @@ from .. import ending, events
 from ..options import Options
 from ..presets import resolve
 from ..runs import Run
+from ..telemetry import chips
 from . import environment
 from .faults import TrainerError
 from .figures import Figures
 from .stopping import StopRequested, StopSwitch
 
 _OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[Op:.*")
-_PLACE = re.compile(r"Graph execution error:|^Detected at node|^ *File |^Stack trace for op|\[\[\{\{node")
+_PLACE = re.compile(
+    r"Graph execution error:|^Detected at node|^ *File |^Stack trace for op|^<stack traces unavailable>|\[\[\{\{node"
+)
 
 
 def train_run(run: Run, writer: events.EventWriter, stop: StopSwitch) -> int:
@@ -63,16 +68,20 @@ def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
     resume_at = training.loop.checkpoints.latest_step()
     _announce(training, figures, resume_at)
     try:
-        training.loop.run(resume_at)
+        with training.loop.own.code.blamed(found_only=True) if training.loop.own else contextlib.nullcontext():
+            training.loop.run(resume_at)
     except StopRequested:
         training.loop.leave()
         raise
     except tf.errors.InvalidArgumentError:
-        training.loop.pipeline.source.find_fault()
+        training.loop.pipeline.find_fault()
         raise
     if options.run.save_model:
         figures.phase("saving", "model.keras")
-        models.save(training.loop.model, figures.run.file("model.keras"))
+        if training.loop.own is not None:
+            training.loop.own.save(figures)
+        else:
+            models.save(training.loop.model, figures.run.file("model.keras"))
 
 
 def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
@@ -82,6 +91,7 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
     peak = flops.peak(options, training.gpus, loop.pipeline.replicas) if figures.gpus else None
     per_step = flops.per_step(loop.model, loop.pipeline.global_batch_size) if peak else None
     figures.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
+    capabilities = [gpu.compute_capability for gpu in training.gpus if gpu.compute_capability]
     actual = truth.read(options, loop.model, loop.pipeline, training.devices)
     figures.writer.emit(
         events.Started(
@@ -96,13 +106,21 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
             steps_per_epoch=loop.steps_per_epoch,
             epochs=options.train.epochs,
             steps=loop.steps,
-            train_samples=loop.pipeline.source.train.samples,
-            validation_samples=loop.pipeline.source.validation.samples,
+            train_samples=loop.pipeline.train_samples,
+            validation_samples=loop.pipeline.validation_samples,
             resumed_at_step=resume_at,
             flops_per_step=per_step,
             peak_flops_per_second=peak,
+            cpus=len(os.sched_getaffinity(0)),
+            cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
+            compute_capability=min(capabilities, default=None) if figures.gpus else None,
+            sample_bytes=loop.pipeline.sample_bytes,
+            not_applied=loop.own.not_applied(options) if loop.own is not None else (),
+            inapplicable=loop.own.inapplicable if loop.own is not None else {},
         )
     )
+    if loop.own is not None:
+        loop.own.tell(options, figures, resume_at)
     for key, instead in truth.differences(options, actual, training.devices, len(training.gpus)):
         figures.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
 

@@ -7,93 +7,134 @@ cannot tell waiting for input from computing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, cast
 
 import keras
 import tensorflow as tf
 
+from .faults import TrainerError
+
 Logs = dict[str, Any]
-Execute = Callable[[Any, Any], Logs]
 
 
-class WaitMeter:
-    """Seconds that the host waited for input, counted on the CPU inside the graph: all of them, or with `first_only`
-    those of the first step of the last execution.
+class Execute(Protocol):
+    """execute(iterator, count) runs `count` steps and returns the logs of the last."""
 
-    TensorFlow refuses to read the clock in a graph when operations must be deterministic: then there is no reading.
+    def __call__(self, iterator: Any, count: Any) -> Logs: ...
+
+    def get_concrete_function(self, iterator: Any, count: Any) -> Any:
+        """Trace it, which makes the variables that are not there yet, and run nothing."""
+        ...
+
+    def experimental_get_tracing_count(self) -> int:
+        """How often TensorFlow has traced it."""
+        ...
+
+
+class GraphClock:
+    """What the graph itself counts, on the CPU: the seconds that the host waited for input, and when executions began.
+
+    Both are sums since the last `take`; beginnings are counted from `zero`, a Unix time. With `first_only` the wait
+    of each execution's first step alone is counted. TensorFlow refuses to read the clock in a graph when operations
+    must be deterministic: then nothing is counted.
     """
 
     def __init__(self, deterministic: bool, first_only: bool = False) -> None:
-        self._measures, self._first_only = not deterministic, first_only
+        self.counts, self._all = not deterministic, not deterministic and not first_only
+        self.zero = time.time()
         with tf.device("/CPU:0"):
-            self._seconds = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+            self._sums = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
+            self._nothing = tf.zeros([2], tf.float64)
 
-    def read(self) -> float | None:
-        return float(self._seconds.numpy()) if self._measures else None
+    def take(self) -> tuple[float, float]:
+        """Seconds waited and the sum of the beginnings since the last call; both are begun anew."""
+        waited, begun = self._sums.numpy().tolist()
+        self._sums.assign(self._nothing, read_value=False)
+        return waited, begun
 
-    def first(self, iterator: Any) -> tuple[Any, Any]:
-        """The first batch of an execution, and the seconds that it was waited for."""
-        return _timed(iterator) if self._measures else _untimed(iterator)
+    def first(self, iterator: Any) -> tuple[Any, Any, Any]:
+        """The first batch of an execution, when it began, and what of its wait the loop over its steps carries on."""
+        if not self.counts:
+            return iterator.get_next(), (), ()
+        data, begun, end, waited = _timed(iterator)
+        if self._all:
+            return _after(end, data), begun, waited
+        self._add(begun, waited)
+        return data, (), ()
 
-    def next(self, iterator: Any) -> tuple[Any, Any]:
-        """Any further batch, and its seconds."""
-        return _timed(iterator) if self._measures and not self._first_only else _untimed(iterator)
+    def next(self, iterator: Any, waited: Any) -> tuple[Any, Any]:
+        """Any further batch, and its wait added."""
+        if not self._all:
+            return iterator.get_next(), ()
+        data, _, end, seconds = _timed(iterator)
+        return _after(end, data), waited + seconds
 
-    def add(self, seconds: Any) -> None:
-        """Once an execution: what it waited. The sum of its steps stays in the loop, where it costs least."""
-        if self._measures and self._first_only:
-            self._seconds.assign(seconds, read_value=False)
-        elif self._measures:
-            self._seconds.assign_add(seconds, read_value=False)
+    def end(self, begun: Any, waited: Any) -> None:
+        """Once an execution. The sum over its steps stays in the loop, where it costs least."""
+        if self._all:
+            self._add(begun, waited)
+
+    def _add(self, begun: Any, waited: Any) -> None:
+        with tf.device("/CPU:0"):
+            self._sums.assign_add(tf.stack([waited, begun - self.zero]), read_value=False)
 
 
-def _timed(iterator: Any) -> tuple[Any, Any]:
-    """`iterator.get_next()` between two readings of the clock."""
-    begin = tf.timestamp()
-    with tf.control_dependencies([begin]):
+def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
+    """`iterator.get_next()`, when it was called, when it had a batch, and the seconds between."""
+    begun = tf.timestamp()
+    with tf.control_dependencies([begun]):
         data = iterator.get_next()
-    with tf.control_dependencies(_tensors(data)):
-        return data, tf.timestamp() - begin
+    with tf.control_dependencies(_tensors(data)), tf.device("/CPU:0"):
+        end = tf.timestamp()
+        return data, begun, end, end - begun
 
 
-def _untimed(iterator: Any) -> tuple[Any, Any]:
-    return iterator.get_next(), tf.constant(0.0, tf.float64)
+def _after(moment: Any, data: Any) -> Any:
+    """The same data, which nothing uses before the clock has been read: on busy cores the reading would come late."""
+
+    def one(tensor: Any) -> Any:
+        with tf.device(tensor.device):
+            return tf.identity(tensor)
+
+    with tf.control_dependencies([moment]):
+        return tf.nest.map_structure(one, data, expand_composites=True)
 
 
-def training(model: keras.Model, meter: WaitMeter) -> Execute:
+def training(model: keras.Model, clock: GraphClock) -> Execute:
     """execute(iterator, count) runs `count` training steps and returns the logs of the last."""
     strategy = model.distribute_strategy
     compiled = bool(model.jit_compile)
     mirrored = strategy.num_replicas_in_sync > 1
     step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
-    return _repeated(_one_step(model, step, compiled and not mirrored), meter)
+    return _repeated(_one_step(model, step, compiled and not mirrored), clock)
 
 
 def testing(model: keras.Model) -> Execute:
     """execute(iterator, count) runs `count` evaluation steps."""
     compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
-    return _repeated(_one_step(model, model.test_step, compiled), WaitMeter(deterministic=True))
+    return _repeated(_one_step(model, model.test_step, compiled), GraphClock(deterministic=True))
 
 
-def _repeated(one: Callable[[Any], Logs], meter: WaitMeter) -> Execute:
+def _repeated(one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
     def further(iterator: Any, done: Any, waited: Any) -> tuple[Any, Any, Logs]:
-        data, seconds = meter.next(iterator)
-        return done + 1, waited + seconds, one(data)
+        data, waited = clock.next(iterator, waited)
+        return done + 1, waited, one(data)
 
     @tf.autograph.experimental.do_not_convert
     def execute(iterator: Any, count: Any) -> Logs:
-        data, waited = meter.first(iterator)
+        data, begun, waited = clock.first(iterator)
         logs = one(data)
         _, waited, logs = tf.while_loop(
             lambda done, *_: done < count,
             lambda done, waited, _: further(iterator, done, waited),
             (tf.constant(1), waited, logs),
         )
-        meter.add(waited)
+        clock.end(begun, waited)
         return logs
 
-    return tf.function(execute, reduce_retracing=True)
+    return cast(Execute, tf.function(execute, reduce_retracing=True))
 
 
 def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:
@@ -103,6 +144,11 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
     @tf.autograph.experimental.do_not_convert
     def one(data: Any) -> Logs:
         logs = strategy.run(step, args=(data,))
+        if not isinstance(logs, dict) or not logs:
+            raise TrainerError(
+                "user_code", f"the train_step or test_step of {type(model).__name__} returns no figures",
+                "return a dict of metrics, such as {'loss': loss}",
+            )
         return {name: _mean(value, strategy) for name, value in logs.items()}
 
     if not compiled:
@@ -120,7 +166,8 @@ def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
 def _tensors(data: Any) -> list[Any]:
     found: list[Any] = []
     for item in tf.nest.flatten(data):
-        found.extend(item.values if isinstance(item, tf.distribute.DistributedValues) else [item])
+        distributed = isinstance(item, tf.distribute.DistributedValues)
+        found.extend(item.values if distributed else tf.nest.flatten(item, expand_composites=True))
     return found
 
 
@@ -132,30 +179,31 @@ def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
     optimizer = model.optimizer
     scaled = hasattr(optimizer, "dynamic_scale")
 
-    def pure(weights: Any, others: Any, x: Any, y: Any, scale: Any) -> tuple[Any, Any, Any, Any]:
+    def pure(weights: Any, others: Any, data: Any, scale: Any) -> tuple[Any, Any, Any, Any]:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         with tf.GradientTape() as tape:
             tape.watch(weights)
             predicted, new_others = model.stateless_call(weights, others, x, training=True)
-            loss = model.compute_loss(x=x, y=y, y_pred=predicted, training=True)
+            loss = model.compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=True)
             to_differentiate = loss * scale
         return loss, predicted, tape.gradient(to_differentiate, weights), new_others
 
     by_replica: dict[int, Any] = {}
 
     def step(data: Any) -> Logs:
-        x, y = data
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         replica = int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
         # Traced once for each replica: a trace remembers the device it was made on.
         compiled = by_replica.setdefault(replica, tf.function(pure, jit_compile=True, reduce_retracing=True))
         weights = [tf.convert_to_tensor(v.value) for v in model.trainable_variables]
         others = [tf.convert_to_tensor(v.value) for v in model.non_trainable_variables]
         scale = tf.convert_to_tensor(optimizer.dynamic_scale.value) if scaled else tf.constant(1.0)
-        loss, predicted, gradients, new_others = compiled(weights, others, x, y, scale)
+        loss, predicted, gradients, new_others = compiled(weights, others, data, scale)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         for variable, value in zip(model.non_trainable_variables, new_others, strict=True):
             variable.assign(value)
         replicas = model.distribute_strategy.num_replicas_in_sync
-        model._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(x)[0])
-        return model.compute_metrics(x, y, predicted)
+        model._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+        return model.compute_metrics(x, y, predicted, sample_weight)
 
     return step

@@ -6,6 +6,7 @@ difference becomes a warning that names the option.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -13,13 +14,13 @@ import keras
 import tensorflow as tf
 
 from ..options import Options
-from .data.pipeline import Pipeline
+from .data.batches import Batches
 from .devices import Devices
 
 Difference = tuple[str, str]  # option key, what is true instead
 
 
-def read(options: Options, model: keras.Model, pipeline: Pipeline, devices: Devices) -> dict[str, Any]:
+def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
     """The state of everything an option asked for, as plain values for the `started` event."""
     settings = pipeline.stream().options()
     threading = tf.config.threading
@@ -29,7 +30,7 @@ def read(options: Options, model: keras.Model, pipeline: Pipeline, devices: Devi
         "jit_compile": bool(model.jit_compile),
         "steps_per_execution": int(model.steps_per_execution),
         "compute_dtypes": dict(Counter(str(layer.compute_dtype) for layer in model.layers)),
-        "output_dtype": keras.backend.standardize_dtype(model.outputs[0].dtype),
+        "output_dtype": _output_dtype(model),
         "optimizer": type(model.optimizer).__name__,
         "strategy": type(model.distribute_strategy).__name__ if options.strategy.kind != "single" else "none",
         "replicas": int(model.distribute_strategy.num_replicas_in_sync),
@@ -40,7 +41,7 @@ def read(options: Options, model: keras.Model, pipeline: Pipeline, devices: Devi
         "intra_op_threads": threading.get_intra_op_parallelism_threads(),
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
         "memory_growth": _growth(),
-        "parameters": int(model.count_params()),
+        "parameters": sum(math.prod(variable.shape) for variable in model.weights),
     }
 
 
@@ -63,6 +64,12 @@ def differences(options: Options, actual: dict[str, Any], devices: Devices, gpus
     if devices.kind == "GPU" and growth and options.device.logical_devices == 1 and not actual["memory_growth"]:
         found.append(("device.memory_growth", "TensorFlow takes the GPU's memory at once"))
     return found
+
+
+def _output_dtype(model: keras.Model) -> str | None:
+    """Of a model that knows its outputs before it has run; a subclassed one does not."""
+    outputs = getattr(model, "outputs", None)
+    return str(keras.backend.standardize_dtype(outputs[0].dtype)) if outputs else None
 
 
 def _place(variable: Any) -> str:

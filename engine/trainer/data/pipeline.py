@@ -7,7 +7,9 @@ so that a resumed run goes on with the very sample it stopped at, without an ite
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ from ...options import Options
 from ..faults import DataError
 from . import files, named
 from .augment import augment
+from .finishing import autotuned, finish
 from .source import Batch, Part, Source
+from .stage_names import SOURCE, Stage
 
 TOKENS = 256  # levels that inputs are cut into for the transformer
 _SOURCES = {
@@ -61,34 +65,90 @@ class Pipeline:
         # Each replica needs at least one sample of a last, smaller batch.
         return whole if drop_remainder or rest < self.replicas else whole + 1
 
+    @property
+    def smaller_last_batch(self) -> bool:
+        return self.batches_per_pass * self.global_batch_size > self.source.train.samples
+
+    @property
+    def train_samples(self) -> int:
+        return self.source.train.samples
+
+    @property
+    def validation_samples(self) -> int:
+        return self.source.validation.samples
+
+    @property
+    def sample_bytes(self) -> int:
+        """One sample as the model gets it, without its label."""
+        return 4 * math.prod(self.source.shape)
+
+    def find_fault(self) -> None:
+        """After an error of TensorFlow in the data: raises DataError where it finds the sample at fault."""
+        self.source.find_fault()
+
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         """Endless training batches from `first_step` on; per-replica batches where there are replicas."""
+        return finish(self.global_batches(first_step), self.options, self.replicas, self.options.input.one_batch)
+
+    def global_batches(self, first_step: int) -> tf.data.Dataset:
+        """What `stream` splits over the replicas and prepares ahead."""
         wanted = self.options.input
         first_pass, skipped = divmod(first_step, self.batches_per_pass)
-        cached = wanted.cache != "off"
-        elements = self._cached(self.source.train, "train") if cached else self.source.train.elements
+        elements = self._cached(self.source.train, "train") if self._caches else self.source.train.elements
 
         def one_pass(number: Any) -> tf.data.Dataset:
             batches = self._shuffled_batches(elements, number)
             if skipped:
                 batches = batches.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0))
             offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
-            if self.options.input.augment == "off":
+            if wanted.augment == "off":
                 return batches
             return batches.enumerate().map(lambda i, batch: ((number, i + offset), batch))
 
         stream = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
-        if self.options.input.augment == "off":
-            return self._finish(self._prepared(stream))
-        return self._finish(self._mapped(stream, self._prepare_augmented))
+        if wanted.augment == "off":
+            return self._prepared(stream)
+        return self._mapped(stream, self._prepare_augmented)
+
+    @property
+    def _caches(self) -> bool:
+        """Whether training samples are kept; of one batch alone they need not be."""
+        return self.options.input.cache != "off" and not self.options.input.one_batch
+
+    def stages(self) -> tuple[Stage, ...]:
+        """What `stream` is made of, from the source to the end; a pass is what each one over the data begins with."""
+        wanted = self.options.input
+        cached, augmented = self._caches, wanted.augment != "off"
+        load = Stage("load", "Map") if self.source.load else None
+        prepared = Stage("augment" if augmented else "prepare", "Map")
+        found = (
+            Stage(SOURCE, ""),
+            load if cached else None,
+            Stage("cache", "Cache") if cached else None,
+            Stage("shuffle", "Shuffle") if wanted.shuffle != "off" else None,
+            None if cached else load,
+            Stage("augment", "Map") if self.source.vary else None,
+            Stage("batch", "Batch"),
+            Stage("pass", "Map") if augmented else None,  # numbers the batches
+            Stage("pass", "FlatMap"),
+            prepared if augmented or not self._ready else None,
+            Stage("split", "FlatMap", splits=self.replicas) if self.replicas > 1 else None,
+            Stage("one batch", "Cache") if wanted.one_batch else None,
+            Stage("prefetch", "Prefetch") if wanted.prefetch != "off" else None,
+        )
+        return tuple(stage for stage in found if stage is not None)
 
     def validation(self) -> tf.data.Dataset:
         """Endless validation batches in a fixed order, `validation_batches` of them a pass."""
+        return finish(self.global_validation_batches(), self.options, self.replicas)
+
+    def global_validation_batches(self) -> tf.data.Dataset:
+        """What `validation` splits over the replicas and prepares ahead."""
         part, cached = self.source.validation, self.options.input.cache != "off"
         elements = self._cached(part, "validation") if cached else self._loaded(part.elements)
         batches = elements.batch(self.global_batch_size)
         batches = batches.take(self.validation_batches).repeat()
-        return self._finish(self._prepared(batches))
+        return self._prepared(batches)
 
     def _cached(self, part: Part, name: str) -> tf.data.Dataset:
         """Elements, loaded once and kept."""
@@ -106,7 +166,7 @@ class Pipeline:
         wanted = self.options.input
         if wanted.parallel_calls == "off":
             return elements.map(function)
-        calls = _parallel(wanted.parallel_calls)
+        calls = autotuned(wanted.parallel_calls)
         return elements.map(function, num_parallel_calls=calls, deterministic=wanted.deterministic_order)
 
     def _shuffled_batches(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
@@ -115,23 +175,32 @@ class Pipeline:
         if wanted.shuffle != "off":
             buffer = min(wanted.shuffle, self.source.train.samples)
             elements = elements.shuffle(buffer, seed=tf.constant(self.seed, tf.int64) + number)
-        if wanted.cache == "off":
+        if not self._caches:
             elements = self._loaded(elements)
+        if self.source.vary is not None:
+            elements = self._mapped(elements, self.source.vary)
         batches = elements.batch(self.global_batch_size, drop_remainder=wanted.drop_remainder)
         return batches if wanted.drop_remainder else batches.take(self.batches_per_pass)
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         """Float32 (or token) batches; those that are so already pass without a stage of their own."""
-        x, _ = batches.element_spec
-        ready = x.dtype == tf.float32 and self.source.scale == 1.0 and x.shape[1:] == self.source.shape
-        if ready and self.options.workload.model != "transformer":
-            return batches
-        return self._mapped(batches, self._prepare)
+        return batches if self._ready else self._mapped(batches, self._prepare)
+
+    @functools.cached_property
+    def _ready(self) -> bool:
+        """Whether batches are what the model takes as they come."""
+        x, _ = self._loaded(self.source.train.elements).element_spec
+        ready = x.dtype == tf.float32 and self.source.scale == 1.0 and x.shape == self.source.shape
+        return ready and self.options.workload.model != "transformer"
 
     def _prepare_augmented(self, position: Any, batch: Batch) -> Batch:
         x, y = self._floats(batch)
+        return self._tokens(self._augmented(position, x)), y
+
+    def _augmented(self, position: Any, x: Any) -> Any:
+        """`position` is the number of the pass, and of the batch in it."""
         seed = tf.stack([tf.constant(self.seed, tf.int64) + position[0], position[1]])
-        return self._tokens(augment(x, self.options.input.augment, seed)), y
+        return augment(x, self.options.input.augment, seed)
 
     def _prepare(self, *batch: Any) -> Batch:
         x, y = self._floats(batch)
@@ -148,37 +217,6 @@ class Pipeline:
             return x
         flat = tf.reshape(x, (-1, sequence_length(self.source.shape)))
         return tf.cast(tf.clip_by_value(flat, 0.0, 1.0) * (TOKENS - 1), tf.int32)
-
-    def _finish(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        if self.replicas > 1:
-            batches = batches.flat_map(self._split)
-        wanted = self.options.input
-        settings = tf.data.Options()
-        settings.deterministic = wanted.deterministic_order
-        if wanted.private_threads != "auto":
-            settings.threading.private_threadpool_size = wanted.private_threads
-        # Left alone, TensorFlow rewrites what is off to a parallel map, a batch filled ahead and a prefetch.
-        rewrites = settings.experimental_optimization
-        if wanted.parallel_calls == "off":
-            rewrites.map_parallelization = False
-        if not wanted.deterministic_order:
-            rewrites.map_and_batch_fusion = False  # it would keep the order
-        if wanted.prefetch == "off":
-            rewrites.map_and_batch_fusion = False
-            rewrites.inject_prefetch = False
-        else:
-            batches = batches.prefetch(_parallel(wanted.prefetch))
-        return batches.with_options(settings)
-
-    def _split(self, x: Any, y: Any) -> tf.data.Dataset:
-        """A global batch as one batch for each replica, sizes as equal as can be."""
-        samples = tf.shape(x, out_type=tf.int64)[0]
-
-        def part(i: Any) -> Batch:
-            first, beyond = i * samples // self.replicas, (i + 1) * samples // self.replicas
-            return x[first:beyond], y[first:beyond]
-
-        return tf.data.Dataset.range(self.replicas).map(part)
 
     def _cache_file(self, folder: Path, name: str) -> str:
         """A cache file of these very samples: other data, shape, split or seed get another file."""
@@ -218,8 +256,3 @@ def sequence_length(shape: tuple[int, ...]) -> int:
     for size in shape:
         length *= size
     return length
-
-
-def _parallel(wanted: int | str) -> int:
-    """auto or a number -> what tf.data takes."""
-    return tf.data.AUTOTUNE if wanted == "auto" else int(wanted)

@@ -29,6 +29,7 @@ class Source:
     """A data set split in two.
 
     `load` turns one element into (input, label) where that costs something (decoding, generating);
+    `vary` changes one loaded training sample at random, anew in each pass;
     `scale` is what inputs are multiplied by when a batch becomes float32; `stamp` changes when the files behind the
     data change; `find_fault`, called after an error of TensorFlow in the data, raises DataError that names the
     sample at fault, if it finds one.
@@ -39,6 +40,7 @@ class Source:
     shape: tuple[int, ...]
     classes: int
     load: Callable[..., Batch] | None = None
+    vary: Callable[..., Any] | None = None
     scale: float = 1.0
     stamp: str = ""
     find_fault: Callable[[], None] = lambda: None

@@ -1,0 +1,47 @@
+"""What the training loop needs of data, whoever makes it: our pipeline, or what a user's own code hands over."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import tensorflow as tf
+
+from .stage_names import Stage
+
+
+class Batches(Protocol):
+    """Endless batches of both parts; counts are None where nobody knows them."""
+
+    @property
+    def replicas(self) -> int: ...
+
+    @property
+    def global_batch_size(self) -> int: ...
+
+    @property
+    def batches_per_pass(self) -> int: ...
+
+    @property
+    def validation_batches(self) -> int: ...
+
+    @property
+    def smaller_last_batch(self) -> bool:
+        """Whether a pass may end with a batch of another size."""
+        ...
+
+    @property
+    def train_samples(self) -> int | None: ...
+
+    @property
+    def validation_samples(self) -> int | None: ...
+
+    @property
+    def sample_bytes(self) -> int | None: ...
+
+    def stream(self, first_step: int = 0) -> tf.data.Dataset: ...
+
+    def validation(self) -> tf.data.Dataset: ...
+
+    def stages(self) -> tuple[Stage, ...]: ...
+
+    def find_fault(self) -> None: ...

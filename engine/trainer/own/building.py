@@ -1,0 +1,188 @@
+"""A user's own training, built: their function is called where everything is set, and what it returned made ready.
+
+Separates what is theirs (model, data, perhaps optimizer and callbacks) from what the options do to it. Whatever an
+option cannot do to it is kept with the reason, so that nothing is silently ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from ...options import OPTIONS, Options
+from ...options.own import Handed, obstacle
+from .. import optimizer
+from ..epoch_callbacks import EpochCallbacks
+from ..figures import Figures
+from . import context, parts
+from .callbacks import OwnCallbacks
+from .parts import Parts
+from .pipeline import OwnPipeline, opened
+from .streams import Samples
+from .user_code import UserCode, UserError
+
+if TYPE_CHECKING:
+    from ..loop import TrainingLoop
+
+BATCH_SIZE = "input.batch_size"
+RESUMED_BATCHES = (
+    "your code batches its data: on resuming, the batches of the pass that were seen are left out; where your code "
+    "shuffles, their order is another one"
+)
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's training: what the loop needs, and what the viewers are told."""
+
+    code: UserCode
+    model: keras.Model
+    pipeline: OwnPipeline
+    callbacks: list[keras.callbacks.Callback]
+    inapplicable: dict[str, str]  # options that do nothing to this training: why
+    own_compile: bool  # their code has compiled the model
+
+    def callbacks_of(self, loop: TrainingLoop) -> keras.callbacks.CallbackList:
+        """What tells the loop of epochs, and the user's callbacks with it."""
+        return OwnCallbacks(loop, self.callbacks) if self.callbacks else EpochCallbacks(loop)
+
+    def not_applied(self, options: Options) -> list[dict[str, str]]:
+        """Those of them that are not at their default; a batch size that the code has followed is obeyed."""
+        obeyed = self.pipeline.global_batch_size == options.input.batch_size * self.pipeline.replicas
+        return [
+            {"option": info.key, "why": self.inapplicable[info.key]}
+            for info in OPTIONS
+            if info.key in self.inapplicable and not (info.key == BATCH_SIZE and obeyed)
+            if getattr(getattr(options, info.group), info.name) != info.default
+        ]
+
+    def tell(self, options: Options, figures: Figures, resumed_at: int | None) -> None:
+        """What a person should know of this training beside its figures."""
+        for item in self.not_applied(options):
+            figures.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
+        if resumed_at is not None and self.pipeline.train.kind == "batched":
+            figures.warn("resumed_batches", RESUMED_BATCHES)
+        if resumed_at is not None and self.callbacks:
+            figures.warn("callbacks_anew", "your callbacks begin anew: what they had counted before is not kept")
+
+    def save(self, figures: Figures) -> None:
+        """The model as plain Keras reads it; where Keras cannot write it whole, its weights.
+
+        What the options compiled it with stays out: their learning-rate schedule is a class of ours.
+        """
+        compiled, self.model.compiled = self.model.compiled, self.own_compile
+        try:
+            self.model.save(figures.run.file("model.keras"))
+        except Exception as fault:  # a subclassed model may not know how it was made
+            traceback.print_exc()
+            self.model.save_weights(figures.run.file("model.weights.h5"))
+            figures.warn(
+                "weights_only",
+                f"Keras cannot save this model whole ({type(fault).__name__}); its weights are in model.weights.h5",
+                "give the model's class a get_config",
+                "run.save_model",
+            )
+        finally:
+            self.model.compiled = compiled
+
+
+def build(options: Options, distribution: tf.distribute.Strategy | None, figures: Figures) -> Own:
+    """Run the user's function and compile its model as the options say; raises UserError."""
+    workload = options.workload
+    assert workload.entry is not None
+    replicas = distribution.num_replicas_in_sync if distribution else 1
+    figures.phase("building", workload.entry.rpartition("/")[2])
+    code = UserCode(workload.entry, workload.folder or ".")
+    for name in code.shadowed():
+        figures.warn(
+            "shadowed",
+            f"{name} beside {code.file.name} is not used: another {name[:-3]} was imported before",
+            "give the file another name",
+            name,
+        )
+    scope = distribution.scope() if distribution else contextlib.nullcontext()
+    with scope, code.blamed():
+        found = parts.checked(code.function(context.of(options, replicas)), code.entry.function)
+        own_compile = bool(found.model.compiled)
+        own_optimizer = own_compile or found.optimizer is not None
+        pipeline = opened(options, replicas, found, code.file)
+        stream, validates = pipeline.train, found.validation is not None
+        handed = Handed(stream.kind, own_optimizer, isinstance(stream, Samples) and stream.images, validates)
+        _fits(found.model, pipeline)
+        _compile(found, options, pipeline)
+        _build_state(found.model, pipeline.train.spec, distributed=distribution is not None)
+    return Own(
+        code, found.model, pipeline, list(found.callbacks), _inapplicable(handed), own_compile
+    )
+
+
+def _compile(found: Parts, options: Options, pipeline: OwnPipeline) -> None:
+    """What is compiled keeps its optimizer, loss and metrics; how its steps are run is the options' in any case."""
+    model, xla, together = found.model, options.compile.xla, options.compile.steps_per_execution
+    if xla and pipeline.replicas > 1 and _custom_step(model):
+        raise UserError(
+            f"{type(model).__name__} has a train_step of its own, which XLA cannot compile over several replicas: "
+            "it assigns variables",
+            "set compile.xla=false, or strategy.kind=single",
+        )
+    if not model.compiled:
+        per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
+        chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch)
+        model.compile(
+            optimizer=chosen, loss=found.loss, metrics=found.metrics, jit_compile=xla, steps_per_execution=together
+        )
+        return
+    model.jit_compile = xla
+    model.steps_per_execution = together
+
+
+def _custom_step(model: keras.Model) -> bool:
+    return type(model).train_step is not keras.Model.train_step
+
+
+def _build_state(model: keras.Model, spec: Any, distributed: bool) -> None:
+    """Create the variables from what a batch looks like; where that fails, the first step creates them."""
+    batch = tf.nest.map_structure(_symbol, spec)
+    try:
+        model._symbolic_build(data_batch=batch)
+    except Exception:
+        if distributed:
+            raise
+        return
+    model._maybe_symbolic_build = lambda *args, **kwargs: None
+
+
+def _symbol(spec: Any) -> Any:
+    shape = (None, *spec.shape[1:]) if spec.shape.rank else spec.shape
+    return keras.KerasTensor(shape, keras.backend.standardize_dtype(spec.dtype))
+
+
+def _fits(model: keras.Model, pipeline: OwnPipeline) -> None:
+    """Whether batches have as many axes as a model of one input wants: batched too often or not at all is told here."""
+    spec = pipeline.train.spec
+    x = spec[0] if isinstance(spec, tuple) else spec
+    inputs = getattr(model, "inputs", None)
+    if not isinstance(x, tf.TensorSpec) or x.shape.rank is None or not inputs or len(inputs) != 1:
+        return
+    wanted, found = len(inputs[0].shape), x.shape.rank
+    if found == wanted - 1 and not isinstance(pipeline.train, Samples):
+        raise UserError(
+            f"train's elements have shape {tuple(x.shape)}, the model takes batches of {tuple(inputs[0].shape[1:])}",
+            "batch the Dataset by context.global_batch_size, or return a dict with map: None and gputui batches it",
+        )
+    if found == wanted + 1 and isinstance(pipeline.train, Samples) and pipeline.train.kind == "mapped":
+        raise UserError(
+            "train is batched, and a map given beside it: gputui batches it once more",
+            "leave out Dataset.batch, or take map out of the dict",
+        )
+
+
+def _inapplicable(handed: Handed) -> dict[str, str]:
+    """Options that do nothing to this training, each with the reason."""
+    reasons = {info.key: obstacle(info.about.own, handed) for info in OPTIONS}
+    return {key: why for key, why in reasons.items() if why}

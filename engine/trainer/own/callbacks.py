@@ -1,0 +1,109 @@
+"""A user's own Keras callbacks: told of epochs, evaluations and the training as a whole, as Keras would.
+
+Those that override a method for batches are told of each execution, too, where the host then waits for the device. A
+callback that ends the training (model.stop_training) ends the run as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from ..epoch_callbacks import EpochCallbacks
+
+if TYPE_CHECKING:
+    from ..loop import TrainingLoop
+
+_BATCH_BEGIN, _BATCH_END = ("on_train_batch_begin", "on_batch_begin"), ("on_train_batch_end", "on_batch_end")
+
+
+class OwnCallbacks(EpochCallbacks):
+    """Tells the loop first, or last where a checkpoint is to hold what theirs have changed."""
+
+    def __init__(self, loop: TrainingLoop, theirs: Sequence[keras.callbacks.Callback]) -> None:
+        super().__init__(loop)
+        self._theirs = list(theirs)
+        self._begun = False
+        for callback in self._theirs:
+            callback.set_params({"verbose": 0, "epochs": loop.options.train.epochs, "steps": loop.steps_per_epoch})
+            callback.set_model(loop.model)
+        self._batch_begin = [callback for callback in self._theirs if _overrides(callback, _BATCH_BEGIN)]
+        self._batch_end = [callback for callback in self._theirs if _overrides(callback, _BATCH_END)]
+        self._test_begin = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_begin",))]
+        self._test_end = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_end",))]
+
+    @property
+    def by_batch(self) -> list[str]:
+        """Names of those that are told of every execution."""
+        told = [*self._batch_begin, *self._batch_end]
+        return sorted({type(callback).__name__ for callback in told})
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Once a run: a resumed epoch is a fit of its own."""
+        if not self._begun:
+            self._begun = True
+            for callback in self._theirs:
+                callback.on_train_begin(logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self._loop.step >= self._loop.steps or self._loop.model.stop_training:
+            for callback in self._theirs:
+                callback.on_train_end(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_begin(epoch, logs)
+        for callback in self._theirs:
+            callback.on_epoch_begin(epoch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._loop.pause()
+        told = _floats(logs)
+        for callback in self._theirs:
+            callback.on_epoch_end(epoch, told)
+        super().on_epoch_end(epoch, told)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        for callback in self._batch_begin:
+            callback.on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._batch_end:
+            told = _floats(logs)
+            for callback in self._batch_end:
+                callback.on_train_batch_end(batch, told)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        super().on_test_begin(logs)
+        for callback in self._theirs:
+            callback.on_test_begin(logs)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        for callback in self._theirs:
+            callback.on_test_end(_floats(logs))
+        super().on_test_end(logs)
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        for callback in self._test_begin:
+            callback.on_test_batch_begin(batch, logs)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._test_end:
+            told = _floats(logs)
+            for callback in self._test_end:
+                callback.on_test_batch_end(batch, told)
+
+
+def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
+    """Whether it does something at each batch; ModelCheckpoint does so only where it saves by steps."""
+    if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
+        return False
+    return any(
+        name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)
+        for name in names
+    )
+
+
+def _floats(logs: Any) -> dict[str, float]:
+    return {name: float(value) for name, value in (logs or {}).items()}

@@ -1,0 +1,161 @@
+"""What a user's function returned, checked: model, data and what goes with them; each wrong thing refused in words."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from .user_code import UserError
+
+RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
+DATA = "(x, y) arrays, a tf.data.Dataset or a keras.utils.PyDataset"
+_ABSENT: Any = object()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What was handed over. `mapped` says that a map was given, if only None: the datasets are not batched yet."""
+
+    model: keras.Model
+    train: Any
+    validation: Any = None
+    map: Callable[..., Any] | None = None
+    validation_map: Callable[..., Any] | None = None
+    augment: Callable[..., Any] | None = None
+    loss: Any = None
+    metrics: Any = None
+    optimizer: Any = None
+    callbacks: Sequence[keras.callbacks.Callback] = ()
+    samples: int | None = None
+    validation_samples: int | None = None
+    mapped: bool = False
+
+
+KEYS = tuple(field.name for field in fields(Parts) if field.name != "mapped")
+
+
+def checked(returned: Any, function: str) -> Parts:
+    """The parts of what `function` returned; raises UserError."""
+    given = _as_dict(returned, function)
+    for key in given:
+        if key not in KEYS:
+            near = difflib.get_close_matches(str(key), KEYS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}"
+            raise UserError(f"{function} returned a dict with the unknown key {key!r}", hint)
+    for key in ("model", "train"):
+        if given.get(key) is None:
+            raise UserError(f"{function} returned no {key}", RETURN)
+    if not isinstance(given["model"], keras.Model):
+        raise UserError(f"model is {_kind(given['model'])}, not a keras.Model", RETURN)
+    for key in ("train", "validation"):
+        _check_data(given.get(key), key)
+    for key in ("map", "validation_map", "augment"):
+        if given.get(key) is not None and not callable(given[key]):
+            raise UserError(f"{key} is {_kind(given[key])}, not a function", "it gets one sample, as in Dataset.map")
+    _check_compile(given)
+    return Parts(
+        **given
+        | {
+            "validation_map": given.get("validation_map", given.get("map")),
+            "callbacks": _callbacks(given.get("callbacks")),
+            "samples": _count(given, "samples"),
+            "validation_samples": _count(given, "validation_samples"),
+            "mapped": "map" in given,
+        }
+    )
+
+
+def _as_dict(returned: Any, function: str) -> dict[str, Any]:
+    if isinstance(returned, dict):
+        return dict(returned)
+    if isinstance(returned, tuple | list) and 2 <= len(returned) <= 3:
+        return dict(zip(("model", "train", "validation"), returned, strict=False))
+    if isinstance(returned, tuple | list):
+        raise UserError(f"{function} returned {len(returned)} values", RETURN)
+    raise UserError(f"{function} returned {_kind(returned)}", RETURN)
+
+
+def _check_data(data: Any, key: str) -> None:
+    if data is None or isinstance(data, tf.data.Dataset | keras.utils.PyDataset):
+        return
+    if isinstance(data, tuple | list) and 1 <= len(data) <= 3:
+        _check_arrays(tuple(data), key)
+        return
+    if isinstance(data, np.ndarray | tf.Tensor):
+        raise UserError(
+            f"{key} is one array; it needs inputs and targets together",
+            f"return (model, (x, y), (x_validation, y_validation)); {key} is {DATA}",
+        )
+    hint = f"give {DATA}"
+    if hasattr(data, "__next__") or hasattr(data, "__iter__"):
+        hint += "; tf.data.Dataset.from_generator makes one of a generator"
+    raise UserError(f"{key} is {_kind(data)}", hint)
+
+
+def _check_arrays(data: tuple[Any, ...], key: str) -> None:
+    """(x, y, sample_weight), each an array or a nest of arrays, all with the same number of samples."""
+    lengths: dict[int, str] = {}
+    for name, part in zip(("x", "y", "sample_weight"), data, strict=False):
+        for array in tf.nest.flatten(part):
+            if array is None and name != "x":
+                continue
+            if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+                raise UserError(f"{name} of {key} holds {_kind(array)}, not an array", f"give {DATA}")
+            if len(array.shape) == 0:
+                raise UserError(f"{name} of {key} holds a single number", "its first axis counts the samples")
+            if getattr(array.dtype, "kind", "") == "O":
+                raise UserError(f"{name} of {key} is an array of objects", "make it numbers or text of one shape")
+            lengths.setdefault(int(array.shape[0]), name)
+    if len(lengths) > 1:
+        (a, first), (b, second) = list(lengths.items())[:2]
+        raise UserError(f"{key} has {a} samples in {first} and {b} in {second}", "each sample needs its target")
+    if not lengths or 0 in lengths:
+        raise UserError(f"{key} has no sample", f"give {DATA}")
+
+
+def _check_compile(given: dict[str, Any]) -> None:
+    model = given["model"]
+    both = [key for key in ("loss", "metrics", "optimizer") if given.get(key) is not None]
+    if model.compiled and both:
+        raise UserError(
+            f"the model is compiled, and {', '.join(both)} given beside it",
+            "give them to model.compile, or return the model uncompiled",
+        )
+    computes = any(_overridden(model, name) for name in ("compute_loss", "train_step"))
+    if not model.compiled and given.get("loss") is None and not computes:
+        raise UserError("the model is not compiled and no loss is given", "compile it, or return a dict with a loss")
+
+
+def _overridden(model: keras.Model, name: str) -> bool:
+    return getattr(type(model), name) is not getattr(keras.Model, name)
+
+
+def _callbacks(value: Any) -> list[keras.callbacks.Callback]:
+    found = [value] if isinstance(value, keras.callbacks.Callback) else list(value or ())
+    for callback in found:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise UserError(f"callbacks holds {_kind(callback)}", "give a list of keras.callbacks.Callback")
+    return found
+
+
+def _count(given: dict[str, Any], key: str) -> int | None:
+    value = given.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise UserError(f"{key} is {value!r}", "give a whole number from 1")
+    return int(value)
+
+
+def _kind(value: Any) -> str:
+    """What something is, with its article."""
+    if value is None:
+        return "nothing (None)"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -1,0 +1,188 @@
+"""What a user's code handed over as training and validation data, as the loop takes data: endless batches of both."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...options import Options
+from ..data.finishing import finish
+from ..data.source import split_counts
+from ..data.stage_names import Stage
+from .parts import Parts
+from .streams import Batched, Samples, Stream, as_array, as_tuples, indexed, samples_of
+from .user_code import UserError
+
+
+@dataclass(frozen=True)
+class OwnPipeline:
+    """The same as data/pipeline.py's Pipeline, over streams."""
+
+    options: Options
+    replicas: int
+    train: Stream
+    held_out: Stream | None
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.train.batch_size
+
+    @property
+    def batches_per_pass(self) -> int:
+        """Of data that nobody has counted, train.steps_per_epoch is what an epoch is."""
+        found = self.train.batches or self.options.train.steps_per_epoch
+        assert found is not None, "refused when the data was opened"
+        return found
+
+    @property
+    def validation_batches(self) -> int:
+        return (self.held_out.batches or 0) if self.held_out is not None else 0
+
+    @property
+    def smaller_last_batch(self) -> bool:
+        return self.train.smaller_last_batch
+
+    @property
+    def train_samples(self) -> int | None:
+        return self.train.samples
+
+    @property
+    def validation_samples(self) -> int | None:
+        return self.held_out.samples if self.held_out is not None else 0
+
+    @property
+    def sample_bytes(self) -> int | None:
+        """One sample as the model gets it, without its label; None where sizes differ."""
+        spec = self.train.spec
+        x = tf.nest.flatten(spec[0] if isinstance(spec, tuple) else spec)
+        sizes = [part.dtype.size * math.prod(part.shape[1:]) for part in x if _sized(part)]
+        return sum(sizes) if len(sizes) == len(x) else None
+
+    def find_fault(self) -> None:
+        """What is wrong with a user's data is told as an error of their code."""
+
+    def stream(self, first_step: int = 0) -> tf.data.Dataset:
+        batches = self.train.global_batches(first_step)
+        return finish(batches, self.options, self.replicas, self.options.input.one_batch)
+
+    def validation(self) -> tf.data.Dataset:
+        assert self.held_out is not None
+        return finish(self.held_out.global_batches(0), self.options, self.replicas)
+
+    def stages(self) -> tuple[Stage, ...]:
+        return self.train.stages()
+
+
+def _sized(spec: Any) -> bool:
+    return isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None and None not in spec.shape[1:]
+
+
+def opened(options: Options, replicas: int, parts: Parts, file: Path) -> OwnPipeline:
+    """The parts' data as streams; raises UserError where it cannot be trained on."""
+    stamp = _stamp(file)
+    data, kept_back = parts.train, parts.validation
+    if isinstance(data, tuple | list):
+        data, kept_back = _split(tuple(data), kept_back, options)
+    train = _stream(data, parts, "train", options, replicas, stamp)
+    if train.batches is None and options.train.steps_per_epoch is None:
+        raise UserError(
+            "it is not known how many samples train has",
+            "return samples beside it, or set train.steps_per_epoch",
+        )
+    if train.batches is not None and train.batches < 1:
+        raise UserError(
+            f"{train.samples} samples do not fill one global batch of {train.batch_size}",
+            "lower input.batch_size, or set input.drop_remainder=false",
+        )
+    held_out = None if kept_back is None else _stream(kept_back, parts, "validation", options, replicas, stamp)
+    if held_out is not None and not held_out.batches:
+        raise UserError("it is not known how many samples validation has", "return validation_samples beside it")
+    return OwnPipeline(options, replicas, train, held_out)
+
+
+def _stream(data: Any, parts: Parts, role: str, options: Options, replicas: int, stamp: str) -> Stream:
+    trains = role == "train"
+    given = parts.samples if trains else parts.validation_samples
+    load = parts.map if trains else parts.validation_map
+    if not trains:
+        fixed = {"shuffle": "off", "augment": "off", "drop_remainder": False, "one_batch": False}
+        options = options.model_copy(update={"input": options.input.model_copy(update=fixed)})
+    vary = parts.augment if trains else None
+    if isinstance(data, tuple | list):
+        elements = _elements(as_tuples(tuple(data)))
+        counted = int(elements.cardinality())
+        return _checked_images(samples_of(elements, counted, options, replicas, "arrays", load, vary, stamp + role))
+    if not isinstance(data, tf.data.Dataset):
+        return indexed(data, options, given)
+    cardinality = int(data.cardinality())
+    if parts.mapped:
+        known = given or (cardinality if cardinality >= 0 else None)
+        if known is not None and cardinality >= 0:
+            known = min(known, cardinality)
+        data = data.take(known) if known is not None else data
+        return _checked_images(samples_of(data, known, options, replicas, "mapped", load, vary, stamp + role))
+    size = _batch_size(data, role)
+    batches = cardinality if cardinality >= 0 else (-(-given // size) if given else None)
+    return Batched(data, given, batches, size, replicas)
+
+
+def _checked_images(stream: Samples) -> Samples:
+    """Augmentation is off where there are no images to change; the `started` event says so."""
+    if stream.options.input.augment == "off" or stream.images:
+        return stream
+    off = stream.options.input.model_copy(update={"augment": "off"})
+    return Samples(
+        stream.options.model_copy(update={"input": off}), stream.source, stream.replicas, stream.seed, stream.kind
+    )
+
+
+def _elements(arrays: Any) -> tf.data.Dataset:
+    with tf.device("/CPU:0"):
+        return tf.data.Dataset.from_tensor_slices(arrays)
+
+
+def _split(data: tuple[Any, ...], validation: Any, options: Options) -> tuple[Any, Any]:
+    """train.validation_split of arrays, drawn by the seed, where the code has handed over no validation data."""
+    share = options.train.validation_split
+    if validation is not None or not share:
+        return data, validation
+    arrays = as_tuples(data)
+    total = int(tf.nest.flatten(arrays)[0].shape[0])
+    kept, rest = split_counts(total, share)
+    if not rest:
+        return data, None
+    order = np.random.default_rng(options.train.seed).permutation(total)
+    return _chosen(arrays, order[:kept]), _chosen(arrays, order[kept:])
+
+
+def _chosen(arrays: Any, indices: np.ndarray) -> Any:
+    return tf.nest.map_structure(lambda array: as_array(array)[indices], arrays)
+
+
+def _batch_size(data: tf.data.Dataset, role: str) -> int:
+    spec = tf.nest.flatten(data.element_spec)[0]
+    if spec.shape.rank == 0:
+        raise UserError(
+            f"the elements of {role} are single values, not batches",
+            "batch the Dataset by context.global_batch_size, or return a dict with map: None and gputui batches it",
+        )
+    if spec.shape.rank is not None and spec.shape[0] is not None:
+        return int(spec.shape[0])
+    first = next(iter(data.take(1)), None)
+    if first is None:
+        raise UserError(f"{role} holds no batch", "look at where it reads from")
+    return int(tf.shape(tf.nest.flatten(first)[0])[0])
+
+
+def _stamp(file: Path) -> str:
+    """Other for other code: what it makes of its files is not known, so that a cache on disk is of this code only."""
+    digest = hashlib.sha256()
+    for path in sorted(file.parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
