@@ -7,7 +7,13 @@ import os
 import resource
 import signal
 import statistics
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine import runs
@@ -15,10 +21,17 @@ from gputui.engine.runs import Run
 
 from .front_door import LONG, detached, ended, events, gputui, happened, last_losses, opened, step, until
 
-EXACT = ["--preset", "quickstart", "--set", "model=separable_cnn", "--set", "epochs=4", "--set", "deterministic=true",
-         "--set", "augment=light", "--set", "run.checkpoint=20", "--set", "shuffle=500", "--set", "cache=off"]
+EXACT = ["--preset", "quickstart", "--set", "model=separable_cnn", "--set", "epochs=3", "--set", "deterministic=true",
+         "--set", "augment=light", "--set", "run.checkpoint=20", "--set", "shuffle=500", "--set", "cache=off",
+         "--set", "batch_size=16"]
+STEPS_PER_EPOCH = 90  # of EXACT: far more than pass until what is seen has an effect
+
+KILLED = ["trainer", "engine", "engine+trainer"]
+PRESETS = ["quickstart", "fast", "safe-memory", "xla-bf16", "input-heavy", "debug", "multi-gpu"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
+
+Done = subprocess.CompletedProcess[str]
 
 
 def kill(run: Run, *roles: str) -> None:
@@ -26,6 +39,30 @@ def kill(run: Run, *roles: str) -> None:
         process = run.process(role)
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def own_home(folder: Path) -> Iterator[None]:
+    """A home for the runs of several tests; none of them goes on beyond it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GPUTUI_HOME", str(folder / "home"))
+        patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+        try:
+            yield
+        finally:
+            for run in runs.all_runs():
+                kill(run, *(role for role in ("engine", "trainer") if run.alive(role)))
+
+
+def side_by_side(tasks: dict[str, Callable[[], Any]]) -> dict[str, Future[Any]]:
+    """Do all, two at a time, for tests that time nothing; each takes what has become of its own.
+
+    Half of a short training is the import of TensorFlow, which keeps one core busy and leaves the other idle.
+    """
+    with ThreadPoolExecutor(2) as pool:
+        done = {name: pool.submit(task) for name, task in tasks.items()}
+        wait(done.values())
+    return done
 
 
 def test_quickstart_reaches_its_accuracy_and_says_so() -> None:
@@ -133,77 +170,112 @@ def test_ctrl_c_stops_gracefully_with_the_summary() -> None:
     assert ended(run)["outcome"] == "stopped"
 
 
-def test_a_hung_training_is_noticed_and_another_is_stopped_by_asking_twice() -> None:
-    run = detached(*LONG, "--set", "hang_seconds=3")
+def freeze(run: Run) -> None:
+    """Stop its trainer in mid-training, so that it answers nothing."""
     until(lambda: step(run) > 1)
     trainer = run.process("trainer")
     assert trainer is not None
     os.kill(trainer.pid, signal.SIGSTOP)
-    result = ended(run)
+
+
+def test_a_hung_training_is_noticed_and_another_is_stopped_by_asking_twice() -> None:
+    hung, asked = detached(*LONG, "--set", "hang_seconds=3"), detached(*LONG)
+    freeze(hung)
+    freeze(asked)
+    gputui("stop", asked.id)
+    gputui("stop", asked.id)
+    assert ended(asked, 10)["outcome"] == "stopped"
+    result = ended(hung)
     assert result["outcome"] == "timeout"
     assert result["error"]["kind"] == "hang"
     assert "run.hang_seconds=3" in result["error"]["message"]
 
-    run = detached(*LONG)
-    until(lambda: step(run) > 1)
-    trainer = run.process("trainer")
-    assert trainer is not None
-    os.kill(trainer.pid, signal.SIGSTOP)
-    gputui("stop", run.id)
-    gputui("stop", run.id)
-    assert ended(run, 10)["outcome"] == "stopped"
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Done, Run]]:
+    """A run that reaches its time limit, and meanwhile one that runs out of memory: both are mostly waiting."""
+
+    def limit_memory() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (9 * 10**9, 9 * 10**9))
+
+    def found(done: Done) -> tuple[Done, Run]:
+        return done, runs.find(done.stdout.split()[1])  # its first line is: run ID
+
+    with own_home(tmp_path_factory.mktemp("limited")):
+        with opened(*LONG, "--set", "max_minutes=0.25", "--set", "run.checkpoint=epoch") as timed:
+            starved = gputui("--preset", "quickstart", "--set", "data=synthetic", "--set", "shape=[1024]",
+                             "--set", "samples=3000", "--set", "model=transformer", "--set", "batch_size=1024",
+                             preexec_fn=limit_memory)
+            out, err = timed.communicate(timeout=60)
+        return {"memory": found(starved), "time": found(Done(timed.args, timed.returncode, out, err))}
 
 
-def test_the_time_limit_ends_a_run_gracefully() -> None:
-    done = gputui(*LONG, "--set", "max_minutes=0.25", "--set", "run.checkpoint=epoch")
+def test_the_time_limit_ends_a_run_gracefully(limited: dict[str, tuple[Done, Run]]) -> None:
+    done, run = limited["time"]
     assert done.returncode == 1
     assert "run.max_minutes=0.25" in done.stdout
-    run = runs.find("latest")
     assert run.state == "timeout"
     assert any(run.file("checkpoints").iterdir())
 
 
-def test_out_of_memory_is_told_with_the_batch_size_and_a_hint() -> None:
-    def limit_memory() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (9 * 10**9, 9 * 10**9))
-
-    done = gputui("--preset", "quickstart", "--set", "data=synthetic", "--set", "shape=[1024]", "--set", "samples=3000",
-                  "--set", "model=transformer", "--set", "batch_size=1024", preexec_fn=limit_memory)
+def test_out_of_memory_is_told_with_the_batch_size_and_a_hint(limited: dict[str, tuple[Done, Run]]) -> None:
+    done, run = limited["memory"]
     assert done.returncode == 3
     assert "out of memory at batch size 1024" in done.stdout
     assert "input.batch_size=512" in done.stdout
-    assert runs.find("latest").state == "oom"
+    assert run.state == "oom"
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+def undisturbed() -> dict[str, float]:
     """The losses of a run that nothing happens to."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    done = gputui(*EXACT, "--json", env=os.environ | {"GPUTUI_HOME": str(folder)})
+    done = gputui(*EXACT, "--json")
     assert done.returncode == 0, done.stderr
     return dict(events(done.stdout)[-1]["summary"]["metrics"])
 
 
-@pytest.mark.parametrize("roles", [("trainer",), ("engine",), ("engine", "trainer")], ids="+".join)
-def test_a_killed_run_resumes_to_the_same_loss(undisturbed: dict[str, float], roles: tuple[str, ...]) -> None:
+def killed_and_resumed(*roles: str) -> Run:
+    """A run after it was killed in mid-epoch, resumed and ended."""
     run = detached(*EXACT)
-    until(lambda: step(run) >= 60)
+    until(lambda: step(run) > STEPS_PER_EPOCH)
     kill(run, *roles)
     until(lambda: not run.alive("engine") and not run.alive("trainer"))
     assert run.state == ("stopped" if roles == ("engine",) else "crashed")
-    assert run.state in gputui("runs").stdout
+    assert run.state in next(line for line in gputui("runs").stdout.splitlines() if line.startswith(f"{run.id} "))
     done = gputui("resume", run.id)
     assert done.returncode == 0, done.stderr
-    resumed_at = happened(run, "started")[-1]["resumed_at_step"]
-    assert resumed_at % 45 != 0, "the test means to resume in mid-epoch"
-    assert last_losses(run) == undisturbed
-    assert run.state == "ok"
     assert gputui("resume", run.id).returncode == 2
+    return run
 
 
-@pytest.mark.parametrize("name", ["quickstart", "fast", "safe-memory", "xla-bf16", "input-heavy", "debug", "multi-gpu"])
-def test_every_shipped_preset_trains(name: str) -> None:
-    done = gputui("--preset", name, "--set", "epochs=1", "--set", "steps_per_epoch=4", "--set", "samples=200", "--json")
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Any]]:
+    """By who was killed in it: the run; and by the empty name the losses of one that was left alone."""
+    with own_home(tmp_path_factory.mktemp("killed")):
+        return side_by_side({"": undisturbed} | {who: partial(killed_and_resumed, *who.split("+")) for who in KILLED})
+
+
+@pytest.mark.parametrize("who", KILLED)
+def test_a_killed_run_resumes_to_the_same_loss(killed: dict[str, Future[Any]], who: str) -> None:
+    run = killed[who].result()
+    resumed_at = happened(run, "started")[-1]["resumed_at_step"]
+    assert resumed_at % STEPS_PER_EPOCH != 0, "the test means to resume in mid-epoch"
+    assert last_losses(run) == killed[""].result()
+    assert run.state == "ok"
+
+
+def trained(name: str) -> Done:
+    return gputui("--preset", name, "--set", "epochs=1", "--set", "steps_per_epoch=4", "--set", "samples=200", "--json")
+
+
+@pytest.fixture(scope="module")
+def presets_trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Done]]:
+    with own_home(tmp_path_factory.mktemp("presets")):
+        return side_by_side({name: partial(trained, name) for name in PRESETS})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_shipped_preset_trains(presets_trained: dict[str, Future[Done]], name: str) -> None:
+    done = presets_trained[name].result()
     assert done.returncode == 0, done.stderr
     summary = events(done.stdout)[-1]["summary"]
     assert summary["outcome"] == "ok"
@@ -216,11 +288,12 @@ def test_a_warm_engine_takes_a_run_and_one_that_nobody_wants_goes() -> None:
 
     unwanted, warm = launch.Warm(), launch.Warm()
     unwanted.close()
-    run, _ = warm.start(presets.resolve("quickstart", ["epochs=1"]))
+    run, engine = warm.start(presets.resolve("quickstart", ["epochs=1"]))
+    again, cold = warm.start(presets.resolve("quickstart", ["epochs=1"]))  # its engine is taken: a cold one starts
+    assert engine.pid != cold.pid
     assert ended(run)["outcome"] == "ok"
     assert any("cuda" in line.lower() or "onednn" in line.lower() for line in run.log_tail(50)), "the run has its log"
-    warm.process.wait(10)
-    again, _ = warm.start(presets.resolve("quickstart", ["epochs=1"]))  # its engine is taken: a cold one starts
     assert ended(again)["outcome"] == "ok"
-    warm.process.wait(10)
+    engine.wait(10)
+    cold.wait(10)
     unwanted.process.wait(30)
