@@ -21,9 +21,9 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-# Writes what is derived from the options: the README's table, and the schema that editors check presets with.
+# Writes what is derived from the options: the tables of the documents, and the schema that editors check presets with.
 docs: $(READY)
-	$(BIN)/python -m gputui.engine.options.table README.md
+	$(BIN)/python -m gputui.engine.options.table README.md docs/own-code.md
 	$(BIN)/gputui presets schema > presets/schema.json
 
 # The environment: versions and hashes as in requirements.lock, gputui itself from this folder.

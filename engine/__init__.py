@@ -1,3 +1,14 @@
 """What can be asked, run and measured, without a screen. Only `trainer/` imports TensorFlow."""
 
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`from gputui.engine import Monitor`: the Keras callback, for a script that has imported Keras anyway."""
+    if name == "Monitor":
+        from importlib import import_module  # by name: nothing here may load TensorFlow before it is asked for
+
+        return import_module(".trainer.monitor", __name__).Monitor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

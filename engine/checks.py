@@ -7,17 +7,16 @@ change. Nothing here starts a process or touches a device; the form and the comm
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import entry as entries
 from .machine import Gpu, Machine
 from .options import OPTIONS, Options
 from .options.field import About
-
-# From "Floating point: NVIDIA CUDA C++ Programming Guide, arithmetic throughput by compute capability".
-FLOAT16_CAPABILITY = (7, 0)
-BFLOAT16_CAPABILITY = (8, 0)
+from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 
 
 @dataclass(frozen=True)
@@ -234,8 +233,50 @@ def _shuffle(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
+def _one_batch(options: Options, machine: Machine) -> Iterator[Finding]:
+    if options.input.one_batch:
+        yield Finding(
+            "warning",
+            ("input.one_batch",),
+            "nothing useful is learnt from one batch again and again",
+            "set input.one_batch=false for anything but measuring",
+        )
+
+
+def _entry_alone(options: Options, machine: Machine) -> Iterator[Finding]:
+    if options.workload.entry is None:
+        for name in ("args", "folder"):
+            if getattr(options.workload, name):
+                what = "does nothing without workload.entry"
+                yield Finding("warning", (f"workload.{name}",), what, "take it out, or name an entry")
+        return
+    for info in OPTIONS:
+        about: About = info.about
+        if about.own == "replaced" and getattr(options.workload, info.name) != info.default:
+            yield Finding(
+                "error",
+                (info.key, "workload.entry"),
+                "your own code takes the place of gputui's model and data",
+                f"take one out: {info.name} or entry",
+            )
+
+
+def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
+    workload = options.workload
+    if workload.entry is None:
+        return
+    folder = Path(os.path.expanduser(workload.folder or "."))
+    if not folder.is_dir():
+        yield _error("workload.folder", f"there is no folder {folder}", "give an existing folder")
+        return
+    try:
+        entries.look(workload.entry, folder.absolute())
+    except entries.EntryFault as fault:
+        yield _error("workload.entry", fault.message, fault.change)
+
+
 def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
-    kind, place = options.workload.source
+    kind, place = options.workload.source if options.workload.entry is None else ("", "")
     if kind == "npz" and not Path(place).is_file():
         yield _error("workload.data", f"there is no file {place}", "give the path of a .npz file")
     elif kind == "images" and not Path(place).is_dir():
@@ -249,7 +290,8 @@ def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:
     workload, source = options.workload, options.workload.source[0]
-    if source == "synthetic" and workload.model in ("cnn", "separable_cnn", "resnet50") and len(workload.shape) != 3:
+    images = workload.model in ("cnn", "separable_cnn", "resnet50")
+    if workload.entry is None and source == "synthetic" and images and len(workload.shape) != 3:
         yield Finding(
             "error",
             ("workload.model", "workload.shape"),
@@ -274,6 +316,9 @@ RULES: tuple[Rule, ...] = (
     _clipping,
     _steps,
     _shuffle,
+    _one_batch,
+    _entry_alone,
+    _entry,
     _paths,
     _data_fits_model,
 )

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import runs
+from . import entry, runs
 from .options.data import PATH_SOURCES
 from .presets import Preset
 from .runs import Run, RunError
@@ -30,6 +30,10 @@ def settle(preset: Preset, folder: Path) -> Preset:
     kind, place = workload.source
     if kind in PATH_SOURCES:
         workload = workload.model_copy(update={"data": f"{kind}:{folder / os.path.expanduser(place)}"})
+    if workload.entry is not None:
+        home = folder / os.path.expanduser(workload.folder or ".")
+        update = {"entry": entry.absolute(workload.entry, home), "folder": os.path.abspath(home)}
+        workload = workload.model_copy(update=update)
     if data_input.cache not in ("off", "memory"):
         cache = str(folder / os.path.expanduser(data_input.cache))
         data_input = data_input.model_copy(update={"cache": cache})
@@ -37,9 +41,16 @@ def settle(preset: Preset, folder: Path) -> Preset:
     return Preset(preset.name, settled, preset.description, preset.origins)
 
 
-def start(preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
-    """Create the run folder and start its engine; the caller may forget the returned process."""
-    run = runs.create(preset.name, settle(preset, Path.cwd()).to_yaml())
+def start(
+    preset: Preset, path: Path | None = None, paths_from: Path | None = None
+) -> tuple[Run, subprocess.Popen[bytes]]:
+    """Create the run folder and start its engine; the caller may forget the returned process.
+
+    `path` is the run folder, if it is to be another than a new one among the runs; the preset's relative paths count
+    from `paths_from`, the current folder if not given.
+    """
+    text = settle(preset, paths_from or Path.cwd()).to_yaml()
+    run = runs.create(preset.name, text) if path is None else runs.create_at(path, text)
     return run, _spawn(run)
 
 

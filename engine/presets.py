@@ -23,6 +23,7 @@ from .yamlfile import Located, YamlFault, printable, shorten
 SHIPPED = Path(__file__).resolve().parent.parent / "presets"
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.Options.model_fields)
 MAX_CHAIN = 20
+ENTRY = "workload.entry"
 _KNOWN = opts.by_key(opts.OPTIONS)
 
 
@@ -120,16 +121,14 @@ def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
     path = find(name_or_path)
     layers = _Layers()
     _add_file(layers, path, chain=())
-    for setting in settings:
-        _add_setting(layers, setting)
+    _add_settings(layers, settings)
     return _validated(path.stem, layers)
 
 
 def defaults(settings: Iterable[str] = ()) -> Preset:
     """The default options with `KEY=VALUE` settings on top; raises PresetError."""
     layers = _Layers()
-    for setting in settings:
-        _add_setting(layers, setting)
+    _add_settings(layers, settings)
     return _validated("default", layers)
 
 
@@ -153,6 +152,8 @@ def _add_file(layers: _Layers, path: Path, chain: tuple[Path, ...], text: str | 
         base = _extends(tree)
         if base is not None:
             _add_file(layers, _base(base, path, chain), (*chain, path.resolve()))
+        if _names_entry(tree):
+            _drop_replaced(layers)
         _add_tree(layers, place, tree)
     except YamlFault as fault:
         raise PresetError([Problem(place, fault.line, fault.key, fault.message)]) from None
@@ -178,6 +179,19 @@ def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
     except PresetError as fault:
         problem = fault.problems[0]
         raise YamlFault(f"{shorten(base.value)}: {problem.message}", base.line, "extends") from None
+
+
+def _names_entry(tree: Mapping[str, Located]) -> bool:
+    workload = tree["workload"].value if "workload" in tree else None
+    entry = workload.get("entry") if isinstance(workload, dict) else None
+    return entry is not None and entry.value is not None
+
+
+def _drop_replaced(layers: _Layers) -> None:
+    """A user's own training takes the place of the model and the data of the presets that are extended."""
+    for key in [key for key in layers.values if _KNOWN[key].about.own == "replaced"]:
+        del layers.values[key]
+        layers.origins.pop(key, None)
 
 
 def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
@@ -215,6 +229,17 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
             raise YamlFault(f"unknown option{near}", line, key)
         layers.values[key] = value.value if isinstance(value, Located) else value
         layers.origins[key] = (place, line)
+
+
+def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
+    """The settings are one layer: which of them comes first says nothing."""
+    given = _Layers()
+    for setting in settings:
+        _add_setting(given, setting)
+    if given.values.get(ENTRY) is not None:
+        _drop_replaced(layers)
+    layers.values.update(given.values)
+    layers.origins.update(given.origins)
 
 
 def _add_setting(layers: _Layers, setting: str) -> None:

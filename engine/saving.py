@@ -140,10 +140,15 @@ def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
 
 
 def _node(value: Any) -> Any:
+    """Lists and mappings stand in one line."""
     if isinstance(value, list):
-        items = CommentedSeq([_scalar(item) for item in value])
+        items = CommentedSeq([_node(item) for item in value])
         items.fa.set_flow_style()
         return items
+    if isinstance(value, dict):
+        pairs = CommentedMap({_scalar(name): _node(item) for name, item in value.items()})
+        pairs.fa.set_flow_style()
+        return pairs
     return _scalar(value)
 
 

@@ -34,6 +34,12 @@ UNKNOWN = machine(gpu(0, None, None))
 
 # rule, machine, settings that trigger it, level, a word of the message
 TRIGGERS = [
+    ("_entry_alone", NONE, "entry=tests/programs/entry/text.py:build model=mlp", "error", "your own code takes"),
+    ("_entry_alone", NONE, "folder=/tmp", "warning", "does nothing without workload.entry"),
+    ("_entry", NONE, "entry=nowhere.py:build", "error", "nowhere.py does not exist"),
+    ("_entry", NONE, "entry=no.module:build", "error", "there is no module no.module"),
+    ("_entry", NONE, "entry=tests/programs/entry/text.py:other", "error", "has no function other (it has make_texts"),
+    ("_entry", NONE, "entry=tests/programs/entry/text.py:make_texts folder=/nowhere", "error", "there is no folder"),
     ("_missing_gpus", NONE, "visible=0", "error", "there is no GPU 0 (no NVIDIA driver)"),
     ("_missing_gpus", TWO, "visible=0,2", "error", "there is no GPU 2 (this machine has 2)"),
     ("_missing_gpus", TWO, "visible=GPU-9", "error", "there is no GPU GPU-9"),
@@ -72,6 +78,7 @@ TRIGGERS = [
     ("_steps", NONE, "steps_per_epoch=4 steps_per_execution=8", "warning", "cut to the epoch's 4"),
     ("_steps", NONE, "steps_per_epoch=10 steps_per_execution=4", "note", "has 2 steps instead of 4"),
     ("_shuffle", NONE, "shuffle=16 batch_size=64", "warning", "smaller than one batch"),
+    ("_one_batch", NONE, "one_batch=on", "warning", "nothing useful is learnt"),
     ("_paths", NONE, "data=npz:/no/a.npz", "error", "no file /no/a.npz"),
     ("_paths", NONE, "data=npz:/", "error", "no file /"),
     ("_paths", NONE, "data=images:/no", "error", "no folder /no"),
@@ -83,6 +90,10 @@ TRIGGERS = [
 
 # rule, machine, settings that come near and are fine
 FINE = [
+    ("_entry_alone", NONE, "entry=tests/programs/entry/text.py:build epochs=3"),
+    ("_entry_alone", NONE, "model=mlp"),
+    ("_entry", NONE, "entry=tests/programs/entry/text.py:build"),
+    ("_entry", NONE, "entry=entry.text:build folder=tests/programs"),
     ("_missing_gpus", NONE, "visible=none"),
     ("_missing_gpus", TWO, "visible=1,GPU-0"),
     ("_missing_gpus", TWO, "visible=MIG-1234"),
@@ -113,6 +124,7 @@ FINE = [
     ("_steps", NONE, "steps_per_execution=4"),
     ("_shuffle", NONE, "shuffle=64 batch_size=64"),
     ("_shuffle", NONE, "shuffle=off"),
+    ("_one_batch", NONE, "one_batch=off measure_seconds=5"),
     ("_paths", NONE, "data=digits cache=memory"),
     ("_paths", NONE, "cache=/no/folder/yet"),
     ("_data_fits_model", NONE, "data=synthetic shape=[8] model=mlp"),

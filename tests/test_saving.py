@@ -28,6 +28,8 @@ VALUES: dict[str, list[Any]] = {
     "workload.tfrecord_input": ["image", "yes", "null", "1e3", "- x", "#", "[a]", "~", "off", "ünï"],
     "workload.shape": [[32, 32, 3], [7], [8, 8]],
     "workload.samples": [None, 77],
+    "workload.args": [{}, {"lr": 0.1, "on": "yes", "no": [1, "2", None], "d": {"e": True, "f": "~", "g": "1e3"}}],
+    "workload.entry": [None, "train.py:build", "/tmp/it's #1/a.py:f"],
     "device.visible": ["all", "none", [0, 1]],
     "compile.xla": [True, False],
     "input.cache": ["off", "memory", "/tmp/x y", "on"],

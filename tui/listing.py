@@ -16,7 +16,7 @@ from ..engine import checks, machine
 from ..engine import presets as preset_files
 from ..engine import runs as run_folders
 from ..engine.presets import PresetError
-from .errors import DONE, WRONG, clean, complain
+from .errors import DONE, WRONG, Refused, clean, complain
 from .figures import amount, seconds, share
 from .headless import console
 
@@ -87,9 +87,12 @@ def show_schema() -> None:
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
     """The preset as plain TensorFlow code, on stdout or in a file."""
-    from ..engine.export import to_script
+    from ..engine.export import NOTHING_TO_EXPORT, to_script
 
-    script = to_script(preset_files.resolve(name, settings))
+    preset = preset_files.resolve(name, settings)
+    if preset.options.workload.entry is not None:
+        raise Refused(f"workload.entry: {NOTHING_TO_EXPORT}")
+    script = to_script(preset)
     if output is None:
         sys.stdout.write(script)
     else:

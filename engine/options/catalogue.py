@@ -117,6 +117,8 @@ def _in_words(parts: list[tuple[Any, tuple[Any, ...]]], about: About) -> str:
             words.extend(get_args(part))
         elif get_origin(part) is list:
             words.append("a list such as [0, 1]")
+        elif get_origin(part) is dict:
+            words.append("a mapping such as {lr: 0.1}")
         elif part is bool:
             words.append("true or false")
         elif part is type(None):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -10,7 +12,20 @@ from .field import Group, option
 
 PATH_SOURCES = ("npz", "images", "tfrecord")
 NAMED_SOURCES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
+# What stands before the last colon is a file or a module.
+ENTRY = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+def _is_plain(value: Any) -> bool:
+    """Text, numbers, truth values, null, and lists and mappings of them: what YAML and JSON both know."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(key) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, str):
+        return all(ord(character) >= 32 for character in value)
+    return value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 class Workload(Group):
@@ -21,6 +36,7 @@ class Workload(Group):
         "the model that is trained",
         call="keras.Model",
         helps="mlp shows per-step overhead, resnet50 fills a GPU, transformer reads inputs as tokens",
+        own="replaced",
     )
     width: float = option(
         1.0,
@@ -29,6 +45,7 @@ class Workload(Group):
         hurts="memory and time grow about with its square",
         ge=0.05,
         le=16.0,
+        own="replaced",
     )
     data: str = option(
         "digits",
@@ -36,25 +53,42 @@ class Workload(Group):
         call="tf.data.Dataset",
         helps="digits ships with gputui; synthetic is made on the fly and takes no memory",
         hurts="synthetic costs CPU time for each sample, so that it can hide or cause an input wait",
+        own="replaced",
     )
     shape: list[Annotated[int, Field(ge=1, le=8192)]] = option(
         [32, 32, 3],
         "shape of one sample of synthetic and tfrecord data; images are resized to it",
         min_length=1,
         max_length=3,
+        own="replaced",
     )
-    classes: int = option(10, "number of classes of synthetic and tfrecord data", ge=2, le=1_000_000)
+    classes: int = option(10, "number of classes of synthetic and tfrecord data", ge=2, le=1_000_000, own="replaced")
     samples: Count | None = option(
         None,
         "number of samples: of synthetic data (4096 if not given); of tfrecord data (counted if not given)",
         helps="saves the counting pass over large TFRecord files",
+        own="replaced",
     )
-    tfrecord_input: str = option("image", "name of the feature that holds the input", min_length=1)
-    tfrecord_label: str = option("label", "name of the feature that holds the label", min_length=1)
+    tfrecord_input: str = option("image", "name of the feature that holds the input", min_length=1, own="replaced")
+    tfrecord_label: str = option("label", "name of the feature that holds the label", min_length=1, own="replaced")
     tfrecord_encoding: Literal["encoded", "uint8", "float32", "float_list", "int64_list"] = option(
         "encoded",
         "how the input is stored: an encoded image (JPEG, PNG), raw bytes of a type, or a list",
         call="tf.io.parse_single_example",
+        own="replaced",
+    )
+    entry: str | None = option(
+        None,
+        "your own training instead of a model and data of gputui's: FILE.py:FUNCTION or package.module:FUNCTION",
+        helps="everything else here then works for your Keras program",
+        hurts="takes the place of model, data and their settings: those of an extended preset are dropped, those "
+        "set beside it are refused",
+    )
+    args: dict[str, Any] = option({}, "plain values that the entry's function finds in context.args")
+    folder: str | None = option(
+        None,
+        "folder in which the entry's code runs; not given: the one that gputui was started in",
+        min_length=1,
     )
 
     @field_validator("data", mode="before")
@@ -77,6 +111,25 @@ class Workload(Group):
             return value
         raise ValueError("unknown data source")
 
+    @field_validator("entry")
+    @classmethod
+    def _names_a_function(cls, value: str | None) -> str | None:
+        if value is None or ENTRY.fullmatch(value):
+            return value
+        raise ValueError("not FILE.py:FUNCTION")
+
+    @field_validator("args", mode="before")
+    @classmethod
+    def _nothing_is_no_args(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @field_validator("args")
+    @classmethod
+    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if _is_plain(value):
+            return value
+        raise ValueError("not plain")
+
     @property
     def source(self) -> tuple[str, str]:
         """The kind of data and its path, the path empty for data that has a name only."""
@@ -96,6 +149,7 @@ class Input(Group):
         unit="samples",
         ge=1,
         le=10_000_000,
+        own="pipeline",
     )
     shuffle: Literal["off"] | Count = option(
         1024,
@@ -104,6 +158,7 @@ class Input(Group):
         helps="as large as the data set for a full shuffle",
         hurts="holds that many samples in host memory, and fills the buffer before the first step",
         unit="samples",
+        own="order",
     )
     parallel_calls: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
         "auto",
@@ -111,6 +166,7 @@ class Input(Group):
         call="Dataset.map(num_parallel_calls=)",
         helps="the first remedy where the training waits for its input",
         hurts="takes CPU from other work; on few cores, off can be as fast",
+        own="order",
     )
     cache: str = option(
         "off",
@@ -119,6 +175,7 @@ class Input(Group):
         helps="from the second epoch on nothing is read or decoded again",
         hurts="memory: the whole decoded data set stays in host memory",
         min_length=1,
+        own="pipeline",
     )
     prefetch: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
         "auto",
@@ -135,6 +192,7 @@ class Input(Group):
         call="Dataset.map",
         helps="less overfitting",
         hurts="heavy costs CPU time enough to make the training wait for its input",
+        own="images",
     )
     drop_remainder: bool = option(
         False,
@@ -142,6 +200,7 @@ class Input(Group):
         call="Dataset.batch(drop_remainder=)",
         helps="XLA compiles once instead of twice",
         hurts="up to batch_size - 1 samples of each epoch are not used",
+        own="pipeline",
     )
     deterministic_order: bool = option(
         True,
@@ -157,6 +216,13 @@ class Input(Group):
         helps="keeps the pipeline from starving the kernel launches, or the other way round",
         hurts="too few and the training waits for its input",
         unit="threads",
+    )
+    one_batch: bool = option(
+        False,
+        "train on one batch again and again, prepared once: how fast the training were if its input cost nothing",
+        call="Dataset.take(1).cache().repeat()",
+        helps="the speed against the same without it shows what the input costs",
+        hurts="nothing useful is learnt",
     )
 
     @field_validator("cache", mode="before")

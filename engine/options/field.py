@@ -10,13 +10,16 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from .own import Own
+
 
 @dataclass(frozen=True)
 class About:
     """What a person is told about an option, beside its type and range.
 
     `call` is the very TensorFlow or Keras call that obeys it. `gpu_only` means that it
-    does nothing on a machine without an NVIDIA GPU.
+    does nothing on a machine without an NVIDIA GPU. `own` tells to which of a user's own trainings (workload.entry) it
+    applies; own.py says what the words mean.
     """
 
     help: str
@@ -25,6 +28,7 @@ class About:
     hurts: str = ""
     unit: str = ""
     gpu_only: bool = False
+    own: Own = "applies"
 
 
 def option(
@@ -36,10 +40,11 @@ def option(
     hurts: str = "",
     unit: str = "",
     gpu_only: bool = False,
+    own: Own = "applies",
     **limits: Any,
 ) -> Any:
     """Declare an option; `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...)."""
-    about = About(help, call, helps, hurts, unit, gpu_only)
+    about = About(help, call, helps, hurts, unit, gpu_only, own)
     return Field(default, description=help, json_schema_extra={"about": asdict(about)}, **limits)
 
 

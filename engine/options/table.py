@@ -1,4 +1,7 @@
-"""The option table of the README, made from the declarations: `python -m gputui.engine.options.table README.md`."""
+"""The option tables of the documents, made from the declarations: `python -m gputui.engine.options.table FILE...`.
+
+A document says with a pair of markers which table it has: all options, or what applies to a user's own training.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import sys
 from pathlib import Path
 
 from . import OPTIONS, OptionInfo
-
-BEGIN, END = "<!-- options: begin (made by `make docs`) -->", "<!-- options: end -->"
+from .own import WORDS
 
 
 def table() -> str:
@@ -26,15 +28,33 @@ def _row(info: OptionInfo) -> str:
     return f"| `{info.key}` | `{default}` | {takes}{unit} | {about.help}{call}.{only} |"
 
 
+def own_table() -> str:
+    """Which options apply to a user's own training, as Markdown: a row for each answer."""
+    rows = ["| applies | options |", "| --- | --- |"]
+    for kind, words in WORDS.items():
+        keys = [f"`{info.key}`" for info in OPTIONS if info.about.own == kind]
+        rows.append(f"| {words} | {', '.join(keys)} |")
+    return "\n".join(rows)
+
+
+TABLES = {"options": table, "own": own_table}
+
+
 def replaced(text: str) -> str:
-    """A document with the table between its two markers made anew; raises ValueError where they are missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the document has no lines {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    """A document with the tables between their markers made anew; raises ValueError where it has none."""
+    found = False
+    for name, make in TABLES.items():
+        begin, end = f"<!-- {name}: begin (made by `make docs`) -->", f"<!-- {name}: end -->"
+        before, begun, rest = text.partition(begin)
+        _, ended, after = rest.partition(end)
+        if begun and ended:
+            text, found = f"{before}{begin}\n{make()}\n{end}{after}", True
+    if not found:
+        raise ValueError("the document has no lines such as '<!-- options: begin (made by `make docs`) -->'")
+    return text
 
 
 if __name__ == "__main__":
-    document = Path(sys.argv[1])
-    document.write_text(replaced(document.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in sys.argv[1:]:
+        document = Path(name)
+        document.write_text(replaced(document.read_text(encoding="utf-8")), encoding="utf-8")

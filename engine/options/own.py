@@ -1,0 +1,51 @@
+"""Which options apply to a user's own training (workload.entry), in words: for the docs, and for the run that uses it.
+
+Separates what an option's declaration says (`own`) from what a training hands over, on which it depends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Own = Literal["applies", "pipeline", "order", "arrays", "images", "uncompiled", "replaced"]
+Data = Literal["arrays", "mapped", "batched", "pydataset"]
+
+WORDS: dict[str, str] = {
+    "applies": "always",
+    "pipeline": "to arrays, and to a tf.data.Dataset with `map`; else your code has batched the data",
+    "order": "to arrays, to a tf.data.Dataset with `map`, and to the order and loading of a PyDataset's batches",
+    "arrays": "to arrays handed over without validation data",
+    "images": "to arrays, and to a tf.data.Dataset with `map`, whose x is one float32 image batch in 0 to 1",
+    "uncompiled": "to a model that your code has not compiled, and for which it gives no optimizer",
+    "replaced": "never: your code takes its place; setting it beside workload.entry is refused",
+}
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What a user's code has handed over: the kind of its training data, and who chose the optimizer."""
+
+    data: Data
+    own_optimizer: bool
+    images: bool
+    validation: bool
+
+
+def obstacle(own: str, handed: Handed) -> str:
+    """Why an option does not apply to what was handed over, or nothing."""
+    ours = handed.data in ("arrays", "mapped")
+    batched = "a PyDataset makes its own batches" if handed.data == "pydataset" else "your code has batched the data"
+    if own == "pipeline" and not ours:
+        return batched
+    if own == "order" and handed.data == "batched":
+        return batched
+    if own == "images" and not (ours and handed.images):
+        return batched if not ours else "x is not one batch of float32 images"
+    if own == "arrays" and handed.validation:
+        return "your code hands over its validation data"
+    if own == "arrays" and handed.data != "arrays":
+        return "only arrays are split"
+    if own == "uncompiled" and handed.own_optimizer:
+        return "your code has chosen the optimizer"
+    return ""
