@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from gputui.engine import runs
 
+from .own import own as own
 from .training import Build, options
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gputui.engine.trainer.faults import TrainerError
 
-from .own import Write, own  # noqa: F401
+from .own import Write
 from .training import Training
 
 HEAD = """
@@ -35,7 +35,7 @@ def source(body: str) -> str:
     return HEAD + "\ndef build(context):\n" + "".join(f"    {line}\n" for line in body.strip().splitlines())
 
 
-def refused(own: Write, body: str, *settings: str) -> TrainerError:  # noqa: F811
+def refused(own: Write, body: str, *settings: str) -> TrainerError:
     with pytest.raises(TrainerError) as raised:
         own(source(body), *SHORT, *settings).train()
     return raised.value
@@ -64,7 +64,7 @@ DATA = {
 
 
 @pytest.mark.parametrize("returned", DATA.values(), ids=DATA)
-def test_whatever_is_handed_over_trains(returned: str, own: Write) -> None:  # noqa: F811
+def test_whatever_is_handed_over_trains(returned: str, own: Write) -> None:
     training = own(source(f"return {returned}"), *SHORT, "prefetch=off").train()
     assert training.loop.step == 10
     assert np.isfinite(training.losses()[0])
@@ -73,7 +73,7 @@ def test_whatever_is_handed_over_trains(returned: str, own: Write) -> None:  # n
 
 
 @pytest.mark.parametrize("name", ["arrays-weighted", "batched"])
-def test_replicas_share_each_batch(name: str, own: Write) -> None:  # noqa: F811
+def test_replicas_share_each_batch(name: str, own: Write) -> None:
     # Batches of 10 for each of two replicas; 100 samples end with a whole batch, and 90 with a smaller one.
     settings = ("epochs=2", "validation_split=0", "batch_size=10", "strategy.kind=mirrored", "steps_per_execution=2")
     for samples, steps in ((100, 5), (90, 5)):
@@ -86,7 +86,7 @@ def test_replicas_share_each_batch(name: str, own: Write) -> None:  # noqa: F811
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
-def test_the_model_is_saved_as_plain_keras_reads_it(own: Write) -> None:  # noqa: F811
+def test_the_model_is_saved_as_plain_keras_reads_it(own: Write) -> None:
     for name, settings in (("arrays", ("schedule=cosine",)), ("arrays-validation", ())):
         training = own(source(f"return {DATA[name]}"), *SHORT, *settings).train()
         assert training.loop.own is not None
@@ -98,7 +98,7 @@ def test_the_model_is_saved_as_plain_keras_reads_it(own: Write) -> None:  # noqa
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
-def test_of_a_model_that_keras_cannot_save_whole_the_weights_are_kept(own: Write) -> None:  # noqa: F811
+def test_of_a_model_that_keras_cannot_save_whole_the_weights_are_kept(own: Write) -> None:
     body = """
 class Local(keras.Model):
     def __init__(self, thing):
@@ -119,7 +119,7 @@ return made, (x, y)
     assert [event["kind"] for event in training.events("warning")] == ["weights_only"]
 
 
-def test_the_code_is_told_the_settings(own: Write) -> None:  # noqa: F811
+def test_the_code_is_told_the_settings(own: Write) -> None:
     body = """
 print(context.args["units"] + 1)
 want = (10, 20, 2, None, 1, 7, "mixed_bfloat16", 3)
@@ -133,7 +133,7 @@ return model(), (x, y)
 
 
 def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps_its_own(
-    own: Write,  # noqa: F811
+    own: Write,
 ) -> None:
     settings = (*SHORT, "optimizer=adamw", "learning_rate=0.25", "xla=true", "steps_per_execution=5")
     ours = own(source(f"return {DATA['arrays']}"), *settings).loop.model
@@ -150,7 +150,7 @@ def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps
                                      "your code hands over its validation data"}
 
 
-def test_the_epochs_figures_are_those_of_plain_keras(own: Write, tmp_path: Path) -> None:  # noqa: F811
+def test_the_epochs_figures_are_those_of_plain_keras(own: Write, tmp_path: Path) -> None:
     body = """
 keras.utils.set_random_seed(3)
 return model(), dataset().batch(16)
@@ -165,7 +165,7 @@ return model(), dataset().batch(16)
     assert [event["metrics"]["mae"] for event in ours.events("epoch")] == pytest.approx(history["mae"], rel=1e-6)
 
 
-def test_a_remedy_that_no_option_brings_is_advice_on_the_code(own: Write) -> None:  # noqa: F811
+def test_a_remedy_that_no_option_brings_is_advice_on_the_code(own: Write) -> None:
     from gputui.engine.remedies import remedies
     from gputui.engine.signals import Collector
 
@@ -218,12 +218,12 @@ BATCHED = "your code has batched the data"
     ids=["arrays", "unbatched", "batched", "batched-as-told"],
 )
 def test_what_does_not_apply_is_told_with_the_reason(
-    returned: str, expected: dict[str, str], own: Write  # noqa: F811
+    returned: str, expected: dict[str, str], own: Write
 ) -> None:
     assert not_applied(own(source(f"return {returned}"), *CHANGED)) == expected
 
 
-def test_what_is_not_told_does_apply_to_arrays(own: Write) -> None:  # noqa: F811
+def test_what_is_not_told_does_apply_to_arrays(own: Write) -> None:
     training = own(source(f"return {DATA['arrays']}"), *CHANGED)
     pipe = training.loop.pipeline
     assert (pipe.train_samples, pipe.validation_samples, pipe.batches_per_pass) == (80, 20, 4)
@@ -233,7 +233,7 @@ def test_what_is_not_told_does_apply_to_arrays(own: Write) -> None:  # noqa: F81
     assert pipe.stream().options().threading.private_threadpool_size == 2
 
 
-def test_a_map_runs_once_a_sample_with_a_cache_and_each_pass_without(own: Write) -> None:  # noqa: F811
+def test_a_map_runs_once_a_sample_with_a_cache_and_each_pass_without(own: Write) -> None:
     body = """
 import builtins
 builtins.loaded = []
@@ -252,7 +252,7 @@ return {'model': model(), 'train': dataset(), 'map': load}
     del builtins.loaded  # type: ignore[attr-defined]
 
 
-def test_images_are_augmented_by_the_option_and_by_the_users_own_function(own: Write) -> None:  # noqa: F811
+def test_images_are_augmented_by_the_option_and_by_the_users_own_function(own: Write) -> None:
     body = """
 images = rng.uniform(size=(40, 8, 8, 3)).astype("float32")
 made = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(1)])
@@ -271,7 +271,7 @@ return {'model': made, 'train': (images, y[:40]), 'loss': 'mse', 'augment': cont
     np.testing.assert_allclose(mine, plain + 1.0, rtol=1e-6)
 
 
-def test_a_pydataset_is_told_of_the_end_of_each_pass_and_resumed_in_order(own: Write) -> None:  # noqa: F811
+def test_a_pydataset_is_told_of_the_end_of_each_pass_and_resumed_in_order(own: Write) -> None:
     body = """
 class Data(keras.utils.PyDataset):
     ended = 0
@@ -294,6 +294,28 @@ return model(), Data()
     assert order != sorted(order)
 
 
+# ---- going on -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["arrays", "mapped", "unbatched", "batched"])
+def test_a_resumed_stream_goes_on_with_the_batches_that_would_have_come(name: str, own: Write) -> None:
+    pipe = own(source(f"return {DATA[name]}"), *SHORT, "shuffle=40", "cache=memory").loop.pipeline
+    whole = [batch[0].numpy() for batch in pipe.stream().take(25)]
+    for at in (3, 10, 14):
+        for ours, expected in zip(pipe.stream(at).take(25 - at), whole[at:], strict=True):
+            np.testing.assert_array_equal(ours[0].numpy(), expected)
+
+
+def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
+    parts = "{'model': model(), 'train': dataset().batch(10), 'callbacks': keras.callbacks.TerminateOnNaN()}"
+    training = own(source(f"return {parts}"), *SHORT)
+    assert training.loop.own is not None
+    training.loop.own.tell(training.loop.options, training.loop.figures, 7)
+    told = {event["kind"]: event["message"] for event in training.events("warning")}
+    assert "where your code shuffles, their order is another one" in told["resumed_batches"]
+    assert "begin anew" in told["callbacks_anew"]
+
+
 # ---- callbacks ----------------------------------------------------------------------------------
 
 TELLING = """
@@ -314,7 +336,7 @@ class Steps(keras.callbacks.Callback):
 """
 
 
-def test_callbacks_are_told_as_keras_would_and_may_end_the_training(own: Write) -> None:  # noqa: F811
+def test_callbacks_are_told_as_keras_would_and_may_end_the_training(own: Write) -> None:
     import builtins
 
     parts = "'model': model(), 'train': (x, y), 'validation': (x, y), 'callbacks': [Telling(), Steps()]"
@@ -368,7 +390,7 @@ WITH = {"too-few": ("batch_size=200", "drop_remainder=true"), "no-pass": ("cache
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_wrong_returns_are_refused_in_words_that_say_what_to_return(name: str, own: Write) -> None:  # noqa: F811
+def test_wrong_returns_are_refused_in_words_that_say_what_to_return(name: str, own: Write) -> None:
     body, message, hint = REFUSED[name]
     fault = refused(own, body, *WITH.get(name, ()))
     assert fault.kind == "user_code"
@@ -376,7 +398,7 @@ def test_wrong_returns_are_refused_in_words_that_say_what_to_return(name: str, o
     assert hint in fault.hint
 
 
-def test_data_without_an_end_trains_for_the_steps_that_are_asked_for(own: Write) -> None:  # noqa: F811
+def test_data_without_an_end_trains_for_the_steps_that_are_asked_for(own: Write) -> None:
     for train in ("dataset().repeat()", "dataset().filter(lambda a, b: True)"):
         mapped = f"return {{'model': model(), 'train': {train}, 'map': None}}"
         training = own(source(mapped), *SHORT, "steps_per_epoch=30").train()
@@ -401,12 +423,12 @@ return made, dataset().batch(10)
 """
 
 
-def test_xla_over_replicas_is_refused_for_a_training_step_of_their_own(own: Write) -> None:  # noqa: F811
+def test_xla_over_replicas_is_refused_for_a_training_step_of_their_own(own: Write) -> None:
     fault = refused(own, CUSTOM.replace("RETURNED", "{'loss': 0.0}"), "xla=true", "strategy.kind=mirrored")
     assert "Custom has a train_step of its own, which XLA cannot compile over several replicas" in fault.message
     assert "compile.xla=false" in fault.hint
 
 
-def test_a_training_step_that_returns_nothing_is_refused(own: Write) -> None:  # noqa: F811
+def test_a_training_step_that_returns_nothing_is_refused(own: Write) -> None:
     fault = refused(own, CUSTOM.replace("RETURNED", "None"))
     assert "the train_step or test_step of Custom returns no figures" in fault.message

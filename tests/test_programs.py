@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from .own import Write, own  # noqa: F401
+from .own import Write
 
 PROGRAMS = Path(__file__).parent / "programs"
 NAMES = ("custom_step", "multi_input", "sequence", "text", "transfer")
@@ -66,7 +66,7 @@ def test_the_plain_program_trains(name: str, fits: list[dict[str, Any]], cpus: A
     ("name", "strategy"),
     [*((name, "single") for name in NAMES), *((name, "mirrored") for name in NAMES[:3])],
 )
-def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Write) -> None:  # noqa: F811
+def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Write) -> None:
     epochs = "epochs=3" if name == "transfer" else "epochs=2"
     settings = (epochs, "batch_size=16", "steps_per_execution=3", f"strategy.kind={strategy}", "checkpoint=epoch")
     training = own(PROGRAMS / "entry" / f"{name}.py", *settings).announce().train()
@@ -84,7 +84,7 @@ def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Wri
 
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 def test_a_training_step_of_its_own_gives_the_losses_of_the_plain_program(
-    own: Write, fits: list[dict[str, Any]]  # noqa: F811
+    own: Write, fits: list[dict[str, Any]]
 ) -> None:
     runpy.run_path(str(PROGRAMS / "plain" / "custom_step.py"), run_name="__main__")
     training = own(PROGRAMS / "entry" / "custom_step.py", "epochs=2", "batch_size=32").train()
@@ -92,6 +92,6 @@ def test_a_training_step_of_its_own_gives_the_losses_of_the_plain_program(
     assert ours == pytest.approx(fits[0]["loss"], rel=1e-5)
 
 
-def test_the_text_program_learns_its_words(own: Write) -> None:  # noqa: F811
+def test_the_text_program_learns_its_words(own: Write) -> None:
     training = own(PROGRAMS / "entry" / "text.py", "epochs=4", "batch_size=16", "learning_rate=0.1", "cache=memory")
     assert training.train().events("epoch")[-1]["metrics"]["val_accuracy"] > 0.9

@@ -75,6 +75,7 @@ class TrainingLoop:
         self._trace_steps = function.get_concrete_function
         self._traces = function.experimental_get_tracing_count
         self._run_tests = train_function.testing(model)
+        self._sizes_differ = pipeline.replicas > 1 and pipeline.smaller_last_batch
         self._restore_from: int | None = None
         self._tests_done = 0
         self._next_pulse = self._next_memory = 0.0
@@ -178,17 +179,16 @@ class TrainingLoop:
         smaller last batch of a pass is a run of its own.
         """
         logs: Any = {}
-        for part in self._same_size(count):
+        for part in self._same_size(count) if self._sizes_differ else (count,):
             logs = self._run_steps(iterator, self._count(part))
             self._parts.after(part, logs)
         return logs
 
     def _same_size(self, count: int) -> Iterator[int]:
         step, beyond, batches = self.step, self.step + count, self.pipeline.batches_per_pass
-        alone = self.pipeline.replicas > 1 and self.pipeline.smaller_last_batch
         while step < beyond:
             before_last = batches - 1 - step % batches
-            part = min(beyond - step, before_last or 1) if alone else count
+            part = min(beyond - step, before_last or 1)
             yield part
             step += part
 

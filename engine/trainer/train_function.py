@@ -108,16 +108,33 @@ def training(model: keras.Model, clock: GraphClock) -> Execute:
     compiled = bool(model.jit_compile)
     mirrored = strategy.num_replicas_in_sync > 1
     step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
-    return _repeated(_one_step(model, step, compiled and not mirrored), clock)
+    return _execution(model, _one_step(model, step, compiled and not mirrored), clock)
 
 
 def testing(model: keras.Model) -> Execute:
     """execute(iterator, count) runs `count` evaluation steps."""
     compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
-    return _repeated(_one_step(model, model.test_step, compiled), GraphClock(deterministic=True))
+    return _execution(model, _one_step(model, model.test_step, compiled), GraphClock(deterministic=True))
 
 
-def _repeated(one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
+def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
+    """The loop traces the step a second time, which takes as long again: single steps go without it."""
+    function = _single(one, clock) if int(model.steps_per_execution) == 1 else _repeated(one, clock)
+    return cast(Execute, tf.function(function, reduce_retracing=True))
+
+
+def _single(one: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
+    @tf.autograph.experimental.do_not_convert
+    def execute(iterator: Any, count: Any) -> Logs:
+        data, begun, waited = clock.first(iterator)
+        logs = one(data)
+        clock.end(begun, waited)
+        return logs
+
+    return execute
+
+
+def _repeated(one: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
     def further(iterator: Any, done: Any, waited: Any) -> tuple[Any, Any, Logs]:
         data, waited = clock.next(iterator, waited)
         return done + 1, waited, one(data)
@@ -134,7 +151,7 @@ def _repeated(one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
         clock.end(begun, waited)
         return logs
 
-    return cast(Execute, tf.function(execute, reduce_retracing=True))
+    return execute
 
 
 def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:

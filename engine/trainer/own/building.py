@@ -52,19 +52,19 @@ class Own:
         return OwnCallbacks(loop, self.callbacks) if self.callbacks else EpochCallbacks(loop)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
-        """Those of them that are not at their default; a batch size that the code has followed is obeyed."""
-        obeyed = self.pipeline.global_batch_size == options.input.batch_size * self.pipeline.replicas
+        """Those of them that are not at their default."""
         return [
             {"option": info.key, "why": self.inapplicable[info.key]}
             for info in OPTIONS
-            if info.key in self.inapplicable and not (info.key == BATCH_SIZE and obeyed)
-            if getattr(getattr(options, info.group), info.name) != info.default
+            if info.key in self.inapplicable and getattr(getattr(options, info.group), info.name) != info.default
         ]
 
     def tell(self, options: Options, figures: Figures, resumed_at: int | None) -> None:
         """What a person should know of this training beside its figures."""
         for item in self.not_applied(options):
             figures.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
+        if self.model.run_eagerly:
+            figures.warn("run_eagerly", "run_eagerly does nothing here: the steps run as a graph", "print with tf.print")
         if resumed_at is not None and self.pipeline.train.kind == "batched":
             figures.warn("resumed_batches", RESUMED_BATCHES)
         if resumed_at is not None and self.callbacks:
@@ -116,9 +116,10 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, figures
         _fits(found.model, pipeline)
         _compile(found, options, pipeline)
         _build_state(found.model, pipeline.train.spec, distributed=distribution is not None)
-    return Own(
-        code, found.model, pipeline, list(found.callbacks), _inapplicable(handed), own_compile
-    )
+    inapplicable = _inapplicable(handed)
+    if pipeline.global_batch_size == options.input.batch_size * replicas:
+        inapplicable.pop(BATCH_SIZE, None)  # the code has followed its context
+    return Own(code, found.model, pipeline, list(found.callbacks), inapplicable, own_compile)
 
 
 def _compile(found: Parts, options: Options, pipeline: OwnPipeline) -> None:

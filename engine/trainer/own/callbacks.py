@@ -34,12 +34,6 @@ class OwnCallbacks(EpochCallbacks):
         self._test_begin = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_begin",))]
         self._test_end = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_end",))]
 
-    @property
-    def by_batch(self) -> list[str]:
-        """Names of those that are told of every execution."""
-        told = [*self._batch_begin, *self._batch_end]
-        return sorted({type(callback).__name__ for callback in told})
-
     def on_train_begin(self, logs: Any = None) -> None:
         """Once a run: a resumed epoch is a fit of its own."""
         if not self._begun:

@@ -52,7 +52,11 @@ class UserCode:
         """Run the module; raises UserError."""
         self.entry = entries.parse(entry)
         self.folder = Path(folder)
-        os.chdir(folder)
+        try:
+            os.chdir(folder)
+        except OSError as fault:
+            raise UserError(f"workload.folder: {folder} cannot be entered: {fault.strerror}") from None
+        # Filtered tracebacks have lost the very lines that are looked for.
         keras.config.disable_traceback_filtering()
         tf.debugging.disable_traceback_filtering()
         try:
