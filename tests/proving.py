@@ -48,8 +48,10 @@ class PlantedBench(Bench):
         self.figures = figures
         self.asked: list[Options] = []
 
-    def measure(self, preset: Preset, side: str, repeat: int) -> Trial:
-        trial = as_trial(preset, self.seed, self.measure_seconds, self.machine)
+    def measure(
+        self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, profile: str = "off"
+    ) -> Trial:
+        trial = as_trial(preset, self.seed, seconds or self.measure_seconds, self.machine, profile)
         planted = self.figures(trial.options, len(self.asked))
         self.asked.append(trial.options)
         run = create_at(self.folder / f"{len(self.asked):02}-{side}", trial.to_yaml())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import resource
@@ -166,7 +167,7 @@ def test_losing_the_terminal_leaves_the_proof_measuring(tiny: Path, tmp_path: Pa
 
 
 def test_a_preset_is_diagnosed_with_and_without_its_input(tmp_path: Path) -> None:
-    done = gputui("diagnose", "--preset", "input-heavy", *ANYWAY, cwd=tmp_path)
+    done = gputui("diagnose", "--preset", "input-heavy", "--profile", *ANYWAY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     data = the_proof().data
     assert data["diagnosis"]["verdict"] == "input_bound"
@@ -176,3 +177,7 @@ def test_a_preset_is_diagnosed_with_and_without_its_input(tmp_path: Path) -> Non
     slowest = next(line for line in done.stdout.splitlines() if line.rstrip().endswith("slowest"))
     assert slowest.startswith("load"), "synthetic samples are made one by one"
     assert "cache=memory" in done.stdout
+    installed = importlib.util.find_spec("xprof") is not None
+    told = ", read by XProf" if installed else "pip install 'gputui[profile]'"
+    assert told in done.stdout
+    assert gputui("diagnose", "latest", "--profile").returncode == 2, "a run has its profile or has none"

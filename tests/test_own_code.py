@@ -72,17 +72,18 @@ def test_whatever_is_handed_over_trains(returned: str, own: Write) -> None:
                                                                      or "batch(30)" in returned)
 
 
-@pytest.mark.parametrize("name", ["arrays-weighted", "batched"])
-def test_replicas_share_each_batch(name: str, own: Write) -> None:
-    # Batches of 10 for each of two replicas; 100 samples end with a whole batch, and 90 with a smaller one.
+@pytest.mark.parametrize(
+    ("name", "samples", "last", "xla"), [("arrays-weighted", 100, 10, "true"), ("batched", 90, 5, "false")]
+)
+def test_replicas_share_each_batch(name: str, samples: int, last: int, xla: str, own: Write) -> None:
+    # Batches of 10 for each of two replicas; 100 samples end with a whole batch, 90 with a smaller one.
     settings = ("epochs=2", "validation_split=0", "batch_size=10", "strategy.kind=mirrored", "steps_per_execution=2")
-    for samples, steps in ((100, 5), (90, 5)):
-        text = source(f"return {DATA[name]}").replace("(100", f"({samples}")
-        training = own(text, *settings, "xla=true" if samples == 100 else "xla=false").train()
-        assert training.loop.step == 2 * steps
-        assert len(training.losses()) == 2
-        sizes = [batch[0].shape[0] for batch in training.loop.pipeline.stream().take(2 * steps)]
-        assert sizes == [10] * 8 + ([10, 10] if samples == 100 else [5, 5])
+    text = source(f"return {DATA[name]}").replace("(100", f"({samples}")
+    training = own(text, *settings, f"xla={xla}").train()
+    assert training.loop.step == 10
+    assert len(training.losses()) == 2
+    sizes = [batch[0].shape[0] for batch in training.loop.pipeline.stream().take(10)]
+    assert sizes == [10] * 8 + [last] * 2
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -292,6 +293,11 @@ return model(), Data()
     order = [int(batch[0][0, 0]) for batch in shuffled().take(10)]
     assert sorted(order) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
     assert order != sorted(order)
+
+
+def test_eager_running_is_told_to_do_nothing(own: Write) -> None:
+    training = own(source("made = model()\nmade.run_eagerly = True\nreturn made, (x, y)"), *SHORT).announce()
+    assert [event["kind"] for event in training.events("warning")] == ["run_eagerly"]
 
 
 # ---- going on -----------------------------------------------------------------------------------

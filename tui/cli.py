@@ -228,6 +228,7 @@ def ab(
 @click.option("--repeats", type=click.IntRange(min=1), help="Pairs of trials (1; of a remedy 3).")
 @click.option("--seconds", type=SECONDS, help="Measured time of each trial (5).")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no remedy that would end later.")
+@click.option("--profile", is_flag=True, help="Of a preset: profile 20 steps, too, and read them with XProf.")
 @click.option("-o", "--output", metavar="FILE", help="Save the improved preset there, after --apply.")
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnosis, or the proof, as one JSON object.")
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)

@@ -31,6 +31,7 @@ def diagnose(run: str | None, preset: str | None, settings: Sequence[str], wante
     if run is not None and settings:
         raise Refused("--set goes with --preset; a run has its settings already")
     _refuse_idle(wanted, OF_APPLY, bool(wanted["apply"]), "--apply")
+    _refuse_idle(wanted, ("profile",), preset is not None, "--preset; of a run, set run.profile")
     if run is not None and not wanted["apply"]:
         _refuse_idle(wanted, OF_TRIALS, False, "--apply or --preset, which measure")
         return _show_run(run_folders.find(run), wanted["as_json"])
@@ -54,6 +55,9 @@ def _show_run(run: Run, as_json: bool) -> int:
         print(json.dumps(found, indent=1))
         return DONE
     tables_diagnosis.show(found)
+    if run.file("profile").is_dir():
+        print()
+        listing_proof.show_profile(run)
     if any(remedy["changes"] for remedy in found["remedies"]):
         print(f"\ngputui diagnose {run.id} --apply tries them, and keeps what helps")
     return DONE
@@ -65,7 +69,7 @@ def _of_run(run: Run, wanted: Mapping[str, Any]) -> request.Request:
 
 def _of_preset(name: str, settings: Sequence[str], wanted: Mapping[str, Any]) -> request.Request:
     """With and without its input first; how often is --repeats, unless that is for the remedies."""
-    limits = _limits(wanted)
+    limits = _limits(wanted) | {"profile": wanted["profile"]}
     if wanted["apply"]:
         repeats = wanted["repeats"] or LEAST_REPEATS
         return request.of_preset("loop", name, settings, repeats=repeats, ablation_repeats=1, **limits)

@@ -14,12 +14,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..engine import machine
+from ..engine import machine, profile_report
+from ..engine.profile_report import ProfileError
 from ..engine.proof import estimate, folder, improved, request
 from ..engine.proof.folder import Proof
 from ..engine.proof.markdown import as_markdown
 from ..engine.proof.request import ProofError, Request
-from . import tables_proof
+from ..engine.runs import Run
+from . import lines_profile, tables_proof
 from .errors import DONE, FAILED, INTERRUPTED, complain
 from .figures import seconds
 from .headless import Presses, console
@@ -52,12 +54,30 @@ def run_proof(asked: Request, *, as_json: bool, anyway: bool, output: str | None
         print(json.dumps(data, indent=1))
     else:
         tables_proof.show_result(data)
+        _show_profile(proof)
     if output is not None and data.get("changes_kept"):
         improved.save(proof, Path(output))
         _say(f"{output} is saved; gputui --preset {output} trains with it", as_json)
     elif data.get("changes_kept"):
         _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", as_json)
     return _code(data, presses)
+
+
+def _show_profile(proof: Proof) -> None:
+    """What XProf reads in the profile of a trial, where one was asked for."""
+    trial = proof.data.get("profile_trial")
+    if trial:
+        print()
+        show_profile(Run(proof.path / "trials" / str(trial["run"])))
+
+
+def show_profile(run: Run) -> None:
+    """The run's profile as lines, or why it cannot be read."""
+    try:
+        told = lines_profile.lines(profile_report.read(run))
+    except ProfileError as fault:
+        told = str(fault).splitlines()
+    print("\n".join(told))
 
 
 def budget(asked: Request) -> str:

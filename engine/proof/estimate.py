@@ -26,7 +26,7 @@ def trial_seconds(measure_seconds: float) -> float:
 def sure_trials(request: Request) -> int:
     """The trials that are measured in any case; of a loop, those of its first remedy are among them."""
     of_change = 0 if request.kind == "diagnosis" else 2 * request.repeats
-    return 2 * request.ablation_repeats + of_change
+    return 2 * request.ablation_repeats + of_change + request.profile
 
 
 def remaining_seconds(record: Record, trials_left: int) -> float:

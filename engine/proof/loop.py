@@ -16,7 +16,7 @@ from ..diagnosis import diagnose
 from ..machine import Machine
 from ..presets import Preset, PresetError
 from ..runs import Tail
-from . import ablation, estimate, learning, pairs
+from . import ablation, estimate, learning, pairs, profiling
 from .comparing import BaselineFailed, Comparing, Stopped
 from .picking import Picking, flat
 from .record import Comparison, Record, Trial, medians
@@ -62,7 +62,9 @@ class Prover:
     def _begin(self) -> None:
         """Measure the baseline, with the ablation where it was asked for, and diagnose it."""
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
-        self.diagnosis = self._diagnosed(trial, self.record.ablation.input_cost if self.record.ablation else None)
+        communication = profiling.measure(self.bench, self.best, trial, self.record) if self.request.profile else None
+        input_cost = self.record.ablation.input_cost if self.record.ablation else None
+        self.diagnosis = self._diagnosed(trial, input_cost, communication)
         self.record.diagnosis = self.diagnosis
         self.record.before = self.record.after = medians([trial])
         self.record.write()
@@ -83,9 +85,12 @@ class Prover:
                 return trial
         raise BaselineFailed(f"the training could not be measured, twice; the last was {trial.outcome}: {trial.error}")
 
-    def _diagnosed(self, trial: Trial, input_cost: float | None = None) -> dict[str, Any]:
+    def _diagnosed(
+        self, trial: Trial, input_cost: float | None = None, communication: float | None = None
+    ) -> dict[str, Any]:
         """The verdict on a trial, as if it had been the real run: its own epoch has no end."""
-        told = replace(signals.read(self.bench.run_of(trial)), options=flat(self.best), ablation=input_cost)
+        known = signals.read(self.bench.run_of(trial))
+        told = replace(known, options=flat(self.best), ablation=input_cost, communication=communication)
         found = asdict(diagnose(told))
         self.record.final_verdict = {name: found[name] for name in ("verdict", "sentence")}
         return found

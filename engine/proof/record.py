@@ -117,6 +117,9 @@ class Record:
     versions: Mapping[str, str] = field(default_factory=dict)
     baseline_trials: list[Trial] = field(default_factory=list)  # of a loop without ablation: its first diagnosis
     ablation: Ablation | None = None
+    profile_trial: Trial | None = None
+    profile: Mapping[str, Any] | None = None  # engine/profile_report.py, as plain values
+    profile_missing: str = ""  # why there is none although one was asked for
     diagnosis: Mapping[str, Any] | None = None  # of the preset as it was
     comparisons: list[Comparison] = field(default_factory=list)
     before: Mapping[str, float | None] | None = None
@@ -142,7 +145,9 @@ class Record:
         """All trials so far, each once: the first comparison may have taken over a baseline's."""
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
-        return list({trial.run: trial for trial in (*self.baseline_trials, *ablation, *compared)}.values())
+        profiled = [self.profile_trial] if self.profile_trial else []
+        found = (*self.baseline_trials, *ablation, *profiled, *compared)
+        return list({trial.run: trial for trial in found}.values())
 
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:

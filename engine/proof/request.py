@@ -18,6 +18,7 @@ from .pairs import LEAST_REPEATS
 from .trial import OWN, as_trial, with_changes
 
 ONE_BATCH = {"input.one_batch": True}
+SINGLE_STEPS = {"compile.steps_per_execution": 1}  # several in one execution cannot be told apart in a profile
 
 
 class ProofError(RunError):
@@ -42,6 +43,7 @@ class Request:
     source: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     ablation_repeats: int = 0
+    profile: bool = False  # a trial of its own, whose steps TensorFlow profiles
     limit_seconds: float | None = None
     run: str | None = None  # the run whose diagnosis is to be acted on
 
@@ -111,7 +113,8 @@ def sides(request: Request) -> list[Preset]:
     baseline = request.baseline()
     changed = [dict(request.changes)] if request.changes else []
     ablated = [ONE_BATCH] if request.ablation_repeats else []
-    return [baseline, *(with_changes(baseline, changes) for changes in (*changed, *ablated))]
+    profiled = [SINGLE_STEPS] if request.profile else []
+    return [baseline, *(with_changes(baseline, changes) for changes in (*changed, *ablated, *profiled))]
 
 
 def refuse(request: Request, machine: Machine) -> None:

@@ -54,7 +54,9 @@ def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
     return presets.assemble(preset.name, values | dict(changes), preset.description)
 
 
-def as_trial(preset: Preset, seed: int, measure_seconds: float, machine: Machine) -> Preset:
+def as_trial(
+    preset: Preset, seed: int, measure_seconds: float, machine: Machine, profile: str = "off"
+) -> Preset:
     """The preset as a trial trains it: one endless epoch, nothing written, ended when enough has been measured."""
     together = preset.options.compile.steps_per_execution
     limit = min(preset.options.run.max_minutes or LIMIT_MINUTES, LIMIT_MINUTES) + measure_seconds / 60
@@ -65,7 +67,7 @@ def as_trial(preset: Preset, seed: int, measure_seconds: float, machine: Machine
         "train.seed": seed,
         "run.checkpoint": "off",
         "run.save_model": False,
-        "run.profile": "off",
+        "run.profile": profile,
         "run.max_minutes": limit,
         "run.measure_seconds": measure_seconds,
     })
@@ -82,14 +84,16 @@ class Bench:
     def run_of(self, trial: Trial) -> Run:
         return Run(self.folder / trial.run)
 
-    def measure(self, preset: Preset, side: str, repeat: int) -> Trial:
-        """One trial, waited for."""
+    def measure(
+        self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, profile: str = "off"
+    ) -> Trial:
+        """One trial, waited for; `seconds` to measure if not those of all, `profile` the steps of a profile."""
         self._count += 1
         began = time.monotonic()
         path = self.folder / f"{self._count:02}-{side}"
         asked_before = self.stop.count
         try:
-            trial = as_trial(preset, self.seed, self.measure_seconds, self.machine)
+            trial = as_trial(preset, self.seed, seconds or self.measure_seconds, self.machine, profile)
             run, engine = launch.start(trial, path, self.paths_from)
         except OSError as fault:  # no room, no process: the next trial may have it
             row = Trial(side=side, repeat=repeat, run=path.name, outcome="crashed", error=f"not started: {fault}")

@@ -64,7 +64,7 @@ class Own:
         for item in self.not_applied(options):
             figures.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
         if self.model.run_eagerly:
-            figures.warn("run_eagerly", "run_eagerly does nothing here: the steps run as a graph", "print with tf.print")
+            figures.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
         if resumed_at is not None and self.pipeline.train.kind == "batched":
             figures.warn("resumed_batches", RESUMED_BATCHES)
         if resumed_at is not None and self.callbacks:

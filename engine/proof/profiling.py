@@ -1,0 +1,35 @@
+"""A trial whose steps TensorFlow profiles, so that XProf tells what a step consists of.
+
+Its speed counts for nothing: a profile slows the steps it watches. Where XProf is not installed, or the profile cannot
+be read, the record says why; the raw profile stays in the trial's folder either way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from .. import profile_report
+from ..presets import Preset
+from ..profile_report import ProfileError
+from .record import Record, Trial
+from .request import SINGLE_STEPS
+from .trial import Bench, with_changes
+
+FIRST, LAST = 30, 49  # after the warm-up
+MARGIN = 2.0  # slower steps than in the trial before must not end the profile early
+
+
+def measure(bench: Bench, preset: Preset, real: Trial, record: Record) -> float | None:
+    """Fill the record's profile; the share of the step in the exchange between devices, where it is known."""
+    record.write(f"profiling steps {FIRST} to {LAST}")
+    seconds = max(bench.measure_seconds, MARGIN * LAST * (real.step_ms or 0.0) / 1000)
+    alone = with_changes(preset, SINGLE_STEPS)
+    trial = bench.measure(alone, "p", 1, seconds=seconds, profile=f"{FIRST}-{LAST}")
+    record.profile_trial = trial
+    try:
+        report = profile_report.read(bench.run_of(trial))
+    except ProfileError as fault:
+        record.profile_missing = str(fault)
+        return None
+    record.profile = asdict(report)
+    return report.shares.communication
