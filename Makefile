@@ -12,14 +12,16 @@ export UV_NATIVE_TLS := true
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
 
+# Two at a time, as most tests wait for a TensorFlow that starts; those that measure times come after, alone.
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile -m "not alone"
+	$(BIN)/pytest -m alone
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(MAKE) test
 
 # Writes what is derived from the options: the tables of the documents, and the schema that editors check presets with.
 docs: $(READY)

@@ -30,7 +30,7 @@ train: {seed: 3}
 # Others of gputui may train on this machine while the tests run; the differences looked for are large.
 ANYWAY = ("--seconds", "1", "--anyway")
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_proof_left_running")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("no_proof_left_running")]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from gputui.engine.trainer.data.source import Part, Source
 
 from .training import Build
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cpus")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("cpus")]
 SLEEP_SECONDS = 0.0015  # a sample
 MEASURED = ("measure_seconds=2.5", "epochs=1", "steps_per_epoch=1000000", "validation_split=0")
 TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=64", "batch_size=16", "shuffle=off")

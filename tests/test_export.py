@@ -140,7 +140,7 @@ def test_what_is_extracted_stands_above_its_users() -> None:
 def _losses(preset: Preset, folder: Path) -> tuple[list[float], list[float]]:
     """Of each epoch, by gputui and by the exported script. Both train at once."""
     script = folder / "train.py"
-    script.write_text(to_script(preset) + '\nprint(model.history.history["loss"])\n')
+    script.write_text(to_script(preset) + '\nprint("LOSSES", model.history.history["loss"])\n')
     run, engine = launch.start(preset)
     done = subprocess.run(
         [sys.executable, script.name], cwd=folder, capture_output=True, text=True, timeout=200,
@@ -149,7 +149,8 @@ def _losses(preset: Preset, folder: Path) -> tuple[list[float], list[float]]:
     assert done.returncode == 0, done.stderr[-2000:]
     engine.wait(200)
     told = [event for event in runs.Tail(run.file("events.jsonl")).read() if event["type"] == "epoch"]
-    return [event["metrics"]["loss"] for event in told], json.loads(done.stdout.splitlines()[-1])
+    (losses,) = re.findall(r"^LOSSES (.*)$", done.stdout, re.M)
+    return [event["metrics"]["loss"] for event in told], json.loads(losses)
 
 
 @pytest.mark.slow

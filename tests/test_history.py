@@ -68,6 +68,7 @@ def test_a_run_without_figures_and_an_unknown_one_are_refused(run: Run) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("cpus")
 def test_tensorboard_reads_the_same_figures(run: Run, tmp_path: Path) -> None:
     done = gputui("history", run.id, "--tensorboard", "-o", str(tmp_path / "board"))
     assert done.returncode == 0, done.stderr

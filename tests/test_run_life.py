@@ -112,6 +112,7 @@ def test_first_sign_of_life_comes_at_once() -> None:
     ended(run)
 
 
+@pytest.mark.alone
 def test_samples_per_second_agrees_with_the_wall_time_of_the_same_steps() -> None:
     done = gputui("--preset", "quickstart", "--set", "epochs=1", "--set", "steps_per_epoch=1500", "--json")
     told = events(done.stdout)

@@ -142,6 +142,7 @@ def result(training: Training) -> dict[str, Any]:
     return dict(training.run.result or {})
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "settings",
     [(), ("steps_per_execution=7",), ("strategy.kind=mirrored", "steps_per_execution=3"), ("deterministic_order=off",)],
@@ -179,6 +180,7 @@ def test_a_run_that_is_over_before_ends_as_ever(build: Build) -> None:
     assert training.events("epoch")
 
 
+@pytest.mark.alone
 def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> None:
     slow = ("data=synthetic", "shape=[4]", "samples=320", "batch_size=8", "shuffle=off", "parallel_calls=off")
     training = build(*ENDLESS, *slow, "cache=memory", "measure_seconds=0.3")
@@ -236,6 +238,7 @@ def planted_between(training: Training, seconds: float, slept: list[float]) -> T
     return training
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["single", "mirrored"])
 def test_python_between_executions_is_told_as_its_share_of_the_time(kind: str, build: Build) -> None:
     slept: list[float] = []
@@ -249,6 +252,7 @@ def test_python_between_executions_is_told_as_its_share_of_the_time(kind: str, b
     assert statistics.mean(shares) == pytest.approx(told["python_share"], abs=0.1)
 
 
+@pytest.mark.alone
 def test_many_steps_in_one_execution_leave_little_to_python(build: Build) -> None:
     one = result(build(*ENDLESS, "measure_seconds=0.5").train())["python_share"]
     many = result(build(*ENDLESS, "measure_seconds=0.5", "steps_per_execution=50").train())["python_share"]
@@ -256,6 +260,7 @@ def test_many_steps_in_one_execution_leave_little_to_python(build: Build) -> Non
     assert many < one / 3
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["CPU", "GPU"])
 def test_input_wait_and_python_are_told_apart(
     kind: str, tmp_path: Path, cpus: Devices, build: Build, monkeypatch: pytest.MonkeyPatch

@@ -140,9 +140,12 @@ class Indexed:
             order = tf.data.Dataset.range(tf.ensure_shape(begun, ()))
             if self.options.input.shuffle != "off":
                 order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
-            return order.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0))
+            return self._loaded(order.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)))
 
-        numbers = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
+        return tf.data.Dataset.counter(first_pass).flat_map(one_pass)
+
+    def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
+        """Loaded inside the pass: the next one begins when all of this one's batches are there."""
         calls = self.options.input.parallel_calls
         if calls == "off":
             return numbers.map(self._load)
