@@ -14,6 +14,9 @@ from pathlib import Path
 
 import resvg_py
 from gputui.engine import launch, presets, runs
+from gputui.engine.proof import folder, request
+from gputui.engine.proof.folder import Proof
+from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from textual.pilot import Pilot
@@ -38,6 +41,15 @@ def record() -> list[Run]:
     return done
 
 
+def prove() -> Proof:
+    """Improve the slow preset, remedy by remedy."""
+    asked = request.of_preset("loop", "input-heavy", (), ablation_repeats=1, measure_seconds=3.0)
+    proof, process = folder.begin(asked, anyway=False)
+    process.wait()
+    print(as_markdown(proof.data))
+    return proof
+
+
 async def picture(name: str, app: GputuiApp, fonts: Path, arrange: Callable[[Pilot[None]], Awaitable[None]]) -> None:
     """Open the application, bring it to a screen, draw that."""
     async with app.run_test(size=SIZE) as pilot:
@@ -51,7 +63,7 @@ async def picture(name: str, app: GputuiApp, fonts: Path, arrange: Callable[[Pil
     print(f"{name}.png: {len(png) // 1000} kB")
 
 
-async def draw(recorded: list[Run], fonts: Path) -> None:
+async def draw(recorded: list[Run], proof: Proof, fonts: Path) -> None:
     async def form(pilot: Pilot[None]) -> None:
         for _ in range(18):
             await pilot.press("down")
@@ -62,6 +74,15 @@ async def draw(recorded: list[Run], fonts: Path) -> None:
     async def compare(pilot: Pilot[None]) -> None:
         pilot.app.open_compare(recorded)  # type: ignore[attr-defined]
 
+    async def diagnosis(pilot: Pilot[None]) -> None:
+        await pilot.press("d")
+
+    async def proved(pilot: Pilot[None]) -> None:
+        pilot.app.open_proof(proof)  # type: ignore[attr-defined]
+
+    measured = next(trial for trial in proof.trials if trial.id.endswith("-a"))
+    await picture("diagnosis", GputuiApp(watch=measured), fonts, diagnosis)
+    await picture("proof", GputuiApp(presets.resolve("quickstart")), fonts, proved)
     await picture("form", GputuiApp(presets.resolve("quickstart")), fonts, form)
     await picture("live", GputuiApp(watch=recorded[0]), fonts, nothing)
     await picture("compare", GputuiApp(presets.resolve("quickstart")), fonts, compare)
@@ -75,7 +96,7 @@ def main() -> None:
         raise SystemExit(f"no fonts in {fonts}; on Debian: apt-get install fonts-firacode, elsewhere --fonts FOLDER")
     with tempfile.TemporaryDirectory() as home:
         os.environ["GPUTUI_HOME"] = home
-        asyncio.run(draw(record(), fonts))
+        asyncio.run(draw(record(), prove(), fonts))
         assert not any(run.alive("engine") for run in runs.all_runs())
 
 

@@ -102,6 +102,9 @@ PROOF: dict[str, Any] = {
     "versions": {},
     "baseline_trials": [],
     "ablation": None,
+    "profile_trial": None,
+    "profile": None,
+    "profile_missing": "",
     "diagnosis": DIAGNOSIS,
     "comparisons": [
         {"changes": {"input.cache": "memory"}, "reason": "read once", "expected_gain": 3.9, "step": "input",

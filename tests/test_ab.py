@@ -30,7 +30,7 @@ train: {seed: 3}
 # Others of gputui may train on this machine while the tests run; the differences looked for are large.
 ANYWAY = ("--seconds", "1", "--anyway")
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("no_proof_left_running")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_proof_left_running")]
 
 
 @pytest.fixture
@@ -166,6 +166,7 @@ def test_losing_the_terminal_leaves_the_proof_measuring(tiny: Path, tmp_path: Pa
     until(lambda: proof.state == "stopped")
 
 
+@pytest.mark.alone
 def test_a_preset_is_diagnosed_with_and_without_its_input(tmp_path: Path) -> None:
     done = gputui("diagnose", "--preset", "input-heavy", "--profile", *ANYWAY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

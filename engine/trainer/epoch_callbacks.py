@@ -6,18 +6,37 @@ every step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import keras
 
-if TYPE_CHECKING:
-    from .loop import TrainingLoop
+from ..options import Options
+
+
+class Loop(Protocol):
+    """The training loop, as far as it is told of epochs and evaluations."""
+
+    model: keras.Model
+    options: Options
+    step: int
+    steps: int
+    steps_per_epoch: int
+
+    def pause(self) -> None: ...
+
+    def epoch_begins(self) -> None: ...
+
+    def epoch_ends(self, epoch: int, logs: dict[str, float]) -> None: ...
+
+    def tests_begin(self) -> None: ...
+
+    def tests_end(self) -> None: ...
 
 
 class EpochCallbacks(keras.callbacks.CallbackList):
     """Passes on what happens once an epoch."""
 
-    def __init__(self, loop: TrainingLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         super().__init__(add_history=True, model=loop.model)  # fit returns model.history
         self._loop = loop
 

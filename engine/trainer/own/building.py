@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -17,7 +17,7 @@ import tensorflow as tf
 from ...options import OPTIONS, Options
 from ...options.own import Handed, obstacle
 from .. import optimizer
-from ..epoch_callbacks import EpochCallbacks
+from ..epoch_callbacks import EpochCallbacks, Loop
 from ..figures import Figures
 from . import context, parts
 from .callbacks import OwnCallbacks
@@ -25,9 +25,6 @@ from .parts import Parts
 from .pipeline import OwnPipeline, opened
 from .streams import Samples
 from .user_code import UserCode, UserError
-
-if TYPE_CHECKING:
-    from ..loop import TrainingLoop
 
 BATCH_SIZE = "input.batch_size"
 RESUMED_BATCHES = (
@@ -47,7 +44,7 @@ class Own:
     inapplicable: dict[str, str]  # options that do nothing to this training: why
     own_compile: bool  # their code has compiled the model
 
-    def callbacks_of(self, loop: TrainingLoop) -> keras.callbacks.CallbackList:
+    def callbacks_of(self, loop: Loop) -> keras.callbacks.CallbackList:
         """What tells the loop of epochs, and the user's callbacks with it."""
         return OwnCallbacks(loop, self.callbacks) if self.callbacks else EpochCallbacks(loop)
 

@@ -7,14 +7,11 @@ callback that ends the training (model.stop_training) ends the run as done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
-from ..epoch_callbacks import EpochCallbacks
-
-if TYPE_CHECKING:
-    from ..loop import TrainingLoop
+from ..epoch_callbacks import EpochCallbacks, Loop
 
 _BATCH_BEGIN, _BATCH_END = ("on_train_batch_begin", "on_batch_begin"), ("on_train_batch_end", "on_batch_end")
 
@@ -22,7 +19,7 @@ _BATCH_BEGIN, _BATCH_END = ("on_train_batch_begin", "on_batch_begin"), ("on_trai
 class OwnCallbacks(EpochCallbacks):
     """Tells the loop first, or last where a checkpoint is to hold what theirs have changed."""
 
-    def __init__(self, loop: TrainingLoop, theirs: Sequence[keras.callbacks.Callback]) -> None:
+    def __init__(self, loop: Loop, theirs: Sequence[keras.callbacks.Callback]) -> None:
         super().__init__(loop)
         self._theirs = list(theirs)
         self._begun = False
