@@ -249,7 +249,7 @@ def _confidence(s: Signals, verdict: str, found: Sequence[Found]) -> float:
     distance = _distance(found[0]) if found else 0.5
     value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance)
     if s.ablation is not None and s.input_wait is not None:
-        value = value / 0.9 if abs(s.ablation - s.input_wait) <= AGREES else value / 2
+        value = min(0.99, value / 0.9) if abs(s.ablation - s.input_wait) <= AGREES else value / 2
     return round(min(value, 0.3) if verdict == "undecided" else value, 2)
 
 
