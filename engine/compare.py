@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import yaml
-
 from .baseline import Choice, LineUp
 from .caveats import caveats
-from .runs import Run
+from .signals import options_of
 
 SEED = "train.seed"
 # Key in result.json, words, unit, and whether more of it is better (None: neither).
@@ -91,7 +89,7 @@ class Comparison:
 def compare(line_up: LineUp) -> Comparison:
     """The comparison of two or more runs; a run without a result has no figures."""
     runs = line_up.runs
-    options = [_options(run) for run in runs]
+    options = [options_of(run) for run in runs]
     results = [_flat(run.result or {}) for run in runs]
     groups = _groups(options)
     rows = [_figure(*row, results, groups) for row in (*FIGURES, *_metrics(results))]
@@ -107,17 +105,6 @@ def compare(line_up: LineUp) -> Comparison:
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
         notes=(*lost, *caveats(options, results, states)),
     )
-
-
-def _options(run: Run) -> dict[str, Any]:
-    """`group.name` -> value, as it was at launch."""
-    try:
-        preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    groups = preset.items() if isinstance(preset, dict) else ()
-    return {f"{group}.{name}": value for group, items in groups if isinstance(items, dict)
-            for name, value in items.items()}
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:

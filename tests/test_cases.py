@@ -6,13 +6,9 @@ Each trains for real, in this process, until it has measured for a while; only s
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import pytest
-import tensorflow as tf
 import yaml
 from gputui.engine import signals as signal_files
 from gputui.engine.diagnosis import diagnose
@@ -20,41 +16,15 @@ from gputui.engine.options import Options
 from gputui.engine.signals import Signals
 from gputui.engine.trainer.data import named
 from gputui.engine.trainer.data import pipeline as pipelines
-from gputui.engine.trainer.data.source import Part, Source
+from gputui.engine.trainer.data.source import Source
 
+from .planted import slow_load, slow_read
 from .training import Build
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("cpus")]
-SLEEP_SECONDS = 0.0015  # a sample
 MEASURED = ("measure_seconds=2.5", "epochs=1", "steps_per_epoch=1000000", "validation_split=0")
 TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=64", "batch_size=16", "shuffle=off")
 Plant = Callable[[Source], Source]
-
-
-def _slow_load(source: Source) -> Source:
-    load = source.load
-    assert load is not None
-
-    def sleep(index: np.int64) -> np.int64:
-        time.sleep(SLEEP_SECONDS)
-        return index
-
-    def slow(index: Any) -> Any:
-        number = tf.numpy_function(sleep, [index], tf.int64)
-        number.set_shape([])
-        return load(number)
-
-    return dataclasses.replace(source, load=slow)
-
-
-def _slow_read(source: Source) -> Source:
-    def numbers() -> Iterator[int]:
-        for number in range(source.train.samples):
-            time.sleep(SLEEP_SECONDS)
-            yield number
-
-    elements = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec([], tf.int64))
-    return dataclasses.replace(source, train=Part(elements, source.train.samples))
 
 
 @pytest.fixture
@@ -79,7 +49,7 @@ def _signals(build: Build, *settings: str) -> Signals:
 
 
 @pytest.mark.parametrize("ahead", ["off", "auto"])
-@pytest.mark.parametrize(("change", "stage"), [(_slow_load, "load"), (_slow_read, "read")], ids=["map", "source"])
+@pytest.mark.parametrize(("change", "stage"), [(slow_load, "load"), (slow_read, "read")], ids=["map", "source"])
 def test_a_slow_input_is_named_by_its_stage(
     build: Build, plant: Callable[[Plant], None], change: Plant, stage: str, ahead: str
 ) -> None:
@@ -93,7 +63,7 @@ def test_a_slow_input_is_named_by_its_stage(
 
 
 def test_the_ablation_agrees_with_the_input_wait(build: Build, plant: Callable[[Plant], None]) -> None:
-    plant(_slow_load)
+    plant(slow_load)
     alone = (*TINY, "prefetch=off", "parallel_calls=off", "width=2", "batch_size=32")
     real, one_batch = _signals(build, *alone), _signals(build, *alone, "one_batch=true")
     assert real.step_ms is not None

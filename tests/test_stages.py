@@ -5,58 +5,31 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine import events
 from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data import stages as stage_files
 from gputui.engine.trainer.data.pipeline import Pipeline
-from gputui.engine.trainer.data.source import Part, Source
+from gputui.engine.trainer.data.source import Source
 from gputui.engine.trainer.data.stage_names import SOURCE, Naming, Stage, Tally, Timed
 from gputui.engine.trainer.data.stages import StageMeter, StageWatch
 from gputui.engine.trainer.train_function import GraphClock
 
+from .planted import SLEEP, slow_load, slow_read
 from .training import Build, options
 
 pytestmark = pytest.mark.usefixtures("cpus")
 
-SLEEP = 0.002  # seconds a sample
 DATA = ("data=synthetic", "shape=[8, 8, 1]", "samples=200", "validation_split=0", "batch_size=8", "shuffle=16")
 
 
 def piped(*settings: str, replicas: int = 1, plant: Callable[[Source], Source] | None = None) -> Pipeline:
     pipe = pipelines.build(options(*DATA, *settings), replicas)
     return dataclasses.replace(pipe, source=plant(pipe.source)) if plant else pipe
-
-
-def slow_load(source: Source) -> Source:
-    load = source.load
-    assert load is not None
-
-    def sleep(index: np.int64) -> np.int64:
-        time.sleep(SLEEP)
-        return index
-
-    def slow(index: Any) -> Any:
-        number = tf.py_function(sleep, [index], tf.int64)
-        number.set_shape([])
-        return load(number)
-
-    return dataclasses.replace(source, load=slow)
-
-
-def slow_read(source: Source) -> Source:
-    def numbers() -> Iterator[int]:
-        for number in range(source.train.samples):
-            time.sleep(SLEEP)
-            yield number
-
-    elements = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec([], tf.int64))
-    return dataclasses.replace(source, train=Part(elements, source.train.samples))
 
 
 def measured(pipe: Pipeline, batches: int = 30, looks: int = 5, declared: Any = None) -> tuple[list[Timed], Any]:
