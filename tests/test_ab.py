@@ -66,6 +66,7 @@ def training(proof: Proof, number: int) -> Run:
     return proof.trials[number - 1]
 
 
+@pytest.mark.alone
 def test_a_faster_change_is_proved_although_one_of_its_trials_is_killed(tiny: Path, tmp_path: Path) -> None:
     arguments = ["ab", "--preset", str(tiny), "--set", "steps_per_execution=64", *ANYWAY, "--json"]
     with opened(*arguments, cwd=tmp_path) as viewer:
@@ -105,6 +106,7 @@ def test_a_faster_change_is_proved_although_one_of_its_trials_is_killed(tiny: Pa
     assert presets.resolve(str(better)).options.compile.steps_per_execution == 64
 
 
+@pytest.mark.alone
 def test_a_slower_change_is_said_to_be_so_with_what_it_learns(tiny: Path, tmp_path: Path) -> None:
     done = gputui("ab", "--preset", str(tiny), "--set", "width=8", *ANYWAY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
