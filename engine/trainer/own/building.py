@@ -151,6 +151,7 @@ def _build_state(model: keras.Model, spec: Any, distributed: bool) -> None:
     except Exception:
         if distributed:
             raise
+        traceback.print_exc()  # into engine.log: the first step shows whether it matters
         return
     model._maybe_symbolic_build = lambda *args, **kwargs: None
 
