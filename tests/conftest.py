@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -57,6 +58,9 @@ def build(tmp_path: Path, cpus: Devices) -> Iterator[Build]:
     for training in made:
         training.loop.figures.writer.close()
     keras.mixed_precision.set_global_policy("float32")  # it is global
+    # What is given up here stays until the process ends. TensorFlow's tuning thread of an iterator may sleep through
+    # its cancellation, for as long as it would have slept anyway (up to a minute), and whoever collects waits for it.
+    gc.freeze()
 
 
 @pytest.fixture

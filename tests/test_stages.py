@@ -102,7 +102,7 @@ def test_every_declared_stage_is_found_in_its_order_and_nothing_else(
     data: str, calls: str, cache: str, augment: str, shuffle: str, replicas: int
 ) -> None:
     settings = (data, f"parallel_calls={calls}", f"cache={cache}", f"augment={augment}", f"shuffle={shuffle}")
-    pipe = piped(*settings, "samples=64", replicas=replicas)
+    pipe = piped(*settings, "samples=1024", replicas=replicas)  # more than the pipeline reads ahead
     meter = StageMeter(pipe.stages(), replicas)
     iterator = iter(pipe.stream())
     names: set[str] = set()

@@ -61,7 +61,7 @@ def text_of(app: App[Any]) -> str:
     return "\n".join(strip.text for strip in compositor.render_strips())
 
 
-async def wait_for(pilot: Pilot[None], what: str | Callable[[], Any], seconds: float = 8.0) -> str:
+async def wait_for(pilot: Pilot[None], what: str | Callable[[], Any], seconds: float = 30.0) -> str:
     """Until the text stands on the screen, or the condition holds; returns the screen's text."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
