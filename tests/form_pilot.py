@@ -29,11 +29,10 @@ async def opened(size: tuple[int, int] = (80, 24), app: GputuiApp | None = None)
 
 async def settled(pilot: Pilot[Any]) -> None:
     """Wait for what follows the start and typing: the look at the machine, the check of the options."""
-    await pilot.pause(0.2)
     for _ in range(200):
-        await pilot.pause()
-        looked = pilot.app.screen is not form(pilot) or form(pilot).machine is not None
-        if looked and not any(worker.group in ("machine", "checks", "offer") for worker in pilot.app.workers):
+        await pilot.pause(0.02)
+        known = pilot.app.screen is not form(pilot) or form(pilot).checked is form(pilot).state.preset
+        if known and not any(worker.group in ("machine", "checks", "offer") for worker in pilot.app.workers):
             break
     await pilot.pause()
 

@@ -86,6 +86,7 @@ class FormScreen(Screen[None]):
         self.options = OptionsView(state)
         self._waits = waits
         self._findings: tuple[Finding, ...] = ()
+        self.checked: Preset | None = None  # what the findings are about
         self._check_timer: Timer | None = None
         self._resumed = False
 
@@ -178,7 +179,7 @@ class FormScreen(Screen[None]):
 
     def _checked(self, preset: Preset, found: tuple[Finding, ...]) -> None:
         if preset is self.state.preset:
-            self._findings = found
+            self._findings, self.checked = found, preset
             self.options.grey(self.no_gpu_reason)
             self._show_remarks()
             self._show_help()
