@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import namedtuple
 from collections.abc import Sequence
@@ -195,6 +196,18 @@ def test_how_tensorflow_was_built_is_read_without_importing_it() -> None:
     assert libraries.build_info()["is_cuda_build"] is True
     assert libraries.cuda_version() == (12, 5)
     assert (8, 0) in libraries.capabilities()
+
+
+def test_a_tensorflow_compiled_at_each_start_is_said_with_the_remedy(tmp_path: Path) -> None:
+    empty = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    _, found = asked(**NO_GPU, **empty)
+    (finding,) = (finding for finding in found if "compiled anew at each start" in finding["what"])
+    assert finding["level"] == "note"
+    assert "PYTHONDONTWRITEBYTECODE is set" in finding["what"]
+    assert f"{sys.executable} -m compileall -q /" in finding["remedy"]
+    # Where the first import leaves it behind, there is nothing to do.
+    _, found = asked(**NO_GPU, **empty | {"PYTHONDONTWRITEBYTECODE": ""})
+    assert not [finding for finding in found if "compiled anew" in finding["what"]]
 
 
 def test_no_tensorflow_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

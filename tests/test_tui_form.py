@@ -428,6 +428,14 @@ async def test_the_form_behind_a_watched_run_is_built_when_it_is_looked_at() -> 
         assert form(pilot).focused is next(iter(form(pilot).options.rows.values()))
 
 
+async def test_all_keys_of_the_footer_fit_at_80_columns() -> None:
+    async with opened(size=(80, 24)) as pilot:
+        await settled(pilot)
+        last = seen(pilot).rstrip("\n").split("\n")[-1]
+        assert last.rstrip().endswith("F4 Runs"), last
+        assert all(word in last for word in ("r Start", "/ Search", "o Open", "s Save", "? Help", "F3 Live")), last
+
+
 # ---- pictures ------------------------------------------------------------------------------------
 
 Compare = Callable[..., bool]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import os
 import platform
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -46,6 +48,23 @@ def tensorflow() -> Iterator[Finding]:
         yield Finding("ok", "TensorFlow", what)
     else:
         yield Finding("note", "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", ALL)
+    yield from _bytecode()
+
+
+def _bytecode() -> Iterator[Finding]:
+    """pip compiles what it installs; uv leaves it to the first import, which may not be allowed to keep it."""
+    source = _site("tensorflow/python/framework/ops.py")
+    if source is None or Path(importlib.util.cache_from_source(str(source))).exists():
+        return
+    folder = source.parents[3]
+    if sys.dont_write_bytecode:
+        why = "PYTHONDONTWRITEBYTECODE is set"
+    elif not os.access(source.parent, os.W_OK):
+        why = f"{folder} cannot be written to"
+    else:
+        return
+    what = f"TensorFlow is compiled anew at each start, which takes seconds: it has no bytecode, and {why}"
+    yield Finding("note", "TensorFlow", what, f"{sys.executable} -m compileall -q {folder}")
 
 
 def cuda(has_gpu: bool) -> Iterator[Finding]:

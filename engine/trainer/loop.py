@@ -82,6 +82,7 @@ class TrainingLoop:
         self._epoch_began = time.time()
         self._metrics: dict[str, float] = {}
         self._counts: dict[int, Any] = {}
+        self._iterator: Any = None
         model.train_function = self._execute
         model.test_function = self._evaluate
 
@@ -244,6 +245,9 @@ class TrainingLoop:
         if now >= self._next_memory:
             self._next_memory = now + MEMORY_SECONDS
             self.figures.memory(peak_bytes(self.devices))
+        # Kept until the process ends, which is at once then: TensorFlow's tuning thread of an iterator that is given up
+        # may sleep on, for up to a minute, and be waited for (seen as 19 and 49 s).
+        self._iterator = iterator
         self._stages.pulse(self.feed.pipeline_iterator(iterator))
 
     def _moment(self, metrics: dict[str, float]) -> Moment:

@@ -67,15 +67,16 @@ class FormScreen(Screen[None]):
         Binding("s,ctrl+s", "save", "Save"),
         Binding("question_mark,f1", "app.help", "Help"),
         Binding("y", "text('yaml')", "YAML"),
-        Binding("c", "text('command')", "Command"),
-        Binding("p", "text('python')", "Python"),
-        Binding("a", "save_as", "Save as"),
+        Binding("c", "text('command')", "Command", show=False),
+        Binding("p", "text('python')", "Python", show=False),
+        Binding("a", "save_as", "Save as", show=False),
         Binding("e", "describe", "Describe", show=False),
         Binding("n", "next_remark", "Next error or remark", show=False),
         Binding("tab", "remarks", "List of remarks", show=False),
         Binding("right_square_bracket", "scroll_help(4)", "Rest of the help", show=False),
         Binding("left_square_bracket", "scroll_help(-4)", "Help above", show=False),
         Binding("escape", "to_options", "Back to the options", show=False),
+        Binding("f2,1", "app.form", "Form", show=False),  # a footer of 80 columns has no room for where one is
     ]
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
