@@ -78,9 +78,12 @@ def conclusion(found: list[Finding]) -> str:
     """One line at the end."""
     if doctor.blocks(found):
         return "Something is broken: see the lines marked error."
-    has_gpu = any(finding.about == "driver" for finding in found)
+    has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU ") for finding in found)
+    has_driver = any(finding.about == "driver" for finding in found)
     warnings = sum(finding.level == "warning" for finding in found)
     ready = "Ready to train" + ("" if has_gpu else " on the CPU")
+    if has_driver and not has_gpu:
+        ready = "No GPU has answered, so it is not known whether one can be trained on"
     return f"{ready}; {warnings} warning(s)." if warnings else f"{ready}."
 
 

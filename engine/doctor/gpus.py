@@ -1,89 +1,44 @@
-"""The driver and its GPUs: what each is good for, and what keeps it from it. Asked in a thread: a driver may hang."""
+"""The GPUs: what each is good for, and what keeps it from it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
-import pynvml
-
-from ..telemetry.nvml import NO_GPU, Nvml, NvmlUnavailable
-from ..telemetry.patience import Asked
-from ..telemetry.reasons import or_none
+from ..telemetry.reasons import Reason
 from . import libraries
+from .asking import Seen
 from .finding import Finding, gib
 
-PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 8.0
-CALM = ("no NVIDIA driver", NO_GPU)  # a machine without a GPU is not a broken one
 NOT_LISTED_BYTES = 1024**3  # more than the driver itself takes
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What NVML says; `reason` why there is nothing, `driver` and `cuda` are versions."""
-
-    gpus: list[dict[str, Any]] = field(default_factory=list)
-    reason: str = ""
-    driver: str = ""
-    cuda: tuple[int, int] | None = None
-
-
-def ask() -> Asked[Seen]:
-    """Start asking; `answer` waits for it."""
-    return Asked(_look)
-
-
-def answer(asked: Asked[Seen], deep: bool) -> Seen:
-    seconds = DEEP_PATIENCE_SECONDS if deep else PATIENCE_SECONDS
-    try:
-        return asked.answer(seconds)
-    except TimeoutError:
-        return Seen(reason=f"the NVIDIA driver has not answered within {seconds:g} s")
-
-
-def _look() -> Seen:
-    try:
-        nvml = Nvml()
-    except NvmlUnavailable as reason:
-        return Seen(reason=str(reason))
-    try:
-        facts = zip(nvml.identities(), nvml.read(), range(nvml.count), strict=False)
-        gpus = [identity | reading | _settings(index) for identity, reading, index in facts]
-        cuda = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-        driver = or_none(pynvml.nvmlSystemGetDriverVersion) or "of unknown version"
-        version = (cuda // 1000, cuda % 1000 // 10) if cuda else None
-        return Seen(gpus, "" if gpus else NO_GPU, str(driver), version)
-    finally:
-        nvml.close()
-
-
-def _settings(index: int) -> dict[str, Any]:
-    """What an administrator sets."""
-    handle = or_none(lambda: pynvml.nvmlDeviceGetHandleByIndex(index))
-    if handle is None:
-        return {}
-    default = or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
-    return {
-        "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),
-        "ecc": or_none(lambda: bool(pynvml.nvmlDeviceGetEccMode(handle)[0])),
-        "power_default_w": default / 1000 if default else None,
-    }
+_SLOWED = ("slowdown", "thermal", "brake")  # in the names of throttle reasons that mean trouble
+_REMEDIES: dict[Reason | None, str] = {
+    Reason.LOST: "dmesg tells more; leave it out with device.visible until the machine has been restarted",
+    Reason.NO_PERMISSION: "ls -l /dev/nvidia* shows who may: ask for access, or leave it out with device.visible",
+}
 
 
 def findings(seen: Seen) -> Iterator[Finding]:
-    """The driver first, then each GPU."""
-    if seen.reason:
-        yield _without(seen.reason)
-        return
-    yield from _driver(seen)
-    lost = [gpu for gpu in seen.gpus if gpu.get("missing")]
-    for gpu in lost:
-        level = "error" if len(lost) == len(seen.gpus) else "warning"
-        remedy = "dmesg tells more; leave it out with device.visible until the machine has been restarted"
-        yield Finding(level, _name(gpu), gpu["missing"], remedy)
-    well = [gpu for gpu in seen.gpus if gpu not in lost]
-    yield from _together(finding for gpu in well for rule in RULES for finding in rule(gpu))
+    """First the GPUs that cannot be used, then what is to be said of the others."""
+    left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
+    level = "warning" if left else "error"
+    missing = [gpu for gpu in seen.gpus if gpu.get("missing")]
+    for gpu in missing:
+        other = f"nvidia-smi -i {gpu['index']} may tell more; leave it out with device.visible"
+        yield Finding(level, _name(gpu), gpu["missing"], _REMEDIES.get(gpu.get("why"), other))
+    there = [gpu for gpu in seen.gpus if gpu not in missing]
+    yield from _together(_empty(gpu, level) for gpu in there if not usable(gpu))
+    yield from _together(finding for gpu in there for rule in RULES for finding in rule(gpu))
+
+
+def usable(gpu: dict[str, Any]) -> bool:
+    """Whether CUDA can compute on it."""
+    return not gpu.get("missing") and gpu.get("mig") != []
+
+
+def _empty(gpu: dict[str, Any], level: str) -> Finding:
+    remedy = "nvidia-smi mig -cgi 0 -C makes one of the whole GPU, nvidia-smi -mig 0 switches MIG off (both as root)"
+    return Finding(level, _name(gpu), "MIG is on without an instance: TensorFlow cannot use it", remedy)
 
 
 def _together(found: Iterable[Finding]) -> Iterator[Finding]:
@@ -98,34 +53,11 @@ def _together(found: Iterable[Finding]) -> Iterator[Finding]:
         yield Finding(level, f"GPU {named}", what, remedy)
 
 
-def _without(reason: str) -> Finding:
-    if reason.startswith(CALM):
-        return Finding("note", "GPU", reason, "training runs on the CPU; gputui works, GPU options do nothing")
-    if "not answered" in reason:
-        remedy = "try gputui doctor --deep; nvidia-smi -pm 1 (as root) keeps the driver loaded and quick"
-        return Finding("warning", "driver", reason, remedy)
-    remedy = "see if nvidia-smi works; until it does, training runs on the CPU"
-    return Finding("error", "driver", reason, remedy)
-
-
-def _driver(seen: Seen) -> Iterator[Finding]:
-    built = libraries.cuda_version()
-    mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {seen.cuda[0]}.{seen.cuda[1]}" if seen.cuda else "")
-    if seen.cuda is None or built is None or seen.cuda >= built:
-        yield Finding("ok", "driver", mine)
-        return
-    needs = f"{mine}: TensorFlow was built for CUDA {built[0]}.{built[1]}"
-    if seen.cuda[0] < built[0]:
-        yield Finding("error", "driver", needs, "update the driver; TensorFlow cannot use the GPUs with this one")
-    else:
-        yield Finding("warning", "driver", f"{needs}; code compiled at first use may fail", "update the driver")
-
-
 # ---- one GPU ----------------------------------------------------------------------------------
 
 
 def _worth(gpu: dict[str, Any]) -> Iterator[Finding]:
-    total, capability = gpu["memory_total_bytes"], gpu["compute_capability"]
+    total, capability = gpu.get("memory_total_bytes"), gpu.get("compute_capability")
     size = "memory of unknown size" if total is None else gib(total)
     size += " shared with the host" if gpu.get("shared_with_host") else ""
     name = f"{gpu.get('name') or 'unnamed'}, {size}"
@@ -159,7 +91,7 @@ def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Findi
 
 
 def _settings_found(gpu: dict[str, Any]) -> Iterator[Finding]:
-    limit, default = gpu["power_limit_w"], gpu.get("power_default_w")
+    limit, default = gpu.get("power_limit_w"), gpu.get("power_default_w")
     if gpu.get("persistence") is False:
         remedy = "nvidia-smi -pm 1 (as root): each start is some seconds faster"
         yield Finding("note", _name(gpu), "persistence mode is off", remedy)
@@ -179,13 +111,13 @@ def _health(gpu: dict[str, Any]) -> Iterator[Finding]:
     if broken:
         what = f"{broken} memory error(s) that could not be corrected"
         yield Finding("warning", _name(gpu), what, "reset it (nvidia-smi --gpu-reset); have it looked at if they recur")
-    slow = [reason for reason in gpu["throttle"] or [] if "slowdown" in reason or "thermal" in reason]
+    slow = [reason for reason in gpu.get("throttle") or [] if any(word in reason for word in _SLOWED)]
     if slow:
         yield Finding("warning", _name(gpu), f"slowed down: {', '.join(slow)}", "look after its cooling and power")
 
 
 def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
-    used, total = gpu["memory_used_bytes"], gpu["memory_total_bytes"]
+    used, total = gpu.get("memory_used_bytes"), gpu.get("memory_total_bytes")
     if used is None or not total or gpu.get("shared_with_host") or used < NOT_LISTED_BYTES:
         return
     who = [f"{process['name'] or 'process'} {process['pid']}" for process in gpu.get("processes") or []]

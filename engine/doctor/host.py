@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
+from .. import limits
 from ..runs import runs_folder
 from .finding import Finding, gib
 
@@ -24,7 +24,7 @@ def findings() -> Iterator[Finding]:
 def _processors() -> Iterator[Finding]:
     mine, all_of_them = len(os.sched_getaffinity(0)), psutil.cpu_count() or 0
     what = f"{mine} CPU(s)" + (f" of {all_of_them}" if mine < all_of_them else "")
-    quota = _quota()
+    quota = limits.cpus()
     if quota is not None and quota < mine:
         what = f"{quota:g} CPU(s), by the container's limit, of {mine}"
     if min(mine, quota or mine) < 2:
@@ -33,18 +33,11 @@ def _processors() -> Iterator[Finding]:
         yield Finding("ok", "CPU", what)
 
 
-def _quota() -> float | None:
-    """CPUs that the control group allows."""
-    try:
-        allowed, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if allowed == "max" else int(allowed) / int(period)
-    except (OSError, ValueError):
-        return None
-
-
 def _memory() -> Iterator[Finding]:
-    memory = psutil.virtual_memory()
+    memory = limits.memory()
     what = f"{gib(memory.available)} of {gib(memory.total)} free"
+    if memory.total < psutil.virtual_memory().total:
+        what += ", by the container's limit"
     if memory.available < TENSORFLOW_BYTES:
         yield Finding("warning", "memory", what, "TensorFlow alone needs about 1 GiB: end other programs first")
     else:

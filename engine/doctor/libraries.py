@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import os
 import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from .. import limits
 from .finding import Finding
 
 # What TensorFlow 2.21 opens by name when it first looks for GPUs, or with the first operation that needs it.
@@ -31,6 +30,7 @@ LIBRARIES = {
     "libcupti.so.12": "nvidia-cuda-cupti-cu12",
     "libnvJitLink.so.12": "nvidia-nvjitlink-cu12",
 }
+LIBCUDA = "libcuda.so.1"
 ALL = "pip install 'tensorflow[and-cuda]'"
 
 
@@ -48,49 +48,53 @@ def tensorflow() -> Iterator[Finding]:
         yield Finding("ok", "TensorFlow", what)
     else:
         yield Finding("note", "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", ALL)
-    yield from _bytecode()
 
 
-def _bytecode() -> Iterator[Finding]:
-    """pip compiles what it installs; uv leaves it to the first import, which may not be allowed to keep it."""
-    source = _site("tensorflow/python/framework/ops.py")
-    if source is None or Path(importlib.util.cache_from_source(str(source))).exists():
-        return
-    folder = source.parents[3]
-    if sys.dont_write_bytecode:
-        why = "PYTHONDONTWRITEBYTECODE is set"
-    elif not os.access(source.parent, os.W_OK):
-        why = f"{folder} cannot be written to"
-    else:
-        return
-    what = f"TensorFlow is compiled anew at each start, which takes seconds: it has no bytecode, and {why}"
-    yield Finding("note", "TensorFlow", what, f"{sys.executable} -m compileall -q {folder}")
+def missing() -> dict[str, str]:
+    """The CUDA libraries that TensorFlow would not find, with the package of each."""
+    return {name: package for name, package in LIBRARIES.items() if not _is_there(name)}
 
 
-def cuda(has_gpu: bool) -> Iterator[Finding]:
-    """The libraries and tools that a training on a GPU needs; on a machine without one they are of no use."""
+def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
+    """The libraries and tools that a training on a GPU needs; on a machine without a driver they are of no use."""
     if _version() is None or not build_info().get("is_cuda_build"):
         return
-    missing = {name: package for name, package in LIBRARIES.items() if not _is_there(name)}
     for package in sorted(set(missing.values())):
         names = ", ".join(name for name, owner in missing.items() if owner == package)
-        level = "error" if has_gpu else "note"
+        level = "error" if has_driver else "note"
         yield Finding(level, "CUDA", f"{names} is missing: TensorFlow cannot use a GPU", f"pip install {package}")
     if not missing:
         yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are there")
-    yield from _xla_tools(has_gpu)
+    yield from _xla_tools(has_driver)
 
 
-def _xla_tools(has_gpu: bool) -> Iterator[Finding]:
-    missing = []
+def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
+    """The driver's own library for computing, which may be missing where the one that NVML asks is there."""
+    if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in _driver_folders()):
+        return
+    remedy = f"install the compute part of driver {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})"
+    if confined:
+        remedy = "start the container with --gpus all (NVIDIA_DRIVER_CAPABILITIES must hold compute,utility)"
+    yield Finding("error", "CUDA", f"{LIBCUDA} is missing: TensorFlow cannot use a GPU", remedy)
+
+
+def _driver_folders() -> Iterator[Path]:
+    """Where the loader, or a system of its own kind (WSL, NixOS), looks besides its list."""
+    for folder in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib"):
+        yield limits.ROOT / folder
+    yield from (limits.ROOT / "usr/lib").glob("*-linux-gnu")
+
+
+def _xla_tools(has_driver: bool) -> Iterator[Finding]:
+    lacking = []
     if not _wheel("cuda_nvcc/bin/ptxas") and not shutil.which("ptxas"):
-        missing.append("ptxas")
+        lacking.append("ptxas")
     data = Path(os.environ.get("CUDA_DIR", "/usr/local/cuda")) / "nvvm/libdevice/libdevice.10.bc"
     if not _wheel("cuda_nvcc/nvvm/libdevice/libdevice.10.bc") and not data.exists():
-        missing.append("libdevice.10.bc")
-    if missing:
-        what = f"{' and '.join(missing)} missing: compile.xla=true fails on a GPU"
-        yield Finding("warning" if has_gpu else "note", "XLA", what, "pip install nvidia-cuda-nvcc-cu12")
+        lacking.append("libdevice.10.bc")
+    if lacking:
+        what = f"{' and '.join(lacking)} missing: compile.xla=true fails on a GPU"
+        yield Finding("warning" if has_driver else "note", "XLA", what, "pip install nvidia-cuda-nvcc-cu12")
     else:
         yield Finding("ok", "XLA", "ptxas and libdevice are there")
 
@@ -110,7 +114,7 @@ def _version() -> str | None:
 @functools.cache
 def build_info() -> dict[str, Any]:
     """What `tf.sysconfig.get_build_info()` would say, read from its source; empty where it cannot be read."""
-    path = _site("tensorflow/python/platform/build_info.py")
+    path = site("tensorflow/python/platform/build_info.py")
     try:
         source = path.read_text(encoding="utf-8") if path else ""
         found = re.search(r"OrderedDict\((\[.*\])\)", source, re.DOTALL)
@@ -134,7 +138,7 @@ def capabilities() -> list[tuple[int, int]]:
 # ---- files ------------------------------------------------------------------------------------
 
 
-def _site(relative: str) -> Path | None:
+def site(relative: str) -> Path | None:
     """A file beside the installed packages, wherever those are."""
     for name in ("tensorflow", "tensorflow-cpu"):
         try:
@@ -147,11 +151,11 @@ def _site(relative: str) -> Path | None:
 
 def _wheel(relative: str) -> bool:
     """Whether one of NVIDIA's pip packages has brought the file."""
-    return _site(f"nvidia/{relative}") is not None
+    return site(f"nvidia/{relative}") is not None
 
 
 def _is_there(library: str) -> bool:
-    nvidia = _site("nvidia")
+    nvidia = site("nvidia")
     if nvidia and any(nvidia.glob(f"*/lib/{library}")):
         return True
     folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
@@ -163,7 +167,7 @@ def _loader_cache() -> frozenset[str]:
     """Names of the libraries that the system's loader knows."""
     for command in ("ldconfig", "/sbin/ldconfig"):
         try:
-            listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=2, check=False).stdout
+            listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=1, check=False).stdout
         except (OSError, subprocess.TimeoutExpired):
             continue
         return frozenset(line.split()[0] for line in listed.splitlines() if "=>" in line)

@@ -13,12 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+from ..telemetry.patience import Asked
+from . import visible
+from .asking import Seen
 from .finding import Finding
-from .gpus import Seen
+from .gpus import usable
 
-LIMIT_SECONDS = 18.0
 ABOUT = "TensorFlow"
 PROGRAM = """
 import json
@@ -37,38 +41,72 @@ _TELLING = (
 )
 
 
-def findings(seen: Seen) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class Said:
+    """What the process left behind."""
+
+    returncode: int
+    output: str
+    log: str
+
+
+class Child:
+    """The process, from when this is made. `end` may be called by any thread at any time."""
+
+    def __init__(self) -> None:
+        self._began, self.seconds = time.monotonic(), 0.0
+        # TensorFlow says why it takes no GPU only at this level.
+        environment = os.environ | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"}
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        command = [sys.executable, "-P", "-c", PROGRAM]
+        self._process: subprocess.Popen[str] | None = None
+        self._fault = ""
+        try:
+            self._process = subprocess.Popen(
+                command, stdout=pipe, stderr=pipe, stdin=nothing, text=True, errors="replace", env=environment
+            )
+        except OSError as fault:
+            self._fault = str(fault)
+        self._said = Asked(self._listen)
+
+    def _listen(self) -> Said:
+        if self._process is None:
+            return Said(-1, "", self._fault)
+        output, log = self._process.communicate()
+        self.seconds = time.monotonic() - self._began
+        return Said(self._process.returncode, output, log)
+
+    def said(self, deadline: float) -> Said | None:
+        """Once it has ended; None when it has not by the deadline."""
+        try:
+            return self._said.answer(max(0.1, deadline - time.monotonic()))
+        except TimeoutError:
+            self.seconds = time.monotonic() - self._began
+            self.end()
+            return None
+
+    def end(self) -> None:
+        """Kill it; in a driver's uninterruptible sleep it does not die, and is left to the system."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.kill()
+                self._process.wait(1)
+
+
+def findings(child: Child, seen: Seen, deadline: float) -> Iterator[Finding]:
     """That TensorFlow can be imported, and sees the GPUs that NVML sees."""
-    began = time.monotonic()
-    try:
-        done = _run()
-    except (subprocess.TimeoutExpired, OSError) as fault:
-        why = f"within {LIMIT_SECONDS:g} s" if isinstance(fault, subprocess.TimeoutExpired) else str(fault)
-        remedy = "a slow disk or a hanging driver; try: python -c 'import tensorflow'"
-        yield Finding("warning", ABOUT, f"TensorFlow could not be imported {why}", remedy)
+    said = child.said(deadline)
+    if said is None:
+        what = f"TensorFlow could not be imported within {child.seconds:.0f} s"
+        yield Finding("warning", ABOUT, what, "a slow disk or a hanging driver; try: python -c 'import tensorflow'")
         return
-    answer = _answer(done.stdout)
+    answer = _answer(said.output)
     if answer is None:
         remedy = "python -c 'import tensorflow' shows the whole fault; reinstalling it may help"
-        yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {_last_line(done)}", remedy)
+        yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {_last_line(said)}", remedy)
         return
-    seconds = time.monotonic() - began
-    yield Finding("ok", ABOUT, f"TensorFlow {answer['version']} can be imported ({seconds:.1f} s)")
-    yield _compared(seen, answer["gpus"], done.stderr)
-
-
-def _run() -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=LIMIT_SECONDS,
-        stdin=subprocess.DEVNULL,
-        env=environment,
-        check=False,
-    )
+    yield Finding("ok", ABOUT, f"TensorFlow {answer['version']} can be imported ({child.seconds:.1f} s)")
+    yield _compared(seen, answer["gpus"], said.log)
 
 
 def _answer(output: str) -> dict[str, Any] | None:
@@ -79,29 +117,37 @@ def _answer(output: str) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) and "gpus" in answer else None
 
 
-def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else f"return code {done.returncode}"
+def _last_line(said: Said) -> str:
+    lines = [line.strip() for line in said.log.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else f"return code {said.returncode}"
 
 
 def _compared(seen: Seen, names: list[str], log: str) -> Finding:
-    if not seen.gpus:
+    if not seen.count:
         if names:
             what = f"TensorFlow sees {len(names)} GPU(s), the driver's readings are missing"
             return Finding("warning", ABOUT, what, f"training works, without GPU readings: {seen.reason}")
         return Finding("ok", ABOUT, "TensorFlow trains on the CPU")
-    expected = sum(1 for gpu in seen.gpus if not gpu.get("missing"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if len(names) == expected:
-        return Finding("ok", ABOUT, f"TensorFlow sees the same {expected} GPU(s) as the driver")
-    what = f"the driver shows {expected} GPU(s), TensorFlow sees {len(names)}"
-    if visible is not None:
-        return Finding("note", ABOUT, f"{what}: CUDA_VISIBLE_DEVICES is {visible!r}", "unset it to use all of them")
-    if any(gpu.get("mig") for gpu in seen.gpus):
-        return Finding("note", ABOUT, f"{what}: with MIG it uses one instance", "name one with device.visible")
-    level = "error" if not names else "warning"
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    there = [gpu for gpu in visible.all_of(seen) if usable(gpu)]
+    due, partitioned = visible.expected(seen, chosen), any(gpu.get("mig") for gpu in there)
+    if len(names) != due and not (partitioned and len(names) > due):
+        return _differing(len(there), due, len(names), log)
+    if len(names) == len(there) and not partitioned:
+        return Finding("ok", ABOUT, f"TensorFlow sees the same {len(names)} GPU(s) as the driver")
+    what = f"TensorFlow sees {len(names)} of the driver's {len(there)} GPU(s)"
+    if chosen is not None:
+        return Finding("note", ABOUT, f"{what}: CUDA_VISIBLE_DEVICES is {chosen!r}", "unset it to use all of them")
+    return Finding("note", ABOUT, f"{what}: with MIG it uses one instance", "name one with device.visible")
+
+
+def _differing(there: int, due: int, found: int, log: str) -> Finding:
+    """TensorFlow does not see what the driver and the settings leave it."""
+    what = f"the driver shows {there} GPU(s), TensorFlow sees {found}"
+    if due != there:
+        what = f"the driver shows {there} GPU(s) and leaves TensorFlow {due}, it sees {found}"
     reason = _reason(log)
-    return Finding(level, ABOUT, f"{what}{f': {reason}' if reason else ''}", _remedy(reason))
+    return Finding("warning" if found else "error", ABOUT, f"{what}{f': {reason}' if reason else ''}", _remedy(reason))
 
 
 def _reason(log: str) -> str:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import psutil
 
+from .. import limits
 from ..events import HostReading
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ class Host:
             _or_none(ask)  # each of these compares with its call before
 
     def read(self) -> HostReading:
-        memory = psutil.virtual_memory()
+        memory = limits.memory()
         return HostReading(
             cpu=_or_none(self._cpu),
             io_wait=_or_none(self._io_wait),

@@ -1,24 +1,29 @@
-"""What this machine can do and what is wrong with it, as a table; the driver is asked in a thread."""
+"""What this machine can do and what is wrong with it, as a table.
+
+The machine is looked at in a thread that ends with the process: a driver that hangs keeps nobody from leaving.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 from rich.text import Text
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
-from ...engine.doctor import Finding
+from ...engine.doctor import Examination, Finding
+from ...engine.telemetry.patience import Asked
 from ..drawing.rows import Row
 from ..errors import clean
-from ..listing_doctor import conclusion, examine, sign
+from ..listing_doctor import conclusion, sign, terminal
 from ..widgets.panel import Panel
 from .common import OpeningTable, colour
 
 COLOURS = {"ok": "success", "note": "primary", "warning": "warning", "error": "error"}
+POLL_SECONDS = 0.1
 
 
 class _Findings(OpeningTable):
@@ -41,6 +46,8 @@ class DoctorScreen(Screen[None]):
         super().__init__()
         self.found: list[Finding] = []
         self.looking = ""
+        self._examination: Examination | None = None
+        self._asked: Asked[list[Finding]] | None = None
 
     def compose(self) -> ComposeResult:
         yield _Findings(cursor_type="row", cell_padding=1)
@@ -49,18 +56,30 @@ class DoctorScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.query_one(DataTable).add_columns("", "about", "what")
+        self.set_interval(POLL_SECONDS, self._take)
         self.action_look(False)
 
+    def on_unmount(self) -> None:
+        if self._examination is not None:
+            self._examination.end()
+
     def action_look(self, deep: bool) -> None:
-        if not self.looking:
+        if self._asked is None:
             self.looking = "importing TensorFlow ..." if deep else "looking ..."
             self.query_one("#said", Panel).repaint()
-            self.look(deep)
+            self._examination = Examination(deep)
+            self._asked = Asked(self._examination.findings)
 
-    @work(thread=True)
-    def look(self, deep: bool) -> None:
-        found = examine(deep)
-        self.app.call_from_thread(self.show, found)
+    def _take(self) -> None:
+        """Show the findings once they are there."""
+        if self._asked is None:
+            return
+        try:
+            found = self._asked.answer(0)
+        except TimeoutError:
+            return
+        self._asked = None
+        self.show([*found, *terminal(os.environ, os.terminal_size(self.app.size))])
 
     def show(self, found: list[Finding]) -> None:
         self.found, self.looking = found, ""

@@ -1,0 +1,145 @@
+"""What the doctor asks NVML, step by step and in a thread of its own: a driver may be slow, or hang.
+
+Separates asking from judging (driver.py, gpus.py). What has been answered by the deadline is used. Only what the
+doctor speaks of is asked, so that a slow driver gets through as many GPUs as it can.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pynvml
+
+from .. import limits
+from ..telemetry.nvml import NO_GPU
+from ..telemetry.patience import Asked
+from ..telemetry.processes import described
+from ..telemetry.questions import QUESTIONS, Question, text
+from ..telemetry.reasons import Reason, or_none, reason_of, text_of
+
+_FIGURES = ("memory_used_bytes", "power_limit_w", "throttle", "ecc_errors", "processes", "mig")
+_ASKED = [question for question in QUESTIONS if set(_FIGURES) & set(question.keys)]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What NVML has said so far. `reason` says why there is nothing, and `code` is NVML's number for it.
+
+    `count` is how many GPUs there are once that is known, `gpus` those that have answered; `driver` and `cuda` are
+    versions. `late_seconds` is how long the driver was waited for when it has not said everything.
+    """
+
+    gpus: tuple[dict[str, Any], ...] = ()
+    count: int = 0
+    reason: str = ""
+    code: int | None = None
+    driver: str = ""
+    cuda: tuple[int, int] | None = None
+    late_seconds: float | None = None
+
+
+class Look:
+    """Asks from when it is made; one that hangs is left behind."""
+
+    def __init__(self) -> None:
+        self._seen, self._began = Seen(), time.monotonic()
+        self._asked = Asked(self._ask)
+
+    def by(self, deadline: float) -> Seen:
+        """What is known when all is said, or at the deadline."""
+        try:
+            self._asked.answer(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            return self._late()
+        return self._seen
+
+    def _late(self) -> Seen:
+        seen, seconds = self._seen, time.monotonic() - self._began
+        nothing = f"the NVIDIA driver has not answered within {seconds:.0f} s"
+        return replace(seen, late_seconds=seconds, reason=seen.reason or ("" if seen.count else nothing))
+
+    def _know(self, **more: Any) -> None:
+        """One assignment, as another thread may look at any time."""
+        self._seen = replace(self._seen, **more)
+
+    def _ask(self) -> None:
+        try:
+            pynvml.nvmlInit()
+        except Exception as fault:  # a broken library can raise anything at loading
+            self._know(reason=text_of(fault), code=getattr(fault, "value", None))
+            return
+        try:
+            self._ask_driver()
+            for index in range(self._seen.count):
+                self._know(gpus=(*self._seen.gpus, _gpu(index)))
+        finally:
+            or_none(pynvml.nvmlShutdown)
+
+    def _ask_driver(self) -> None:
+        cuda = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        driver = or_none(pynvml.nvmlSystemGetDriverVersion) or "of unknown version"
+        self._know(driver=str(driver), cuda=(cuda // 1000, cuda % 1000 // 10) if cuda else None)
+        try:
+            count = int(pynvml.nvmlDeviceGetCount())
+            self._know(count=count, reason="" if count else NO_GPU)
+        except Exception as fault:
+            self._know(reason=text_of(fault), code=getattr(fault, "value", None))
+
+
+# ---- one GPU ----------------------------------------------------------------------------------
+
+
+def _gpu(index: int) -> dict[str, Any]:
+    """Its facts and settings; `missing` and `why` of one that cannot be asked."""
+    gpu: dict[str, Any] = {"index": index}
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        for question in _ASKED:
+            gpu |= _answer(handle, question)
+    except Exception as fault:
+        return gpu | {"missing": text_of(fault), "why": reason_of(fault)}
+    gpu |= _facts(handle) | _settings(handle)
+    gpu["processes"] = described(gpu.get("processes") or [], None)
+    return gpu | (_host_memory() if gpu.get("memory_total_bytes", 0) == 0 else {})
+
+
+def _answer(handle: Any, question: Question) -> dict[str, Any]:
+    """Its figures, None where asking failed; nothing where this driver or chip has none. Raises for a lost GPU."""
+    for way in question.ways:
+        try:
+            return {key: None if isinstance(value, Reason) else value for key, value in way(handle).items()}
+        except Exception as fault:
+            reason = reason_of(fault)
+            if reason is Reason.LOST:
+                raise
+            if reason is not Reason.UNSUPPORTED:
+                return dict.fromkeys(question.keys)
+    return {}
+
+
+def _host_memory() -> dict[str, Any]:
+    """GB10 and Jetson: GPU and host have one memory, of which NVML refuses to speak, or says zero."""
+    return {"memory_used_bytes": None, "memory_total_bytes": limits.memory().total, "shared_with_host": True}
+
+
+def _facts(handle: Any) -> dict[str, Any]:
+    """What does not change."""
+    capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
+    return {
+        "name": or_none(lambda: text(pynvml.nvmlDeviceGetName, handle)),
+        "uuid": or_none(lambda: text(pynvml.nvmlDeviceGetUUID, handle)),
+        "pci_bus_id": or_none(lambda: text(lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId, handle)),
+        "compute_capability": tuple(capability) if capability else None,
+    }
+
+
+def _settings(handle: Any) -> dict[str, Any]:
+    """What an administrator sets."""
+    default = or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+    return {
+        "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),
+        "ecc": or_none(lambda: bool(pynvml.nvmlDeviceGetEccMode(handle)[0])),
+        "power_default_w": default / 1000 if default else None,
+    }

@@ -1,0 +1,58 @@
+"""Whether TensorFlow is compiled anew at each start: pip compiles what it installs, uv leaves it to the first import,
+which may not be allowed to keep it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import libraries
+from .finding import Finding
+
+LOOKED_AT = ("tensorflow/python/framework/ops.py", "keras/src/models/model.py")  # one stands for all of its package
+_HEADER_BYTES = 16
+_BY_HASH = 1  # a flag in the header
+
+
+def findings() -> Iterator[Finding]:
+    """That there is no bytecode that Python would take, and that it cannot keep what it compiles either."""
+    sources = [source for source in map(libraries.site, LOOKED_AT) if source is not None]
+    stale = next((source for source in sources if not _is_fresh(source)), None)
+    if stale is None:
+        return
+    package = libraries.site("tensorflow")
+    folder = package.parent if package else stale.parent
+    locked = not _can_be_kept(stale)
+    if sys.dont_write_bytecode:
+        why = "PYTHONDONTWRITEBYTECODE is set"
+    elif locked:
+        why = f"{folder} cannot be written to"
+    else:
+        return
+    what = f"TensorFlow is compiled anew at each start, which takes seconds: it has no bytecode, and {why}"
+    command = f"{sys.executable} -m compileall -q {folder}"
+    yield Finding("note", "TensorFlow", what, f"its owner has to run: {command}" if locked else command)
+
+
+def _is_fresh(source: Path) -> bool:
+    """Whether Python takes the compiled file: of this Python, and of the source as it is (import system, PEP 552)."""
+    try:
+        with Path(importlib.util.cache_from_source(str(source))).open("rb") as stream:
+            header = stream.read(_HEADER_BYTES)
+        made_of = source.stat()
+    except OSError:
+        return False
+    magic, flags, seconds, size = header[:4], *(int.from_bytes(header[at : at + 4], "little") for at in (4, 8, 12))
+    if len(header) < _HEADER_BYTES or magic != importlib.util.MAGIC_NUMBER:
+        return False
+    same = (seconds, size) == (int(made_of.st_mtime) & 0xFFFFFFFF, made_of.st_size & 0xFFFFFFFF)
+    return bool(flags & _BY_HASH) or same
+
+
+def _can_be_kept(source: Path) -> bool:
+    """Whether the compiled file may be written, or the folder for it made."""
+    cache = Path(importlib.util.cache_from_source(str(source))).parent
+    return os.access(next(folder for folder in (cache, *cache.parents) if folder.exists()), os.W_OK | os.X_OK)

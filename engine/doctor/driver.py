@@ -1,0 +1,100 @@
+"""The NVIDIA driver as a whole: whether there is one, fit for TensorFlow, and for all GPUs of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..telemetry.nvml import NO_GPU
+from ..telemetry.reasons import Code
+from . import libraries
+from .asking import Seen
+from .finding import Finding
+
+Bus = Sequence[str] | None
+_ON_CPU = "until it does, training runs on the CPU"
+_REMEDIES = {
+    Code.DRIVER_NOT_LOADED: "modprobe nvidia (as root) loads it; after a new kernel it may have to be installed anew",
+    Code.NO_PERMISSION: "ls -l /dev/nvidia* shows who may: ask the administrator for access",
+}
+
+
+def findings(seen: Seen, bus: Bus, confined: bool) -> Iterator[Finding]:
+    """`bus` are the addresses of all GPUs there are, `confined` whether some may be kept from us on purpose."""
+    if seen.reason:
+        yield _without(seen, bus, confined) if _expected(seen, bus) else _calm(seen, bus)
+        return
+    yield from _version(seen)
+    if seen.late_seconds is not None:
+        answered = f"{len(seen.gpus)} of {seen.count} GPU(s) have answered within {seen.late_seconds:.0f} s"
+        yield Finding("warning", "driver", f"the driver is slow: {answered}", _quicker(seen))
+    if not confined:
+        yield from _left_out(seen, bus or [])
+
+
+def present(seen: Seen, bus: Bus) -> bool:
+    """Whether there is a driver whose GPUs TensorFlow should be able to use."""
+    return not seen.reason or (_expected(seen, bus) and seen.code != Code.LIBRARY_NOT_FOUND)
+
+
+def _expected(seen: Seen, bus: Bus) -> bool:
+    """Whether there should be a GPU: a machine without one is not a broken one, whatever is installed on it."""
+    if bus is None:
+        return seen.code != Code.LIBRARY_NOT_FOUND and seen.reason != NO_GPU
+    return bool(bus)
+
+
+def _calm(seen: Seen, bus: Bus) -> Finding:
+    installed = bus is not None and seen.code != Code.LIBRARY_NOT_FOUND
+    what = f"no NVIDIA GPU in this machine; {seen.reason}" if installed else seen.reason
+    return Finding("note", "GPU", what, "training runs on the CPU; gputui works, GPU options do nothing")
+
+
+def _without(seen: Seen, bus: Bus, confined: bool) -> Finding:
+    """There should be GPUs, and none can be asked."""
+    if seen.late_seconds is not None:
+        return Finding("warning", "driver", seen.reason, _quicker(seen))
+    if seen.code in (None, Code.LIBRARY_NOT_FOUND) or (confined and seen.code == Code.DRIVER_NOT_LOADED):
+        return _not_given(seen, len(bus or []), confined)
+    other = f"see if nvidia-smi works; {_ON_CPU}"
+    remedy = next((words for code, words in _REMEDIES.items() if code == seen.code), other)
+    return Finding("error", "driver", seen.reason, remedy)
+
+
+def _not_given(seen: Seen, count: int, confined: bool) -> Finding:
+    """There are GPUs in this machine, but not for us: no driver is installed, or the container has been given none."""
+    remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
+    if confined:
+        remedy = "start the container with --gpus all, or ask for GPUs in the job"
+    elif seen.reason == NO_GPU:
+        remedy = "dmesg | grep -i nvrm tells why"
+    return Finding("warning", "GPU", f"{count} NVIDIA GPU(s) in this machine, but {seen.reason}", remedy)
+
+
+def _quicker(seen: Seen) -> str:
+    """What to do about a driver that has not said everything."""
+    longer = "gputui doctor --deep waits longer; " if (seen.late_seconds or 0) < 10 else ""
+    return f"{longer}nvidia-smi -pm 1 (as root) keeps the driver loaded and quick"
+
+
+def _version(seen: Seen) -> Iterator[Finding]:
+    built = libraries.cuda_version()
+    mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {seen.cuda[0]}.{seen.cuda[1]}" if seen.cuda else "")
+    if seen.cuda is None or built is None or seen.cuda >= built:
+        yield Finding("ok", "driver", mine)
+        return
+    needs = f"{mine}: TensorFlow was built for CUDA {built[0]}.{built[1]}"
+    if seen.cuda[0] < built[0]:
+        yield Finding("error", "driver", needs, "update the driver; TensorFlow cannot use the GPUs with this one")
+    else:
+        yield Finding("warning", "driver", f"{needs}; code compiled at first use may fail", "update the driver")
+
+
+def _left_out(seen: Seen, bus: Sequence[str]) -> Iterator[Finding]:
+    """GPUs on the bus that the driver does not show; their addresses where all others are known."""
+    if len(bus) <= seen.count:
+        return
+    shown = {str(gpu.get("pci_bus_id") or "").lower()[-len("0000:01:00.0") :] for gpu in seen.gpus}
+    hidden = [address for address in bus if address not in shown]
+    which = f" ({', '.join(hidden)})" if len(hidden) == len(bus) - seen.count else ""
+    what = f"the driver shows {seen.count} of the {len(bus)} GPUs in this machine{which}"
+    yield Finding("warning", "driver", what, "dmesg | grep -i nvrm tells why; a loose power cable does it, too")

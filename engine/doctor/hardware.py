@@ -1,0 +1,44 @@
+"""Whether there are NVIDIA GPUs in the machine, whatever its driver says: the kernel lists what is on the bus."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .. import limits
+
+NVIDIA = "0x10de"
+DISPLAY = "0x03"  # graphics and compute chips; the others are a card's audio and USB parts, and bridges
+LENT = "vfio-pci"  # this driver keeps a device for a virtual machine
+# Nodes of GPUs that are on no bus that is seen here: WSL's, a container's, a Jetson's.
+_NODES = ("dev/dxg", "dev/nvidiactl", "dev/nvhost-gpu")
+_CONTAINER_FILES = (".dockerenv", "run/.containerenv")
+_CONFINED = ("container", "NVIDIA_VISIBLE_DEVICES", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SLURM_JOB_ID")
+
+
+def gpus_on_bus() -> list[str] | None:
+    """The addresses of all GPUs of this machine, as 0000:01:00.0; None where that cannot be seen from here."""
+    try:
+        devices = sorted((limits.ROOT / "sys/bus/pci/devices").iterdir())
+    except OSError:
+        return None
+    found = [device.name for device in devices if _is_gpu(device)]
+    return None if not found and any((limits.ROOT / node).exists() for node in _NODES) else found
+
+
+def _is_gpu(device: Path) -> bool:
+    try:
+        nvidia = (device / "vendor").read_text().strip() == NVIDIA
+        return nvidia and (device / "class").read_text().startswith(DISPLAY) and not _is_lent(device)
+    except OSError:
+        return False
+
+
+def _is_lent(device: Path) -> bool:
+    return (device / "driver").resolve().name == LENT
+
+
+def confined() -> bool:
+    """Whether this is a container or a batch job, which may have been given only some of the GPUs."""
+    files = any((limits.ROOT / name).exists() for name in _CONTAINER_FILES)
+    return files or any(os.environ.get(name) for name in _CONFINED)

@@ -1,0 +1,99 @@
+"""What this process may use of the machine's memory and processors: the limits of its container or batch job.
+
+Separates control groups, of either version and at any level above this process, from who needs to know how much there
+is. Where there is no limit it is what the machine has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# Where the kernel tells about the machine; tests put a tree of their own in its place.
+ROOT = Path(os.environ.get("GPUTUI_ROOT", "/"))
+# Version 2 and version 1: the limit, what is used of it, and what of that the kernel gives back when it is needed.
+_MEMORY_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes."""
+
+    total: int
+    available: int
+
+
+def memory() -> Memory:
+    """The least that the machine and the groups above this process leave."""
+    machine = psutil.virtual_memory()
+    total, available = int(machine.total), int(machine.available)
+    for folder in _groups("memory"):
+        for limit_name, used_name, given_back in _MEMORY_FILES:
+            limit, used = _number(folder / limit_name), _number(folder / used_name)
+            if limit is None or limit >= machine.total:  # no limit reads as "max", or as a huge number
+                continue
+            total = min(total, limit)
+            needed = (used or 0) - _named_number(folder / "memory.stat", given_back)
+            available = min(available, max(0, limit - needed))
+    return Memory(total, available)
+
+
+def cpus() -> float | None:
+    """How many processors' time the groups allow; None without a limit."""
+    allowed = [share for folder in _groups("cpu") for share in (_share_v2(folder), _share_v1(folder)) if share]
+    return min(allowed, default=None)
+
+
+def _share_v2(folder: Path) -> float | None:
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # "max" is no number
+        return None
+
+
+def _share_v1(folder: Path) -> float | None:
+    quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """The folders of the groups that this process is in, innermost first.
+
+    A container may see its own group as the top one while the kernel names the path from outside: what is not there
+    is passed over.
+    """
+    mounted = ROOT / "sys/fs/cgroup"
+    for line in _lines(ROOT / "proc/self/cgroup") or ["0::/", f"1:{controller}:/"]:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = mounted / controller if controllers else mounted
+        inner = top / path.strip("/")
+        yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(top))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _named_number(path: Path, name: str) -> int:
+    words = (line.split() for line in _lines(path))
+    return next((int(line[1]) for line in words if len(line) == 2 and line[0] == name), 0)
