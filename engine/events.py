@@ -40,7 +40,7 @@ class Started(Event):
     pid: int
     versions: Mapping[str, str]
     devices: list[str]
-    gpus: Sequence[str] = ()  # UUIDs of the GPUs that the training uses
+    gpus: Sequence[str] = ()  # UUIDs of the GPUs that the training uses, in TensorFlow's order
     options: Mapping[str, Any]
     actual: Mapping[str, Any]
     replicas: int

@@ -215,7 +215,7 @@ class Writer:
             "pcie_tx_bytes_per_second": int(0.2 * GIB * busy),
             "nvlink": {"links": 18, "rx_bytes_per_second": int(31 * GIB * busy), "tx_bytes_per_second": 29 * GIB},
             "ecc_errors": {"corrected": 0, "uncorrected": 2 if index == 3 else 0},
-            "mig": [],
+            "mig": None,
             "processes": self._processes(index),
             "reasons": {"memory_reserved_bytes": "unsupported"},
         }

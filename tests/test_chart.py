@@ -45,7 +45,7 @@ FULL = replace(
     nvlink_tx_bytes_per_second=29 * GIB,
     ecc_corrected=4,
     ecc_uncorrected=1,
-    mig=(),
+    mig_off=True,
     processes=(GpuProcess(5303, "python", 60.8 * GIB, True), GpuProcess(911, "Xorg\x1b[2J", None, False)),
 )
 
@@ -219,7 +219,16 @@ def test_what_is_shown_first_where_there_is_little_room() -> None:
     parted = replace(FULL, ecc_uncorrected=0, mig=(Instance(3 * GIB, 10 * GIB), Instance(None, 20 * GIB)))
     rows = "\n".join(plain(row) for row in card(parted, 10, 60, 5, RICH))
     assert "2 instances  3.0/10.0 GiB  -/20.0 GiB" in rows
+    empty = replace(FULL, ecc_uncorrected=0, mig=(), mig_off=False)
+    assert "MIG    on, no instances" in "\n".join(plain(row) for row in card(empty, 10, 60, 5, RICH))
     assert "also   Xorg" in "\n".join(plain(row) for row in card(replace(FULL, ecc_uncorrected=0), 10, 60, 6, RICH))
+
+
+def test_clocks_that_somebody_has_set_are_told_without_alarm() -> None:
+    gpu = replace(FULL, throttle=(), clocks_set_by=("application clocks",))
+    text = "\n".join(plain(row) for row in card(gpu, 10, 78, 12, RICH, all_of_it=True))
+    assert "clocks held by application clocks" in text
+    assert "!" not in text
 
 
 def test_nothing_is_taken_from_the_history_where_nothing_else_is_known() -> None:

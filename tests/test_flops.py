@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,54 @@ def test_products_are_counted_three_times_for_each_sample(build: Build) -> None:
     assert flops.per_step(model, 8) == 3 * 8 * 2 * 100 * 50
     image = keras.Sequential([keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3, padding="same", use_bias=False)])
     assert flops.per_step(image, 1) == 3 * 2 * (8 * 8 * 16) * (3 * 3 * 4)
+
+
+def test_attention_is_counted_with_its_einsums(build: Build) -> None:
+    import keras
+    from gputui.engine.trainer import flops
+
+    build("workload.model=mlp")
+    length, width, heads, size = 128, 64, 4, 16
+    inputs = keras.Input((length, width))
+    outputs = keras.layers.MultiHeadAttention(heads, size, dropout=0, use_bias=False)(inputs, inputs)
+    # Query, key, value and the result are projected; each query meets each key, and each weight each value.
+    projections = 4 * 2 * length * width * (heads * size)
+    attention = 2 * 2 * heads * length * length * size
+    softmax = 5 * heads * length * length  # as the profiler counts it
+    scale = heads * length * length
+    count = flops.per_step(keras.Model(inputs, outputs), 2)
+    assert count == 3 * 2 * (projections + attention + softmax + scale)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "count"),
+    [
+        ("ij,jk->ik", ((3, 4), (4, 5)), 2 * 3 * 4 * 5),
+        ("...ij,...jk->...ik", ((7, 1, 3, 4), (2, 4, 5)), 2 * 7 * 2 * 3 * 4 * 5),
+        ("ij,jk->ik", ((None, 4), (4, 5)), None),
+        ("ij->ji", ((3, 4),), 0),
+    ],
+)
+def test_an_einsum_multiplies_all_its_sizes(
+    equation: str, shapes: tuple[tuple[int | None, ...], ...], count: int | None
+) -> None:
+    import tensorflow as tf
+    from gputui.engine.trainer import flops
+
+    with tf.Graph().as_default() as graph:
+        tf.einsum(equation, *(tf.compat.v1.placeholder(tf.float32, shape) for shape in shapes))
+    (einsum,) = (op for op in graph.get_operations() if op.type == "Einsum")
+    assert flops._einsum(einsum) == count
+
+
+def test_a_product_of_unknown_size_leaves_no_figure(build: Build) -> None:
+    import keras
+    from gputui.engine.trainer import flops
+
+    build("workload.model=mlp")
+    inputs = keras.Input((None, 16))
+    outputs = keras.layers.MultiHeadAttention(2, 8, dropout=0)(inputs, inputs)
+    assert flops.per_step(keras.Model(inputs, outputs), 8) is None
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
@@ -60,6 +109,8 @@ def test_the_peak_is_that_of_the_gpus_that_train() -> None:
     assert flops.peak(bfloat16, [chip(0), chip(1, "NVIDIA A100-SXM4-40GB")], 1) is None
     assert flops.peak(bfloat16, [chip(0, "unheard of")], 1) is None
     assert flops.peak(bfloat16, [], 1) is None
+    assert flops.peak(bfloat16, [replace(chip(0), mig=True)], 1) is None
+    assert flops.peak(bfloat16, [chip(0, "NVIDIA A40-48Q")], 1) is None
 
 
 def test_the_share_of_the_peak_is_null_without_a_peak(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_unknown_is_never_zero() -> None:
 
 def test_all_that_is_told_of_a_gpu_is_read(home: Path) -> None:
     gpus = opened(recorded.write(home, gpus=4, seconds=40)).gpus
-    assert (gpus[1].memory_clock_mhz, gpus[1].pstate, gpus[1].nvlink_links, gpus[1].mig) == (2619, 0, 18, ())
+    assert (gpus[1].memory_clock_mhz, gpus[1].pstate, gpus[1].nvlink_links, gpus[1].mig_off) == (2619, 0, 18, True)
     assert gpus[1].sm_active
     assert gpus[3].ecc_uncorrected == 2
     assert gpus[0].why("memory_reserved_bytes") == "unsupported"
@@ -184,9 +184,33 @@ def test_a_crashed_run_is_told_plainly(home: Path) -> None:
 
 def test_allocator_figures_find_their_gpu() -> None:
     devices = {"GPU:0": {"current_bytes": 1, "peak_bytes": 2}, "GPU:1": {"current_bytes": 10, "peak_bytes": 20}}
-    assert by_physical_gpu(devices, {"device": {"visible": [3, 1]}}).keys() == {"GPU:3", "GPU:1"}
-    parts = by_physical_gpu(devices, {"device": {"visible": "all", "logical_devices": 2}})
-    assert parts == {"GPU:0": {"current_bytes": 11, "peak_bytes": 22}}
+    cards: dict[int, Mapping[str, object]] = {index: {"uuid": f"GPU-{9 - index}"} for index in range(4)}
+    chosen = {"options": {"device": {"visible": [3, 1]}}}
+    assert by_physical_gpu(devices, chosen, cards) == {"GPU:3": devices["GPU:0"], "GPU:1": devices["GPU:1"]}
+    in_order = {"gpus": ["GPU-6", "GPU-7"], "options": {"device": {"visible": ["GPU-6", "GPU-7"]}}}
+    assert by_physical_gpu(devices, in_order, cards) == {"GPU:3": devices["GPU:0"], "GPU:2": devices["GPU:1"]}
+    # What the scheduler has chosen is in no option, and a UUID may be unknown to the driver.
+    scheduled = {"gpus": ["3", "GPU-8"], "options": {"device": {"visible": "all"}}}
+    assert by_physical_gpu(devices, scheduled, cards) == {"GPU:3": devices["GPU:0"], "GPU:1": devices["GPU:1"]}
+    halves = {"options": {"device": {"visible": "all", "logical_devices": 2}}}
+    assert by_physical_gpu(devices, halves, cards) == {"GPU:0": {"current_bytes": 11, "peak_bytes": 22}}
+
+
+def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
+    readings = [{"index": index, "uuid": f"GPU-{index}", "busy": 0.5} for index in range(4)]
+    now = fed(
+        {"type": "started", "gpus": ["GPU-3"], "options": {"device": {"visible": "all"}}},
+        {"type": "gpu", "gpus": readings},
+        {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 1, "peak_bytes": 2}}},
+    )
+    assert [gpu.tf_peak_bytes for gpu in now.gpus] == [None, None, None, 2]
+    assert [gpu.training for gpu in now.gpus] == [False, False, False, True]
+
+
+def test_mig_is_off_or_without_instances_or_not_known() -> None:
+    readings = [{"mig": None}, {"mig": []}, {"reasons": {"mig": "unsupported"}}]
+    gpus = fed({"type": "gpu", "gpus": readings}).gpus
+    assert [(gpu.mig, gpu.mig_off) for gpu in gpus] == [(None, True), ((), False), (None, False)]
 
 
 def test_the_two_files_are_merged_by_time_and_a_half_line_waits(tmp_path: Path) -> None:

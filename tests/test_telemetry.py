@@ -7,78 +7,23 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
 from gputui.engine import events
 from gputui.engine.runs import request_stop
-from gputui.engine.telemetry import chips, reader
+from gputui.engine.telemetry import chips
 from gputui.engine.telemetry.host import Host
 from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
 
 from .fakenvml import FakeNvml
+from .fakenvml.programs import READ, calls, of_type, readings, watched
 from .front_door import LONG, detached, ended, happened, step, until
 
 pytest_plugins = ("tests.fakenvml.fixture",)
 
 GIB = 1024**3
 MIB = 1024**2
-
-READ = """
-import json, os, time
-from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
-try:
-    nvml = Nvml(pcie=True, own_pid=os.getppid())
-except NvmlUnavailable as reason:
-    print(json.dumps(str(reason)))
-else:
-    told = {"identities": nvml.identities()}
-    nvml.read()
-    time.sleep(0.12)
-    told["gpus"] = nvml.read(slow=False)
-    nvml.close()
-    print(json.dumps(told))
-"""
-
-WATCH = """
-import json, time
-from dataclasses import asdict
-from gputui.engine.telemetry import reader
-told = []
-reader.FIRST_RETRY_SECONDS, reader.SLOW_FIGURES_SECONDS = 0.2, 1.1
-thread = reader.GpuReader(lambda event: told.append((time.time(), event)), {interval})
-began = time.monotonic()
-thread.start()
-started = time.monotonic() - began
-time.sleep({seconds})
-began = time.monotonic()
-thread.stop(1.0)
-print(json.dumps({{
-    "started": started, "stopped": time.monotonic() - began, "alive": thread.is_alive(), "count": len(told),
-    "told": [asdict(event) | {{"type": event.type, "t": t}} for t, event in told],
-}}))
-"""
-
-
-def readings(nvml: FakeNvml, words: str, *, old: bool = False) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = nvml.run(READ, words, old=old)["gpus"]
-    return found
-
-
-def watched(nvml: FakeNvml, words: str, *, seconds: float, interval: float = 0.1) -> dict[str, Any]:
-    found: dict[str, Any] = nvml.run(WATCH.format(seconds=seconds, interval=interval), words)
-    return found
-
-
-def of_type(found: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [event for event in found["told"] if event["type"] == kind]
-
-
-def calls(log: Path) -> list[list[str]]:
-    """Function, GPU and note of each call."""
-    return [[*line.split()[1:], ""][:3] for line in log.read_text().splitlines()]
-
 
 # ---- figures ----------------------------------------------------------------------------------
 
@@ -113,7 +58,7 @@ def test_what_a_call_cannot_tell_is_none_with_the_reason(nvml: FakeNvml) -> None
         "DeviceGetPerformanceState": (25, "pstate", "unsupported"),
     }
     words = " ".join(f"fail={function}:{code}" for function, (code, _, _) in faults.items())
-    (gpu,) = readings(nvml, words)
+    (gpu,) = readings(nvml, f"{words} fail=DeviceGetTemperatureV:3")
     for _, key, reason in faults.values():
         assert gpu.get(key) is None, key
         assert gpu["reasons"][key] == reason
@@ -150,12 +95,43 @@ def test_older_drivers_answer_older_questions(nvml: FakeNvml) -> None:
     assert gpu["pcie_rx_bytes_per_second"] == 2000 * 1024
 
 
+def test_newer_ways_are_tried_where_the_driver_gives_up_the_older(nvml: FakeNvml) -> None:
+    assert readings(nvml, "")[0]["temperature_c"] == 55
+    (gpu,) = readings(nvml, "fail=DeviceGetTemperature:26 fail=DeviceGetMemoryInfo_v2:25")
+    assert gpu["temperature_c"] == 56
+    assert gpu["memory_used_counts_reserved"] is True
+
+
+@pytest.mark.parametrize(
+    ("bits", "throttle", "settings"),
+    [
+        (0x1, [], None),
+        (0x2 | 0x100, [], ["application clocks", "display clocks"]),
+        (0x2 | 0x20, ["software thermal"], ["application clocks"]),
+        (0x200 | 0x400, ["board limit", "reliability limit"], None),
+    ],
+)
+def test_clocks_that_somebody_has_set_are_no_throttling(
+    nvml: FakeNvml, bits: int, throttle: list[str], settings: list[str] | None
+) -> None:
+    (gpu,) = readings(nvml, f"throttle={bits}")
+    assert (gpu["throttle"], gpu.get("clocks_set_by")) == (throttle, settings)
+
+
 def test_a_partitioned_gpu_lists_its_instances(nvml: FakeNvml) -> None:
     (gpu,) = readings(nvml, "mig=2")
     assert gpu["busy"] is None
     assert gpu["reasons"]["busy"] == "unsupported"
     assert [instance["uuid"] for instance in gpu["mig"]] == ["MIG-0000-100", "MIG-0000-101"]
-    assert gpu["mig"][0]["memory_total_bytes"] == 80 * GIB
+    assert gpu["mig"][0]["memory_total_bytes"] == 20 * GIB
+
+
+def test_mig_off_is_told_from_mig_on_without_instances(nvml: FakeNvml) -> None:
+    off, on = readings(nvml, "gpus=2 mig=0@1")
+    assert (off["mig"], on["mig"]) == (None, [])
+    (unable,) = readings(nvml, "fail=DeviceGetMigMode:3")
+    assert unable.get("mig") is None
+    assert unable["reasons"]["mig"] == "unsupported"
 
 
 def test_a_name_that_is_no_utf8(nvml: FakeNvml) -> None:
@@ -237,6 +213,70 @@ def test_a_lost_gpu_is_said_and_the_others_go_on(nvml: FakeNvml) -> None:
     assert [event["kind"] for event in of_type(found, "warning")] == ["gpu_lost"]
 
 
+@pytest.mark.parametrize(
+    ("code", "says"), [(999, "no longer answers (NVML: Unknown Error)"), (28, "no longer finds it"), (15, "the bus")]
+)
+def test_a_gpu_that_fails_everything_is_lost_until_it_answers(
+    nvml: FakeNvml, tmp_path: Path, code: int, says: str
+) -> None:
+    fall = tmp_path / "fall"
+    program = f"""
+import json, time
+from pathlib import Path
+from gputui.engine.telemetry import device
+from gputui.engine.telemetry.nvml import Nvml
+device.LOOK_AGAIN_SECONDS = 0.05
+fall, nvml = Path({str(fall)!r}), Nvml()
+told = [nvml.read()]
+fall.touch()
+told.append(nvml.read(False))
+time.sleep(0.2)
+told.append(nvml.read())
+fall.unlink()
+time.sleep(0.06)
+told.append(nvml.read(False))
+print(json.dumps(told))
+"""
+    well, lost, still, back = nvml.run(program, f"gpus=2 procs=1 lost_when={fall}@1 lost_code={code}")
+    assert says in lost[1]["missing"]
+    assert says in still[1]["missing"]
+    assert lost[1]["reasons"] == {"*": "lost"}
+    assert lost[1]["lost_since"] == still[1]["lost_since"]
+    assert "ecc_errors" not in lost[1]
+    assert back == well
+    assert {reading[1]["uuid"] for reading in (well, lost, still, back)} == {"GPU-0000-1"}
+    assert lost[0]["busy"] == still[0]["busy"] == 0.37
+
+
+def test_a_gpu_that_answers_something_is_not_lost(nvml: FakeNvml) -> None:
+    functions = ("UtilizationRates", "MemoryInfo_v2", "PowerUsage", "ClockInfo", "CurrentClocksEventReasons")
+    words = " ".join(f"fail=DeviceGet{function}:999" for function in functions)
+    (gpu,) = readings(nvml, words)
+    assert "missing" not in gpu
+    assert (gpu["temperature_c"], gpu["power_w"], gpu["reasons"]["power_w"]) == (55, None, "error")
+
+
+def test_each_loss_is_warned_of_once(nvml: FakeNvml, tmp_path: Path) -> None:
+    fall = tmp_path / "fall"
+    program = f"""
+import json, time
+from pathlib import Path
+from gputui.engine.telemetry import device, reader
+device.LOOK_AGAIN_SECONDS = 0.1
+fall, told = Path({str(fall)!r}), []
+thread = reader.GpuReader(lambda event: told.append(event.type), 0.05)
+thread.start()
+for _ in range(2):
+    fall.touch()
+    time.sleep(0.6)
+    fall.unlink()
+    time.sleep(0.6)
+thread.stop()
+print(json.dumps(told.count("warning")))
+"""
+    assert nvml.run(program, f"lost_when={fall}@0 lost_code=999") == 2
+
+
 def test_slow_calls_lower_the_rate_and_say_so(nvml: FakeNvml) -> None:
     found = watched(nvml, "gpus=3 slow_ms=15", seconds=4.0)
     gpu = of_type(found, "gpu")
@@ -295,35 +335,34 @@ nvml.close()
     assert sum(function == "Shutdown" for function, _, _ in calls(log)) == 1
 
 
-def test_calls_stay_within_the_budget(nvml: FakeNvml, tmp_path: Path) -> None:
-    log = tmp_path / "calls"
-    program = """
-import json, sys, time
-from gputui.engine.telemetry.nvml import Nvml
-nvml, counts = Nvml(pcie=True), []
-for slow in (True, True, False):
-    before = len(open(sys.argv[1]).readlines())
-    nvml.read(slow)
-    counts.append(len(open(sys.argv[1]).readlines()) - before)
-    time.sleep(0.11)
-print(json.dumps(counts))
-""".replace("sys.argv[1]", repr(str(log)))
-    for more in ("gpm=1", "gpm=0"):
-        _, slow, fast = nvml.run(program, f"nvlinks=4 procs=1 {more} log={log}")
-        assert fast + (slow - fast) / reader.SLOW_FIGURES_SECONDS <= 12
-
-
-def test_performance_metrics_are_not_asked_too_soon(nvml: FakeNvml) -> None:
-    program = """
-import json, time
-from gputui.engine.telemetry.nvml import Nvml
-nvml = Nvml()
-nvml.read()
-time.sleep(0.11)
-print(json.dumps([nvml.read(False)[0].get("sm_active") for _ in range(3)]))
-nvml.close()
+def test_a_full_disk_costs_the_readings_that_find_no_room(nvml: FakeNvml, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: the same OSError, at the same place."""
+    program = f"""
+import json, os, resource, signal, threading, time
+from pathlib import Path
+from gputui.engine.events import EventWriter
+from gputui.engine.telemetry.sampler import Sampler
+file = Path({str(tmp_path / "telemetry.jsonl")!r})
+writer = EventWriter(file, "run")
+sampler = Sampler(writer, os.getpid(), 0.05)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+_, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, most))
+sampler.start()
+time.sleep(3)
+full = file.stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+again = time.time()
+time.sleep(1)
+sampler.stop()
+writer.close()
+print(json.dumps([full, again]))
 """
-    assert nvml.run(program, "gpm=1") == [0.2, 0.2, 0.2]
+    full, again = nvml.run(program)
+    assert full == 2000
+    told = [json.loads(line) for line in (tmp_path / "telemetry.jsonl").read_text().splitlines()]
+    for kind in ("gpu", "host"):
+        assert sum(event["type"] == kind and event["t"] > again for event in told) > 5
 
 
 # ---- the host, and the chips ------------------------------------------------------------------
@@ -355,6 +394,12 @@ def test_the_host_is_read_and_what_is_unknown_is_none() -> None:
         ("Tesla V100-SXM2-16GB", "bfloat16", None),
         ("Tesla T4", "tf32", 8.1),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "float16", None),
+        ("NVIDIA H100 PCIe", "tf32", 378),
+        ("GRID A100-10C", "float16", None),
+        ("NVIDIA A40-48Q", "float16", None),
+        ("NVIDIA A100-1-5CME", "float16", None),
+        ("NVIDIA L40-2B4", "float16", None),
+        ("GRID T4", "float16", None),
         ("NVIDIA A10G", "float16", None),
         ("Something Else", "float32", None),
         (None, "float32", None),

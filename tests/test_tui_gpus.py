@@ -76,6 +76,7 @@ def test_all_figures_of_two_gpus_and_the_host(nvml: FakeNvml, size: tuple[int, i
 
 @pytest.mark.parametrize(("words", "said"), [
     ("mig=3", ("busy: unsupported", "3 instances")),
+    ("mig=0", ("on, no instances",)),
     ("fail=DeviceGetTemperature:4", ("temperature: no permission",)),
     ("unified=1", ("shared with host",)),
     ("gpus=2 lost=1+3", ("no readings: the GPU is lost", "GPU 0")),

@@ -29,9 +29,11 @@ class Peak:
     bfloat16: bool = True
 
 
-# The first pattern that is found in NVML's name decides; a partition of a chip (MIG) is not the chip.
+# A part of a chip is not the chip: MIG, and virtual GPUs by the names that NVIDIA's vGPU documentation lists, such as
+# GRID A100-10C, NVIDIA A40-48Q, NVIDIA A100-1-5CME.
+_PART = re.compile(r"\bMIG\b|^GRID\b|-\d+[ABCQ](ME|\d)?$")
+# The first pattern that is found in NVML's name decides.
 _CHIPS: tuple[tuple[str, Peak], ...] = (
-    (r"\bMIG\b", Peak(0, 0, None)),
     (r"\bH200 NVL\b", Peak(60, 835.5, 417.5)),
     (r"\bG?H200\b", Peak(67, 989.5, 494.5)),
     (r"\bH100 PCIe\b", Peak(51, 756, 378)),
@@ -65,8 +67,10 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
 
     `tf32` on a chip without it is computed as float32.
     """
-    found = next((peak for pattern, peak in _CHIPS if re.search(pattern, name or "")), None)
-    if found is None or not found.float32:
+    if name is None or _PART.search(name):
+        return None
+    found = next((peak for pattern, peak in _CHIPS if re.search(pattern, name)), None)
+    if found is None:
         return None
     if number_format == "bfloat16" and not found.bfloat16:
         return None

@@ -8,15 +8,16 @@ left out without a reason was not asked for.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import psutil
 import pynvml
 
+from .flow import REFUSED, Flow
 from .processes import described
-from .questions import MEMORY, PCIE, QUESTIONS, Handle, Question, Values, text
+from .questions import MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, text
 from .reasons import Reason, or_none, reason_of, text_of
-from .traffic import ACTIVITY, Gpm, NvLink
 
 LOOK_AGAIN_SECONDS = 30.0  # for a GPU that is lost, or could not be opened
 CORE = (
@@ -41,13 +42,12 @@ class Device:
     """A GPU by its NVML index; all its methods are called by one thread."""
 
     def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None) -> None:
-        self.index, self._own_pid = index, own_pid
-        self._questions = (*QUESTIONS, PCIE) if pcie else QUESTIONS
+        self.index, self._own_pid, self._pcie = index, own_pid, pcie
         self._ways: dict[Question, int] = {}  # which generation of a question this driver answers
         self._refused: dict[Question, Reason] = {}  # until the next slow reading
         self._slow_values: Values = {}
-        self._traffic: list[Gpm | NvLink] | None = None  # found at the first reading
-        self._links: NvLink | None = None
+        self._flow: Flow | None = None  # found at the first reading
+        self._fault = ""  # the last one, for people
         self._handle: Handle | None = None
         self._look_again, self._why = 0.0, Reason.NOT_ASKED
         self.facts: dict[str, Any] = {"index": index}
@@ -63,9 +63,9 @@ class Device:
         except Exception as fault:
             self._lose(reason_of(fault), text_of(fault))
             return
-        self.missing, self.lost_since, self._slow_values, self._traffic = "", None, {}, None
+        self._refused, self._slow_values = {}, {}
         for key, ask in (("uuid", self._uuid), ("name", self._name), ("pci_bus_id", self._bus_id)):
-            self.facts[key] = or_none(ask)
+            self.facts[key] = or_none(ask) or self.facts.get(key)
 
     def _uuid(self) -> str:
         return text(pynvml.nvmlDeviceGetUUID, self._handle)
@@ -78,22 +78,17 @@ class Device:
         return raw.decode("ascii", "replace") if isinstance(raw, bytes) else str(raw)
 
     def identity(self) -> dict[str, Any]:
-        """What does not change: index, uuid, name, pci_bus_id, compute_capability, memory_total_bytes."""
+        """What does not change: index, uuid, name, pci_bus_id, compute_capability, memory_total_bytes; and `mig`."""
         if self._handle is None:
             return self.facts | {"missing": self.missing}
         capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self._handle))
         total = (or_none(lambda: self._answer(MEMORY)) or {}).get("memory_total_bytes")
+        instances = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
         return self.facts | {
             "compute_capability": tuple(capability) if capability else None,
             "memory_total_bytes": total if isinstance(total, int) and total else None,
+            "mig": instances if isinstance(instances, list) else None,
         }
-
-    def _find_traffic(self) -> list[Gpm | NvLink]:
-        self._links = or_none(lambda: NvLink(self._handle))
-        gpm = or_none(lambda: Gpm(self._handle))
-        if gpm:  # it tells the traffic as well, for the whole time between two readings, and blocks nothing
-            self._questions = QUESTIONS
-        return [reader for reader in ([gpm] if gpm else [self._links]) if reader is not None]
 
     # ---- readings -----------------------------------------------------------------------------
 
@@ -108,28 +103,44 @@ class Device:
         except _Lost as lost:
             self._lose(Reason.LOST, str(lost))
             return self._nothing()
+        self.missing, self.lost_since = "", None
         return self._event(values)
 
     def close(self) -> None:
         """Give back what the driver holds for this GPU."""
-        for reader in self._traffic or []:
-            if isinstance(reader, Gpm):
-                or_none(reader.close)
-        self._traffic = []
+        if self._flow is not None:
+            self._flow.close()
+            self._flow = None
 
     def _values(self, slow: bool) -> Values:
-        if self._traffic is None:
-            self._traffic = self._find_traffic()
         if slow:
-            self._refused = {}
-            self._slow_values = {}
+            self._refused, self._slow_values = {}, {}
+        flow = self._flow_now()
+        answers = {question: self._answer(question) for question in self._questions() if self._due(question)}
+        self._see_whether_lost(answers)
         values: Values = {}
-        for question in self._questions:
-            if question.slow and not slow:
-                continue
-            answers = self._answer(question)
-            (self._slow_values if question.slow else values).update(answers)
-        return self._slow_values | values | self._flow(self._traffic)
+        for question, answer in answers.items():
+            (self._slow_values if question.slow else values).update(answer)
+        return self._slow_values | values | flow
+
+    def _questions(self) -> tuple[Question, ...]:
+        """GPM tells the PCIe traffic as well, for the whole time between two readings, and blocks nothing."""
+        by_gpm = self._flow is not None and self._flow.tells_pcie
+        return (*QUESTIONS, PCIE) if self._pcie and not by_gpm else QUESTIONS
+
+    def _due(self, question: Question) -> bool:
+        return not question.slow or question.keys[0] not in self._slow_values
+
+    def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
+        """A GPU that has fallen off the bus may fail every question with an unknown error, and never say "lost".
+
+        What the driver refuses without asking the GPU is neither an answer nor an error; a single error beside that
+        tells nothing of the GPU, of which some platforms can be asked next to nothing.
+        """
+        values = [answer[question.keys[0]] for question, answer in answers.items()]
+        told = [value for value in values if value not in REFUSED]
+        if len(told) > 1 and all(value is Reason.ERROR for value in told):
+            raise _Lost(f"the GPU no longer answers ({self._fault})")
 
     def _answer(self, question: Question) -> Values:
         """Values or Reasons; a question that was refused is not put again before the next slow reading."""
@@ -150,23 +161,17 @@ class Device:
             self._refused[question] = reason
         return dict.fromkeys(question.keys, reason)
 
-    def _flow(self, readers: list[Gpm | NvLink]) -> Values:
-        """Activity and traffic, from GPM or the NVLink counters."""
-        values: Values = {} if any(isinstance(r, Gpm) for r in readers) else dict.fromkeys(ACTIVITY, _NO)
-        for reader in readers:
-            try:
-                values |= reader.read()
-            except Exception as fault:
-                values |= dict.fromkeys(ACTIVITY if isinstance(reader, Gpm) else ("nvlink",), self._reason(fault))
-        received, sent = values.pop("nvlink_rx", None), values.pop("nvlink_tx", None)
-        if self._links is not None and received is not None:
-            values |= self._links.traffic(received, sent)
-        return values if "nvlink" in values or self._links is not None else values | {"nvlink": _NO}
+    def _flow_now(self) -> Values:
+        try:
+            self._flow = self._flow or Flow(self._handle)
+            return self._flow.read()
+        except pynvml.NVMLError as fault:  # of all faults, only that the GPU is lost comes through
+            raise _Lost(text_of(fault)) from None
 
     def _reason(self, fault: Exception) -> Reason:
-        reason = reason_of(fault)
+        reason, self._fault = reason_of(fault), text_of(fault)
         if reason is Reason.LOST:
-            raise _Lost(text_of(fault)) from None
+            raise _Lost(self._fault) from None
         return reason
 
     # ---- what is told -------------------------------------------------------------------------
@@ -191,14 +196,12 @@ class Device:
         return event | ({"lost_since": round(self.lost_since, 1)} if self.lost_since is not None else {})
 
     def _lose(self, why: Reason, message: str) -> None:
+        if why is Reason.LOST or self.lost_since is None:  # a lost GPU stays lost, whatever opening it anew says
+            self._why, self.missing = why, message
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
-        self._why, self.missing, self._handle = why, message, None
-        self._traffic = None  # not closed: a lost GPU may not even answer that
+        self._handle = self._flow = None  # the flow not closed: a lost GPU may not even answer that
         self._look_again = time.monotonic() + LOOK_AGAIN_SECONDS
-
-
-_NO = Reason.UNSUPPORTED
 
 
 def _host_memory() -> Values:

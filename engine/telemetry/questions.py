@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from .reasons import Reason
+from .reasons import Reason, or_none
 
 Handle = Any
 Values = dict[str, Any]
@@ -20,7 +20,8 @@ Way = Callable[[Handle], Values]
 
 NOT_AVAILABLE = (2**64 - 1, 2**32 - 1)
 
-# From nvml.h, "nvmlClocksEventReasons": the bits that mean the chip runs slower than it could.
+# From nvml.h, "nvmlClocksEventReasons": the bits that mean the chip runs slower than it could. The last two are in the
+# older list of the same numbers only ("nvmlClocksThrottleReasons").
 THROTTLE_REASONS = {
     0x0000000000000004: "power cap",
     0x0000000000000008: "hardware slowdown",
@@ -28,7 +29,15 @@ THROTTLE_REASONS = {
     0x0000000000000020: "software thermal",
     0x0000000000000040: "hardware thermal",
     0x0000000000000080: "power brake",
+    0x0000000000000200: "board limit",
+    0x0000000000000400: "reliability limit",
 }
+# From the same list: the clocks are where somebody has set them, which is no trouble. Bit 0x1, idle, is told by `busy`.
+CLOCK_SETTINGS = {
+    0x0000000000000002: "application clocks",
+    0x0000000000000100: "display clocks",
+}
+_REASONS = (THROTTLE_REASONS, CLOCK_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -113,7 +122,8 @@ def _throttle_before_r535(gpu: Handle) -> Values:
 def _named(bits: int) -> Values:
     if isinstance(known(bits), Reason):
         return {"throttle": Reason.UNSUPPORTED}
-    return {"throttle": [name for bit, name in THROTTLE_REASONS.items() if bits & bit]}
+    throttle, settings = ([name for bit, name in names.items() if bits & bit] for names in _REASONS)
+    return {"throttle": throttle} | ({"clocks_set_by": settings} if settings else {})
 
 
 def _pstate(gpu: Handle) -> Values:
@@ -153,9 +163,9 @@ def _processes_v2(gpu: Handle) -> Values:
 
 
 def _mig(gpu: Handle) -> Values:
-    """The instances of a GPU that is partitioned; none where it is not."""
+    """The instances of a GPU in MIG mode, which may have none; None where the mode is off."""
     if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
-        return {"mig": []}
+        return {"mig": None}
     found = []
     for position in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
         try:
@@ -167,8 +177,8 @@ def _mig(gpu: Handle) -> Values:
 
 
 def _instance_memory(instance: Handle) -> Values:
-    memory = pynvml.nvmlDeviceGetMemoryInfo(instance)
-    return {key: None if isinstance(value, Reason) else value for key, value in _memory(memory).items()}
+    values = or_none(lambda: _memory(pynvml.nvmlDeviceGetMemoryInfo(instance))) or {}
+    return {key: value if isinstance(value := values.get(key), int) else None for key in MEMORY.keys[:2]}
 
 
 def _pcie(gpu: Handle) -> Values:
@@ -179,6 +189,7 @@ def _pcie(gpu: Handle) -> Values:
 
 
 MEMORY = Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1))
+MIG = Question(("mig",), (_mig,), slow=True)
 QUESTIONS = (
     Question(("busy",), (_busy,)),
     MEMORY,
@@ -191,6 +202,6 @@ QUESTIONS = (
     Question(("pstate",), (_pstate,)),
     Question(("ecc_errors",), (_ecc,), slow=True),
     Question(("processes",), (_processes_v3, _processes_v2), slow=True),
-    Question(("mig",), (_mig,), slow=True),
+    MIG,
 )
 PCIE = Question(("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"), (_pcie,), slow=True)

@@ -86,7 +86,7 @@ class GpuReader(threading.Thread):
             if self._done.is_set():
                 return
             self._pace(seconds, len(readings))
-            self._tell(GpuReadings(gpus=readings, interval_seconds=round(self.interval_seconds, 2)))
+            self._say(GpuReadings(gpus=readings, interval_seconds=round(self.interval_seconds, 2)))
             self._report_lost(readings)
             self._done.wait(max(0.0, self.interval_seconds - seconds))
 
@@ -110,9 +110,17 @@ class GpuReader(threading.Thread):
             if "lost_since" in gpu:
                 message = f"GPU {gpu['index']} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
                 hint = "dmesg tells more (look for Xid); the other GPUs go on"
-                self._say_once(f"lost {gpu['index']}", Warn(kind="gpu_lost", message=message, hint=hint))
+                key = f"lost {gpu['index']} {gpu['lost_since']}"  # once for each time that it is lost
+                self._say_once(key, Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _say_once(self, key: str, event: Event) -> None:
-        if key not in self._told:
+        if key not in self._told and self._say(event):
             self._told.add(key)
+
+    def _say(self, event: Event) -> bool:
+        """Whether it could be told: where the disk is full this event is left out, and the reading goes on."""
+        try:
             self._tell(event)
+        except OSError:
+            return False
+        return True

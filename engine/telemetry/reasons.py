@@ -42,6 +42,8 @@ class Code(IntEnum):
     RESET_REQUIRED = 16
     LIB_RM_VERSION_MISMATCH = 18
     ARGUMENT_VERSION_MISMATCH = 25
+    DEPRECATED = 26
+    GPU_NOT_FOUND = 28
 
 
 _BY_CODE = {
@@ -49,8 +51,10 @@ _BY_CODE = {
     Code.FUNCTION_NOT_FOUND: Reason.UNSUPPORTED,
     Code.NOT_FOUND: Reason.UNSUPPORTED,
     Code.ARGUMENT_VERSION_MISMATCH: Reason.UNSUPPORTED,
+    Code.DEPRECATED: Reason.UNSUPPORTED,
     Code.GPU_IS_LOST: Reason.LOST,
     Code.RESET_REQUIRED: Reason.LOST,
+    Code.GPU_NOT_FOUND: Reason.LOST,
     Code.NO_PERMISSION: Reason.NO_PERMISSION,
 }
 
@@ -62,6 +66,7 @@ _TEXTS = {
     Code.NO_PERMISSION: "this user may not ask the NVIDIA driver",
     Code.GPU_IS_LOST: "the GPU is lost (it has fallen off the bus); the machine needs a restart",
     Code.RESET_REQUIRED: "the GPU is lost until it is reset (nvidia-smi --gpu-reset)",
+    Code.GPU_NOT_FOUND: "the GPU is lost (the driver no longer finds it)",
 }
 
 

@@ -6,6 +6,7 @@ delays a stop or a heartbeat.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 from ..events import EventWriter, Warn
@@ -48,10 +49,11 @@ class Sampler(threading.Thread):
             reading = host.read()
             if reading.trainer_bytes is not None:
                 self.trainer_memory_share = reading.trainer_bytes / reading.memory_total_bytes
-            self._events.emit(reading)
-            if not warned and self._gpus.stuck_seconds > STUCK_SECONDS:
-                warned = True
-                self._events.emit(_stuck(self._gpus.stuck_seconds))
+            with contextlib.suppress(OSError):  # a full disk: this reading is left out
+                self._events.emit(reading)
+                if not warned and self._gpus.stuck_seconds > STUCK_SECONDS:
+                    self._events.emit(_stuck(self._gpus.stuck_seconds))
+                    warned = True
 
 
 def _stuck(seconds: float) -> Warn:

@@ -1,19 +1,21 @@
 """Figures that are differences of two readings: GPM (Hopper on) and the NVLink counters of older chips.
 
-Separates what needs a memory of the last reading from what does not. GPM answers activity, PCIe and NVLink traffic in
-one pair of calls and blocks nothing; two of its samples must lie at least 100 ms apart.
+Separates what needs a memory of the last reading from what does not; which of the two is asked is decided in flow.py.
+GPM answers activity, PCIe and NVLink traffic in one pair of calls and blocks nothing; two of its samples must lie at
+least 100 ms apart.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
 
 from .questions import Handle, Values
-from .reasons import Code, Reason
+from .reasons import Code, Reason, reason_of
 
 GPM_SECONDS = 0.1
 ALL_LINKS = 2**32 - 1
@@ -25,13 +27,13 @@ _SHARES = {
     "tensor_active": 5,
     "dram_active": 10,
 }
-_RATES = {
+_RATES = {  # MiB/s
     "pcie_rx_bytes_per_second": 21,
     "pcie_tx_bytes_per_second": 20,
     "nvlink_rx": 60,
     "nvlink_tx": 61,
 }
-ACTIVITY = tuple(_SHARES)
+GPM_KEYS = (*_SHARES, *_RATES)
 
 
 class Gpm:
@@ -40,7 +42,7 @@ class Gpm:
     def __init__(self, gpu: Handle) -> None:
         if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
             raise pynvml.NVMLError(Code.NOT_SUPPORTED)
-        self._gpu, self._last = gpu, dict.fromkeys(ACTIVITY, Reason.NOT_ASKED)
+        self._gpu, self._last = gpu, dict.fromkeys(GPM_KEYS, Reason.NOT_ASKED)
         self._older, self._newer = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
         self._taken: float | None = None
         self._wanted = _SHARES | _RATES
@@ -50,7 +52,7 @@ class Gpm:
             self._request.metrics[position].metricId = metric
 
     def read(self) -> Values:
-        """Means since the reading before; the same as then when that is too short ago."""
+        """Means of each of GPM_KEYS since the reading before; the same as then when that is too short ago."""
         now = time.monotonic()
         if self._taken is not None and now - self._taken < GPM_SECONDS:
             return self._last
@@ -69,20 +71,15 @@ class Gpm:
         self._request.sample1, self._request.sample2 = self._older, self._newer
         pynvml.nvmlGpmMetricsGet(self._request)
         raw = dict(zip(self._wanted, self._request.metrics, strict=False))
-        values: Values = {key: _share(raw[key]) for key in _SHARES}
-        return values | {key: _bytes(raw[key]) for key in _RATES if _has(raw[key])}
+        shares = {key: _figure(raw[key], lambda percent: round(min(percent, 100.0) / 100, 3)) for key in _SHARES}
+        return shares | {key: _figure(raw[key], lambda mib: int(mib * MIB)) for key in _RATES}
 
 
-def _has(metric: Any) -> bool:
-    return metric.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(metric.value) and metric.value >= 0
-
-
-def _share(metric: Any) -> Any:
-    return round(min(metric.value, 100.0) / 100, 3) if _has(metric) else Reason.UNSUPPORTED
-
-
-def _bytes(metric: Any) -> int:
-    return int(metric.value * MIB)
+def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
+    """The metric's value, or the reason why it has none: each has a return code of its own."""
+    if metric.nvmlReturn != pynvml.NVML_SUCCESS:
+        return reason_of(pynvml.NVMLError(metric.nvmlReturn))
+    return convert(metric.value) if math.isfinite(metric.value) and metric.value >= 0 else Reason.UNSUPPORTED
 
 
 class NvLink:

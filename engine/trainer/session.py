@@ -98,7 +98,7 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
             pid=training.pid,
             versions=training.versions,
             devices=list(training.devices.names),
-            gpus=sorted(figures.gpus),
+            gpus=[gpu.uuid or str(gpu.index) for gpu in training.gpus] if figures.gpus else [],
             options=options.model_dump(mode="json"),
             actual=actual,
             replicas=loop.pipeline.replicas,

@@ -3,12 +3,14 @@
  * FAKE_NVML holds words parted by blanks:
  *   gpus=2            how many (default 1)                unified=1|zero   memory is shared with the host
  *   init=18x2         nvmlInit fails so, only twice       na=1             figures that are marked not available
- *   init_ms=500       nvmlInit takes so long              mig=3            partitioned into so many instances
+ *   init_ms=500       nvmlInit takes so long              mig=3@1          GPU 1 is in MIG mode, with so many instances
  *   fail=FUNC:3@1     FUNC fails with 3 on GPU 1          gpm=1            performance metrics, as from Hopper on
  *   slow_ms=50        each call on a GPU takes so long    name=bad         the name is no UTF-8
  *   hang=FUNC@1       FUNC never returns                  procs=12,34      ids of processes on each GPU
  *   lost=1+30         GPU 1 is lost after 30 calls        log=FILE         a line per call: seconds function gpu note
- *   lost_when=FILE@1  GPU 1 is lost when there is a file
+ *   lost_when=FILE@1  GPU 1 is lost when there is a file  lost_code=999    how a lost GPU answers (default 15)
+ *   nvlinks=18        links of each GPU                   gpm_lacks=20,21  metrics that are not supported
+ *   nvlink_counters=0 the links have no counters
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
 #include <pthread.h>
@@ -19,7 +21,8 @@
 #include <unistd.h>
 
 #define API __attribute__((visibility("default")))
-enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, LOST = 15, GPUS = 16, INSTANCE = 100 };
+enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, LOST = 15, WRONG_VERSION = 25 };
+enum { GPUS = 16, INSTANCE = 100 };
 #define GIB (1024ULL * 1024 * 1024)
 #define NA64 (~0ULL)
 #define NA32 (~0U)
@@ -60,6 +63,14 @@ static int is(const char *key, const char *value) {
     return found && !strncmp(found, value, strlen(value));
 }
 
+static int listed(const char *key, int wanted) {
+    const char *list = word(key);
+    for (const char *at = list; at && *at && *at != ' '; at += strcspn(at, ", "), at += *at == ',')
+        if (atoi(at) == wanted)
+            return 1;
+    return 0;
+}
+
 /* A rule FUNC[:CODE][@GPU] that is about this call: its code, or 1 without one. */
 static int rule(const char *key, const char *function, int gpu) {
     const char *from = getenv("FAKE_NVML");
@@ -91,6 +102,12 @@ static int lost_by_file(int gpu) {
         return 0;
     const char *at = strchr(word("lost_when"), '@');
     return at && atoi(at + 1) == gpu;
+}
+
+/* How a lost GPU answers; the library itself knows the handle of one that only fails. */
+static int lost_code(const char *function) {
+    int code = number("lost_code", LOST);
+    return code == LOST || strcmp(function, "DeviceGetHandleByIndex_v2") ? code : OK;
 }
 
 static void sleep_ms(long ms) {
@@ -131,7 +148,7 @@ static int enter(const char *function, int gpu) {
     while (rule("hang", function, real))
         sleep_ms(1000);
     sleep_ms(number("slow_ms", 0));
-    return lost || lost_by_file(real) ? LOST : rule("fail", function, real);
+    return lost || lost_by_file(real) ? lost_code(function) : rule("fail", function, real);
 }
 
 #define CALL(name, gpu) \
@@ -227,22 +244,27 @@ API int nvmlDeviceGetCudaComputeCapability(Gpu gpu, int *major, int *minor) {
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { unsigned version; u64 total, reserved, free, used; } Memory2;
 
-static int memory(u64 *total, u64 *used) {
+static int memory(Gpu gpu, u64 *total, u64 *used) {
     if (is("unified", "1"))
         return UNSUPPORTED;
-    *total = is("unified", "zero") ? 0 : 80 * GIB;
+    *total = is("unified", "zero") ? 0 : (gpu->index < INSTANCE ? 80 : 20) * GIB;
     *used = is("na", "1") ? NA64 : is("unified", "zero") ? 0 : 10 * GIB;
     return OK;
 }
 
 API int nvmlDeviceGetMemoryInfo(Gpu gpu, Memory *info) {
     CALL("DeviceGetMemoryInfo", gpu->index);
-    return memory(&info->total, &info->used);
+    return memory(gpu, &info->total, &info->used);
+}
+
+static int mig_mode(Gpu gpu) {
+    const char *value = word("mig"), *at = value ? memchr(value, '@', strcspn(value, " ")) : NULL;
+    return value && (!at || atoi(at + 1) == gpu->index);
 }
 
 API int nvmlDeviceGetUtilizationRates(Gpu gpu, unsigned *rates) {
     CALL("DeviceGetUtilizationRates", gpu->index);
-    if (number("mig", 0))
+    if (mig_mode(gpu))
         return UNSUPPORTED;
     rates[0] = 37, rates[1] = 12;
     return OK;
@@ -295,7 +317,7 @@ API int nvmlDeviceGetEccMode(Gpu gpu, unsigned *now, unsigned *later) {
 
 API int nvmlDeviceGetMigMode(Gpu gpu, unsigned *now, unsigned *later) {
     CALL("DeviceGetMigMode", gpu->index);
-    *now = *later = number("mig", 0) > 0;
+    *now = *later = mig_mode(gpu);
     return OK;
 }
 
@@ -342,8 +364,22 @@ PROCESSES(DeviceGetGraphicsRunningProcesses_v3, (*count = 0))
 
 API int nvmlDeviceGetMemoryInfo_v2(Gpu gpu, Memory2 *info) {
     CALL("DeviceGetMemoryInfo_v2", gpu->index);
+    if (info->version != (sizeof(Memory2) | 2 << 24))
+        return WRONG_VERSION;
     info->reserved = GIB / 2;
-    return memory(&info->total, &info->used);
+    return memory(gpu, &info->total, &info->used);
+}
+
+typedef struct { unsigned version; int sensor, celsius; } Temperature;
+
+API int nvmlDeviceGetTemperatureV(Gpu gpu, Temperature *answer) {
+    CALL("DeviceGetTemperatureV", gpu->index);
+    if (answer->version != (sizeof(Temperature) | 1 << 24))
+        return WRONG_VERSION;
+    if (answer->sensor)
+        return INVALID;
+    answer->celsius = 56;
+    return OK;
 }
 
 API int nvmlDeviceGetCurrentClocksEventReasons(Gpu gpu, u64 *bits) {
@@ -386,7 +422,7 @@ API int nvmlGpmMetricsGet(Metrics *get) {
     if (*(double *)get->second - *(double *)get->first < 0.1)
         return INVALID;
     for (unsigned i = 0; i < get->count; i++) {
-        get->metrics[i].result = get->metrics[i].id == 10 ? UNSUPPORTED : OK;
+        get->metrics[i].result = get->metrics[i].id == 10 || listed("gpm_lacks", get->metrics[i].id) ? UNSUPPORTED : OK;
         get->metrics[i].value = get->metrics[i].id * 10;
     }
     return OK;
@@ -395,15 +431,18 @@ API int nvmlGpmMetricsGet(Metrics *get) {
 
 typedef struct { unsigned id, scope; long long time, latency; unsigned type; int result; u64 value; } Field;
 
-/* NVLink: the number of links, and counters in KiB that grow by 1024 a reading. */
+enum { LINK_COUNT = 91, SENT = 138, RECEIVED = 139 };
+
+/* NVLink: the number of links, and counters in KiB that grow by 1024 (received) and 3072 (sent) a reading. */
 API int nvmlDeviceGetFieldValues(Gpu gpu, int count, Field *fields) {
     CALL("DeviceGetFieldValues", gpu->index);
-    static u64 counter;
-    counter += 1024;
+    static u64 readings[GPUS];
+    readings[gpu->index]++;
     for (int i = 0; i < count; i++) {
-        fields[i].result = number("nvlinks", 0) ? OK : UNSUPPORTED;
-        fields[i].type = fields[i].id == 91 ? 1 : 3;
-        fields[i].value = fields[i].id == 91 ? (u64)number("nvlinks", 0) : counter;
+        int links = fields[i].id == LINK_COUNT, each = fields[i].id == SENT ? 3072 : 1024;
+        fields[i].result = number("nvlinks", 0) && (links || number("nvlink_counters", 1)) ? OK : UNSUPPORTED;
+        fields[i].type = links ? 1 : 3;
+        fields[i].value = links ? (u64)number("nvlinks", 0) : each * readings[gpu->index];
     }
     return OK;
 }

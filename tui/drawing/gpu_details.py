@@ -33,6 +33,8 @@ _OF_THE_HEAD = {
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Everything, missing figures with their reasons; what there is no room for is cut off at the processes."""
     rows = [row for row, _ in _rows(gpu, width)]
+    settings = clean(", ".join(gpu.clocks_set_by or ()))
+    rows += [[_label("clocks"), (fitting(f"held by {settings}", width - LABEL, glyphs), "value")]] if settings else []
     rows += [[_label("lacks"), (fitting(_missing(gpu), width - LABEL, glyphs), "warn")]] if _missing(gpu) else []
     return (rows + _processes(gpu, width, max(1, height - len(rows)), glyphs))[:height]
 
@@ -119,7 +121,7 @@ def _counted(gpu: Gpu) -> Row:
 
 def _mig(gpu: Gpu) -> _Told:
     if gpu.mig is None:
-        return [_label("MIG"), (_reason(gpu, "mig"), "label")], False
+        return [_label("MIG"), ("off", "value") if gpu.mig_off else (_reason(gpu, "mig"), "label")], False
     return [_label("MIG"), *_instances(gpu)], False
 
 
@@ -127,7 +129,7 @@ def _instances(gpu: Gpu) -> Row:
     """How many there are, and the memory of each."""
     count = len(gpu.mig or ())
     if not count:
-        return [("off", "value")]
+        return [("on, no instances", "warn")]
     row: Row = [(f"{count} instance{'s' if count > 1 else ''}", "value")]
     for instance in gpu.mig or ():
         row.append((f"  {_gib(instance.memory_used_bytes)}/{_gib(instance.memory_total_bytes)} GiB", "value"))
@@ -137,7 +139,7 @@ def _instances(gpu: Gpu) -> Row:
 def _alarms(gpu: Gpu) -> list[_Told]:
     """What is shown wherever there is room: errors that end what ran, and a GPU in parts."""
     found: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
-    return found + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig else [])
+    return found + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
 def _strangers(gpu: Gpu, glyphs: Glyphs) -> list[_Told]:

@@ -41,8 +41,9 @@ class Gpu:
     """`missing` says why there are no readings any more; `reasons` why there is none of a figure.
 
     `training` tells that the run uses it, `shared_with_host` that its memory figures are the host's,
-    `counts_reserved` that the used memory holds what the driver keeps for itself. `mig` is None where it is not known
-    and empty where the GPU is not partitioned. `tf_*` are TensorFlow's own bytes.
+    `counts_reserved` that the used memory holds what the driver keeps for itself. `mig` are the instances of a GPU in
+    MIG mode, and None where it is not (`mig_off`) or that is not known. `throttle` are reasons for lower clocks than
+    the chip could do, `clocks_set_by` settings that hold them. `tf_*` are TensorFlow's own bytes.
     """
 
     index: int
@@ -58,6 +59,7 @@ class Gpu:
     memory_clock_mhz: float | None = None
     pstate: float | None = None
     throttle: tuple[str, ...] | None = None
+    clocks_set_by: tuple[str, ...] | None = None
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
@@ -69,6 +71,7 @@ class Gpu:
     ecc_corrected: float | None = None
     ecc_uncorrected: float | None = None
     mig: tuple[Instance, ...] | None = None
+    mig_off: bool = False
     processes: tuple[GpuProcess, ...] | None = None
     reasons: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     missing: str | None = None
@@ -112,18 +115,20 @@ def read(
     index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line
 ) -> Gpu:
     """`used` are the UUIDs of the run's GPUs, `own` is what TensorFlow says of this one."""
-    throttle, missing = reading.get("throttle"), reading.get("missing")
+    missing = reading.get("missing")
     links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
     return Gpu(
         index,
         name=name,
-        throttle=tuple(str(reason) for reason in throttle) if isinstance(throttle, list) else None,
+        throttle=_words(reading.get("throttle")),
+        clocks_set_by=_words(reading.get("clocks_set_by")),
         nvlink_links=number(links.get("links")),
         nvlink_rx_bytes_per_second=number(links.get("rx_bytes_per_second")),
         nvlink_tx_bytes_per_second=number(links.get("tx_bytes_per_second")),
         ecc_corrected=number(errors.get("corrected")),
         ecc_uncorrected=number(errors.get("uncorrected")),
         mig=_instances(reading.get("mig")),
+        mig_off="mig" in reading and reading["mig"] is None,
         processes=_processes(reading.get("processes")),
         reasons=mapping(reading.get("reasons")),
         missing=f"{missing}{_since(reading.get('lost_since'))}" if missing else None,
@@ -145,6 +150,10 @@ def number(value: Any) -> float | None:
 def mapping(value: Any) -> Mapping[str, Any]:
     """A mapping, empty for anything that is none."""
     return value if isinstance(value, Mapping) else EMPTY
+
+
+def _words(found: Any) -> tuple[str, ...] | None:
+    return tuple(str(word) for word in found) if isinstance(found, list) else None
 
 
 def _processes(found: Any) -> tuple[GpuProcess, ...] | None:

@@ -110,7 +110,7 @@ class Store:
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
         """The run now; `clock` is the time of a run that goes on, and none that of the last event."""
-        own = by_physical_gpu(self._allocator, mapping(self._facts["started"].get("options")))
+        own = by_physical_gpu(self._allocator, self._facts["started"], self._gpus)
         now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
         return Snapshot(
             **self._facts,
@@ -246,23 +246,28 @@ def _message(event: Mapping[str, Any]) -> Message:
     return Message(*(str(event.get(name) or "") for name in ("kind", "message", "hint", "option")))
 
 
-def by_physical_gpu(devices: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """TensorFlow's devices under the numbers that NVML uses: GPU:0 may be a part of GPU 3.
-
-    GPUs that were made visible by UUID keep TensorFlow's number.
-    """
-    device = mapping(options.get("device"))
-    parts = number(device.get("logical_devices")) or 1
-    visible = device.get("visible")
-    chosen = [str(name) for name in visible] if isinstance(visible, list) else []
+def by_physical_gpu(
+    devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
+) -> dict[str, dict[str, float]]:
+    """TensorFlow's devices under the numbers that NVML uses: GPU:0 may be a part of GPU 3."""
+    numbers = _physical(started, readings)
+    parts = number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1
     found: dict[str, dict[str, float]] = {}
     for name, figures in devices.items():
         kind, _, position = str(name).partition(":")
         if kind == "GPU" and position.isdigit():
             order = int(int(position) // parts)
-            chosen_name = chosen[order] if order < len(chosen) else ""
-            name = f"GPU:{chosen_name if chosen_name.isdigit() else order}"
+            name = f"GPU:{numbers.get(order, order)}"
         total = found.setdefault(name, {})
         for key, value in mapping(figures).items():
             total[key] = total.get(key, 0) + (number(value) or 0)
     return found
+
+
+def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
+    """TensorFlow's number of a GPU -> NVML's, by the UUIDs that the training told in its order, else by its option."""
+    used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
+    names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
+    cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
+    cards |= {str(index): index for index in readings}
+    return {order: cards[str(name)] for order, name in enumerate(names) if str(name) in cards}
