@@ -4,6 +4,10 @@ Separates judging from measuring (signals.py) and from the remedies (remedies.py
 names a figure, from where on it counts, from where on it decides, and who says so. Of the sources, XProf is the
 analysis of TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler plugin, TF guide
 TensorFlow's guides to GPU and data performance; thresholds of our own are marked gputui.
+
+All rules but two judge a run while it goes on: `ablation` needs `gputui diagnose --preset` or a proof, which measure
+without the input; `communication` needs a profile (--profile there). The transfer of batches to a GPU has no rule: it
+happens within the step, and only the profile's own report tells it.
 """
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ from dataclasses import asdict, dataclass
 from .events import Diagnosis
 from .remedies import for_computing, remedies
 from .runs import Run
-from .signals import Signals, read
+from .signals import CORES_BUSY, DISK_WAITED, Signals, read, stage_ms
 
-FAULT, LOST_TIME, UNUSED, LIMIT = range(4)
+FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
 ENOUGH_STEPS, ENOUGH_SECONDS = 20, 2.0
 SURE_SECONDS = 10.0
 AGREES = 0.10  # ablation and input wait are two ways to one figure
@@ -27,7 +31,8 @@ COMPUTES = 0.80  # of the step: the rest is too little to hold it back
 class Rule:
     """`signal` (a field of Signals) counts from `notable` on and decides from `strong` on, or below them if `below`.
 
-    `rank` orders verdicts: faults before lost time before unused devices before limits; of lost time the most.
+    `rank` orders verdicts: faults before lost time before unused devices before limits; of lost time the most. A rule
+    that stands beside (BESIDE) finds nothing alone: it says why, and makes surer of, what another has found.
     """
 
     verdict: str
@@ -60,18 +65,27 @@ def _gpu_works(s: Signals) -> bool:
 
 RULES: tuple[Rule, ...] = (
     #    verdict, figure, from where on it counts and decides, in words, source, rank
+    # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
     Rule("retracing", "traces", 5, 5, "the training step was traced {value:.0f} times (usual: 1 or 2)",
          "TF guide (retracing), gputui", FAULT, unit="count"),
     Rule("throttled", "throttled", 0.10, 0.20, "the GPU slows itself down in {value:.0%} of the readings",
          "SageMaker (outliers), gputui", FAULT),
-    Rule("memory_growing", "memory_growth", 0.05, 0.05, "memory has grown by {value:.0%} of the whole",
+    Rule("memory_growing", "memory_growth", 0.05, 0.05, "its memory has grown by {value:.0%} of the GPU's",
+         "SageMaker (mean of 10 readings + 5 points)", FAULT),
+    Rule("memory_growing", "host_memory_growth", 0.05, 0.05, "its memory has grown by {value:.0%} of the host's",
          "SageMaker (mean of 10 readings + 5 points)", FAULT),
     Rule("input_bound", "input_wait", 0.05, 0.20, "steps wait {value:.0%} of their time for input",
          "XProf (5 and 20 % of the step)", LOST_TIME),
+    # Measured only by `gputui diagnose --preset` and by proofs.
     Rule("input_bound", "ablation", 0.05, 0.20, "without its input a step takes {value:.0%} less time",
          "TF guide (synthetic input), XProf", LOST_TIME),
+    Rule("input_bound", "io_wait", DISK_WAITED, 0.50, "the disk is waited for {value:.0%} of the time",
+         "SageMaker (I/O wait 50 %), gputui", BESIDE, when=lambda s: s.reads_from_disk),
+    Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "the CPU's cores are all busy ({value:.0%})",
+         "SageMaker (CPU >= 90 %)", BESIDE),
     Rule("python_overhead", "python_share", 0.03, 0.15, "Python between the steps takes {value:.0%} of their time",
          "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
+    # Needs a profile.
     Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value:.0%} of the step",
          "XProf (collectives: 3 and 15 %)", LOST_TIME),
     Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value:.0%} of the time",
@@ -118,9 +132,9 @@ class Found:
         return self.rule.passes(self.value, self.rule.strong)
 
     @property
-    def order(self) -> tuple[bool, int, float]:
+    def order(self) -> tuple[bool, bool, int, float]:
         lost = self.value if self.rule.rank == LOST_TIME else 0.0
-        return (not self.strong, self.rule.rank, -lost)
+        return (self.rule.rank == BESIDE, not self.strong, self.rule.rank, -lost)
 
 
 def of_run(run: Run) -> Diagnosis:
@@ -134,7 +148,7 @@ def diagnose(signals: Signals) -> Diagnosis:
     if too_little:
         return Diagnosis(verdict="undecided", sentence=f"Undecided: {too_little}", confidence=0.0, steps=signals.steps)
     found = sorted(_findings(signals), key=lambda finding: finding.order)
-    verdicts = list(dict.fromkeys(finding.rule.verdict for finding in found))
+    verdicts = list(dict.fromkeys(finding.rule.verdict for finding in found if finding.rule.rank != BESIDE))
     verdict = verdicts[0] if verdicts else "healthy" if _computes(signals) else "undecided"
     mine = [finding for finding in found if finding.rule.verdict == verdict]
     return Diagnosis(
@@ -203,11 +217,15 @@ def _about_input(s: Signals) -> list[dict[str, object]]:
     stage = s.slowest_stage
     rows = []
     if stage is not None:
-        text = f"its slowest stage is {stage['name']}: {{:.1f}} ms a batch"
-        rows += _row("stage", float(stage["ms_per_batch"]), "ms", text)
+        calls = f" with {stage['parallelism']} calls at a time" if (stage.get("parallelism") or 1) > 1 else ""
+        text = f"its slowest stage is {stage['name']}: {{:.1f}} ms a batch{calls}"
+        rows += _row("stage", stage_ms(stage), "ms", text)
     rows += _row("buffer_fill", s.buffer_fill, "share", "the prefetch buffer is {:.0%} full")
     rows += _row("trainer_cores", s.trainer_cores, "cores", f"the training uses {{:.1f}} of {s.cpus or 1} CPUs")
-    if (s.io_wait or 0) >= 0.05:
+    if s.disk_waited_for:
+        megabytes = None if s.read_bytes_per_second is None else s.read_bytes_per_second / 1e6
+        rows += _row("disk_reads", megabytes, "MB/s", "the training reads {:.0f} MB a second from the disk")
+    elif (s.io_wait or 0) >= 0.05:
         rows += _row("io_wait", s.io_wait, "share", "CPUs wait {:.0%} of the time for the disk")
     return rows
 
@@ -229,27 +247,28 @@ def _sentence(verdict: str, s: Signals, found: Sequence[Found]) -> str:
         return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui knows nothing faster to try"
     if not found:
         return f"{words}: no single cause stands out"
-    text = found[0].rule.text.format(value=found[0].value)
-    where = _where(s) if verdict == "input_bound" else ""
-    whole = f"{words}: {text}{where}"
-    return whole if len(whole) <= 100 else f"{words}: {text}"
+    whole = f"{words}: {found[0].rule.text.format(value=found[0].value)}"
+    endings = _where(s) if verdict == "input_bound" else []
+    return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)
 
 
-def _where(s: Signals) -> str:
-    """Which part of the input: the disk, or a stage by name."""
-    stage = s.slowest_stage
-    if (s.io_wait or 0) >= 0.3:
-        return ", and the disk is what is slow"
-    return f", mostly in {stage['name']}" if stage is not None else ""
+def _where(s: Signals) -> list[str]:
+    """Which part of the input: the disk, or a stage by name. From the longest to the shortest."""
+    if s.disk_waited_for:
+        return [", and the disk is waited for"]
+    stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
+    return [f"{stage}; the CPU's cores are all busy", stage] if s.cores_busy else [stage]
 
 
 def _confidence(s: Signals, verdict: str, found: Sequence[Found]) -> float:
-    """Grows with the time measured and with the distance from the threshold; two ways to one figure confirm it."""
+    """Grows with the time measured and with the distance from the threshold; what stands beside confirms it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(found[0]) if found else 0.5
     value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance)
     if s.ablation is not None and s.input_wait is not None:
         value = min(0.99, value / 0.9) if abs(s.ablation - s.input_wait) <= AGREES else value / 2
+    elif any(finding.rule.rank == BESIDE for finding in found):
+        value = min(0.99, value / 0.9)
     return round(min(value, 0.3) if verdict == "undecided" else value, 2)
 
 

@@ -2,45 +2,29 @@
 
 Separates what may help from whether it does: each remedy has its reason and, where the figures tell, what it can bring
 at most; only measuring (proof/) decides. The order is that of TensorFlow's GPU guide: input, one device, precision,
-XLA, several GPUs; one change at a time. A remedy without changes is advice for a person.
+XLA, several GPUs; one change at a time. A remedy without changes is advice for a person. What makes the input cheaper
+is in remedies_input.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from .remedies_input import for_input, in_the_data
+from .remedy import Remedy, gain
 from .signals import Signals
 from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 
 ORDER = ("input", "device", "precision", "xla", "gpus")
 FEW_STEPS = 16  # steps in one execution: beyond, the time per step hardly falls (FACTS: 622 -> 228 us from 1 to 50)
-ROOM_FOR_CACHE = 0.5  # of the free host memory
 ROOM_FOR_BATCH = 0.45  # of the device: twice of it still fits
-WORTH = 0.05  # a stage, as a share of the input's time, that is worth a remedy
-LOADING = ("read", "load")  # what a cache saves
-MAPPED = ("load", "prepare", "augment")  # what runs in parallel
-
-
-@dataclass(frozen=True, kw_only=True)
-class Remedy:
-    """`expected_gain` is how many times as fast it can get at most, None where only measuring tells.
-
-    `changes_learning` marks changes after which another model comes out.
-    """
-
-    step: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    reason: str
-    expected_gain: float | None = None
-    changes_learning: bool = False
 
 
 def remedies(signals: Signals, verdicts: Sequence[str]) -> list[Remedy]:
-    """For all verdicts, each change once, in the order of trying."""
+    """For all verdicts, the most important first; each change once, in the order of trying."""
     makers: dict[str, Callable[[Signals], Iterator[Remedy]]] = {
-        "input_bound": _input,
+        "input_bound": for_input,
         "python_overhead": _python,
         "underfilled": _underfilled,
         "compute_bound": _computing,
@@ -54,8 +38,11 @@ def remedies(signals: Signals, verdicts: Sequence[str]) -> list[Remedy]:
     }
     found: list[Remedy] = []
     for verdict in verdicts:
-        known = [remedy.changes for remedy in found if remedy.changes]
-        found += [r for r in makers.get(verdict, _none)(signals) if r.changes not in known]
+        for remedy in makers.get(verdict, _none)(signals):
+            if remedy.changes not in [known.changes for known in found if known.changes]:
+                found.append(remedy)
+    if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in found):
+        found.append(in_the_data(signals))
     found = [_within_reach(remedy, signals.inapplicable) for remedy in found]
     return sorted(found, key=lambda remedy: (ORDER.index(remedy.step), not remedy.changes))
 
@@ -77,102 +64,17 @@ def _none(s: Signals) -> Iterator[Remedy]:
     yield from ()
 
 
-# ---- input ------------------------------------------------------------------------------------
-
-
-def _input(s: Signals) -> Iterator[Remedy]:
-    waited = max(s.input_wait or 0.0, s.ablation or 0.0)
-    if s.option("input.cache") == "off":
-        yield from _cache(s, waited)
-    if s.option("input.parallel_calls") not in ("auto", None) and _stage_share(s, MAPPED) >= WORTH:
-        cores = s.cpus or 1
-        saved = waited * _stage_share(s, MAPPED) * (1 - 1 / cores)
-        yield Remedy(
-            step="input",
-            changes={"input.parallel_calls": "auto"},
-            reason=f"samples are prepared {_one_by_one(s)}; this machine has {cores} CPUs",
-            expected_gain=_gain(saved),
-        )
-    if s.option("input.prefetch") == "off":
-        yield Remedy(
-            step="input",
-            changes={"input.prefetch": "auto"},
-            reason="nothing is prepared while the model computes",
-            expected_gain=_gain(min(waited, 1 - waited)),
-        )
-    yield from _disk(s)
-    if s.option("input.augment") == "heavy" and _stage_share(s, ("augment",)) >= 0.5:
-        yield Remedy(step="input", reason="augment=heavy is most of the input's work; light costs far less")
-
-
-def _one_by_one(s: Signals) -> str:
-    calls = s.option("input.parallel_calls")
-    return "one at a time" if calls == "off" else f"{calls} at a time"
-
-
-def _cache(s: Signals, waited: float) -> Iterator[Remedy]:
-    share = _stage_share(s, LOADING)
-    if share < WORTH or _passes(s) < 1.5:
-        return
-    wanted = (s.train_samples or 0) * (s.sample_bytes or 0)
-    free = s.host_memory_free_bytes
-    if free is not None and wanted > ROOM_FOR_CACHE * free:
-        gb, free_gb = wanted / 1e9, free / 1e9
-        yield Remedy(
-            step="input",
-            reason=f"a cache would save reading, but {gb:.1f} GB do not fit into {free_gb:.1f} GB of free memory: "
-            "set input.cache to a folder on a fast disk",
-        )
-        return
-    yield Remedy(
-        step="input",
-        changes={"input.cache": "memory"},
-        reason=f"each epoch reads and decodes the same samples anew; decoded they take {_size(wanted)}",
-        expected_gain=_gain(waited * share),
-    )
-
-
-def _passes(s: Signals) -> float:
-    """How often the training goes over its data."""
-    steps = (s.option("train.epochs") or 1) * (s.steps_per_epoch or 0)
-    return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
-
-
-def _size(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"
-
-
-def _disk(s: Signals) -> Iterator[Remedy]:
-    if (s.io_wait or 0) >= 0.3:  # SageMaker Debugger: 50 % at an idle GPU; a mean of 30 % holds such times
-        yield Remedy(step="input", reason="the disk is slow: copy the data to a local one, or write TFRecord shards")
-
-
-def _stage_share(s: Signals, names: Sequence[str]) -> float:
-    """The named stages' part of the input's work; 1 where the stages are not known."""
-    times = {stage["name"]: float(stage["ms_per_batch"]) for stage in s.stages if stage.get("ms_per_batch")}
-    whole = sum(times.values())
-    if not whole:
-        return 1.0
-    return sum(ms for name, ms in times.items() if str(name).startswith(tuple(names))) / whole
-
-
-def _gain(saved: float) -> float | None:
-    """Times as fast when this share of the time is gone."""
-    return round(1 / (1 - saved), 2) if 0 < saved < 0.99 else None
-
-
 # ---- one device -------------------------------------------------------------------------------
 
 
 def _python(s: Signals) -> Iterator[Remedy]:
     steps = s.option("compile.steps_per_execution") or 1
     if steps < FEW_STEPS:
-        saved = (s.python_share or 0.0) * (1 - steps / FEW_STEPS)
         yield Remedy(
             step="device",
             changes={"compile.steps_per_execution": FEW_STEPS},
             reason=f"{FEW_STEPS} steps in one call share its cost in Python",
-            expected_gain=_gain(saved),
+            expected_gain=gain(s.python_share or 0.0),
         )
     elif (s.python_share or 0.0) >= 0.15:
         yield from _larger_batch(s)

@@ -1,13 +1,14 @@
 """From a run's events to the few figures that a diagnosis rests on.
 
-Separates collecting (live or from the run folder, bounded in memory) from judging, which is in diagnosis.py. A figure
-that is not known is None. Shares are 0 to 1; means are over what was told since training began, speeds over the last
-moments. No TensorFlow and no pydantic: the engine process stays small.
+Separates collecting (live or from the run folder, bounded in memory) from judging, which is in diagnosis.py, and from
+the engine's readings of GPUs, host and memory (readings.py). A figure that is not known is None. Shares are 0 to 1;
+means are over what was told since training began, speeds over the last moments. Of a run that was resumed, all is of
+its last sitting. No TensorFlow and no pydantic: the engine process stays small.
 """
 
 from __future__ import annotations
 
-import statistics
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +16,14 @@ from typing import Any
 
 import yaml
 
+from . import readings
+from .readings import number
 from .runs import Run, Tail
 
 RECENT = 20  # progress events that "now" is made of: 5 s at the first, 20 s later
-READINGS = 600  # of each GPU figure and of the host: ten minutes at 1 Hz
-GROWTH_READINGS = 10  # the moving average of SageMaker Debugger's memory rule
-# Reasons (telemetry/questions.py) that take speed which a person could give back; the power cap is the chip's normal
-# limit at full load.
-SLOWING = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
+CORES_BUSY = 0.90  # of all cores: nothing more can be prepared beside the training
+DISK_WAITED = 0.30  # of all cores' time; a mean of 30 % holds times of the 50 % that SageMaker Debugger names
+READS_BYTES = 1e6  # a second: below, what is waited for is not the training's reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Signals:
     options: Mapping[str, Any] = field(default_factory=dict)
     on_gpu: bool = False
     gpus: int = 0  # that train
-    idle_gpus: int = 0  # that do not, although they are there
+    idle_gpus: int = 0  # that do not, although this training may see them and nobody uses them
     compute_capability: tuple[int, int] | None = None  # the lowest of those that train
     replicas: int = 1
     cpus: int | None = None
@@ -70,9 +71,10 @@ class Signals:
     throttle: tuple[str, ...] = ()
     mfu: float | None = None
     memory_peak: float | None = None  # share of the device's memory, by TensorFlow's allocator
-    memory_growth: float | None = None  # in shares of the memory, from the first readings to the last
+    memory_growth: float | None = None  # the same, from the first readings to the last
+    host_memory_growth: float | None = None  # the trainer's, in shares of the host's memory
     host_memory_free_bytes: int | None = None
-    cpu: float | None = None
+    cpu: float | None = None  # share of all cores, whoever uses them
     trainer_cores: float | None = None
     io_wait: float | None = None
     read_bytes_per_second: float | None = None
@@ -84,13 +86,33 @@ class Signals:
 
     @property
     def slowest_stage(self) -> Mapping[str, Any] | None:
-        known = [stage for stage in self.stages if _number(stage.get("ms_per_batch")) is not None]
-        return max(known, key=lambda stage: float(stage["ms_per_batch"]), default=None)
+        """The one that the others wait for: stages run side by side, and so do the calls of a parallel one."""
+        known = [stage for stage in self.stages if stage_ms(stage) is not None]
+        return max(known, key=lambda stage: stage_ms(stage) or 0.0, default=None)
+
+    @property
+    def cores_busy(self) -> bool:
+        return self.cpu is not None and self.cpu >= CORES_BUSY
+
+    @property
+    def reads_from_disk(self) -> bool:
+        """Where that is not told, waiting for a disk is taken to be for the training's."""
+        return self.read_bytes_per_second is None or self.read_bytes_per_second >= READS_BYTES
+
+    @property
+    def disk_waited_for(self) -> bool:
+        return self.io_wait is not None and self.io_wait >= DISK_WAITED and self.reads_from_disk
+
+
+def stage_ms(stage: Mapping[str, Any]) -> float | None:
+    """From one batch of a stage to its next, at best: its own work, shared by the calls that run at once."""
+    work = number(stage.get("ms_per_batch"))
+    return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)
 
 
 def read(run: Run) -> Signals:
     """The signals of a run folder, running or finished."""
-    collector = Collector(options_of(run))
+    collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
     events = [event for name in ("events.jsonl", "telemetry.jsonl") for event in Tail(run.file(name)).read()]
     collector.feed(sorted(events, key=lambda event: float(event["t"])))
     return collector.signals()
@@ -108,27 +130,33 @@ def options_of(run: Run) -> dict[str, Any]:
 
 
 class Collector:
-    """Takes a run's events in the order of their time."""
+    """Takes a run's events in the order of their time.
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.options = options
+    `visible` is the CUDA_VISIBLE_DEVICES of who could start the training again.
+    """
+
+    def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
+        self.options, self._visible = options, visible
+        self._begin()
+
+    def _begin(self) -> None:
+        """A sitting: a run that was stopped or killed may go on later, as another process and otherwise fast."""
         self.started: Mapping[str, Any] = {}
         self._progress: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
-        self._gpus: dict[str, deque[Mapping[str, Any]]] = {}
-        self._all_gpus = 0
-        self._host: deque[Mapping[str, Any]] = deque(maxlen=READINGS)
-        self._memory: deque[float] = deque(maxlen=READINGS)
+        self._gpus = readings.Gpus(self._visible)
+        self._host = readings.Host()
+        self._device_growth, self._host_growth = readings.Growth(), readings.Growth()
         self._stages: Mapping[str, Any] = {}
         self._peak: float | None = None
         self._summary: Mapping[str, Any] = {}
         self._phase, self._phase_t = "", 0.0
         self._spent: dict[str, float] = {}
-        self._growing_from = 0.0
+        self._epochs = 0
 
     @property
-    def training(self) -> bool:
-        """Whether a step has ended and figures come."""
-        return bool(self._progress)
+    def newest_t(self) -> float | None:
+        """The time of the newest figures of steps; None before a step has ended."""
+        return float(self._progress[-1]["t"]) if self._progress else None
 
     def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
         for event in events:
@@ -142,49 +170,68 @@ class Collector:
         self.started = event
 
     def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
+        phase = str(event.get("phase"))
+        if phase == "importing":  # the first that a sitting tells; what lies before it is no phase's time
+            self._begin()
         if self._phase:
             self._spent[self._phase] = self._spent.get(self._phase, 0.0) + t - self._phase_t
-        self._phase, self._phase_t = str(event.get("phase")), t
-        if self._phase == "importing":  # another sitting of a resumed run
-            self._progress.clear()
-            self._memory.clear()
+        self._phase, self._phase_t = phase, t
 
     def on_progress(self, t: float, event: Mapping[str, Any]) -> None:
-        if _number(event.get("step_ms_p50")) is not None:
+        if number(event.get("step_ms_p50")) is not None:
             self._progress.append(event)
 
     def on_epoch(self, t: float, event: Mapping[str, Any]) -> None:
-        if event.get("epoch") == 1:  # caches have been filled in it: growth counts from here
-            self._memory.clear()
+        self._epochs += 1
+        if self._epochs == 1:  # what is made once has been made in it, the evaluation's too
+            self._device_growth.begin_anew()
+            self._host_growth.begin_anew()
 
     def on_input_stages(self, t: float, event: Mapping[str, Any]) -> None:
         self._stages = event
 
     def on_gpu(self, t: float, event: Mapping[str, Any]) -> None:
-        readings = [gpu for gpu in event.get("gpus") or () if isinstance(gpu, Mapping)]
-        self._all_gpus = len(readings)
-        mine = set(self.started.get("gpus") or ())
-        for gpu in readings:
-            if self._phase == "training" and gpu.get("uuid") in mine:
-                self._gpus.setdefault(str(gpu["uuid"]), deque(maxlen=READINGS)).append(gpu)
+        if self._phase == "training":
+            self._gpus.take(event, set(self.started.get("gpus") or ()))
 
     def on_host(self, t: float, event: Mapping[str, Any]) -> None:
         if self._phase != "training":
             return
-        self._host.append(event)
-        used, total = _number(event.get("trainer_bytes")), _number(event.get("memory_total_bytes"))
-        if not self.on_gpu_device and used is not None and total:
-            self._memory.append(used / total)
+        self._host.take(event)
+        used, total = number(event.get("trainer_bytes")), number(event.get("memory_total_bytes"))
+        if used is not None and total and self._filled():
+            self._host_growth.add(used / total)
 
     def on_allocator(self, t: float, event: Mapping[str, Any]) -> None:
+        devices = event.get("devices") or {}
+        gpus = [of for name, of in devices.items() if str(name).startswith("GPU") and isinstance(of, Mapping)]
         total = self._device_bytes()
-        for name, figures in (event.get("devices") or {}).items():
-            if total and str(name).startswith("GPU") and isinstance(figures, Mapping):
-                self._peak = max(self._peak or 0.0, figures.get("peak_bytes", 0) / total)
-                self._memory.append(figures.get("current_bytes", 0) / total)
+        if not total or not gpus:
+            return
+        self._peak = max(self._peak or 0.0, *(of.get("peak_bytes", 0) / total for of in gpus))
+        if self._filled():
+            self._device_growth.add(max(of.get("current_bytes", 0) for of in gpus) / total)
 
     def on_finished(self, t: float, event: Mapping[str, Any]) -> None:
         self._summary = event.get("summary") or {}
+
+    def _filled(self) -> bool:
+        """Whether caches and shuffle buffers are full: what grows from then on is kept by something else."""
+        return not self._fills() or (self._epochs > 0 and self._has_passed())
+
+    def _fills(self) -> bool:
+        """A user's own code may have a cache that no option tells of."""
+        known = self.options.get("workload.entry") is None
+        nothing = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
+        return not (known and nothing)
+
+    def _has_passed(self) -> bool:
+        """Whether this sitting has gone over all its data; taken to be so where their number is not known."""
+        batch, samples = self.started.get("global_batch_size"), self.started.get("train_samples")
+        if not batch or not samples or not self._progress:
+            return True
+        steps = int(self._progress[-1].get("step") or 0) - int(self.started.get("resumed_at_step") or 0)
+        return steps >= int(samples) // int(batch)
 
     # ---- giving -------------------------------------------------------------------------------
 
@@ -195,22 +242,9 @@ class Collector:
     def signals(self) -> Signals:
         """What is known by now; of a finished run, its speeds are those of the whole run."""
         wait, python = self._recent("input_wait"), self._recent("python_share")
-        host = self._host[-1] if self._host else {}
-        used, total = _number(host.get("memory_used_bytes")), _number(host.get("memory_total_bytes"))
         return Signals(
             options=self.options,
-            on_gpu=self.on_gpu_device,
-            gpus=len(self.started.get("gpus") or ()),
-            idle_gpus=max(0, self._all_gpus - len(self.started.get("gpus") or ())),
-            compute_capability=_pair(self.started.get("compute_capability")),
-            replicas=int(self.started.get("replicas") or 1),
-            cpus=self.started.get("cpus"),
-            cpu_bfloat16=bool(self.started.get("cpu_bfloat16")),
-            train_samples=self.started.get("train_samples"),
-            sample_bytes=self.started.get("sample_bytes"),
-            inapplicable=self.started.get("inapplicable") or {},
-            global_batch_size=self.started.get("global_batch_size"),
-            steps_per_epoch=self.started.get("steps_per_epoch"),
+            **self._of_start(),
             steps=self._steps(),
             seconds=self._spent.get("training", 0.0) + self._open_seconds(),
             **self._speeds(),
@@ -220,17 +254,27 @@ class Collector:
             pauses=self._pauses(),
             traces=self._last("traces"),
             stages=tuple(self._stages.get("stages") or ()),
-            buffer_fill=_number(self._stages.get("buffer_fill")),
-            **self._of_gpus(),
+            buffer_fill=number(self._stages.get("buffer_fill")),
+            **self._gpus.signals(),
             memory_peak=self._peak,
-            memory_growth=_growth(self._memory),
-            host_memory_free_bytes=int(total - used) if used is not None and total is not None else None,
-            cpu=_mean(self._host, "cpu"),
-            trainer_cores=_mean(self._host, "trainer_cpu"),
-            io_wait=_mean(self._host, "io_wait"),
-            read_bytes_per_second=_mean(self._host, "trainer_read_bytes_per_second"),
+            memory_growth=self._device_growth.share,
+            host_memory_growth=self._host_growth.share,
+            **self._host.signals(),
             outcome=self._summary.get("outcome"),
         )
+
+    def _of_start(self) -> dict[str, Any]:
+        told = self.started
+        as_told = ("cpus", "train_samples", "sample_bytes", "global_batch_size", "steps_per_epoch")
+        return {
+            **{name: told.get(name) for name in as_told},
+            "on_gpu": self.on_gpu_device,
+            "gpus": len(told.get("gpus") or ()),
+            "compute_capability": _pair(told.get("compute_capability")),
+            "replicas": int(told.get("replicas") or 1),
+            "cpu_bfloat16": bool(told.get("cpu_bfloat16")),
+            "inapplicable": told.get("inapplicable") or {},
+        }
 
     def _steps(self) -> int:
         measured = self._summary.get("measured_steps")
@@ -242,10 +286,9 @@ class Collector:
 
     def _recent(self, name: str) -> float | None:
         """The run's own figure where it has ended, the mean of the last moments before."""
-        if (whole := _number(self._summary.get(name))) is not None:
+        if (whole := number(self._summary.get(name))) is not None:
             return whole
-        known = [value for event in self._progress if (value := _number(event.get(name))) is not None]
-        return statistics.fmean(known) if known else None
+        return readings.mean(self._progress, name)
 
     def _last(self, name: str) -> Any:
         if self._summary.get(name) is not None:
@@ -255,13 +298,13 @@ class Collector:
     def _speeds(self) -> dict[str, Any]:
         times = self._summary.get("step_ms") or {}
         last = self._progress[-1] if self._progress else {}
-        p50 = _number(times.get("p50")) or _number(last.get("step_ms_p50"))
-        p95 = _number(times.get("p95")) or _number(last.get("step_ms_p95"))
+        p50 = number(times.get("p50")) or number(last.get("step_ms_p50"))
+        p95 = number(times.get("p95")) or number(last.get("step_ms_p95"))
         return {
-            "samples_per_second": _number(self._last("samples_per_second")),
+            "samples_per_second": number(self._last("samples_per_second")),
             "step_ms": p50,
             "uneven": p95 / p50 if p50 and p95 else None,
-            "mfu": _number(self._last("mfu")),
+            "mfu": number(self._last("mfu")),
         }
 
     def _pauses(self) -> float | None:
@@ -271,50 +314,14 @@ class Collector:
 
     def _device_bytes(self) -> float | None:
         """What TensorFlow may take of a GPU: its limit, or the whole of the smallest one."""
-        limit = _number(self.options.get("device.memory_limit_mb"))
+        limit = number(self.options.get("device.memory_limit_mb"))
         if limit is not None:
             return limit * 1024**2
-        totals = [_number(readings[-1].get("memory_total_bytes")) for readings in self._gpus.values()]
-        return min((total for total in totals if total), default=None)
-
-    def _of_gpus(self) -> dict[str, Any]:
-        readings = [gpu for of_one in self._gpus.values() for gpu in of_one]
-        busy = [value for gpu in readings if (value := _number(gpu.get("busy"))) is not None]
-        means = [mean for of_one in self._gpus.values() if (mean := _mean(of_one, "busy")) is not None]
-        slowed = [[reason for reason in gpu.get("throttle") or () if reason in SLOWING] for gpu in readings]
-        parts = statistics.quantiles(busy, n=20, method="inclusive") if len(busy) >= 20 else []
-        return {
-            "busy_mean": statistics.fmean(busy) if busy else None,
-            "busy_p5": parts[0] if parts else None,
-            "busy_p95": parts[-1] if parts else None,
-            "busy_gap": max(means) - min(means) if len(means) > 1 else None,
-            "sm_active": _mean(readings, "sm_active"),
-            "tensor_active": _mean(readings, "tensor_active"),
-            "dram_active": _mean(readings, "dram_active"),
-            "throttled": sum(map(bool, slowed)) / len(slowed) if slowed else None,
-            "throttle": tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons)),
-        }
+        return self._gpus.smallest_bytes()
 
 
 _HANDLERS = {name.removeprefix("on_"): handler for name, handler in vars(Collector).items()
              if name.startswith("on_") and callable(handler)}
-
-
-def _growth(shares: Iterable[float]) -> float | None:
-    """How much the mean of the last readings lies above that of the first; None before there are enough."""
-    values = list(shares)
-    if len(values) < 3 * GROWTH_READINGS:
-        return None
-    return statistics.fmean(values[-GROWTH_READINGS:]) - statistics.fmean(values[:GROWTH_READINGS])
-
-
-def _mean(readings: Iterable[Mapping[str, Any]], name: str) -> float | None:
-    known = [value for reading in readings if (value := _number(reading.get(name))) is not None]
-    return statistics.fmean(known) if known else None
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _pair(value: Any) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ the supervisor spends anything on it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import traceback
@@ -27,8 +28,9 @@ class Watcher(threading.Thread):
     def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
         super().__init__(name="diagnosis", daemon=True)
         self._tell = tell
-        self._collector = Collector(options_of(run))
+        self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._tails = [Tail(run.file(name)) for name in ("events.jsonl", "telemetry.jsonl")]
+        self._began_t = time.time()
         self._done = threading.Event()
         self._last: Diagnosis | None = None
         self._told_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
@@ -49,7 +51,8 @@ class Watcher(threading.Thread):
     def _look(self, final: bool = False) -> None:
         fresh = sorted((event for tail in self._tails for event in tail.read()), key=lambda event: float(event["t"]))
         self._collector.feed(fresh)
-        if self._collector.training and fresh:
+        newest = self._collector.newest_t
+        if fresh and newest is not None and newest >= self._began_t:  # older figures are of the run's last sitting
             diagnosis = diagnose(self._collector.signals())
             if final or self._is_news(diagnosis):
                 self._last, self._told_at = diagnosis, time.monotonic()

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..engine.proof import words
+from ..engine.signals import stage_ms
 from .errors import clean
 from .figures import NONE, amount, share, size
 from .headless import console
@@ -35,16 +36,17 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
-    """The input pipeline from source to end; the slowest stage is marked."""
-    slowest = max((stage["ms_per_batch"] or 0 for stage in stages), default=0)
+    """The input pipeline from source to end; marked is the slowest stage, of which calls run side by side, too."""
+    times = [stage_ms(stage) for stage in stages]
+    slowest = max((time for time in times if time), default=None)
     rows = [
         [
             stage["name"], stage.get("op") or NONE, amount(stage["ms_per_batch"]),
-            str(stage.get("parallelism") or NONE), "slowest" if slowest and stage["ms_per_batch"] == slowest else "",
+            str(stage.get("parallelism") or NONE), "slowest" if slowest and time == slowest else "",
         ]
-        for stage in stages
+        for stage, time in zip(stages, times, strict=True)
     ]
-    show_table(table(["input stage", "operation", "ms a batch", "in parallel", ""], rows, right=(2, 3)))
+    show_table(table(["input stage", "operation", "ms of work a batch", "in parallel", ""], rows, right=(2, 3)))
 
 
 def _evidence(evidence: Mapping[str, Any]) -> list[str]:

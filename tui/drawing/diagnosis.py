@@ -12,6 +12,7 @@ from typing import Any
 
 from ...engine.diagnosis import WORDS
 from ...engine.proof import words
+from ...engine.signals import stage_ms
 from ..errors import clean
 from ..figures import NONE, amount, share, size
 from ..reading.store import mapping, number
@@ -138,7 +139,8 @@ def _stages(event: Told, warns: bool, width: int, glyphs: Glyphs) -> list[Row]:
     fill = number(event.get("buffer_fill"))
     right: Row = [("  prefetch buffer ", "label"), (f"{share(fill)} full", "value")] if fill is not None else []
     out = [headline([("input stages", "title"), ("  ms of work for a batch", "label")], right, width, glyphs.rule)]
-    slowest = times.index(most) if most else -1
+    batch_ms = [stage_ms(stage) or 0.0 for stage in found]  # calls that run at once share the work
+    slowest = batch_ms.index(max(batch_ms)) if any(batch_ms) else -1
     for position, (stage, time) in enumerate(zip(found, times, strict=True)):
         style = "" if position != slowest else "warn" if warns else "value"
         out.append(_stage(stage, time, most, style, width, glyphs))
