@@ -1,28 +1,31 @@
 """Options -> a plain TensorFlow script that trains the same without gputui.
 
 The order of the script is the order TensorFlow obeys: environment, devices, precision, strategy, data, model,
-compile, fit. Each line that an option caused names it; what plain code cannot express stands in a comment.
+compile, fit. Each line that an option caused names it; what plain code cannot express stands in a list at its end.
+A user's own code (workload.entry) takes the place of data and model: export_own.py.
 """
 
 from __future__ import annotations
 
 import re
 
-from . import export_callbacks, export_data
+from . import export_data, export_left, export_own, export_training
 from .export_source import extract
 from .export_text import Script, literal
 from .options import Options
 from .presets import Preset
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
-OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}
 STANDARD = {
     "glob": "import glob",
+    "importlib": "import importlib.util",
     "math": "import math",
     "os": "import os",
     "random": "import random",
+    "sys": "import sys",
     "time": "import time",
     "Path": "from pathlib import Path",
+    "SimpleNamespace": "from types import SimpleNamespace",
     "Any": "from typing import Any",
 }
 PACKAGES = {
@@ -31,28 +34,17 @@ PACKAGES = {
     "tf": "import tensorflow as tf",
     "layers": "from keras import layers",
 }
-OUTSIDE = {
-    "run.hang_seconds": "needs a process that watches this one",
-    "run.sample_seconds": "needs a process that watches this one",
-    "run.measure_seconds": "ends a run that is measured; a script trains to its end",
-    "run.pcie": "needs a process that watches this one",
-    "run.keep": "Keras' callbacks keep one checkpoint",
-    "train.nan_check_steps": "TerminateOnNaN looks at the loss of every batch, not at the weights",
-}
-NOTHING_TO_EXPORT = "your own code is plain Keras already, and runs without gputui"
 
 
 def to_script(preset: Preset) -> str:
     """The source of a script; running it needs TensorFlow and nothing else."""
     wanted = preset.options
-    if wanted.workload.entry is not None:
-        return f'"""{_docstring(preset.name)}: {_docstring(wanted.workload.entry)}: {NOTHING_TO_EXPORT}."""\n'
-    body = Script()
-    for write in (_constants, _devices, _strategy, _data, _model, _compile, _fit):
-        write(body, wanted)
-    _leftovers(body, preset)
-    environment = Script()
+    parts = (_data, _model, export_training.training) if wanted.workload.entry is None else export_own.PARTS
+    body, environment = Script(), Script()
     _environment(environment, wanted)
+    for write in (_constants, _devices, _strategy, *parts):
+        write(body, wanted)
+    export_left.leftovers(body, preset, body.told | environment.told)
     code = str(body)
     return "\n".join((_head(preset), _imports(code, STANDARD), str(environment), _imports(code, PACKAGES), code))
 
@@ -90,7 +82,8 @@ def _environment(script: Script, wanted: Options) -> None:
 
 def _constants(script: Script, wanted: Options) -> None:
     train = wanted.train
-    export_data.settings(script, wanted)
+    if wanted.workload.entry is None:
+        export_data.settings(script, wanted)
     script.add(f"BATCH_SIZE = {wanted.input.batch_size}", "input.batch_size")
     script.add(f"EPOCHS = {train.epochs}", "train.epochs")
     script.add(f"LEARNING_RATE = {train.learning_rate}", "train.learning_rate")
@@ -196,108 +189,3 @@ def _model(script: Script, wanted: Options) -> None:
         script.add(f"    features = {name}(inputs, {width})", "workload.model", "workload.width")
         script.text(f'    return keras.Model(inputs, logits(features, classes), name="{name}")')
     script.text("")
-
-
-def _compile(script: Script, wanted: Options) -> None:
-    script.section("training")
-    steps = wanted.train.steps_per_epoch
-    if steps is None:
-        script.text("steps_per_epoch = batches_per_pass")
-    else:
-        script.add(f"steps_per_epoch = {steps}", "train.steps_per_epoch")
-    script.text("steps = steps_per_epoch * EPOCHS")
-    together = wanted.compile.steps_per_execution
-    if together > 1 and wanted.strategy.kind != "mirrored":
-        script.text("# Keras runs whole executions only: they have to divide the epoch.")
-        script.add(f"steps_together = max(n for n in range(1, {together} + 1) if steps_per_epoch % n == 0)",
-                   "compile.steps_per_execution")
-    _rate(script, wanted)
-    inner = wanted.strategy.kind != "single"
-    if inner:
-        script.add("with strategy.scope():", "strategy.kind")
-    margin = "    " if inner else ""
-    script.text(f"{margin}model = build()\n{margin}model.compile(")
-    _optimizer(script, wanted, margin)
-    script.text(f"{margin}    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),")
-    script.text(f'{margin}    metrics=["accuracy"],')
-    _compiled(script, wanted, margin)
-    script.text(f"{margin})")
-
-
-def _compiled(script: Script, wanted: Options, margin: str) -> None:
-    """Keras' own fit cannot do both of XLA and several steps an execution over replicas."""
-    mirrored = wanted.strategy.kind == "mirrored"
-    xla, together = wanted.compile.xla, wanted.compile.steps_per_execution
-    unable = ("Keras' fit fails with it over several replicas",) if mirrored else ()
-    script.add(f"{margin}    jit_compile={xla and not mirrored},", "compile.xla", *(unable if xla else ()))
-    script.add(
-        f"{margin}    steps_per_execution={1 if mirrored or together == 1 else 'steps_together'},",
-        "compile.steps_per_execution",
-        *(unable if together > 1 else ()),
-    )
-
-
-def _rate(script: Script, wanted: Options) -> None:
-    """`rate`: a number, one of Keras' schedules, or the trainer's own where Keras has none like it."""
-    train = wanted.train
-    if train.schedule == "constant" and not train.warmup_steps:
-        script.text("rate = LEARNING_RATE")
-        return
-    after = f"max(1, steps - {train.warmup_steps})" if train.warmup_steps else "steps"
-    default = {"step": f"max(1, {after} // 3)", "cyclical": "steps_per_epoch"}
-    decay = train.decay_steps or default.get(train.schedule, after)
-    script.add(f"decay_steps = {decay}", "train.decay_steps")
-    schedules = "keras.optimizers.schedules"
-    calls = {
-        "cosine": f"{schedules}.CosineDecay(LEARNING_RATE, decay_steps, alpha={train.decay_rate})",
-        "exponential": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay_steps, {train.decay_rate})",
-        "step": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay_steps, {train.decay_rate}, staircase=True)",
-    }
-    if train.schedule in calls and not train.warmup_steps:
-        script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
-        return
-    script.blocks(extract("optimizer.py", "Schedule"))
-    script.text("rate = Schedule(")
-    script.add(f'    kind="{train.schedule}",', "train.schedule")
-    script.add("    learning_rate=LEARNING_RATE,", "train.learning_rate")
-    script.add(f"    warmup_steps={train.warmup_steps},", "train.warmup_steps")
-    script.add("    decay_steps=decay_steps,", "train.decay_steps")
-    script.add(f"    decay_rate={train.decay_rate},", "train.decay_rate")
-    script.text(")")
-
-
-def _optimizer(script: Script, wanted: Options, margin: str) -> None:
-    train = wanted.train
-    script.add(f"{margin}    optimizer=keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
-    script.text(f"{margin}        learning_rate=rate,")
-    for name, argument in (
-        ("clip_norm", "clipnorm"), ("clip_value", "clipvalue"), ("global_clip_norm", "global_clipnorm")
-    ):
-        value = getattr(train, name)
-        if value is not None:
-            script.add(f"{margin}        {argument}={value},", f"train.{name}")
-    script.text(f"{margin}    ),")
-
-
-def _fit(script: Script, wanted: Options) -> None:
-    export_callbacks.callbacks(script, wanted)
-    script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
-    script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
-    if wanted.train.validation_split:
-        script.add("    validation_data=validation,", "train.validation_split")
-    script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")
-    if wanted.run.save_model:
-        script.add('model.save("model.keras")', "run.save_model")
-
-
-def _leftovers(script: Script, preset: Preset) -> None:
-    """Changed options that no line obeys are named, so that nothing is lost in silence."""
-    code = str(script)
-    environment = Script()
-    _environment(environment, preset.options)
-    code += str(environment)
-    left = [key for key in preset.changed() if key not in code]
-    if left:
-        script.text("\n# Not in this script:")
-    for key in left:
-        script.text(f"# {key}: {OUTSIDE.get(key, 'changes nothing here')}")

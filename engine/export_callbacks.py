@@ -33,14 +33,16 @@ TIME_LIMIT = '''class TimeLimit(keras.callbacks.Callback):
             self.model.stop_training = True'''
 
 
-def callbacks(script: Script, wanted: Options) -> None:
-    """Defines `callbacks`."""
+def callbacks(script: Script, wanted: Options, theirs: str = "") -> None:
+    """Defines `callbacks`, beginning with those of the expression `theirs`."""
     run = wanted.run
     if run.profile_steps:
         script.blocks([PROFILE])
     if run.max_minutes is not None:
         script.blocks([TIME_LIMIT])
     script.text("callbacks = [")
+    if theirs:
+        script.text(f"    *{theirs},")
     _nan(script, wanted)
     _checkpoint(script, wanted)
     if run.profile_steps:
@@ -52,11 +54,10 @@ def callbacks(script: Script, wanted: Options) -> None:
 
 def _nan(script: Script, wanted: Options) -> None:
     if not wanted.train.stop_on_nan:
-        return
-    if wanted.precision.policy == "mixed_float16":
-        script.text(
-            "    # train.stop_on_nan: not with float16, where TerminateOnNaN ends healthy runs at a skipped step"
-        )
+        script.add("    # no TerminateOnNaN", "train.stop_on_nan")
+    elif wanted.precision.policy == "mixed_float16":
+        why = "not with float16, where TerminateOnNaN ends healthy runs at a skipped step"
+        script.add("    # no TerminateOnNaN", "train.stop_on_nan", why)
     else:
         script.add("    keras.callbacks.TerminateOnNaN(),", "train.stop_on_nan", "looks at the loss alone")
 

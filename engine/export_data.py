@@ -96,12 +96,11 @@ def _images(script: Script, options: Options) -> None:
 def _synthetic(script: Script, options: Options) -> None:
     script.add(f"total = {options.workload.samples or 4096}", "workload.samples")
     script.add("samples = total - min(total - 1, round(total * VALIDATION_SPLIT))", "train.validation_split")
+    script.add("train = tf.data.Dataset.range(samples)", "workload.data")
+    script.add("validation = tf.data.Dataset.range(samples, total)", "workload.data")
+    script.text("shape, classes, scale = SHAPE, CLASSES, 1.0\n\n")
+    script.add("def load(index):", "workload.data")
     script.text(
-        "train = tf.data.Dataset.range(samples)\n"
-        "validation = tf.data.Dataset.range(samples, total)\n"
-        "shape, classes, scale = SHAPE, CLASSES, 1.0\n"
-        "\n\n"
-        "def load(index):\n"
         "    # A pattern for each class plus noise, so that it can be learnt.\n"
         "    label = tf.cast(index % CLASSES, tf.int32)\n"
         "    pattern = tf.random.stateless_uniform(SHAPE, (SEED, tf.cast(label, tf.int64)))\n"
@@ -127,8 +126,9 @@ def _tfrecord(script: Script, options: Options) -> None:
     )
     lists = {"float_list": "[int(np.prod(SHAPE))], tf.float32", "int64_list": "[int(np.prod(SHAPE))], tf.int64"}
     stored = f"tf.io.FixedLenFeature({lists.get(encoding, '[], tf.string')})"
+    listed = ["workload.tfrecord_encoding"] if encoding in lists else []
     script.text("    features = {")
-    script.add(f"        {literal(workload.tfrecord_input)}: {stored},", "workload.tfrecord_input")
+    script.add(f"        {literal(workload.tfrecord_input)}: {stored},", "workload.tfrecord_input", *listed)
     script.add(
         f"        {literal(workload.tfrecord_label)}: tf.io.FixedLenFeature([], tf.int64),", "workload.tfrecord_label"
     )
@@ -183,19 +183,19 @@ def _prepare(script: Script, options: Options) -> None:
 
 def _training_batches(script: Script, options: Options) -> None:
     """The trainer's own stream (trainer/data/pipeline.py): endless, each pass over the data in an order of its own."""
-    wanted, parallel = options.input, _parallel(options.input.parallel_calls)
+    wanted, calls = options.input, parallel(options)
     rounding = "samples // global_batch" if wanted.drop_remainder else "math.ceil(samples / global_batch)"
     script.text(f"batches_per_pass = {rounding}")
     if wanted.cache != "off":
         if loads(options):
-            script.add(f"train = train.map(load{parallel})", "input.parallel_calls")
+            script.add(f"train = train.map(load{calls})", "input.parallel_calls")
         _cache(script, "train", wanted.cache)
     _one_pass(script, options)
     script.text("train = tf.data.Dataset.counter().flat_map(one_pass)")
     if wanted.augment != "off":
-        script.add(f"train = train.map(augmented{parallel})", "input.augment", "input.parallel_calls")
+        script.add(f"train = train.map(augmented{calls})", "input.augment", "input.parallel_calls")
     else:
-        script.add(f"train = train.map(floats{parallel})", "input.parallel_calls")
+        script.add(f"train = train.map(floats{calls})", "input.parallel_calls")
     if options.workload.model == "transformer":
         script.add("train = train.map(tokens)", "workload.model")
     if wanted.one_batch:
@@ -209,9 +209,9 @@ def _one_pass(script: Script, options: Options) -> None:
         order = f"train.shuffle(min({wanted.shuffle}, samples), seed=SEED + number)"
         script.add(f"    elements = {order}", "input.shuffle", "train.seed")
     else:
-        script.text("    elements = train")
+        script.add("    elements = train", "input.shuffle")
     if wanted.cache == "off" and loads(options):
-        script.add(f"    elements = elements.map(load{_parallel(wanted.parallel_calls)})", "input.parallel_calls")
+        script.add(f"    elements = elements.map(load{parallel(options)})", "input.parallel_calls")
     script.add(f"    batches = elements.batch(global_batch, drop_remainder={wanted.drop_remainder})",
                "input.batch_size", "input.drop_remainder")
     if wanted.augment == "off":
@@ -225,12 +225,12 @@ def _one_pass(script: Script, options: Options) -> None:
 
 
 def _validation_batches(script: Script, options: Options) -> None:
-    parallel = _parallel(options.input.parallel_calls)
+    calls = parallel(options)
     if loads(options):
-        script.add(f"validation = validation.map(load{parallel})", "input.parallel_calls")
+        script.add(f"validation = validation.map(load{calls})", "input.parallel_calls")
     if options.input.cache != "off":
         _cache(script, "validation", options.input.cache)
-    script.add(f"validation = validation.batch(global_batch).map(floats{parallel})", "input.batch_size")
+    script.add(f"validation = validation.batch(global_batch).map(floats{calls})", "input.batch_size")
     if options.workload.model == "transformer":
         script.add("validation = validation.map(tokens)", "workload.model")
 
@@ -246,26 +246,44 @@ def _cache(script: Script, name: str, cache: str) -> None:
 
 
 def _dataset_options(script: Script, options: Options) -> None:
-    wanted = options.input
-    script.text("settings = tf.data.Options()")
-    script.add(f"settings.deterministic = {wanted.deterministic_order}", "input.deterministic_order")
-    if wanted.private_threads != "auto":
-        script.add(f"settings.threading.private_threadpool_size = {wanted.private_threads}", "input.private_threads")
-    if wanted.parallel_calls == "off":
-        script.add("settings.experimental_optimization.map_parallelization = False", "input.parallel_calls")
-    if wanted.prefetch == "off":
-        script.add("settings.experimental_optimization.map_and_batch_fusion = False", "input.prefetch")
-        script.add("settings.experimental_optimization.inject_prefetch = False", "input.prefetch")
-        ahead = ""
-    else:
-        ahead = f".prefetch({_number(wanted.prefetch)})"
-    keys = ("input.prefetch",) if ahead else ()
+    dataset_settings(script, options)
     for name in ("train", "validation"):
-        script.add(f"{name} = {name}{ahead}.with_options(settings)", *keys)
+        script.add(f"{name} = {name}{ahead(options)}.with_options(settings)", "input.prefetch")
 
 
-def _parallel(wanted: int | str) -> str:
-    return "" if wanted == "off" else f", num_parallel_calls={_number(wanted)}"
+def dataset_settings(script: Script, options: Options, margin: str = "", order_if: str = "") -> None:
+    """Defines `settings`. Left alone, TensorFlow rewrites what is off to a parallel map and a prefetch."""
+    wanted, rewrites = options.input, f"{margin}settings.experimental_optimization"
+    script.text(f"{margin}settings = tf.data.Options()")
+    if order_if:
+        script.text(f"{margin}if {order_if}:")
+    inner = margin + "    " if order_if else margin
+    script.add(f"{inner}settings.deterministic = {wanted.deterministic_order}", "input.deterministic_order")
+    if wanted.private_threads != "auto":
+        threads = f"settings.threading.private_threadpool_size = {wanted.private_threads}"
+        script.add(f"{margin}{threads}", "input.private_threads")
+    if wanted.parallel_calls == "off":
+        script.add(f"{rewrites}.map_parallelization = False", "input.parallel_calls")
+    if wanted.prefetch == "off":
+        script.add(f"{rewrites}.map_and_batch_fusion = False", "input.prefetch")
+        script.add(f"{rewrites}.inject_prefetch = False", "input.prefetch")
+    elif not wanted.deterministic_order:
+        script.add(f"{rewrites}.map_and_batch_fusion = False", "input.deterministic_order")
+
+
+def ahead(options: Options) -> str:
+    """The call that prepares batches ahead, or nothing."""
+    wanted = options.input.prefetch
+    return "" if wanted == "off" else f".prefetch({_number(wanted)})"
+
+
+def parallel(options: Options) -> str:
+    """The further arguments of Dataset.map."""
+    wanted = options.input
+    if wanted.parallel_calls == "off":
+        return ""
+    order = "" if wanted.deterministic_order else ", deterministic=False"
+    return f", num_parallel_calls={_number(wanted.parallel_calls)}{order}"
 
 
 def _number(wanted: int | str) -> str:

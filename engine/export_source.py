@@ -46,6 +46,8 @@ def extract(file: str, *names: str) -> list[str]:
     found: dict[str, str] = {}
     for name in names:
         _collect(TRAINER / file, name, found, ())
+        if name not in found:
+            raise KeyError(f"{file} defines no {name}")
     public = {name: name.lstrip("_") for name in found}
     word = re.compile(r"\b(" + "|".join(map(re.escape, public)) + r")\b")
     return [word.sub(lambda match: public[match[1]], source) for source in found.values()]

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 
 def literal(value: object) -> str:
     """A value as Python writes it, text in double quotes."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
     if not isinstance(value, str):
         return repr(value)
     text = repr(value)
@@ -21,10 +25,17 @@ class Script:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._defined: set[str] = set()
+        self._told: set[str] = set()
+
+    @property
+    def told(self) -> frozenset[str]:
+        """The options that lines have named so far."""
+        return frozenset(self._told)
 
     def add(self, line: str, *told: str) -> None:
         """A line and its comment: option keys first, then words."""
         keys = [item for item in told if " " not in item]
+        self._told.update(keys)
         words = [item for item in told if " " in item]
         comment = ": ".join(filter(None, (", ".join(keys), "; ".join(words))))
         self._lines.append(f"{line}  # {comment}" if comment else line)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import ast
 import itertools
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from gputui.engine import launch, presets, runs
+from gputui.engine import presets
 from gputui.engine.export import to_script
+from gputui.engine.export_left import IDLE, OUTSIDE
 from gputui.engine.export_source import extract
 from gputui.engine.options import OPTIONS
-from gputui.engine.presets import Preset
+
+from .exporting import closing_list, losses_of_both, named
 
 MODELS = ("mlp", "cnn", "separable_cnn", "resnet50", "transformer")
 DATA = ("digits", "synthetic", "mnist", "npz:/tmp/a.npz", "images:/tmp/folder", "tfrecord:/tmp/*.rec")
 CHANGES = {
+    "workload.model": "mlp",
+    "input.batch_size": "9",
+    "train.epochs": "3",
+    "train.learning_rate": "0.5",
+    "train.clip_value": "2",
+    "train.global_clip_norm": "3",
     "device.visible": "0,1",
     "device.memory_limit_mb": "512",
     "device.logical_devices": "2",
@@ -71,6 +75,22 @@ CHANGES = {
     "workload.classes": "4",
     "workload.shape": "[8, 8, 1]",
 }
+NEEDS = {
+    "strategy.devices": ["strategy.kind=mirrored"],
+    "strategy.communication": ["strategy.kind=mirrored"],
+    "workload.tfrecord_input": ["data=tfrecord:a"],
+    "workload.tfrecord_label": ["data=tfrecord:a"],
+    "workload.tfrecord_encoding": ["data=tfrecord:a"],
+}
+TFRECORD = {
+    "workload.tfrecord_input": "pixels",
+    "workload.tfrecord_label": "number",
+    "workload.tfrecord_encoding": "int64_list",
+}
+# What plain Keras cannot do; every other option is named at a line that obeys it.
+NOT_IN_A_SCRIPT = {
+    "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
+}  # fmt: skip
 
 
 def script(*settings: str, preset: str = "quickstart") -> str:
@@ -85,34 +105,64 @@ def test_scripts_compile_and_do_without_gputui(model: str, data: str) -> None:
     assert "\n\n\n\n" not in code
 
 
-@pytest.mark.parametrize(("key", "text"), CHANGES.items(), ids=CHANGES)
-def test_every_changed_option_is_named(key: str, text: str) -> None:
-    code = script(f"{key}={text}", "data=synthetic")
+@pytest.mark.parametrize(("key", "text"), (CHANGES | TFRECORD).items(), ids=CHANGES | TFRECORD)
+def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason(key: str, text: str) -> None:
+    code = script("data=synthetic", *NEEDS.get(key, ()), f"{key}={text}")
     compile(code, "train.py", "exec")
-    assert key in code
+    left = {key} & NOT_IN_A_SCRIPT
+    assert (key in named(code)) == (not left)
+    assert set(closing_list(code)) == left
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_the_data_is_named(data: str) -> None:
+    changed = {"workload.data"} if data != "digits" else set()
+    assert changed <= named(script(f"data={data}"))
+    assert closing_list(script(f"data={data}")) == {}
 
 
 def test_all_options_at_once() -> None:
     code = script(*(f"{key}={text}" for key, text in CHANGES.items()), "data=synthetic")
     compile(code, "train.py", "exec")
-    assert all(key in code for key in CHANGES)
+    idle = {"device.memory_growth"}  # beside a limit
+    assert set(closing_list(code)) == NOT_IN_A_SCRIPT | idle
+    assert set(CHANGES) - NOT_IN_A_SCRIPT - idle <= named(code)
     assert "Keras' fit fails with it over several replicas" in code
 
 
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        (("strategy.devices=0,1", "communication=nccl"), ("strategy.devices", "strategy.communication")),
+        (("schedule=constant", "decay_steps=9", "decay_rate=0.5"), ("train.decay_steps", "train.decay_rate")),
+        (("memory_growth=false", "memory_limit_mb=512"), ("device.memory_growth",)),
+        (("shape=[8, 8, 1]", "classes=4", "samples=9"), ("workload.shape", "workload.classes", "workload.samples")),
+        (("workload.folder=/tmp", "args={a: 1}"), ("workload.args", "workload.folder")),
+        (tuple(f"{key}={text}" for key, text in TFRECORD.items()), tuple(TFRECORD)),
+    ],
+)
+def test_what_has_no_effect_stands_in_the_list_with_the_true_reason(
+    settings: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    assert closing_list(script("train.schedule=constant", *settings)) == {key: IDLE[key] for key in left}
+
+
+def test_what_looks_at_nothing_says_so() -> None:
+    assert closing_list(script("stop_on_nan=false", "nan_check_steps=5")) == {
+        "train.nan_check_steps": "train.stop_on_nan is off"
+    }
+    assert closing_list(script("run.keep=5")) == {"run.keep": "run.checkpoint is off"}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in presets.SHIPPED.glob("*.yaml")))
+def test_what_the_script_of_a_shipped_preset_leaves_out(name: str) -> None:
+    left = {"debug": "train.nan_check_steps", "safe-memory": "run.keep"}.get(name)
+    assert closing_list(script(preset=name)) == ({left: OUTSIDE[left]} if left else {})
+
+
 def test_every_option_is_thought_of() -> None:
-    """Each option is named by a script that changes it, or can only be left out with a reason."""
-    spoken = set(CHANGES) | {
-        "workload.model", "workload.data", "input.batch_size", "train.epochs", "train.learning_rate",
-        "train.clip_value", "train.global_clip_norm",
-        "workload.tfrecord_input", "workload.tfrecord_label", "workload.tfrecord_encoding",
-        "workload.entry", "workload.args", "workload.folder",
-    }  # fmt: skip
-    assert {info.key for info in OPTIONS} <= spoken
-
-
-def test_their_own_code_is_exported_already() -> None:
-    code = script("entry=train.py:build")
-    assert "your own code is plain Keras already" in str(ast.get_docstring(ast.parse(code)))
+    spoken = {*CHANGES, *TFRECORD, "workload.data", "workload.entry", "workload.args", "workload.folder"}
+    assert {info.key for info in OPTIONS} == spoken
 
 
 @pytest.mark.parametrize("encoding", ["encoded", "uint8", "float32", "float_list", "int64_list"])
@@ -137,22 +187,6 @@ def test_what_is_extracted_stands_above_its_users() -> None:
         assert callable(names[model.lstrip("_")])
 
 
-def _losses(preset: Preset, folder: Path) -> tuple[list[float], list[float]]:
-    """Of each epoch, by gputui and by the exported script. Both train at once."""
-    script = folder / "train.py"
-    script.write_text(to_script(preset) + '\nprint("LOSSES", model.history.history["loss"])\n')
-    run, engine = launch.start(preset)
-    done = subprocess.run(
-        [sys.executable, script.name], cwd=folder, capture_output=True, text=True, timeout=200,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1", "PYTHONWARNINGS": "error::DeprecationWarning:__main__"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    engine.wait(200)
-    told = [event for event in runs.Tail(run.file("events.jsonl")).read() if event["type"] == "epoch"]
-    (losses,) = re.findall(r"^LOSSES (.*)$", done.stdout, re.M)
-    return [event["metrics"]["loss"] for event in told], json.loads(losses)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(path.stem for path in presets.SHIPPED.glob("*.yaml")))
 def test_the_script_of_a_shipped_preset_trains_to_the_same_losses(name: str, tmp_path: Path) -> None:
@@ -160,7 +194,7 @@ def test_the_script_of_a_shipped_preset_trains_to_the_same_losses(name: str, tmp
     settings = ["deterministic=true", "xla=false", "epochs=3", f"steps_per_epoch={steps}"]
     if name == "multi-gpu":
         settings.append("logical_devices=2")
-    ours, theirs = _losses(presets.resolve(name, [*settings, "seed=5"]), tmp_path)
+    ours, theirs = losses_of_both(presets.resolve(name, [*settings, "seed=5"]), tmp_path)
     assert len(ours) == 3
     assert ours == pytest.approx(theirs, rel=1e-6)
 
@@ -168,5 +202,5 @@ def test_the_script_of_a_shipped_preset_trains_to_the_same_losses(name: str, tmp
 @pytest.mark.slow
 def test_the_script_augments_and_drops_out_as_gputui_does(tmp_path: Path) -> None:
     settings = ["augment=heavy", "deterministic=true", "epochs=2", "batch_size=200", "schedule=exponential"]
-    ours, theirs = _losses(presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)
+    ours, theirs = losses_of_both(presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)
     assert ours == pytest.approx(theirs, rel=1e-6)

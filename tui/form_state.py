@@ -17,6 +17,7 @@ import yaml
 
 from ..engine import presets, yamlfile
 from ..engine.options import OPTIONS, OptionInfo, Options, by_key
+from ..engine.options.own import WORDS
 from ..engine.presets import Preset, PresetError
 
 INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
@@ -125,6 +126,16 @@ class FormState:
         """Whether the field differs from the file."""
         info = INFO[key]
         return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
+
+    def own(self, key: str) -> str:
+        """To which parts of a user's own code the option applies, in words; nothing where gputui's model is trained."""
+        return "" if self.preset.options.workload.entry is None else WORDS[INFO[key].about.own]
+
+    def decides(self, key: str) -> str:
+        """Who decides instead of the option, in a few words: a user's own code always, or in some cases."""
+        if not self.own(key) or self.own(key).startswith("always"):
+            return ""
+        return "your code" if INFO[key].about.own == "replaced" else "or your code"
 
     def unsaved(self) -> list[str]:
         """The keys that differ from the file."""

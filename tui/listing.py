@@ -87,17 +87,30 @@ def show_schema() -> None:
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
     """The preset as plain TensorFlow code, on stdout or in a file."""
-    from ..engine.export import NOTHING_TO_EXPORT, to_script
+    from ..engine import entry, export
 
     preset = preset_files.resolve(name, settings)
-    if preset.options.workload.entry is not None:
-        raise Refused(f"workload.entry: {NOTHING_TO_EXPORT}")
-    script = to_script(preset)
+    workload = preset.options.workload
+    if workload.entry is not None:
+        try:
+            entry.look(workload.entry, Path(workload.folder or ".").expanduser().absolute())
+        except entry.EntryFault as fault:
+            raise Refused(f"workload.entry: {fault}; {fault.change}") from None
+    script = export.to_script(preset)
     if output is None:
         sys.stdout.write(script)
     else:
-        run_folders.write_atomically(Path(output), script)
+        _write_new(Path(output), script)
         print(f"{clean(output)} written; python {shlex.quote(clean(output))} runs it")
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that is not there yet; whatever is there already stays as it is."""
+    try:
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise Refused(f"{path} exists, and is not overwritten; name another file, or remove it first") from None
 
 
 def check_presets(files: Sequence[str]) -> int:

@@ -22,7 +22,7 @@ from textual.widgets import Footer, Input, Static
 from ..errors import clean
 from ..form_state import FormState
 from ..widgets.findings import Findings, Remark
-from ..widgets.option_help import help_text
+from ..widgets.option_help import MARKS, ROW_KEYS, help_text
 from ..widgets.option_row import OptionRow
 from ..widgets.options_view import OptionsView
 from ..widgets.start_bar import StartBar
@@ -37,21 +37,6 @@ if TYPE_CHECKING:
 CHECK_SECONDS = 0.15
 WIDE, HUGE, HIGH = 110, 180, 30  # from here on: help beside the options, two columns of options, long remarks whole
 
-MARKS = (
-    ("*", "differs from the default"),
-    ("+", "differs from the file: not saved"),
-    ("!", "does not fit; the reason stands below it"),
-    ("no GPU", "does nothing on this machine, but can be set for another"),
-)
-ROW_KEYS = (
-    ("enter", "change: switch, choose, or write"),
-    ("left, right", "the word before, the next word"),
-    ("0-9", "write a new number"),
-    ("d, del", "back to the default"),
-    ("u", "back to what the file says"),
-    ("up, down", "the option before, the next; also k and j"),
-    ("pgup, pgdn", "the section before, the next"),
-)
 
 
 class FormScreen(Screen[None]):
@@ -251,7 +236,8 @@ class FormScreen(Screen[None]):
     def _option_changed(self, event: OptionRow.Changed) -> None:
         before = set(self.state.errors)
         self.state.set(event.key, event.text)
-        for key in before ^ set(self.state.errors) | {event.key}:
+        entry = event.key == "workload.entry"  # decides of every row whose option it is
+        for key in self.options.rows if entry else before ^ set(self.state.errors) | {event.key}:
             self.options.rows[key].show()
         self._show_title()
         self._show_remarks()

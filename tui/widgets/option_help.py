@@ -15,6 +15,23 @@ from ..form_state import INFO, FormState, to_text, value_of
 from .findings import STYLES, Remark
 
 NAME_WIDTH = 9
+MARKS = (
+    ("*", "differs from the default"),
+    ("+", "differs from the file: not saved"),
+    ("!", "does not fit; the reason stands below it"),
+    ("no GPU", "does nothing on this machine, but can be set for another"),
+    ("your code", "workload.entry: your code decides this, not the option"),
+    ("or your code", "applies unless your code decides it; the help says when"),
+)
+ROW_KEYS = (
+    ("enter", "change: switch, choose, or write"),
+    ("left, right", "the word before, the next word"),
+    ("0-9", "write a new number"),
+    ("d, del", "back to the default"),
+    ("u", "back to what the file says"),
+    ("up, down", "the option before, the next; also k and j"),
+    ("pgup, pgdn", "the section before, the next"),
+)
 
 
 def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark], width: int) -> Content:
@@ -25,6 +42,9 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
     for remark in remarks:
         if key in remark.keys and key not in state.errors:
             lines += _wrapped(remark.level, remark.text, STYLES[remark.level], width)
+    own = state.own(key)
+    if own:
+        lines += _wrapped("applies", own, "$text-warning" if state.decides(key) else "", width)
     if locked:
         lines += _wrapped("no GPU", f"does nothing here: {locked}", "$text-warning", width)
     for name, text in (("helps", about.helps), ("hurts", about.hurts)):

@@ -22,6 +22,7 @@ LABEL_WIDTH = 22
 MARK_WIDTH = 3
 ASIDE_COLUMN = 48
 NOT_GIVEN = "not given"
+YOURS = "your code"  # decides, and not the option
 
 
 class ValueInput(Input):
@@ -104,7 +105,7 @@ class OptionRow(Widget, can_focus=True):
         return Content("\n").join((line.truncate(width, ellipsis=True), told.truncate(width, ellipsis=True)))
 
     def _parts(self) -> list[Content | tuple[str, str]]:
-        style = "$foreground-muted" if self.locked else ""
+        style = "$foreground-muted" if self.locked or self.state.decides(self.key) == YOURS else ""
         changed = not self.state.is_default(self.key)
         return [
             ((">" if self.has_focus else " ") + self._mark().ljust(MARK_WIDTH - 1), "bold $text-warning"),
@@ -132,9 +133,14 @@ class OptionRow(Widget, can_focus=True):
         return [(shown, strong), (f" {unit}" if unit else "", "$foreground-muted")]
 
     def _aside(self) -> str:
-        """What stands at the right end: why the option does nothing here, or the default it differs from."""
+        """What stands at the right end: why the option does nothing here, who else decides, what the default is."""
         if self.locked:
             return "no GPU"
+        who = self.state.decides(self.key)
+        return who if who == YOURS else "  ".join(filter(None, (who, self._default())))
+
+    def _default(self) -> str:
+        """The default, where the option differs from it."""
         if self.key in self.state.errors or self.state.is_default(self.key):
             return ""
         if self.kind == "bool":
