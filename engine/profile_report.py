@@ -57,7 +57,24 @@ def read(run: Run) -> ProfileReport:
     files = _files(run, options)
     if importlib.util.find_spec("xprof") is None:
         raise ProfileError("XProf, which reads profiles, is not installed\npip install 'gputui[profile]' adds it")
-    return _report(run, options, _ask_xprof(files))
+    try:
+        return _report(run, options, _ask_xprof(files))
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError) as fault:
+        what = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
+        raise ProfileError(f"XProf's answer is not as expected ({what})\n{files[0]}") from fault
+
+
+def from_plain(told: Mapping[str, Any]) -> ProfileReport:
+    """The report that was kept as plain values, such as in proof.json; raises what a report of another form raises."""
+    stage, time = told["slowest_stage"], told["input_time"]
+    parts: dict[str, Any] = {
+        "path": Path(told["path"]),
+        "shares": Shares(**told["shares"]),
+        "operations": tuple(Operation(**one) for one in told["operations"]),
+        "slowest_stage": InputStage(**stage) if stage else None,
+        "input_time": InputTime(**time) if time else None,
+    }
+    return ProfileReport(**(dict(told) | parts))
 
 
 def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> ProfileReport:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gputui.engine import events
+from gputui.engine import events, measuring
 from gputui.engine.machine import Machine
 from gputui.engine.options import Options
 from gputui.engine.presets import Preset
@@ -28,8 +28,8 @@ class Planted:
     """The figures of one trial; `loss` is that at its end, falling from 2 on a straight line."""
 
     samples_per_second: float = 1000.0
-    input_wait: float = 0.0
-    python_share: float = 0.0
+    input_wait: float | None = 0.0
+    python_share: float | None = 0.0
     outcome: str = "ok"
     error: str = "planted"
     loss: float = 1.0
@@ -64,7 +64,8 @@ class PlantedBench(Bench):
 def leave(run: Run, options: Options, planted: Planted) -> None:
     """The events and the result of a trial."""
     batch = options.input.batch_size
-    steps = round(planted.samples_per_second * planted.seconds / batch)
+    seconds = measuring.expected_seconds(planted.seconds, batch / planted.samples_per_second)
+    steps = round(planted.samples_per_second * seconds / batch)
     writer = events.EventWriter(run.file("events.jsonl"), run.id)
     writer.emit(started(options, batch))
     for part in (0, 1, 2):
@@ -91,7 +92,8 @@ def leave(run: Run, options: Options, planted: Planted) -> None:
 def started(options: Options, batch: int) -> events.Started:
     return events.Started(
         pid=1, versions=VERSIONS, devices=["/device:CPU:0"], options=options.model_dump(mode="json"), actual={},
-        replicas=1, global_batch_size=batch, steps_per_epoch=10**9, epochs=1, steps=10**9, train_samples=1000,
+        replicas=1, global_batch_size=batch, steps_per_epoch=options.train.steps_per_epoch or 0, epochs=1,
+        steps=options.train.steps_per_epoch or 0, train_samples=1000,
         validation_samples=100, cpus=2, sample_bytes=1000,
     )
 

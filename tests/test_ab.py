@@ -128,7 +128,7 @@ def test_a_change_that_needs_too_much_memory_is_a_row_and_no_crash(tmp_path: Pat
     wide.write_text("workload: {model: mlp, data: synthetic, shape: [512, 512, 3], samples: 64, width: 0.05}\n"
                     "input: {batch_size: 2, shuffle: off}\ntrain: {seed: 1}\n")
     done = gputui("ab", "--preset", str(wide), "--set", "width=16", *ANYWAY, preexec_fn=limit_memory)
-    assert done.returncode == 1, done.stdout
+    assert done.returncode == 3, done.stdout
     comparison = the_proof().data["comparisons"][0]
     assert [trial["outcome"] for trial in comparison["trials"]] == ["ok", "oom"]
     assert comparison["decision"] == "failed"
@@ -183,4 +183,33 @@ def test_a_preset_is_diagnosed_with_and_without_its_input(tmp_path: Path) -> Non
     installed = importlib.util.find_spec("xprof") is not None
     told = ", read by XProf" if installed else "pip install 'gputui[profile]'"
     assert told in done.stdout
+    assert [line for line in done.stdout.splitlines() if line.startswith("03-p") and "profiled" in line]
+    assert bool(data["profile"]) == installed
+    assert installed or "pip install" in data["profile_missing"]
+    assert "1 pair of trials" in gputui("proof", "latest", "--markdown").stdout
     assert gputui("diagnose", "latest", "--profile").returncode == 2, "a run has its profile or has none"
+
+
+@pytest.mark.alone
+def test_the_loop_makes_a_training_that_waits_for_its_input_three_times_as_fast(tmp_path: Path) -> None:
+    """The time budget bounds it: on a quiet machine one or two remedies are measured."""
+    limits = ("--seconds", "2", "--minutes", "2", "--anyway")
+    done = gputui(
+        "diagnose", "--preset", "input-heavy", "--apply", *limits, "-o", "better.yaml", cwd=tmp_path, timeout=400
+    )
+    assert done.returncode == 0, done.stderr
+    proof = the_proof()
+    data = proof.data
+    assert data["gain_total"] >= 3, done.stdout
+    assert data["after"]["samples_per_second"] > 2.5 * data["before"]["samples_per_second"]
+    kept = [one for one in data["comparisons"] if one["decision"] == "kept"]
+    report = gputui("proof", proof.id, "--markdown").stdout
+    for one in kept:
+        good = [trial for trial in one["trials"] if trial["outcome"] == "ok"]
+        assert sorted({(trial["side"], trial["repeat"]) for trial in good}) == [(s, n) for s in "ab" for n in (1, 2, 3)]
+        assert one["gain"] > max(0.02, 2 * one["spread"])
+        assert all(f"| {trial['run']} |" in report for trial in good)
+    assert kept
+    better = presets.resolve(str(tmp_path / "better.yaml")).options
+    assert all(getattr(better.input, key.removeprefix("input.")) == value
+               for one in kept for key, value in one["changes"].items() if key.startswith("input."))

@@ -70,7 +70,7 @@ def test_a_trial_never_ends_its_epoch_and_writes_nothing(home: Path) -> None:
     assert made.train.steps_per_epoch > 999_999_000
     assert (made.run.checkpoint, made.run.save_model, made.run.profile) == ("off", False, "off")
     assert made.run.measure_seconds == 30.0
-    assert made.run.max_minutes == pytest.approx(1.5)
+    assert made.run.max_minutes == pytest.approx(1 + 12 * 0.5), "slow steps are measured for longer"
     assert made.train.seed == 11
     assert made.compile == given.options.compile
 
@@ -288,7 +288,8 @@ def test_a_healthy_training_is_left_alone(tmp_path: Path) -> None:
     told = looped(tmp_path, lambda options, n: Planted(), *settings).written
     assert told["comparisons"] == []
     assert told["gain_total"] is None
-    assert told["before"] == told["after"]
+    assert told["before"]
+    assert told["after"] is None
 
 
 def test_every_change_of_the_record_is_on_disk_at_once(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..engine import profile_words
 from ..engine.profile_report import ProfileReport
 from ..engine.xprof_input import InputTime
 from ..engine.xprof_tables import Operation
@@ -11,17 +12,6 @@ from .errors import clean
 from .figures import amount, share, size
 
 WIDTH = 60
-_SHARES = {
-    "input": "waiting for input",
-    "compute": "computing",
-    "communication": "exchange between devices",
-    "copies": "copies between devices",
-    "kernel_launch": "launching kernels",
-    "output": "output to the host",
-    "host": "host, while the device waits",
-}
-_HOST_ON_CPU = "Python, outside the graph"
-_PLACES = {"GPU": "operations on the GPU", "GPU kernels": "kernels on the GPU", "CPU": "operations on the CPU"}
 
 
 def lines(report: ProfileReport) -> list[str]:
@@ -43,10 +33,8 @@ def _lines(report: ProfileReport) -> Iterator[str]:
 
 
 def _shares(report: ProfileReport) -> Iterator[str]:
-    for field, words in _SHARES.items():
-        value: float | None = getattr(report.shares, field)
-        if value is not None:
-            yield f"  {share(value):>5}  {_HOST_ON_CPU if field == 'host' and report.device == 'CPU' else words}"
+    for words, value in profile_words.shares(report):
+        yield f"  {share(value):>5}  {words}"
 
 
 def _input(report: ProfileReport) -> Iterator[str]:
@@ -72,7 +60,7 @@ def _breakdown(time: InputTime) -> str:
 
 def _operations(report: ProfileReport) -> Iterator[str]:
     if report.operations:
-        yield f"{_PLACES[report.operations_on]} that take most, over the whole profile:"
+        yield f"{profile_words.PLACES[report.operations_on]} that take most, over the whole profile:"
     kernels = report.operations_on == "GPU kernels"
     yield from (_operation(operation, kernels) for operation in report.operations)
 

@@ -79,6 +79,8 @@ def trials(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         found[trial["run"]] = ("as it is", trial)
     for trial in (data.get("ablation") or {}).get("trials") or ():
         found[trial["run"]] = ("one batch, prepared once" if trial["side"] == "b" else "as it is", trial)
+    if profiled := data.get("profile_trial"):
+        found[profiled["run"]] = ("profiled", profiled)
     for comparison in data["comparisons"]:
         what = words.changes(comparison["changes"])
         for trial in comparison["trials"]:

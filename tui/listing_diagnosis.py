@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..engine import diagnosis
+from ..engine import diagnosis, profile_report
 from ..engine import runs as run_folders
+from ..engine.profile_report import ProfileError
 from ..engine.proof import request
 from ..engine.proof.pairs import LEAST_REPEATS
 from ..engine.runs import Run
@@ -52,15 +53,25 @@ def _show_run(run: Run, as_json: bool) -> int:
     """What the run itself has told."""
     found = asdict(diagnosis.of_run(run))
     if as_json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(found | _profile(run), indent=1, default=str))
         return DONE
     tables_diagnosis.show(found)
     if run.file("profile").is_dir():
         print()
         listing_proof.show_profile(run)
-    if any(remedy["changes"] for remedy in found["remedies"]):
+    if any(remedy["changes"] for remedy in found["remedies"]) and request.can_be_trained(run):
         print(f"\ngputui diagnose {run.id} --apply tries them, and keeps what helps")
     return DONE
+
+
+def _profile(run: Run) -> dict[str, Any]:
+    """What XProf reads in the run's profile, or why it cannot; both empty where none was asked for."""
+    if not run.file("profile").is_dir():
+        return {"profile": None, "profile_missing": ""}
+    try:
+        return {"profile": asdict(profile_report.read(run)), "profile_missing": ""}
+    except ProfileError as fault:
+        return {"profile": None, "profile_missing": " ".join(str(fault).split())}
 
 
 def _of_run(run: Run, wanted: Mapping[str, Any]) -> request.Request:

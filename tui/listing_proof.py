@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..engine import machine, profile_report
+from ..engine.measuring import LEAST_STEPS
 from ..engine.profile_report import ProfileError
 from ..engine.proof import estimate, folder, improved, request
 from ..engine.proof.folder import Proof
@@ -22,10 +23,10 @@ from ..engine.proof.markdown import as_markdown
 from ..engine.proof.request import ProofError, Request
 from ..engine.runs import Run
 from . import lines_profile, tables_proof
-from .errors import DONE, FAILED, INTERRUPTED, complain
+from .errors import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, complain
 from .figures import seconds
 from .headless import Presses, console
-from .lines_proof import LiveProof, ProofLines
+from .lines_proof import LiveProof, ProofLines, trials
 
 POLL_SECONDS = 0.1
 
@@ -54,21 +55,12 @@ def run_proof(asked: Request, *, as_json: bool, anyway: bool, output: str | None
         print(json.dumps(data, indent=1))
     else:
         tables_proof.show_result(data)
-        _show_profile(proof)
     if output is not None and data.get("changes_kept"):
         improved.save(proof, Path(output))
         _say(f"{output} is saved; gputui --preset {output} trains with it", as_json)
     elif data.get("changes_kept"):
         _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", as_json)
     return _code(data, presses)
-
-
-def _show_profile(proof: Proof) -> None:
-    """What XProf reads in the profile of a trial, where one was asked for."""
-    trial = proof.data.get("profile_trial")
-    if trial:
-        print()
-        show_profile(Run(proof.path / "trials" / str(trial["run"])))
 
 
 def show_profile(run: Run) -> None:
@@ -82,8 +74,10 @@ def show_profile(run: Run) -> None:
 
 def budget(asked: Request) -> str:
     """How long it will take, as far as that is known before it starts."""
-    trials, each = estimate.sure_trials(asked), estimate.trial_seconds(asked.measure_seconds)
-    told = f"{trials} trials of about {each:.0f} s: about {_minutes(trials * each)}"
+    count, each = estimate.sure_trials(asked), estimate.of_request(asked)
+    told = f"{count} trials of about {each:.0f} s: about {_minutes(count * each)}"
+    if asked.run is None:
+        told += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"
     if asked.kind == "loop":
         more = 2 * asked.repeats
         told = f"at first {told}; {more} trials ({_minutes(more * each)}) for each further remedy"
@@ -138,12 +132,13 @@ def _say(text: str, as_json: bool) -> None:
 def _code(data: dict[str, object], presses: Presses) -> int:
     if data.get("state") == "stopped" or presses.count:
         return INTERRUPTED
-    if data.get("state") != "done":
-        return FAILED
-    comparisons = data["comparisons"]
+    comparisons = data.get("comparisons")
     assert isinstance(comparisons, list)
-    unusable = data["kind"] == "ab" and comparisons[0]["decision"] == "failed"
-    return FAILED if unusable else DONE
+    unusable = data["kind"] == "ab" and comparisons and comparisons[0]["decision"] == "failed"
+    if data.get("state") == "done" and not unusable:
+        return DONE
+    decisive = [trial for _, trial in trials(data)][-1:]
+    return OUT_OF_MEMORY if decisive and decisive[0]["outcome"] == "oom" else FAILED
 
 
 def show_proofs(as_json: bool) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from ..engine.proof import words
+from ..engine.proof import profiled, words
 from ..engine.proof.markdown import learned
+from . import lines_profile
 from .errors import clean
 from .figures import NONE, amount, seconds, share, size
 from .lines_proof import trials
@@ -63,6 +64,8 @@ def show_result(data: Mapping[str, Any]) -> None:
     if stages := (data.get("ablation") or {}).get("stages"):
         show_stages(stages)
         print()
+    if data.get("profile_trial"):
+        print("\n".join(_profile(data)), end="\n\n")
     if data["kind"] == "loop" and data["comparisons"]:
         show_table(_comparisons(data["comparisons"]))
         print()
@@ -80,6 +83,12 @@ def show_result(data: Mapping[str, Any]) -> None:
     print(clean(words.conclusion(data)))
 
 
+def _profile(data: Mapping[str, Any]) -> list[str]:
+    """What XProf has read in the profile, or why there is nothing."""
+    report = profiled.report(data)
+    return lines_profile.lines(report) if report is not None else [clean(line) for line in profiled.in_brief(data)]
+
+
 def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         [
@@ -93,12 +102,14 @@ def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _before_and_after(data: Mapping[str, Any]) -> Table:
-    """Medians; of an A/B both sides, whatever came of it."""
-    before, after = data["before"], data["after"] or {}
+    """Medians; of an A/B both sides, whatever came of it; of a loop what was kept, if anything."""
+    before, after = data["before"], data.get("after") or {}
     rows = [
         [label, shown(before.get(key)), shown(after.get(key))]
         for key, label, shown in _FIGURES
         if before.get(key) is not None or after.get(key) is not None
     ]
+    if data["kind"] == "loop" and not after:
+        return table(["median", "as it is"], [row[:2] for row in rows], right=[1])
     names = ["without", "with"] if data["kind"] == "ab" else ["before", "after"]
     return table(["median", *names], rows, right=range(1, 3))

@@ -11,7 +11,10 @@ result (the views). A proof is a folder of its own with a process of its own; vi
     pairs.py      the statistics and the rule by which a change is kept
     learning.py   changes that change what is learnt, and the loss of both sides
     ablation.py   what the input costs, found by taking it away
+    diagnosing.py the verdict on a trial, and what is left of an earlier one
+    profiling.py  a trial whose steps are profiled
     loop.py       diagnosis, remedy (picking.py), comparison, and again
     improved.py   the preset that came of it, saved
-    words.py, markdown.py   the same for people
+    profiled.py   the profile, read back
+    words.py, markdown*.py  the same for people
 """

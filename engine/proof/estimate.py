@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from .. import runs
+from .. import measuring, runs
+from ..runs import Run
 from .record import Record
 from .request import Request
 
@@ -14,13 +15,25 @@ BESIDE_SECONDS = 1.5
 # For the first run on a machine; later ones have told how long they took to start.
 STARTUP_SECONDS = 8.0
 LATEST = 5
+WARMUP_STEPS = 20  # what the trainer leaves out (trainer/clock.py)
 
 
-def trial_seconds(measure_seconds: float) -> float:
-    """One trial, judged by how long the latest runs on this machine took to start."""
+def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
+    """One trial, judged by how long the latest runs on this machine took to start, and by its steps if known."""
     known = [run.result["startup_seconds"] for run in runs.all_runs()[:LATEST]
              if run.result and run.result.get("startup_seconds")]
-    return (statistics.median(known) if known else STARTUP_SECONDS) + BESIDE_SECONDS + measure_seconds
+    started = statistics.median(known) if known else STARTUP_SECONDS
+    measured = measuring.expected_seconds(measure_seconds, step_seconds)
+    return started + BESIDE_SECONDS + WARMUP_STEPS * step_seconds + measured
+
+
+def of_request(request: Request) -> float:
+    """One trial of a request, by the steps of the run that it is about, if it is about one."""
+    step_ms = 0.0
+    if request.run is not None:
+        result = Run(runs.runs_folder() / request.run).result or {}
+        step_ms = (result.get("step_ms") or {}).get("p50") or 0.0
+    return trial_seconds(request.measure_seconds, step_ms / 1000)
 
 
 def sure_trials(request: Request) -> int:
@@ -29,7 +42,7 @@ def sure_trials(request: Request) -> int:
     return 2 * request.ablation_repeats + of_change + request.profile
 
 
-def remaining_seconds(record: Record, trials_left: int) -> float:
-    """By the mean of this proof's own trials, where there are some."""
-    seconds = [trial.seconds for trial in record.trials if trial.good]
-    return trials_left * (statistics.fmean(seconds) if seconds else trial_seconds(record.measure_seconds))
+def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:
+    """By the mean of this proof's own trials; as long as there is none, by the seconds guessed before any."""
+    seconds = [trial.seconds for trial in record.trials if trial.good and trial.side != "p"]  # a profile takes longer
+    return trials_left * (statistics.fmean(seconds) if seconds else before_any)

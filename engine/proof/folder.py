@@ -99,7 +99,7 @@ def record(path: Path, request: Request) -> Record:
         id=path.name,
         kind=request.kind,
         preset_name=request.preset_name,
-        repeats=request.repeats,
+        repeats=request.ablation_repeats if request.kind == "diagnosis" else request.repeats,
         measure_seconds=request.measure_seconds,
         preset_before=request.preset,
         limit_seconds=request.limit_seconds,

@@ -1,24 +1,22 @@
 """The proof itself: diagnosis, its first remedy, a comparison, keep or reject, and again.
 
 Separates the order of things from how one comparison is measured (comparing.py). One change at a time; what is kept
-becomes the baseline of all that follows, and its own trials are diagnosed anew; what was rejected is not tried again.
+becomes the baseline of all that follows, and its own trials are diagnosed anew (diagnosing.py); what was rejected is
+not tried again.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from typing import Any
 
-from .. import signals
-from ..diagnosis import diagnose
 from ..machine import Machine
 from ..presets import Preset, PresetError
 from ..runs import Tail
-from . import ablation, estimate, learning, pairs, profiling
+from . import ablation, diagnosing, estimate, learning, pairs, profiling, words
 from .comparing import BaselineFailed, Comparing, Stopped
-from .picking import Picking, flat
+from .picking import Picking
 from .record import Comparison, Record, Trial, medians
 from .request import Request, conflict
 from .trial import Bench, with_changes
@@ -30,10 +28,13 @@ class Prover:
     def __init__(self, request: Request, record: Record, bench: Bench, machine: Machine) -> None:
         self.request, self.record, self.bench, self.machine = request, record, bench, machine
         self.best = request.baseline()
-        self.diagnosis: Mapping[str, Any] = {}
+        self.diagnosis: Mapping[str, Any] = {"remedies": ()}
+        self._communication: float | None = None  # the share of the step, once a profile has told it
+        self._undecided = ""  # why the latest diagnosis has no verdict
         self._picking = Picking()
         self._fresh: Trial | None = None  # a trial of `best` that nothing has been compared with yet
         self._planned = estimate.sure_trials(request)
+        self._guessed_seconds = estimate.of_request(request)  # of a trial
 
     def prove(self) -> None:
         """All of it; raises Stopped and BaselineFailed."""
@@ -44,29 +45,33 @@ class Prover:
         self._begin()
         if self.request.kind == "loop":
             self._remedies()
+        else:
+            self.record.ended_because = self._undecided
 
     # ---- a change that was asked for --------------------------------------------------------------
 
     def _change(self) -> None:
         comparison = Comparison(changes=self.request.changes, reason="asked for")
-        decision = self._compare(comparison, with_changes(self.best, self.request.changes))
+        try:
+            decision = self._compare(comparison, with_changes(self.best, self.request.changes))
+        finally:
+            if comparison.good("b"):
+                self.record.after = medians(comparison.good("b"))
         if decision:
             comparison.decision, comparison.why = decision
         if comparison.decision == "faster":
             self._keep(comparison)
-        elif comparison.good("b"):
-            self.record.after = medians(comparison.good("b"))
 
     # ---- how it is now ----------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """Measure the baseline, with the ablation where it was asked for, and diagnose it."""
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
-        communication = profiling.measure(self.bench, self.best, trial, self.record) if self.request.profile else None
-        input_cost = self.record.ablation.input_cost if self.record.ablation else None
-        self.diagnosis = self._diagnosed(trial, input_cost, communication)
+        self.record.before = medians([trial])
+        if self.request.profile:
+            self._communication = profiling.measure(self.bench, self.best, trial, self.record, self._tell)
+        self._diagnose(trial, self.record.ablation.input_cost if self.record.ablation else None)
         self.record.diagnosis = self.diagnosis
-        self.record.before = self.record.after = medians([trial])
         self.record.write()
 
     def _ablation(self) -> Trial:
@@ -85,15 +90,12 @@ class Prover:
                 return trial
         raise BaselineFailed(f"the training could not be measured, twice; the last was {trial.outcome}: {trial.error}")
 
-    def _diagnosed(
-        self, trial: Trial, input_cost: float | None = None, communication: float | None = None
-    ) -> dict[str, Any]:
-        """The verdict on a trial, as if it had been the real run: its own epoch has no end."""
-        known = signals.read(self.bench.run_of(trial))
-        told = replace(known, options=flat(self.best), ablation=input_cost, communication=communication)
-        found = asdict(diagnose(told))
+    def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
+        """Of a trial of `best`. What its input costs is known where that has been measured with this very preset."""
+        found = diagnosing.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
+        self._undecided = diagnosing.undecided(found, (trial.step_ms or 0.0) / 1000)
         self.record.final_verdict = {name: found[name] for name in ("verdict", "sentence")}
-        return found
+        self.diagnosis = diagnosing.renewed(found, self.diagnosis)
 
     # ---- the loop ---------------------------------------------------------------------------------
 
@@ -103,15 +105,15 @@ class Prover:
             self._planned = len(self.record.trials) + 2 * self.request.repeats * len(untried) - ready
             if not self._time_left():
                 minutes = (self.request.limit_seconds or 0) / 60
-                self.record.ended_because = f"the time budget of {minutes:g} min does not allow another comparison"
+                self.record.ended_because = f"{words.OUT_OF_TIME} of {minutes:g} min does not allow another comparison"
                 return
             self._picking.tried(untried[0])
             self._try(untried[0])
-        self.record.ended_because = "no remedy is left"
+        self.record.ended_because = self._undecided or "no remedy is left"
 
     def _time_left(self) -> bool:
         limit = self.request.limit_seconds
-        needed = estimate.remaining_seconds(self.record, 2 * self.request.repeats)
+        needed = estimate.remaining_seconds(self.record, 2 * self.request.repeats, self._guessed_seconds)
         return limit is None or time.time() - self.record.started_t + needed <= limit
 
     def _try(self, remedy: Mapping[str, Any]) -> None:
@@ -137,7 +139,7 @@ class Prover:
         if comparison.decision == "kept":
             self._keep(comparison)
             self.best = changed
-            self.diagnosis = self._diagnosed(ablation.middle(comparison.good("b")))
+            self._diagnose(ablation.middle(comparison.good("b")))
         self.record.write()
 
     # ---- shared -----------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ class Prover:
         finally:
             self._note_learning(comparison, changed, changes_learning)
             if comparison.good("a") and not any(one.trials for one in self.record.comparisons[:-1]):
-                self.record.before = self.record.after = medians(comparison.good("a"))
+                self.record.before = medians(comparison.good("a"))
         return None if comparison.decision == "failed" else pairs.verdict(gains)
 
     def _note_learning(self, comparison: Comparison, changed: Preset, says_so: bool) -> None:
@@ -177,7 +179,8 @@ class Prover:
         """After every trial and before the next: what is known, what happens now, how long it may take."""
         if not doing:
             self._versions()
-        left = estimate.remaining_seconds(self.record, max(0, self._planned - len(self.record.trials)))
+        trials_left = max(0, self._planned - len(self.record.trials))
+        left = estimate.remaining_seconds(self.record, trials_left, self._guessed_seconds)
         self.record.budget_seconds = time.time() - self.record.started_t + left
         self.record.write(doing or None)
 

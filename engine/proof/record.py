@@ -102,7 +102,7 @@ class Record:
     id: str
     kind: str
     preset_name: str
-    repeats: int
+    repeats: int  # pairs of a comparison; of a diagnosis those of its ablation
     measure_seconds: float
     preset_before: str
     limit_seconds: float | None = None
@@ -123,7 +123,7 @@ class Record:
     diagnosis: Mapping[str, Any] | None = None  # of the preset as it was
     comparisons: list[Comparison] = field(default_factory=list)
     before: Mapping[str, float | None] | None = None
-    after: Mapping[str, float | None] | None = None
+    after: Mapping[str, float | None] | None = None  # of an `ab` its changed side, of a loop what was kept
     gain_total: float | None = None
     final_verdict: Mapping[str, Any] | None = None
     preset_after: str | None = None

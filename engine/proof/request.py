@@ -13,6 +13,7 @@ from .. import checks, options, presets
 from ..machine import Machine
 from ..presets import Preset
 from ..runs import Run, RunError
+from ..signals import options_of
 from . import words
 from .pairs import LEAST_REPEATS
 from .trial import OWN, as_trial, with_changes
@@ -66,11 +67,21 @@ def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Req
 
 
 def of_run(run: Run, **more: Any) -> Request:
-    """A request about the settings of a run, as they were at its launch; raises PresetError."""
+    """A request about the settings of a run, as they were at its launch; raises PresetError and ProofError."""
     text = run.file("preset.yaml").read_text(encoding="utf-8")
     preset = presets.resolve_text(text, run.file("preset.yaml"))
+    if not can_be_trained(run):
+        raise ProofError(
+            f"{run.id} is a fit of your own script, which gputui cannot start; `gputui init` shows how to make it a "
+            "preset that can"
+        )
     name = run.id.split("-", 2)[-1]  # the id is date-time-name
     return _of("loop", Preset(name, preset.options, preset.description), None, run=run.id, **more)
+
+
+def can_be_trained(run: Run) -> bool:
+    """Whether its preset says what is trained; Monitor knows nothing of that."""
+    return any(key.startswith("workload.") for key in options_of(run))
 
 
 def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:

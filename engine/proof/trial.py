@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import launch, presets, runs
+from .. import launch, measuring, presets, runs
 from ..machine import Machine
 from ..options import OPTIONS, by_key
 from ..presets import Preset
@@ -26,7 +26,7 @@ from .schedule import decay_steps
 
 POLL_SECONDS = 0.05
 STEPS = 1_000_000_000  # the most that train.steps_per_epoch takes: at 10 us a step it lasts for hours
-LIMIT_MINUTES = 15.0  # start-up and the pass that fills the cache included; a preset's own shorter limit stands
+LIMIT_MINUTES = 15.0  # before anything is measured: start-up, the pass that fills the cache; a shorter limit stands
 ORPHAN_SECONDS = 60.0  # how long a trainer without its engine may take to end
 
 # The trial's own; to change one of them would change nothing that a trial measures.
@@ -59,7 +59,8 @@ def as_trial(
 ) -> Preset:
     """The preset as a trial trains it: one endless epoch, nothing written, ended when enough has been measured."""
     together = preset.options.compile.steps_per_execution
-    limit = min(preset.options.run.max_minutes or LIMIT_MINUTES, LIMIT_MINUTES) + measure_seconds / 60
+    start_and_warmup = min(preset.options.run.max_minutes or LIMIT_MINUTES, LIMIT_MINUTES)
+    limit = start_and_warmup + measuring.MOST_TIMES * measure_seconds / 60
     return with_changes(preset, {
         "train.epochs": 1,  # its end would evaluate
         "train.steps_per_epoch": STEPS // together * together,  # whole executions only

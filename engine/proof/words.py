@@ -9,6 +9,8 @@ from typing import Any
 from ..options import OPTIONS
 
 _NAMES = [info.name for info in OPTIONS]
+OUT_OF_TIME = "the time budget"  # how the reason of a loop that had no time left begins
+DECIDED = ("kept", "rejected", "failed")
 
 
 def value(of: Any) -> str:
@@ -76,10 +78,26 @@ def conclusion(proof: Mapping[str, Any]) -> str:
 
 
 def _loop(proof: Mapping[str, Any]) -> str:
-    tried, kept = len(proof["comparisons"]), proof.get("changes_kept") or {}
-    if not kept:
-        return f"nothing was found to make it faster ({tried} change(s) tried)"
-    return f"{times(proof.get('gain_total'))} as fast with {changes(kept)}"
+    kept = proof.get("changes_kept") or {}
+    if kept:
+        return f"{times(proof.get('gain_total'))} as fast with {changes(kept)}"
+    tried = sum(one.get("decision") in DECIDED for one in proof["comparisons"])
+    return _nothing_found(proof, tried) if tried else _nothing_tried(proof)
+
+
+def _nothing_found(proof: Mapping[str, Any], tried: int) -> str:
+    so_far = "stopped: so far " if proof["state"] == "stopped" else ""
+    return f"{so_far}nothing was found to make it faster ({tried} {'change' if tried == 1 else 'changes'} tried)"
+
+
+def _nothing_tried(proof: Mapping[str, Any]) -> str:
+    if proof["state"] == "stopped":
+        return "stopped before any change was measured to the end"
+    if str(proof.get("ended_because") or "").startswith(OUT_OF_TIME):
+        return "the time budget allowed no change to be measured"
+    if (proof.get("final_verdict") or {}).get("verdict") == "undecided":
+        return "what holds the training back could not be told, so no change was tried"
+    return "nothing was found to make it faster (no change to try)"
 
 
 def input_cost(ablation: Mapping[str, Any]) -> str:
@@ -89,3 +107,9 @@ def input_cost(ablation: Mapping[str, Any]) -> str:
         return f"what the input costs is not known: {ablation.get('why') or 'not measured'}"
     told = "is not known" if wait is None else f"says {100 * wait:.0f} %"
     return f"input costs {100 * cost:.0f} % of the step (ablation), input_wait {told}"
+
+
+def others(diagnosis: Mapping[str, Any]) -> str:
+    """The verdicts beside the first, as words."""
+    found = diagnosis.get("others")
+    return ", ".join(str(word).replace("_", " ") for word in found) if isinstance(found, list) else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...engine.proof import words
+from ...engine.proof import profiled, words
 from ..errors import clean
 from ..figures import NONE, amount, seconds, share, size
 from ..reading.store import mapping, number
@@ -46,12 +46,26 @@ def compared(data: Told) -> list[Told]:
             "decision": "measured" if known or data.get("state") != "running" else "running",
             "why": words.input_cost(ablation),
         })
+    if trial := mapping(data.get("profile_trial")):
+        found.append(_of_profile(data, trial))
     listed = data.get("comparisons")
     return found + [mapping(one) for one in listed] if isinstance(listed, list) else found
 
 
+def _of_profile(data: Told, trial: Told) -> Told:
+    """The profile's trial as a row of its own; its speed is compared with nothing."""
+    read = bool(data.get("profile"))
+    going_on = data.get("state") == "running" and not data.get("profile_missing")
+    return {
+        "title": "a profile of some steps",
+        "trials": [trial],
+        "decision": "measured" if read else "running" if going_on else "failed",
+        "notes": profiled.in_brief(data),
+    }
+
+
 def changes(comparison: Told) -> str:
-    return clean(words.changes(mapping(comparison.get("changes"))))
+    return clean(comparison.get("title") or words.changes(mapping(comparison.get("changes"))))
 
 
 def most(comparison: Told) -> str:
@@ -128,7 +142,8 @@ def detail(comparison: Told, width: int, height: int, glyphs: Glyphs) -> list[Ro
 def _remarks(comparison: Told) -> Iterator[Piece]:
     known = comparison.get("decision") in ("kept", "faster", "running")  # why, the table says already
     said = comparison.get("reason" if known else "why") or comparison.get("why")
-    yield clean(said or ""), "value"
+    notes = comparison.get("notes")
+    yield from ((clean(line), "value") for line in (notes if isinstance(notes, list) else [said or ""]))
     learning = mapping(comparison.get("learning"))
     if learning:
         samples, before, after = (number(learning.get(name)) for name in ("samples", "loss_a", "loss_b"))
@@ -177,7 +192,7 @@ def _told(comparison: Told) -> list[Told]:
 
 
 def _trial(trial: Told, columns: list[_Column], width: int, glyphs: Glyphs) -> Row:
-    side = {"a": "without", "b": "with"}.get(str(trial.get("side")), clean(trial.get("side") or NONE))
+    side = {"a": "without", "b": "with", "p": "profiled"}.get(str(trial.get("side")), clean(trial.get("side") or NONE))
     row: Row = [(f"{_count(trial.get('repeat')):>2} {side:<{_SIDE - 3}}", "value")]
     for _, key, cells, text in columns:
         value = number(trial.get(key))

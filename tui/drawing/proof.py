@@ -42,13 +42,15 @@ def head(data: Told, clock: float, width: int, glyphs: Glyphs, low: bool = False
     rows = [spread(left, [("  ", ""), _state(data, clock, glyphs), (" ", "")], width)]
     rows += _before_and_after(data, width, glyphs, low)
     rows.append(_beside(data, width))
-    return [*rows, *_going(data, clock, width, glyphs)]
+    rows += _going(data, clock, width, glyphs)
+    return rows if low else [*rows, *_findings(data, width, glyphs)]
 
 
 def _about(data: Told) -> str:
     what = {"ab": "one change", "loop": "one change after another", "diagnosis": "what the input costs"}
     repeats, measured = number(data.get("repeats")), number(data.get("measure_seconds"))
-    each = f", {repeats:.0f} pairs of trials of {measured:g} s" if repeats and measured else ""
+    pairs = "1 pair" if repeats == 1 else f"{repeats or 0:.0f} pairs"
+    each = f", {pairs} of trials of {measured:g} s" if repeats and measured else ""
     return f"{what.get(str(data.get('kind')), clean(data.get('kind') or ''))}{each}"
 
 
@@ -101,12 +103,29 @@ def _going(data: Told, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
         return [_bar(data, clock, width, glyphs), [(fitting(clean(data.get("doing") or ""), width, glyphs), "value")]]
     if not data:
         return [[], []]
-    final = mapping(data.get("final_verdict")).get("sentence") or ""
-    because = data.get("ended_because")
+    final = clean(mapping(data.get("final_verdict")).get("sentence") or "")
+    because = clean(data.get("ended_because") or "")
     ended = clean(conclusion(data))
-    more = f"; {clean(because)}" if because else ""
+    if final and because.startswith(final):  # it says what to do, too
+        final, because = because, ""
+    more = f"; {because}" if because else ""
     lines = two_lines(ended + more if len(ended + more) <= width else ended, width)
-    return [*([(line, "title")] for line in lines), [(fitting(clean(final), width, glyphs), "label")]]
+    return [*([(line, "title")] for line in lines), *([(line, "label")] for line in two_lines(final, width))]
+
+
+def _findings(data: Told, width: int, glyphs: Glyphs) -> list[Row]:
+    """Of a diagnosis, which tries nothing: what else was found, and what could be tried."""
+    found = mapping(data.get("diagnosis"))
+    if data.get("kind") != "diagnosis" or not found:
+        return []
+    listed = found.get("remedies")
+    remedies = [mapping(remedy).get("changes") for remedy in listed] if isinstance(listed, list) else []
+    lines = {
+        "also ": words.others(found),
+        "to try ": "; ".join(words.changes(mapping(changes)) for changes in remedies if changes),
+    }
+    return [[(name, "label"), (fitting(clean(text), width - len(name), glyphs), "value")]
+            for name, text in lines.items() if text]
 
 
 def conclusion(data: Told) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...engine import runs
+from ...engine.measuring import LEAST_STEPS
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
 from .questions import Ask
@@ -63,7 +64,7 @@ def _request(run: Run) -> tuple[Request, float]:
         raise RunError(f"{busy}, and figures taken beside it would be worthless")
     asked = request.of_run(run)
     request.refuse(asked, machine.read())
-    return asked, estimate.trial_seconds(asked.measure_seconds) * 2 * asked.repeats
+    return asked, estimate.of_request(asked) * 2 * asked.repeats
 
 
 def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any]) -> str:
@@ -72,7 +73,8 @@ def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any]) ->
     several = f"{count} changes" if count > 1 else "1 change"
     return (
         f"Prove it by measuring? {several} to try, one after the other, each in {request.repeats} pairs of trials of "
-        f"{request.measure_seconds:g} s, with and without it; what is not clearly faster is taken back.\n\n"
+        f"{request.measure_seconds:g} s (at least {LEAST_STEPS} steps), with and without it; what is not clearly "
+        "faster is taken back.\n\n"
         f"Each change takes about {_minutes(seconds)}, all of them about {_minutes(count * seconds)}. Leave the "
         f"machine to it; the screen may be left, and s stops it."
     )
