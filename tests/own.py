@@ -23,6 +23,7 @@ def own(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
 
     def make(source: str | Path, *settings: str) -> Training:
         path = source if isinstance(source, Path) else tmp_path / "train.py"

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import threading
 import time
 from typing import Any
 
@@ -92,3 +97,107 @@ def test_each_fit_is_a_run_of_its_own_and_early_stopping_ends_it_as_done(cpus: A
 def test_the_package_has_nothing_else_to_give() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Watcher'"):
         _ = engine.Watcher
+
+
+# ---- fits that are no plain ones ----------------------------------------------------------------------
+
+
+def test_a_metric_that_is_a_vector_leaves_the_fit_alone(cpus: Any) -> None:
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+    made.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
+    monitor = Monitor("vector")
+    made.fit(X, np.eye(3)[np.arange(640) % 3], epochs=2, verbose=0, callbacks=[monitor])
+    summary = events(monitor.run, "finished")[0]["summary"]
+    assert set(summary["metrics"]) == {"loss", "f1_score_0", "f1_score_1", "f1_score_2"}
+
+
+class Adversaries(keras.Model):  # type: ignore[misc]
+    """Its step returns figures that no metric of Keras' holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(inputs)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        loss = tf.reduce_mean(tf.square(self(data[0]) - data[1]))
+        return {"d_loss": loss, "g_loss": 2 * loss}
+
+
+def test_what_a_step_returns_is_shown_live(cpus: Any) -> None:
+    made, monitor = Adversaries(), Monitor("adversaries")
+    made.compile("sgd")
+    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.01))
+    made.fit(X, X[:, :1], batch_size=16, epochs=2, verbose=0, callbacks=[monitor, slow])
+    shown = [event["metrics"] for event in events(monitor.run, "progress")]
+    assert len(shown) > 2
+    assert all(set(metrics) == {"d_loss", "g_loss"} and metrics["d_loss"] > 0 for metrics in shown)
+    assert {event["loss"] for event in events(monitor.run, "progress")} == {None}
+
+
+class Interrupts(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ctrl-C in the second epoch."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
+def interrupted(monitor: Monitor) -> Run:
+    with pytest.raises(KeyboardInterrupt):
+        model().fit(X, X[:, 0], epochs=2, verbose=0, callbacks=[monitor, Interrupts()])
+    run: Run | None = monitor.run
+    assert run is not None
+    return run
+
+
+def test_the_next_fit_ends_the_run_of_one_that_was_interrupted(cpus: Any) -> None:
+    monitor, before = Monitor("again"), signal.getsignal(signal.SIGTERM)
+    first = interrupted(monitor)
+    model().fit(X, X[:, 0], epochs=1, verbose=0, callbacks=[monitor])
+    assert (first.state, events(monitor.run, "finished")[0]["outcome"]) == ("error", "ok")
+    assert events(first, "error")[0]["message"].startswith("the fit ended before its time")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_interrupted_fit_is_noticed_without_another(cpus: Any) -> None:
+    run = interrupted(Monitor("gone"))
+    deadline = time.monotonic() + 20
+    while run.result is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert run.state == "error"
+    for thread in [thread for thread in threading.enumerate() if thread.name == "heartbeat"]:
+        thread.join(10)
+        assert not thread.is_alive()
+    # Another Monitor listens again where the gone one did.
+    stops = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.kill(os.getpid(), signal.SIGTERM))
+    monitor = Monitor("stopped")
+    model().fit(X, X[:, 0], epochs=50, verbose=0, callbacks=[monitor, stops], batch_size=64)
+    assert events(monitor.run, "finished")[0]["outcome"] == "stopped"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+KILLED = """
+import os, signal, time
+import keras, numpy as np
+from gputui.engine import Monitor
+
+class Fails(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None): raise ValueError
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+try:
+    model.fit(np.zeros((64, 4)), np.zeros(64), verbose=0, callbacks=[Monitor(), Fails()])
+except ValueError:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+"""
+
+
+@pytest.mark.slow
+def test_kill_ends_a_script_whose_fit_has_failed() -> None:
+    hidden = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run([sys.executable, "-c", KILLED], env=hidden, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGTERM

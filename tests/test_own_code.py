@@ -147,8 +147,7 @@ def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps
     for model in (ours, theirs):
         assert (model.jit_compile, model.steps_per_execution) == (True, 5)
     why = "your code has chosen the optimizer"
-    assert not_applied(training) == {"train.optimizer": why, "train.learning_rate": why, "train.validation_split":
-                                     "your code hands over its validation data"}
+    assert not_applied(training) == {"train.optimizer": why, "train.learning_rate": why}  # no split is asked for
 
 
 def test_the_epochs_figures_are_those_of_plain_keras(own: Write, tmp_path: Path) -> None:
@@ -270,29 +269,6 @@ return {'model': made, 'train': (images, y[:40]), 'loss': 'mse', 'augment': cont
     plain, light, mine = first(), first("augment=light"), first("args={own: true}")
     assert not np.allclose(plain, light)
     np.testing.assert_allclose(mine, plain + 1.0, rtol=1e-6)
-
-
-def test_a_pydataset_is_told_of_the_end_of_each_pass_and_resumed_in_order(own: Write) -> None:
-    body = """
-class Data(keras.utils.PyDataset):
-    ended = 0
-    def __len__(self):
-        return 5
-    def __getitem__(self, index):
-        return np.full((10, 4), index + 10 * self.ended, "float32"), y[:10]
-    def on_epoch_end(self):
-        self.ended += 1
-return model(), Data()
-"""
-    stream = own(source(body), *SHORT, "shuffle=off").loop.pipeline.stream
-    seen = [int(batch[0][0, 0]) for batch in stream().take(12)]
-    assert seen == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 20, 21]
-    stream = own(source(body), *SHORT, "shuffle=off").loop.pipeline.stream
-    assert [int(batch[0][0, 0]) for batch in stream(7).take(5)] == seen[7:]
-    shuffled = own(source(body), *SHORT).loop.pipeline.stream
-    order = [int(batch[0][0, 0]) for batch in shuffled().take(10)]
-    assert sorted(order) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
-    assert order != sorted(order)
 
 
 def test_eager_running_is_told_to_do_nothing(own: Write) -> None:

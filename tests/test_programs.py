@@ -1,4 +1,4 @@
-"""Five Keras programs of different shape: each trains by itself, and through workload.entry with ten lines changed."""
+"""Keras programs of different shape: each trains by itself, and through workload.entry with ten lines changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from .own import Write
 
 PROGRAMS = Path(__file__).parent / "programs"
-NAMES = ("custom_step", "multi_input", "sequence", "text", "transfer")
+NAMES = ("custom_step", "multi_input", "sequence", "text", "transfer", "guide_step")
 MOST_CHANGED_LINES = 10
 
 
@@ -64,7 +64,7 @@ def test_the_plain_program_trains(name: str, fits: list[dict[str, Any]], cpus: A
 
 @pytest.mark.parametrize(
     ("name", "strategy"),
-    [*((name, "single") for name in NAMES), *((name, "mirrored") for name in NAMES[:3])],
+    [*((name, "single") for name in NAMES), *((name, "mirrored") for name in (*NAMES[:3], NAMES[-1]))],
 )
 def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Write) -> None:
     epochs = "epochs=3" if name == "transfer" else "epochs=2"
@@ -83,13 +83,16 @@ def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Wri
 
 
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-def test_a_training_step_of_its_own_gives_the_losses_of_the_plain_program(
-    own: Write, fits: list[dict[str, Any]]
+@pytest.mark.parametrize("name", ["custom_step", "guide_step"])
+def test_a_training_step_of_its_own_gives_the_figures_of_the_plain_program(
+    name: str, own: Write, fits: list[dict[str, Any]]
 ) -> None:
-    runpy.run_path(str(PROGRAMS / "plain" / "custom_step.py"), run_name="__main__")
-    training = own(PROGRAMS / "entry" / "custom_step.py", "epochs=2", "batch_size=32").train()
-    ours = [event["metrics"]["loss"] for event in training.events("epoch")]
-    assert ours == pytest.approx(fits[0]["loss"], rel=1e-5)
+    runpy.run_path(str(PROGRAMS / "plain" / f"{name}.py"), run_name="__main__")
+    training = own(PROGRAMS / "entry" / f"{name}.py", "epochs=2", "batch_size=32").train()
+    ours = [event["metrics"] for event in training.events("epoch")]
+    assert set(ours[0]) == set(fits[0])
+    for figure, values in fits[0].items():
+        assert [metrics[figure] for metrics in ours] == pytest.approx(values, rel=1e-5)
 
 
 def test_the_text_program_learns_its_words(own: Write) -> None:

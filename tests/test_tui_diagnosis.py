@@ -225,6 +225,20 @@ async def test_what_speaks_against_a_proof_is_said(
     assert not started
 
 
+async def test_a_fit_of_a_script_of_ones_own_cannot_be_proved(home: Path, started: list[Any]) -> None:
+    run = diagnosed(home)
+    run.file("preset.yaml").write_text("schema_version: 1\ncompile: {xla: false}\ntrain: {epochs: 3}\n")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("d")
+        await wait_for(pilot, "Prove")
+        await pilot.press("p")
+        await wait_for(pilot, "cannot be proved: ")
+        (said,) = pilot.app._notifications
+        assert "fit of your own script" in said.message
+    assert not started
+
+
 async def test_nothing_is_proved_beside_something_that_trains(
     home: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

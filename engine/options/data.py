@@ -155,7 +155,7 @@ class Input(Group):
         1024,
         "size of the shuffle buffer, or off",
         call="Dataset.shuffle",
-        helps="as large as the data set for a full shuffle",
+        helps="as large as the data set for a full shuffle; arrays of your own code are shuffled whole by any number",
         hurts="holds that many samples in host memory, and fills the buffer before the first step",
         unit="samples",
         own="order",
@@ -166,7 +166,7 @@ class Input(Group):
         call="Dataset.map(num_parallel_calls=)",
         helps="the first remedy where the training waits for its input",
         hurts="takes CPU from other work; on few cores, off can be as fast",
-        own="order",
+        own="workers",
     )
     cache: str = option(
         "off",
@@ -184,6 +184,7 @@ class Input(Group):
         helps="input and training overlap",
         hurts="holds that many batches in host memory",
         unit="batches",
+        own="prefetch",
     )
     augment: Literal["off", "light", "heavy"] = option(
         "off",

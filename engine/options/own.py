@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Own = Literal["applies", "pipeline", "order", "arrays", "images", "uncompiled", "replaced"]
+Own = Literal["applies", "prefetch", "pipeline", "order", "workers", "arrays", "images", "uncompiled", "replaced"]
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
 WORDS: dict[str, str] = {
     "applies": "always",
+    "prefetch": "always; a prefetch of your own in a tf.data.Dataset stays",
     "pipeline": "to arrays, and to a tf.data.Dataset with `map`; else your code has batched the data",
-    "order": "to arrays, to a tf.data.Dataset with `map`, and to the order and loading of a PyDataset's batches",
+    "order": "to a tf.data.Dataset with `map`; of arrays, and of a PyDataset's batches, any number shuffles all",
+    "workers": "to arrays, and to a tf.data.Dataset with `map`; to a PyDataset up to its `workers`",
     "arrays": "to arrays handed over without validation data",
     "images": "to arrays, and to a tf.data.Dataset with `map`, whose x is one float32 image batch in 0 to 1",
     "uncompiled": "to a model that your code has not compiled, and for which it gives no optimizer",
@@ -30,6 +32,8 @@ class Handed:
     own_optimizer: bool
     images: bool
     validation: bool
+    workers: int = 1  # threads that may load batches of a PyDataset at once
+    prefetches: bool = False  # where no prefetch is wanted, and a Dataset has one
 
 
 def obstacle(own: str, handed: Handed) -> str:
@@ -38,8 +42,12 @@ def obstacle(own: str, handed: Handed) -> str:
     batched = "a PyDataset makes its own batches" if handed.data == "pydataset" else "your code has batched the data"
     if own == "pipeline" and not ours:
         return batched
-    if own == "order" and handed.data == "batched":
+    if own in ("order", "workers") and handed.data == "batched":
         return batched
+    if own == "workers" and handed.data == "pydataset" and handed.workers == 1:
+        return "the PyDataset loads one batch at a time; give it workers where threads may load several at once"
+    if own == "prefetch" and handed.prefetches:
+        return "your Dataset has a prefetch of its own, which stays"
     if own == "images" and not (ours and handed.images):
         return batched if not ours else "x is not one batch of float32 images"
     if own == "arrays" and handed.validation:

@@ -132,9 +132,9 @@ class Run(Group):
     )
     measure_seconds: Annotated[float, Field(gt=0, le=1_000_000)] | None = option(
         None,
-        "end the run, as done, once this much time after the warm-up has been measured",
-        helps="two settings are compared over the same time; with input.cache on, the pass that fills the cache "
-        "belongs to the warm-up",
+        "end the run, as done, once this much time after the warm-up has been measured, and 20 steps",
+        helps="two settings are compared over the same time; slow steps take longer, up to 12 times the seconds; with "
+        "input.cache on, the pass that fills the cache belongs to the warm-up",
         unit="seconds",
     )
     hang_seconds: Literal["off"] | Annotated[float, Field(ge=1, le=1_000_000)] = option(

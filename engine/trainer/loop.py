@@ -7,6 +7,7 @@ No per-step device synchronisation and no per-step Python beyond a mark of the c
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import keras
 import tensorflow as tf
 
+from .. import measuring
 from ..options import Options
 from . import train_function
 from .checkpoints import Checkpoints
@@ -27,6 +29,7 @@ from .faults import TrainerError
 from .feed import Feed
 from .figures import Figures, Moment, Plan
 from .health import Health
+from .logs import floats
 from .profile import Profiler
 from .step_parts import StepParts
 from .stopping import StopSwitch
@@ -41,7 +44,7 @@ MEMORY_SECONDS = 1.0
 
 
 class _Measured(Exception):
-    """run.measure_seconds have been measured."""
+    """What run.measure_seconds asks for has been measured."""
 
 
 class TrainingLoop:
@@ -75,9 +78,10 @@ class TrainingLoop:
         self._trace_steps = function.get_concrete_function
         self._traces = function.experimental_get_tracing_count
         self._run_tests = train_function.testing(model)
+        self._run_their_test = train_function.testing_one(model)
         self._sizes_differ = pipeline.replicas > 1 and pipeline.smaller_last_batch
         self._restore_from: int | None = None
-        self._tests_done = 0
+        self._tests_left = 0  # steps of the run's own evaluation
         self._next_pulse = self._next_memory = 0.0
         self._epoch_began = time.time()
         self._metrics: dict[str, float] = {}
@@ -143,7 +147,7 @@ class TrainingLoop:
         if self.stop.reason:
             self.figures.clock.pause(now)
             self.stop.check()
-        if self._measure_seconds is not None and self.figures.clock.measured_until(now) >= self._measure_seconds:
+        if self._measure_seconds is not None and self._enough(now, self._measure_seconds):
             self._end_measured()
         in_epoch = self.step % self.steps_per_epoch
         count = min(self.options.compile.steps_per_execution, self.steps_per_epoch - in_epoch)
@@ -203,6 +207,10 @@ class TrainingLoop:
         self._parts.wait_for_device()
         self.pause()
 
+    def _enough(self, now: float, asked: float) -> bool:
+        clock = self.figures.clock
+        return measuring.enough(clock.measured_until(now), clock.measured_steps, asked)
+
     def _end_measured(self) -> NoReturn:
         """All that was asked for has been measured: what is still on the device belongs to it."""
         self._metrics = self._parts.wait_for_device()
@@ -213,11 +221,11 @@ class TrainingLoop:
     def _first_execution(self, iterator: Any, count: int, began: float) -> Any:
         self.figures.phase("compiling", "XLA" if self.options.compile.xla else "tracing")
         if self._restore_from is not None:
-            # A user's model may make its variables in its first step: they have to be there.
+            # A user's model that makes its variables in its first step: they have to be there.
             self._trace_steps(iterator, self._count(count))
             self._restore()
         logs = self._run(iterator, count)
-        tf.nest.map_structure(float, logs)  # wait for it: the first step has ended when its figures are there
+        floats(logs)  # wait for it: the first step has ended when its figures are there
         self.stop.at_once = False
         self.figures.first_step_done(time.perf_counter() - began)
         self.figures.phase("training")
@@ -302,7 +310,7 @@ class TrainingLoop:
 
     def epoch_begins(self) -> None:
         self._epoch_began = time.time()
-        if self._restore_from is not None and self.own is None:
+        if self._restore_from is not None and self.checkpoints.fits(self._restore_from):
             self._restore()
 
     def _restore(self) -> None:
@@ -310,10 +318,12 @@ class TrainingLoop:
         assert self._restore_from is not None
         self.checkpoints.restore(self._restore_from)
         self.health.begin(self._restore_from)
+        if self._restore_from % self.steps_per_epoch == 0:
+            self.model.reset_metrics()  # those of the epoch before, or of its evaluation
         self._restore_from = None
 
-    def epoch_ends(self, epoch: int, logs: dict[str, float]) -> None:
-        metrics = {name: float(value) for name, value in logs.items()}
+    def epoch_ends(self, epoch: int, logs: dict[str, Any]) -> None:
+        metrics = floats(logs)
         self._look(metrics)
         self.figures.pulse(self._moment({k: v for k, v in metrics.items() if not k.startswith("val_")}))
         self.figures.memory(peak_bytes(self.devices))
@@ -324,14 +334,24 @@ class TrainingLoop:
     def tests_begin(self) -> None:
         self.pause()
         self.figures.phase("evaluating")
-        self._tests_done = 0
+        self._tests_left = self.pipeline.validation_batches
 
     def tests_end(self) -> None:
+        self._tests_left = 0
         self.figures.phase("training")
 
     def _evaluate(self, iterator: Any) -> Any:
         """What evaluate calls as its test function; a stop does not wait for the rest of the evaluation."""
         self.stop.check()
-        count = min(self.options.compile.steps_per_execution, self.pipeline.validation_batches - self._tests_done)
-        self._tests_done += count
+        if not self._tests_left:
+            return self._evaluate_theirs(iterator)
+        count = min(self.options.compile.steps_per_execution, self._tests_left)
+        self._tests_left -= count
         return self._run_tests(iterator, self._count(count))
+
+    def _evaluate_theirs(self, iterator: Any) -> Any:
+        """A user's callback evaluates on data of its own, of which nobody knows how many batches are left."""
+        logs = self._run_their_test(next(iterator))
+        for data in itertools.islice(iterator, self.options.compile.steps_per_execution - 1):
+            logs = self._run_their_test(data)
+        return logs

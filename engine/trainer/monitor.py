@@ -6,15 +6,12 @@ run in one: it writes the events of both, and a run without a result whose proce
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +21,21 @@ import yaml
 
 from .. import events, runs
 from ..machine import visible_gpus
-from ..runs import Process, Run, write_atomically
-from ..telemetry.sampler import Sampler
+from ..runs import Run
 from .clock import WINDOW_SECONDS, Spent, StepClock, warmup_steps
 from .devices import Devices, peak_bytes
 from .figures import Figures, Moment, Plan
+from .fit_frame import Fit
+from .fit_life import Life
+from .logs import floats
 
 PULSE_SECONDS = 0.25
 MEMORY_SECONDS = 1.0
-HEARTBEAT_SECONDS = 1.0
+INTERRUPTED = {
+    "kind": "interrupted",
+    "message": "the fit ended before its time: it was interrupted, or failed",
+    "hint": "the script's own output says why",
+}
 
 
 class Monitor(keras.callbacks.Callback):
@@ -51,8 +54,11 @@ class Monitor(keras.callbacks.Callback):
         self._watched: _Watched | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        batch_size = self.batch_size or _batch_size_of_fit()
-        self._watched = _Watched(self.name, self.model, self.params or {}, batch_size, self.sample_seconds)
+        if self._watched:
+            self._watched.gone()
+        fit = Fit()
+        batch_size = self.batch_size or fit.batch_size()
+        self._watched = _Watched(self.name, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
         self.run = self._watched.run
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -66,7 +72,7 @@ class Monitor(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Called in a thread of Keras, which does not wait for it, or for the logs, in the loop."""
         if self._watched:
-            self._watched.ended = batch
+            self._watched.ended, self._watched.logs = batch, logs
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self._watched:
@@ -78,7 +84,7 @@ class Monitor(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._watched:
-            self._watched.epoch_ends(epoch, {name: float(value) for name, value in (logs or {}).items()})
+            self._watched.epoch_ends(epoch, floats(logs))
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._watched:
@@ -90,7 +96,13 @@ class _Watched:
     """One fit as it runs."""
 
     def __init__(
-        self, name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None, sample_seconds: float
+        self,
+        name: str,
+        model: keras.Model,
+        params: dict[str, Any],
+        batch_size: int | None,
+        sample_seconds: float,
+        fit: Fit,
     ) -> None:
         self.model = model
         self.epochs, self.per_epoch = int(params.get("epochs") or 1), params.get("steps")
@@ -103,14 +115,16 @@ class _Watched:
         total = self.figures.plan.steps
         window = math.inf if self._on_gpu else WINDOW_SECONDS
         self.figures.clock = StepClock(warmup_steps(total) if total else warmup_steps(1_000_000), window)
-        self._life = _Life(self.run, sample_seconds, self._ask_to_stop)
         self.epoch = self.step = 0
         self._epoch_began = time.time()
         self._executions = 0
         self.ended = -1  # the last step of the epoch that has ended
+        self.logs: Any = None  # what it returned
         self._before = self._next_pulse = self._next_memory = 0.0
         self._stopping = False
+        self._finishing = threading.Lock()
         self._announce(batch_size)
+        self._life = Life(self.run, sample_seconds, fit, self._ask_to_stop, self.gone)
 
     def _steps(self, steps: int, batch_size: int | None) -> None:
         self.figures.plan = Plan(self.epochs, steps, batch_size or 0)
@@ -161,7 +175,7 @@ class _Watched:
         self._before = now
         self._executions += 1
         self.step = self.epoch * int(self.per_epoch or 0) + batch
-        if self._executions > 1 and now >= self._next_pulse:
+        if self._executions > 1 and self.logs and now >= self._next_pulse:
             self._pulse(self._read())
         if self._stopping:
             self.model.stop_training = True
@@ -176,8 +190,9 @@ class _Watched:
         self.figures.phase("training")
 
     def _read(self) -> dict[str, float]:
-        """The running metrics, which waits for the device."""
-        return {name: float(value) for name, value in self.model.get_metrics_result().items()}
+        """The running metrics, which waits for the device; or what a step returns that has figures of its own."""
+        metrics, logs = floats(self.model.get_metrics_result()), floats(self.logs)
+        return metrics if not logs or logs.keys() == metrics.keys() else logs
 
     def _pulse(self, metrics: dict[str, float]) -> None:
         if self._on_gpu:
@@ -217,59 +232,18 @@ class _Watched:
         self._stopping = True
 
     def finish(self) -> None:
-        self.figures.finish("stopped" if self._stopping else "ok", 0)
-        self._life.end()
-        self.figures.writer.close()
+        self._end("stopped" if self._stopping else "ok", 0)
 
+    def gone(self) -> None:
+        """Keras has not said that the fit is over, and it is no longer there."""
+        self._end("stopped", 0) if self._stopping else self._end("error", 1, INTERRUPTED)
 
-class _Life:
-    """The run's status, readings and stop signal while the fit runs; put back as they were at its end."""
-
-    def __init__(self, run: Run, sample_seconds: float, stop: Callable[[], None]) -> None:
-        self._run, self._stop = run, stop
-        self._me = Process.current()
-        self._telemetry = events.EventWriter(run.file("telemetry.jsonl"), run.id)
-        self._sampler = Sampler(self._telemetry, os.getpid(), sample_seconds)
-        self._done = threading.Event()
-        self._write(alive=True)
-        self._sampler.start()
-        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-        self._heart.start()
-        self._handler = self._listen()
-
-    def _listen(self) -> Any:
-        """Only where nobody else has a say in it."""
-        free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-        if not free or threading.current_thread() is not threading.main_thread():
-            return None
-        return signal.signal(signal.SIGTERM, self._on_signal)
-
-    def _on_signal(self, number: int, frame: Any) -> None:
-        """A second one ends the script as it would have without us."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._stop()
-
-    def _beat(self) -> None:
-        while not self._done.wait(HEARTBEAT_SECONDS):
-            self._write(alive=True)
-
-    def _write(self, alive: bool) -> None:
-        phase = "training" if alive else "ended"
-        status: dict[str, Any] = {"phase": phase, "heartbeat": time.time(), "stop_requests": 0}
-        if alive:
-            for role in ("engine", "trainer"):
-                status |= {f"{role}_pid": self._me.pid, f"{role}_started": self._me.started}
-        write_atomically(self._run.file("status.json"), json.dumps(status))
-
-    def end(self) -> None:
-        """The fit has ended, and the script goes on."""
-        self._done.set()
-        self._heart.join()
-        self._sampler.stop()
-        self._telemetry.close()
-        self._write(alive=False)
-        if self._handler is not None:
-            signal.signal(signal.SIGTERM, self._handler)
+    def _end(self, outcome: str, returncode: int, error: dict[str, str] | None = None) -> None:
+        """Once, by the fit or by whoever sees first that it is gone; the lock stays taken."""
+        if self._finishing.acquire(blocking=False):
+            self.figures.finish(outcome, returncode, error)
+            self._life.end()
+            self.figures.writer.close()
 
 
 def _preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
@@ -296,15 +270,3 @@ def _devices() -> Devices:
     """What TensorFlow trains on; fit has opened the devices."""
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     return Devices(kind, tuple(device.name for device in tf.config.list_logical_devices(kind)))
-
-
-def _batch_size_of_fit() -> int | None:
-    """Keras tells callbacks everything but the batch size; fit's iterator knows it. None where it cannot be had."""
-    frame = sys._getframe()
-    while frame is not None:
-        iterator = frame.f_locals.get("epoch_iterator") if frame.f_code.co_name == "fit" else None
-        size = getattr(getattr(iterator, "data_adapter", None), "batch_size", None)
-        if iterator is not None:
-            return int(size) if isinstance(size, int) and size > 0 else None
-        frame = frame.f_back  # type: ignore[assignment]
-    return None

@@ -22,7 +22,7 @@ def build(options: Options, steps: int, steps_per_epoch: int) -> keras.optimizer
     """An optimizer for a run of `steps` steps."""
     train = options.train
     rate: Any = train.learning_rate
-    if train.schedule != "constant" or train.warmup_steps:
+    if scheduled(train):
         rate = Schedule(
             kind=train.schedule,
             learning_rate=train.learning_rate,
@@ -36,6 +36,11 @@ def build(options: Options, steps: int, steps_per_epoch: int) -> keras.optimizer
         clipvalue=train.clip_value,
         global_clipnorm=train.global_clip_norm,
     )
+
+
+def scheduled(train: Train) -> bool:
+    """Whether the learning rate changes by `Schedule`, a class that plain Keras does not know."""
+    return train.schedule != "constant" or bool(train.warmup_steps)
 
 
 def _decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:

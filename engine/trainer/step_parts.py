@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from .logs import floats
 from .train_function import GraphClock
 
 SAMPLE_AFTER = 3  # executions after a pulse, in which the input pipeline has had time to get ahead again
@@ -59,7 +60,7 @@ class StepParts:
     def wait_for_device(self) -> dict[str, float]:
         """The figures of the last execution, which are there when all is done that has been handed to a GPU."""
         with self.not_python():
-            return {name: float(value) for name, value in self._last_logs.items()}
+            return floats(self._last_logs)
 
     @contextlib.contextmanager
     def not_python(self) -> Iterator[None]:

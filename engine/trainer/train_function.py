@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 
 from .faults import TrainerError
+from .logs import flat
 
 Logs = dict[str, Any]
 
@@ -113,8 +114,17 @@ def training(model: keras.Model, clock: GraphClock) -> Execute:
 
 def testing(model: keras.Model) -> Execute:
     """execute(iterator, count) runs `count` evaluation steps."""
+    return _execution(model, _one_test(model), GraphClock(deterministic=True))
+
+
+def testing_one(model: keras.Model) -> Callable[[Any], Logs]:
+    """An evaluation step on a batch that has been drawn: drawn in the graph, a missing one would be counted."""
+    return cast(Callable[[Any], Logs], tf.function(_one_test(model), reduce_retracing=True))
+
+
+def _one_test(model: keras.Model) -> Callable[[Any], Logs]:
     compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
-    return _execution(model, _one_step(model, model.test_step, compiled), GraphClock(deterministic=True))
+    return _one_step(model, model.test_step, compiled)
 
 
 def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
@@ -143,10 +153,12 @@ def _repeated(one: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, A
     def execute(iterator: Any, count: Any) -> Logs:
         data, begun, waited = clock.first(iterator)
         logs = one(data)
+        start = (tf.constant(1), waited, logs)
         _, waited, logs = tf.while_loop(
             lambda done, *_: done < count,
             lambda done, waited, _: further(iterator, done, waited),
-            (tf.constant(1), waited, logs),
+            start,
+            shape_invariants=tf.nest.map_structure(_of_any_size, start),
         )
         clock.end(begun, waited)
         return logs
@@ -160,13 +172,15 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
 
     @tf.autograph.experimental.do_not_convert
     def one(data: Any) -> Logs:
-        logs = strategy.run(step, args=(data,))
-        if not isinstance(logs, dict) or not logs:
+        returned = strategy.run(step, args=(data,))
+        logs = flat(returned) if isinstance(returned, dict) else {}
+        figures = {name: _mean(value, strategy) for name, value in logs.items() if _is_figure(value, strategy)}
+        if not figures:
             raise TrainerError(
                 "user_code", f"the train_step or test_step of {type(model).__name__} returns no figures",
                 "return a dict of metrics, such as {'loss': loss}",
             )
-        return {name: _mean(value, strategy) for name, value in logs.items()}
+        return figures
 
     if not compiled:
         return one
@@ -176,8 +190,22 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
 def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
     if isinstance(value, tf.distribute.DistributedValues):
         parts = strategy.experimental_local_results(value)
-        return tf.reduce_mean(tf.stack([tf.cast(part, tf.float32) for part in parts]))
+        return tf.reduce_mean(tf.stack([tf.cast(part, tf.float32) for part in parts]), axis=0)
     return tf.cast(value, tf.float32)
+
+
+def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
+    """Whether it is a number or an array of numbers; a step may return words beside them."""
+    try:
+        kind = tf.convert_to_tensor(strategy.experimental_local_results(value)[0]).dtype
+    except (TypeError, ValueError):
+        return False
+    return bool(kind.is_floating or kind.is_integer or kind.is_bool)
+
+
+def _of_any_size(tensor: Any) -> tf.TensorShape:
+    """A figure of each sample is shorter in a smaller last batch."""
+    return tf.TensorShape(None if tensor.shape.rank is None else [None] * tensor.shape.rank)
 
 
 def _tensors(data: Any) -> list[Any]:

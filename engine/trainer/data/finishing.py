@@ -20,7 +20,8 @@ def finish(batches: tf.data.Dataset, options: Options, replicas: int, one_batch:
         batches = batches.take(replicas).cache().repeat()
     wanted = options.input
     settings = tf.data.Options()
-    settings.deterministic = wanted.deterministic_order
+    if batches.options().deterministic is not False or options.train.deterministic:
+        settings.deterministic = wanted.deterministic_order  # else a user's data set says that its order may differ
     if wanted.private_threads != "auto":
         settings.threading.private_threadpool_size = wanted.private_threads
     # Left alone, TensorFlow rewrites what is off to a parallel map, a batch filled ahead and a prefetch.

@@ -173,14 +173,22 @@ class Pipeline:
         """One pass: shuffled while the elements are cheap, loaded if they are not cached, batched."""
         wanted = self.options.input
         if wanted.shuffle != "off":
-            buffer = min(wanted.shuffle, self.source.train.samples)
-            elements = elements.shuffle(buffer, seed=tf.constant(self.seed, tf.int64) + number)
+            elements = self._shuffled(elements, number)
         if not self._caches:
             elements = self._loaded(elements)
         if self.source.vary is not None:
             elements = self._mapped(elements, self.source.vary)
         batches = elements.batch(self.global_batch_size, drop_remainder=wanted.drop_remainder)
         return batches if wanted.drop_remainder else batches.take(self.batches_per_pass)
+
+    def _shuffled(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
+        return elements.shuffle(self._shuffle_buffer, seed=tf.constant(self.seed, tf.int64) + number)
+
+    @property
+    def _shuffle_buffer(self) -> int:
+        wanted = self.options.input.shuffle
+        assert wanted != "off"
+        return min(wanted, self.source.train.samples)
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         """Float32 (or token) batches; those that are so already pass without a stage of their own."""

@@ -14,23 +14,26 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...options import OPTIONS, Options
+from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
-from .. import optimizer
 from ..epoch_callbacks import EpochCallbacks, Loop
 from ..figures import Figures
 from . import context, parts
-from .callbacks import OwnCallbacks
+from .callbacks import OwnCallbacks, usable
+from .compiling import compile_model, tell_overridden
+from .indexed import Indexed, workers
 from .parts import Parts
 from .pipeline import OwnPipeline, opened
-from .streams import Samples
+from .streams import Samples, Stream, prefetches
 from .user_code import UserCode, UserError
 
 BATCH_SIZE = "input.batch_size"
+NOTHING_ASKED = {"train.validation_split": 0.0}  # beside the default: what needs nothing to be done
 RESUMED_BATCHES = (
     "your code batches its data: on resuming, the batches of the pass that were seen are left out; where your code "
     "shuffles, their order is another one"
 )
+ONE_PROCESS = "use_multiprocessing of a PyDataset does nothing here: its batches are loaded one at a time"
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Own:
         return [
             {"option": info.key, "why": self.inapplicable[info.key]}
             for info in OPTIONS
-            if info.key in self.inapplicable and getattr(getattr(options, info.group), info.name) != info.default
+            if info.key in self.inapplicable and _asks(options, info)
         ]
 
     def tell(self, options: Options, figures: Figures, resumed_at: int | None) -> None:
@@ -62,6 +65,8 @@ class Own:
             figures.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
         if self.model.run_eagerly:
             figures.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
+        if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
+            figures.warn("use_multiprocessing", ONE_PROCESS, "give it workers alone where threads may load at once")
         if resumed_at is not None and self.pipeline.train.kind == "batched":
             figures.warn("resumed_batches", RESUMED_BATCHES)
         if resumed_at is not None and self.callbacks:
@@ -108,39 +113,15 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, figures
         own_compile = bool(found.model.compiled)
         own_optimizer = own_compile or found.optimizer is not None
         pipeline = opened(options, replicas, found, code.file)
-        stream, validates = pipeline.train, found.validation is not None
-        handed = Handed(stream.kind, own_optimizer, isinstance(stream, Samples) and stream.images, validates)
+        handed = _handed(found, options, pipeline.train, own_optimizer)
         _fits(found.model, pipeline)
-        _compile(found, options, pipeline)
+        tell_overridden(found.model, options, figures)
+        compile_model(found, options, pipeline)
         _build_state(found.model, pipeline.train.spec, distributed=distribution is not None)
     inapplicable = _inapplicable(handed)
     if pipeline.global_batch_size == options.input.batch_size * replicas:
         inapplicable.pop(BATCH_SIZE, None)  # the code has followed its context
-    return Own(code, found.model, pipeline, list(found.callbacks), inapplicable, own_compile)
-
-
-def _compile(found: Parts, options: Options, pipeline: OwnPipeline) -> None:
-    """What is compiled keeps its optimizer, loss and metrics; how its steps are run is the options' in any case."""
-    model, xla, together = found.model, options.compile.xla, options.compile.steps_per_execution
-    if xla and pipeline.replicas > 1 and _custom_step(model):
-        raise UserError(
-            f"{type(model).__name__} has a train_step of its own, which XLA cannot compile over several replicas: "
-            "it assigns variables",
-            "set compile.xla=false, or strategy.kind=single",
-        )
-    if not model.compiled:
-        per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
-        chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch)
-        model.compile(
-            optimizer=chosen, loss=found.loss, metrics=found.metrics, jit_compile=xla, steps_per_execution=together
-        )
-        return
-    model.jit_compile = xla
-    model.steps_per_execution = together
-
-
-def _custom_step(model: keras.Model) -> bool:
-    return type(model).train_step is not keras.Model.train_step
+    return Own(code, found.model, pipeline, usable(found.callbacks, options, figures), inapplicable, own_compile)
 
 
 def _build_state(model: keras.Model, spec: Any, distributed: bool) -> None:
@@ -161,6 +142,27 @@ def _symbol(spec: Any) -> Any:
     return keras.KerasTensor(shape, keras.backend.standardize_dtype(spec.dtype))
 
 
+def _handed(found: Parts, options: Options, stream: Stream, own_optimizer: bool) -> Handed:
+    """What decides which options apply."""
+    return Handed(
+        data=stream.kind,
+        own_optimizer=own_optimizer,
+        images=isinstance(stream, Samples) and stream.images,
+        validation=found.validation is not None,
+        workers=workers(stream.data) if isinstance(stream, Indexed) else 1,
+        prefetches=options.input.prefetch == "off" and prefetches(found.train),
+    )
+
+
+def _asks(options: Options, info: OptionInfo) -> bool:
+    value = getattr(getattr(options, info.group), info.name)
+    return value not in (info.default, NOTHING_ASKED.get(info.key, info.default))
+
+
+def _wants_processes(stream: Stream | None) -> bool:
+    return isinstance(stream, Indexed) and bool(stream.data.use_multiprocessing)
+
+
 def _fits(model: keras.Model, pipeline: OwnPipeline) -> None:
     """Whether batches have as many axes as a model of one input wants: batched too often or not at all is told here."""
     spec = pipeline.train.spec
@@ -168,17 +170,28 @@ def _fits(model: keras.Model, pipeline: OwnPipeline) -> None:
     inputs = getattr(model, "inputs", None)
     if not isinstance(x, tf.TensorSpec) or x.shape.rank is None or not inputs or len(inputs) != 1:
         return
-    wanted, found = len(inputs[0].shape), x.shape.rank
-    if found == wanted - 1 and not isinstance(pipeline.train, Samples):
+    wanted, found = tf.TensorShape(inputs[0].shape), x.shape
+    if _of_its_rank(found, wanted).is_compatible_with(wanted):
+        return
+    if found.rank == wanted.rank - 1 and not isinstance(pipeline.train, Samples):
         raise UserError(
-            f"train's elements have shape {tuple(x.shape)}, the model takes batches of {tuple(inputs[0].shape[1:])}",
+            f"train's elements have shape {tuple(found)}, the model takes batches of {tuple(wanted[1:])}",
             "batch the Dataset by context.global_batch_size, or return a dict with map: None and gputui batches it",
         )
-    if found == wanted + 1 and isinstance(pipeline.train, Samples) and pipeline.train.kind == "mapped":
+    if found.rank == wanted.rank + 1 and isinstance(pipeline.train, Samples) and pipeline.train.kind == "mapped":
         raise UserError(
             "train is batched, and a map given beside it: gputui batches it once more",
             "leave out Dataset.batch, or take map out of the dict",
         )
+
+
+def _of_its_rank(found: tf.TensorShape, wanted: tf.TensorShape) -> tf.TensorShape:
+    """As Keras makes it fit a model's input: an axis of one at the end is added or left out."""
+    if found.rank == wanted.rank - 1 and wanted[-1] == 1:
+        return found.concatenate([1])
+    if found.rank == wanted.rank + 1 and found[-1] == 1:
+        return found[:-1]
+    return found
 
 
 def _inapplicable(handed: Handed) -> dict[str, str]:

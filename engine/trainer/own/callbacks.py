@@ -11,9 +11,35 @@ from typing import Any
 
 import keras
 
+from ...options import Options
 from ..epoch_callbacks import EpochCallbacks, Loop
+from ..figures import Figures
+from ..logs import as_keras
+from .user_code import UserError
 
 _BATCH_BEGIN, _BATCH_END = ("on_train_batch_begin", "on_batch_begin"), ("on_train_batch_end", "on_batch_end")
+_WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
+
+
+def usable(theirs: Sequence[keras.callbacks.Callback], options: Options, figures: Figures) -> list[Any]:
+    """Those that this run calls; raises UserError for one that cannot be.
+
+    A run that only measures leaves the files of the real one alone.
+    """
+    if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in theirs):
+        raise UserError(
+            "BackupAndRestore would train epochs twice here: run.checkpoint takes its place",
+            "leave it out, set run.checkpoint=epoch, and go on with gputui resume",
+        )
+    if options.run.measure_seconds is None:
+        return list(theirs)
+    for callback in (callback for callback in theirs if isinstance(callback, _WRITERS)):
+        figures.warn(
+            "callback_left_out",
+            f"{type(callback).__name__} does nothing here: a run with run.measure_seconds leaves your files alone",
+            option=type(callback).__name__,
+        )
+    return [callback for callback in theirs if not isinstance(callback, _WRITERS)]
 
 
 class OwnCallbacks(EpochCallbacks):
@@ -36,52 +62,52 @@ class OwnCallbacks(EpochCallbacks):
         if not self._begun:
             self._begun = True
             for callback in self._theirs:
-                callback.on_train_begin(logs)
+                callback.on_train_begin(as_keras(logs))
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._loop.step >= self._loop.steps or self._loop.model.stop_training:
             for callback in self._theirs:
-                callback.on_train_end(logs)
+                callback.on_train_end(as_keras(logs))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
         for callback in self._theirs:
-            callback.on_epoch_begin(epoch, logs)
+            callback.on_epoch_begin(epoch, as_keras(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._loop.pause()
-        told = _floats(logs)
+        told = as_keras(logs)
         for callback in self._theirs:
             callback.on_epoch_end(epoch, told)
         super().on_epoch_end(epoch, told)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         for callback in self._batch_begin:
-            callback.on_train_batch_begin(batch, logs)
+            callback.on_train_batch_begin(batch, as_keras(logs))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._batch_end:
-            told = _floats(logs)
+            told = as_keras(logs)
             for callback in self._batch_end:
                 callback.on_train_batch_end(batch, told)
 
     def on_test_begin(self, logs: Any = None) -> None:
         super().on_test_begin(logs)
         for callback in self._theirs:
-            callback.on_test_begin(logs)
+            callback.on_test_begin(as_keras(logs))
 
     def on_test_end(self, logs: Any = None) -> None:
         for callback in self._theirs:
-            callback.on_test_end(_floats(logs))
+            callback.on_test_end(as_keras(logs))
         super().on_test_end(logs)
 
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
         for callback in self._test_begin:
-            callback.on_test_batch_begin(batch, logs)
+            callback.on_test_batch_begin(batch, as_keras(logs))
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._test_end:
-            told = _floats(logs)
+            told = as_keras(logs)
             for callback in self._test_end:
                 callback.on_test_batch_end(batch, told)
 
@@ -94,7 +120,3 @@ def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bo
         name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)
         for name in names
     )
-
-
-def _floats(logs: Any) -> dict[str, float]:
-    return {name: float(value) for name, value in (logs or {}).items()}

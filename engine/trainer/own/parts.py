@@ -14,7 +14,7 @@ import tensorflow as tf
 from .user_code import UserError
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
-DATA = "(x, y) arrays, a tf.data.Dataset or a keras.utils.PyDataset"
+DATA = "(x, y) arrays, x alone, a tf.data.Dataset or a keras.utils.PyDataset"
 _ABSENT: Any = object()
 
 
@@ -55,6 +55,7 @@ def checked(returned: Any, function: str) -> Parts:
         raise UserError(f"model is {_kind(given['model'])}, not a keras.Model", RETURN)
     for key in ("train", "validation"):
         _check_data(given.get(key), key)
+    _check_targets(given["train"], given.get("validation"))
     for key in ("map", "validation_map", "augment"):
         if given.get(key) is not None and not callable(given[key]):
             raise UserError(f"{key} is {_kind(given[key])}, not a function", "it gets one sample, as in Dataset.map")
@@ -87,15 +88,31 @@ def _check_data(data: Any, key: str) -> None:
     if isinstance(data, tuple | list) and 1 <= len(data) <= 3:
         _check_arrays(tuple(data), key)
         return
-    if isinstance(data, np.ndarray | tf.Tensor):
-        raise UserError(
-            f"{key} is one array; it needs inputs and targets together",
-            f"return (model, (x, y), (x_validation, y_validation)); {key} is {DATA}",
-        )
+    if isinstance(data, dict) or _is_array(data):
+        _check_arrays((data,), key)
+        return
     hint = f"give {DATA}"
     if hasattr(data, "__next__") or hasattr(data, "__iter__"):
         hint += "; tf.data.Dataset.from_generator makes one of a generator"
     raise UserError(f"{key} is {_kind(data)}", hint)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _check_targets(train: Any, validation: Any) -> None:
+    """x alone is taken, as by fit(x); x and y are easily returned where training and validation data should be."""
+    alone = [isinstance(data, dict) or _is_array(data) for data in (train, validation)]
+    if all(alone) and _sample_shapes(train) != _sample_shapes(validation):
+        raise UserError(
+            "train is one array or dict, and validation one of other shape: targets belong to their inputs",
+            f"return (model, (x, y), (x_validation, y_validation)); train is {DATA}",
+        )
+
+
+def _sample_shapes(nest: Any) -> Any:
+    return tf.nest.map_structure(lambda array: str(tuple(array.shape[1:])), nest)
 
 
 def _check_arrays(data: tuple[Any, ...], key: str) -> None:
@@ -105,7 +122,7 @@ def _check_arrays(data: tuple[Any, ...], key: str) -> None:
         for array in tf.nest.flatten(part):
             if array is None and name != "x":
                 continue
-            if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            if not _is_array(array):
                 raise UserError(f"{name} of {key} holds {_kind(array)}, not an array", f"give {DATA}")
             if len(array.shape) == 0:
                 raise UserError(f"{name} of {key} holds a single number", "its first axis counts the samples")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,8 +16,10 @@ from ...options import Options
 from ..data.finishing import finish
 from ..data.source import split_counts
 from ..data.stage_names import Stage
+from .indexed import indexed
+from .nests import as_array, as_fitted, as_tensors
 from .parts import Parts
-from .streams import Batched, Samples, Stream, as_array, as_tuples, indexed, samples_of
+from .streams import Batched, Samples, Stream, samples_of
 from .user_code import UserError
 
 
@@ -87,8 +90,8 @@ def opened(options: Options, replicas: int, parts: Parts, file: Path) -> OwnPipe
     """The parts' data as streams; raises UserError where it cannot be trained on."""
     stamp = _stamp(file)
     data, kept_back = parts.train, parts.validation
-    if isinstance(data, tuple | list):
-        data, kept_back = _split(tuple(data), kept_back, options)
+    if _are_arrays(data):
+        data, kept_back = _split(data, kept_back, options)
     train = _stream(data, parts, "train", options, replicas, stamp)
     if train.batches is None and options.train.steps_per_epoch is None:
         raise UserError(
@@ -101,8 +104,10 @@ def opened(options: Options, replicas: int, parts: Parts, file: Path) -> OwnPipe
             "lower input.batch_size, or set input.drop_remainder=false",
         )
     held_out = None if kept_back is None else _stream(kept_back, parts, "validation", options, replicas, stamp)
-    if held_out is not None and not held_out.batches:
+    if held_out is not None and held_out.batches is None:
         raise UserError("it is not known how many samples validation has", "return validation_samples beside it")
+    if held_out is not None and not held_out.batches:
+        raise UserError("validation has no batch", "look at where it reads from, and at its batch size")
     return OwnPipeline(options, replicas, train, held_out)
 
 
@@ -114,12 +119,10 @@ def _stream(data: Any, parts: Parts, role: str, options: Options, replicas: int,
         fixed = {"shuffle": "off", "augment": "off", "drop_remainder": False, "one_batch": False}
         options = options.model_copy(update={"input": options.input.model_copy(update=fixed)})
     vary = parts.augment if trains else None
-    if isinstance(data, tuple | list):
-        elements = _elements(as_tuples(tuple(data)))
-        counted = int(elements.cardinality())
-        return _checked_images(samples_of(elements, counted, options, replicas, "arrays", load, vary, stamp + role))
-    if not isinstance(data, tf.data.Dataset):
-        return indexed(data, options, given)
+    if _are_arrays(data):
+        return _arrays(data, options, replicas, load, vary, stamp + role)
+    if isinstance(data, keras.utils.PyDataset):
+        return indexed(data, options, given, parts.model)
     cardinality = int(data.cardinality())
     if parts.mapped:
         known = given or (cardinality if cardinality >= 0 else None)
@@ -128,8 +131,31 @@ def _stream(data: Any, parts: Parts, role: str, options: Options, replicas: int,
         data = data.take(known) if known is not None else data
         return _checked_images(samples_of(data, known, options, replicas, "mapped", load, vary, stamp + role))
     size = _batch_size(data, role)
-    batches = cardinality if cardinality >= 0 else (-(-given // size) if given else None)
+    batches = cardinality if cardinality >= 0 else _batches(data, given, size)
     return Batched(data, given, batches, size, replicas)
+
+
+def _are_arrays(data: Any) -> bool:
+    """What was let in (parts.py) and is no data set."""
+    return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
+
+
+def _arrays(data: Any, options: Options, replicas: int, load: Any, vary: Any, stamp: str) -> Samples:
+    arrays = as_tensors(as_fitted(data))
+    with tf.device("/CPU:0"):
+        elements = tf.data.Dataset.from_tensor_slices(arrays)
+    dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
+    counted = int(elements.cardinality())
+    whole = arrays if dense else None
+    return _checked_images(samples_of(elements, counted, options, replicas, "arrays", load, vary, stamp, whole))
+
+
+def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
+    """Batches of so many samples; where each has the same size by its type, the rest is left out."""
+    if samples is None:
+        return None
+    fixed = tf.nest.flatten(data.element_spec)[0].shape[:1].is_fully_defined()
+    return samples // size if fixed else -(-samples // size)
 
 
 def _checked_images(stream: Samples) -> Samples:
@@ -137,22 +163,15 @@ def _checked_images(stream: Samples) -> Samples:
     if stream.options.input.augment == "off" or stream.images:
         return stream
     off = stream.options.input.model_copy(update={"augment": "off"})
-    return Samples(
-        stream.options.model_copy(update={"input": off}), stream.source, stream.replicas, stream.seed, stream.kind
-    )
+    return replace(stream, options=stream.options.model_copy(update={"input": off}))
 
 
-def _elements(arrays: Any) -> tf.data.Dataset:
-    with tf.device("/CPU:0"):
-        return tf.data.Dataset.from_tensor_slices(arrays)
-
-
-def _split(data: tuple[Any, ...], validation: Any, options: Options) -> tuple[Any, Any]:
+def _split(data: Any, validation: Any, options: Options) -> tuple[Any, Any]:
     """train.validation_split of arrays, drawn by the seed, where the code has handed over no validation data."""
     share = options.train.validation_split
     if validation is not None or not share:
         return data, validation
-    arrays = as_tuples(data)
+    arrays = as_fitted(data)
     total = int(tf.nest.flatten(arrays)[0].shape[0])
     kept, rest = split_counts(total, share)
     if not rest:

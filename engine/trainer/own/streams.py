@@ -1,17 +1,16 @@
 """A user's data as endless batches: arrays and single samples through our own pipeline, batched data as it is.
 
-Each stream makes global batches from any step on; splitting and preparing ahead (data/finishing.py) is one for all.
+Each stream makes global batches from any step on; splitting and preparing ahead (data/finishing.py) is one for all. A
+PyDataset is in indexed.py.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import keras
-import numpy as np
 import tensorflow as tf
 
 from ...options import Options
@@ -52,9 +51,13 @@ class Stream(Protocol):
 
 @dataclass(frozen=True)
 class Samples(Pipeline):
-    """Arrays, or a data set of single samples: every option of the pipeline applies."""
+    """Arrays, or a data set of single samples: every option of the pipeline applies.
+
+    Of arrays in memory all are shuffled, as Keras does it: their numbers are, and batches are taken by them.
+    """
 
     kind: Data = "arrays"
+    arrays: Any = None  # tensors, where samples can be taken out by number
 
     @property
     def samples(self) -> int | None:
@@ -83,9 +86,48 @@ class Samples(Pipeline):
     def _ready(self) -> bool:
         return True
 
+    @property
+    def _by_number(self) -> bool:
+        return self.arrays is not None and self.options.input.shuffle != "off" and not self._caches
+
+    @property
+    def _whole_batches(self) -> bool:
+        """Whether nothing is done to single samples."""
+        return self._by_number and self.source.load is None and self.source.vary is None
+
+    @property
+    def _shuffle_buffer(self) -> int:
+        """Of arrays all; from a cache on disk no more than asked for is held in memory."""
+        everything = self.kind == "arrays" and self.options.input.cache in ("off", "memory")
+        return self.source.train.samples if everything else super()._shuffle_buffer
+
+    def _shuffled_batches(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
+        if not self._whole_batches:
+            return super()._shuffled_batches(elements, number)
+        return self._taken(number).take(self.batches_per_pass)
+
+    def _shuffled(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
+        return self._taken(number).unbatch() if self._by_number else super()._shuffled(elements, number)
+
+    def _taken(self, number: Any) -> tf.data.Dataset:
+        """Batches of the arrays, in an order that is drawn anew for each pass."""
+        seed = tf.stack([tf.constant(self.seed, tf.int64), number])
+        numbers = tf.range(self.source.train.samples, dtype=tf.int64)
+        order = tf.data.Dataset.from_tensor_slices(tf.random.experimental.stateless_shuffle(numbers, seed))
+        chosen = order.batch(self.global_batch_size, drop_remainder=self.options.input.drop_remainder)
+        return self._mapped(chosen, lambda at: tf.nest.map_structure(lambda array: tf.gather(array, at), self.arrays))
+
+    def stages(self) -> tuple[Stage, ...]:
+        found = super().stages()
+        if not self._by_number:
+            return found
+        kinds = {"shuffle": "Batch", "batch": "Map"} if self._whole_batches else {"shuffle": "Map"}
+        return tuple(replace(stage, kind=kinds.get(stage.name, stage.kind)) for stage in found)
+
     def _prepare_augmented(self, position: Any, batch: Any) -> Any:
-        x, *rest = batch if isinstance(batch, tuple) else (batch,)
-        return (self._augmented(position, x), *rest)
+        if not isinstance(batch, tuple):
+            return self._augmented(position, batch)
+        return (self._augmented(position, batch[0]), *batch[1:])
 
 
 @dataclass(frozen=True)
@@ -117,80 +159,11 @@ class Batched:
         return ()
 
 
-@dataclass(frozen=True)
-class Indexed:
-    """A PyDataset: its batches by number, several at once, in an order that input.shuffle draws anew for each pass."""
-
-    data: keras.utils.PyDataset
-    options: Options
-    batches: int
-    samples: int | None
-    batch_size: int
-    spec: Any
-    kind: Data = "pydataset"
-    smaller_last_batch: bool = True  # nobody knows
-
-    def global_batches(self, first_step: int) -> tf.data.Dataset:
-        first_pass, skipped = divmod(first_step, self.batches)
-        for _ in range(first_pass):
-            self.data.on_epoch_end()  # as often as the run that is resumed has called it
-
-        def one_pass(number: Any) -> tf.data.Dataset:
-            begun = tf.py_function(self._begin_pass, [number, first_pass], tf.int64)
-            order = tf.data.Dataset.range(tf.ensure_shape(begun, ()))
-            if self.options.input.shuffle != "off":
-                order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
-            return self._loaded(order.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)))
-
-        return tf.data.Dataset.counter(first_pass).flat_map(one_pass)
-
-    def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        """Loaded inside the pass: the next one begins when all of this one's batches are there."""
-        calls = self.options.input.parallel_calls
-        if calls == "off":
-            return numbers.map(self._load)
-        parallel = tf.data.AUTOTUNE if calls == "auto" else calls
-        ordered = self.options.input.deterministic_order
-        return numbers.map(self._load, num_parallel_calls=parallel, deterministic=ordered)
-
-    def _begin_pass(self, number: Any, first_pass: Any) -> int:
-        """Runs when the batches of the pass before have all been loaded."""
-        if int(number) > int(first_pass):
-            self.data.on_epoch_end()
-        return self.batches
-
-    def _load(self, number: Any) -> Any:
-        flat = tf.nest.flatten(self.spec)
-        types = [spec.dtype for spec in flat]
-        loaded = tf.py_function(lambda i: _flat(self.data[int(i)]), [number], types)
-        shaped = [tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(loaded, flat, strict=True)]
-        return tf.nest.pack_sequence_as(self.spec, shaped)
-
-    def stages(self) -> tuple[Stage, ...]:
-        return ()
-
-
-def _flat(batch: Any) -> list[Any]:
-    return [as_array(array) for array in tf.nest.flatten(as_tuples(batch))]
-
-
-def as_array(value: Any) -> np.ndarray:
-    """NumPy's view of an array of whatever library."""
-    return value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
-
-
-def as_tuples(nest: Any) -> Any:
-    """Lists as tuples, as Keras takes them, and without what is None at the end."""
-    if isinstance(nest, dict):
-        return {key: as_tuples(item) for key, item in nest.items()}
-    if isinstance(nest, list | tuple) and not hasattr(nest, "_fields"):
-        items = tuple(as_tuples(item) for item in nest)
-        while items and items[-1] is None:
-            items = items[:-1]
-        return items
-    if isinstance(nest, np.ndarray) and nest.dtype == np.float64:
-        return nest.astype("float32")  # what Keras does with arrays
-    return nest
+def prefetches(data: Any) -> bool:
+    """Whether the user's data set prepares elements ahead by itself."""
+    if not isinstance(data, tf.data.Dataset):
+        return False
+    return "Prefetch" in type(data).__name__ or any(prefetches(source) for source in data._inputs())
 
 
 def samples_of(
@@ -202,6 +175,7 @@ def samples_of(
     load: Callable[..., Any] | None,
     vary: Callable[..., Any] | None,
     stamp: str,
+    arrays: Any = None,
 ) -> Samples:
     """Single samples as a stream."""
     if counted is None and options.input.cache != "off":
@@ -212,21 +186,4 @@ def samples_of(
     part = Part(elements, ENDLESS if counted is None else counted)
     source = Source(part, Part(elements, 0), (), 0, load=load, vary=vary, stamp=stamp)
     assert options.train.seed is not None
-    return Samples(options, source, replicas, options.train.seed, kind)
-
-
-def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None) -> Indexed:
-    """A PyDataset as a stream; its first batch tells what they look like."""
-    batches = data.num_batches
-    if not batches:
-        raise UserError("the PyDataset has no batch, or no end", "its __len__ must tell how many batches a pass has")
-    first = as_tuples(data[0])
-    first = first if isinstance(first, tuple) else (first,)
-    spec = tf.nest.map_structure(lambda array: _open_spec(as_array(array)), first)
-    size = int(as_array(tf.nest.flatten(first)[0]).shape[0])
-    return Indexed(data, options, int(batches), samples, size, spec)
-
-
-def _open_spec(array: np.ndarray) -> tf.TensorSpec:
-    """Any number of samples."""
-    return tf.TensorSpec((None, *array.shape[1:]), tf.as_dtype(array.dtype) if array.dtype.kind != "U" else tf.string)
+    return Samples(options, source, replicas, options.train.seed, kind, arrays)

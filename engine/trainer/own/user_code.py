@@ -64,6 +64,7 @@ class UserCode:
         except entries.EntryFault as fault:
             raise UserError(str(fault), fault.change) from None
         self.home = self.file.parent if self.entry.file else self.folder
+        sys.argv = [str(self.file)]  # the trainer's own words mean nothing to a parser of theirs
         sys.path.insert(0, str(self.home))
         importlib.invalidate_caches()
         with self.blamed():
@@ -107,6 +108,8 @@ class UserCode:
 
     def _theirs(self, file: str) -> bool:
         """Below the folders of their code, and neither installed there nor ours."""
+        if file.startswith("<"):  # <frozen importlib._bootstrap>, <string>: no file
+            return False
         path = os.path.abspath(file)
         if path == str(self.file):
             return True

@@ -1,0 +1,61 @@
+"""A user's model compiled as the options say, or, where it is compiled already, made to run its steps as they say."""
+
+from __future__ import annotations
+
+import keras
+
+from ...options import Options
+from .. import optimizer
+from ..figures import Figures
+from .parts import Parts
+from .pipeline import OwnPipeline
+from .user_code import UserError
+
+OVERRIDDEN = {"jit_compile": "xla", "steps_per_execution": "steps_per_execution"}  # of model.compile: ours
+
+
+def compile_model(found: Parts, options: Options, pipeline: OwnPipeline) -> None:
+    """What is compiled keeps its optimizer, loss and metrics; how its steps are run is the options' in any case."""
+    model, xla, together = found.model, options.compile.xla, options.compile.steps_per_execution
+    if xla and pipeline.replicas > 1 and _custom_step(model):
+        raise UserError(
+            f"{type(model).__name__} has a train_step of its own, which XLA cannot compile over several replicas: "
+            "it assigns variables",
+            "set compile.xla=false, or strategy.kind=single",
+        )
+    if not model.compiled:
+        _compile(found, options, pipeline)
+        return
+    model.jit_compile = xla
+    model.steps_per_execution = together
+
+
+def _compile(found: Parts, options: Options, pipeline: OwnPipeline) -> None:
+    per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
+    chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch)
+    found.model.compile(
+        optimizer=chosen,
+        loss=found.loss,
+        metrics=found.metrics,
+        jit_compile=options.compile.xla,
+        steps_per_execution=options.compile.steps_per_execution,
+    )
+    if found.optimizer is None and optimizer.scheduled(options.train):
+        # What their callbacks save is to load in plain Keras, where that schedule is not known.
+        found.model.get_compile_config = lambda: None
+
+
+def _custom_step(model: keras.Model) -> bool:
+    return type(model).train_step is not keras.Model.train_step
+
+
+def tell_overridden(model: keras.Model, options: Options, figures: Figures) -> None:
+    """What their code has compiled otherwise than an option that nobody has set."""
+    theirs = getattr(getattr(model, "_compile_config", None), "config", {})
+    unset = type(options.compile)()
+    for name, option in OVERRIDDEN.items():
+        value, asked = getattr(options.compile, option), theirs.get(name)
+        if asked not in (None, "auto", value) and value == getattr(unset, option):
+            key, told, wanted = f"compile.{option}", str(value).lower(), str(asked).lower()
+            message = f"{name}={asked} of your compile does nothing here: {key} is {told}"
+            figures.warn("overridden", message, f"set {key}={wanted}", key)

@@ -1,0 +1,180 @@
+"""A user's PyDataset as endless batches, loaded and told of its passes as Keras' fit would.
+
+Separates the order of batches, which is drawn inside the pipeline, from the loading, which is the user's Python and
+keeps a state of its own: nothing of it may run twice, or at once where it does not say that it can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ...options import Options
+from ...options.own import Data
+from ..data.stage_names import Stage
+from .nests import as_array, as_tuples
+from .user_code import UserError
+
+LOOKED_AT = 2  # batches that tell which axes differ, as Keras does it
+
+
+class Loader:
+    """Loads batches, and tells the PyDataset of each pass once, whichever stream comes to it."""
+
+    def __init__(self, data: keras.utils.PyDataset, batches: int, alone: bool) -> None:
+        self._data, self._batches, self._alone = data, batches, alone
+        self._lock = threading.RLock()
+        self._begun = self._ended = 0
+        self._left = 0  # batches of this pass
+
+    def begin(self, number: int, skipped: int) -> int:
+        """Bring the PyDataset to this pass: of those before it, the ones that it was not yet told of are told."""
+        with self._lock:
+            while self._begun <= number:
+                self._end()
+                self._data.on_epoch_begin()
+                self._begun += 1
+            self._left = self._batches - skipped
+        return self._batches
+
+    def load(self, number: int) -> list[np.ndarray]:
+        with self._lock if self._alone else contextlib.nullcontext():
+            batch = as_array_list(self._data[number])
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._end()
+        return batch
+
+    def _end(self) -> None:
+        if self._ended < self._begun:
+            self._ended += 1
+            self._data.on_epoch_end()
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A PyDataset: its batches by number, in an order that input.shuffle draws anew for each pass."""
+
+    data: keras.utils.PyDataset
+    options: Options
+    batches: int
+    samples: int | None
+    batch_size: int
+    spec: Any
+    loader: Loader
+    kind: Data = "pydataset"
+    smaller_last_batch: bool = True  # nobody knows
+
+    def global_batches(self, first_step: int) -> tf.data.Dataset:
+        """From within an epoch on, they end with it, as that fit does: nothing is loaded for nobody."""
+        first_pass, skipped = divmod(first_step, self.batches)
+
+        def one_pass(number: Any) -> tf.data.Dataset:
+            seen = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
+            begun = tf.py_function(lambda *at: self.loader.begin(*map(int, at)), [number, seen], tf.int64)
+            order = tf.data.Dataset.range(tf.ensure_shape(begun, ()))
+            if self.options.input.shuffle != "off":
+                order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
+            return self._loaded(order.skip(seen))
+
+        stream = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
+        epoch = self.options.train.steps_per_epoch or self.batches
+        done = first_step % epoch
+        return stream.take(epoch - done) if done else stream
+
+    def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
+        """Loaded inside the pass: the next one begins when all of this one's batches are there."""
+        at_once = loads_at_once(self.data, self.options)
+        if at_once == 1:
+            return numbers.map(self._load)
+        ordered = self.options.input.deterministic_order
+        return numbers.map(self._load, num_parallel_calls=at_once, deterministic=ordered)
+
+    def _load(self, number: Any) -> Any:
+        flat = tf.nest.flatten(self.spec)
+        types = [spec.dtype for spec in flat]
+        loaded = tf.py_function(lambda i: self.loader.load(int(i)), [number], types)
+        shaped = [tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(loaded, flat, strict=True)]
+        return tf.nest.pack_sequence_as(self.spec, shaped)
+
+    def stages(self) -> tuple[Stage, ...]:
+        return ()
+
+
+def workers(data: keras.utils.PyDataset) -> int:
+    """Threads that may load at once. That its processes may (use_multiprocessing) does not say that threads may."""
+    return 1 if data.use_multiprocessing else max(1, int(data.workers))
+
+
+def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
+    """As many as its `workers`, and no more than input.parallel_calls."""
+    calls = options.input.parallel_calls
+    if calls == "off":
+        return 1
+    return workers(data) if calls == "auto" else min(int(calls), workers(data))
+
+
+def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model) -> Indexed:
+    """A PyDataset as a stream; its first batches and the model tell what they look like."""
+    batches = data.num_batches
+    if not batches:
+        raise UserError("the PyDataset has no batch, or no end", "its __len__ must tell how many batches a pass has")
+    first = [_batch(data[i]) for i in range(min(LOOKED_AT, int(batches)))]
+    size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
+    loader = Loader(data, int(batches), alone=loads_at_once(data, options) == 1)
+    spec = _opened(tf.nest.map_structure(_spec, *first), model)
+    return Indexed(data, options, int(batches), samples, size, spec, loader)
+
+
+def as_array_list(batch: Any) -> list[np.ndarray]:
+    return [as_array(array) for array in tf.nest.flatten(_batch(batch))]
+
+
+def _batch(batch: Any) -> Any:
+    """As Keras takes it: a dict is x alone, and so is an array, in a tuple."""
+    nest = as_tuples(batch)
+    return nest if isinstance(nest, tuple | dict) else (nest,)
+
+
+def _spec(*arrays: Any) -> tf.TensorSpec:
+    """Any number of samples, and any size where these differ."""
+    shapes = [as_array(array).shape for array in arrays]
+    if len({len(shape) for shape in shapes}) > 1:
+        raise UserError(
+            f"batches of the PyDataset have the shapes {shapes[0]} and {shapes[1]}", "give all the same number of axes"
+        )
+    sizes = [axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True)]
+    dtype = as_array(arrays[0]).dtype
+    return tf.TensorSpec((None, *sizes[1:]), tf.string if dtype.kind == "U" else tf.as_dtype(dtype))
+
+
+def _opened(spec: Any, model: keras.Model) -> Any:
+    """Axes that the model leaves open, such as the length of a text, may differ from batch to batch."""
+    inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
+    if not isinstance(spec, tuple):
+        return _as_open_as(spec, inputs)
+    ends = (inputs, outputs, outputs)
+    return tuple(_as_open_as(part, tensors) for part, tensors in zip(spec, ends, strict=False))
+
+
+def _as_open_as(part: Any, tensors: Any) -> Any:
+    leaves = tf.nest.flatten(part)
+    named = {tensor.name: tensor for tensor in tensors or ()}
+    if isinstance(part, dict) and set(part) <= set(named):
+        tensors = [named[key] for key in sorted(part)]
+    if not tensors or len(tensors) != len(leaves):
+        return part
+    return tf.nest.pack_sequence_as(part, [_open(*pair) for pair in zip(leaves, tensors, strict=True)])
+
+
+def _open(spec: tf.TensorSpec, tensor: Any) -> tf.TensorSpec:
+    like = list(tensor.shape) + [0] * len(spec.shape)
+    sizes = [None if wanted is None else size for size, wanted in zip(spec.shape, like, strict=False)]
+    return tf.TensorSpec(sizes, spec.dtype)
