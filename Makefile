@@ -14,12 +14,13 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
 
-# Two at a time, as most tests wait for a TensorFlow that starts; those that measure times come after, alone. On a busy
+# Three at a time, as most tests wait for something that starts; those that measure times come after, alone. On a busy
 # machine a wait may run out, a picture be taken a moment early and a measurement be disturbed: these are tried again,
 # any other failure is not.
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadfile -m "not alone" --reruns 1 --only-rerun "not within|not seen|TimeoutExpired|snap_compare"
-	$(BIN)/pytest -m alone --reruns 2
+	$(BIN)/pytest -n 3 --dist loadfile -m "not alone" --durations 20 \
+		--reruns 1 --only-rerun "not within|not seen|TimeoutExpired|snap_compare"
+	$(BIN)/pytest -m alone --durations 20 --reruns 2
 
 check: $(READY)
 	$(BIN)/ruff check .

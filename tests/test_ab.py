@@ -193,7 +193,7 @@ def test_a_preset_is_diagnosed_with_and_without_its_input(tmp_path: Path) -> Non
 @pytest.mark.alone
 def test_the_loop_makes_a_training_that_waits_for_its_input_three_times_as_fast(tmp_path: Path) -> None:
     """The time budget bounds it: on a quiet machine one or two remedies are measured."""
-    limits = ("--seconds", "2", "--minutes", "2", "--anyway")
+    limits = ("--seconds", "1", "--minutes", "1.5", "--anyway")
     done = gputui(
         "diagnose", "--preset", "input-heavy", "--apply", *limits, "-o", "better.yaml", cwd=tmp_path, timeout=400
     )
