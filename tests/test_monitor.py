@@ -19,6 +19,8 @@ from gputui import engine
 from gputui.engine import Monitor
 from gputui.engine.runs import Run
 
+from .front_door import until
+
 X = np.random.default_rng(0).normal(size=(640, 4)).astype("float32")
 
 
@@ -164,9 +166,7 @@ def test_the_next_fit_ends_the_run_of_one_that_was_interrupted(cpus: Any) -> Non
 
 def test_an_interrupted_fit_is_noticed_without_another(cpus: Any) -> None:
     run = interrupted(Monitor("gone"))
-    deadline = time.monotonic() + 20
-    while run.result is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: run.state != "running")
     assert run.state == "error"
     for thread in [thread for thread in threading.enumerate() if thread.name == "heartbeat"]:
         thread.join(10)
