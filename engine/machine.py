@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import psutil
-
+from . import limits
 from .telemetry.nvml import NO_GPU, Nvml, NvmlUnavailable
 from .telemetry.patience import Asked
 
@@ -52,7 +51,7 @@ class Machine:
 def read() -> Machine:
     """The machine as it is now."""
     gpus, reason = _gpus()
-    return Machine(gpus, reason, len(os.sched_getaffinity(0)), psutil.virtual_memory().total)
+    return Machine(gpus, reason, len(os.sched_getaffinity(0)), limits.memory().total)
 
 
 def visible_gpus() -> tuple[Gpu, ...]:

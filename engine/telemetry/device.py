@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import psutil
 import pynvml
 
+from .. import limits
 from .flow import REFUSED, Flow
 from .processes import described
 from .questions import MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, text
@@ -205,7 +205,7 @@ class Device:
 
 
 def _host_memory() -> Values:
-    memory = psutil.virtual_memory()
+    memory = limits.memory()
     return {
         "memory_used_bytes": memory.total - memory.available,
         "memory_total_bytes": memory.total,
