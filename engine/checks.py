@@ -66,7 +66,7 @@ def _missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
     device = options.device
-    if not training_gpus(options, machine) or not device.memory_growth:
+    if not training_gpus(options, machine) or device.memory_growth is not True:
         return
     for name, used in (("memory_limit_mb", device.memory_limit_mb), ("logical_devices", device.logical_devices > 1)):
         if used:
@@ -74,7 +74,7 @@ def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
                 "error",
                 ("device.memory_growth", f"device.{name}"),
                 "TensorFlow drops memory growth when memory is limited or partitioned",
-                "set device.memory_growth=false",
+                "set device.memory_growth=auto",
             )
 
 
@@ -147,15 +147,7 @@ def _xla(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
-    kind, reasons = options.strategy.kind, {
-        "multi_worker": "training over several machines is not offered by this version",
-        "central_storage": "under Keras 3 it reports wrong metrics and refuses batch normalisation",
-        "parameter_server": "Keras 3 cannot fit with it; it needs a coordinator program of its own",
-    }
-    if kind in reasons:
-        yield _error("strategy.kind", f"{kind}: {reasons[kind]}", "use mirrored, one_device or single")
-        return
-    devices = options.strategy.devices
+    kind, devices = options.strategy.kind, options.strategy.devices
     available = max(1, len(training_gpus(options, machine))) * options.device.logical_devices
     if kind == "single" and devices != "all":
         yield Finding("warning", ("strategy.devices",), "single uses the first device only", "set strategy.kind")

@@ -104,11 +104,11 @@ def _devices(script: Script, wanted: Options) -> None:
     if device.log_placement:
         script.add("tf.debugging.set_log_device_placement(True)", "device.log_placement")
     script.text('gpus = tf.config.list_physical_devices("GPU")')
-    if device.logical_devices > 1 or device.memory_limit_mb is not None:
+    if device.divided:
         _partitions(script, wanted)
     else:
         script.text("for gpu in gpus:")
-        script.add(f"    tf.config.experimental.set_memory_growth(gpu, {device.memory_growth})", "device.memory_growth")
+        script.add(f"    tf.config.experimental.set_memory_growth(gpu, {device.grows})", "device.memory_growth")
     tf32 = wanted.precision.tf32
     script.add(f"tf.config.experimental.enable_tensor_float_32_execution({tf32})", "precision.tf32")
     script.add("keras.utils.set_random_seed(SEED)", "train.seed")
@@ -148,10 +148,8 @@ def _strategy(script: Script, wanted: Options) -> None:
         script.add(f"names = [devices[i].name for i in {list(strategy.devices)}]", "strategy.devices")
     if strategy.kind == "one_device":
         script.add("strategy = tf.distribute.OneDeviceStrategy(names[0])", "strategy.kind")
-    elif strategy.kind == "mirrored":
-        _mirrored(script, strategy.communication)
     else:
-        script.add("strategy = tf.distribute.get_strategy()", "strategy.kind", f"{strategy.kind} is not expressed")
+        _mirrored(script, strategy.communication)
     script.text("global_batch = BATCH_SIZE * strategy.num_replicas_in_sync")
 
 

@@ -273,6 +273,12 @@ def _problems(fault: ValidationError, layers: _Layers) -> list[Problem]:
     for error in fault.errors():
         key = ".".join(str(part) for part in error["loc"][:2])
         place, line = layers.origins[key]
-        value = shorten(layers.values[key])
-        found.setdefault(key, Problem(place, line, key, f"{value} does not fit: give {_KNOWN[key].accepts}"))
+        found.setdefault(key, Problem(place, line, key, _does_not_fit(_KNOWN[key], layers.values[key])))
     return list(found.values())
+
+
+def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:
+    """What to give instead; of a value that TensorFlow has and gputui has not, also why."""
+    if isinstance(value, str) and value in info.about.not_offered:
+        return f"{value} is not available: {info.about.not_offered[value]}"
+    return f"{shorten(value)} does not fit: give {info.accepts}"

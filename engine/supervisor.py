@@ -57,7 +57,6 @@ class Supervisor:
             self.trainer.pid,
             self.limits["sample_seconds"],
             pcie=self.limits.get("pcie", False),
-            network=self.preset["strategy"]["kind"] == "multi_worker",
         )
         sampler.start()
         watcher = Watcher(self.run, self.events.emit)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS, OptionInfo
-from gputui.tui.form_state import INFO, FormState, kind, matches, to_text, to_value
+from gputui.tui.form_state import INFO, FormState, kind, matches, to_text, to_value, value_of
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 
@@ -136,3 +136,13 @@ def test_search_looks_at_name_help_and_call() -> None:
     assert found("input batch_size samples") == ["input.batch_size", "input.drop_remainder"]
     assert len(found("")) == len(OPTIONS)
     assert found("no such option") == []
+
+
+def test_a_switch_with_a_third_word_is_chosen_from_its_words() -> None:
+    info = INFO["device.memory_growth"]
+    assert kind(info) == "choice"
+    assert info.words == ("auto", "true", "false")
+    state = FormState.open(QUICKSTART)
+    for word, value in (("auto", "auto"), ("true", True), ("false", False)):
+        state.set(info.key, word)
+        assert value_of(state.preset.options, info) == value

@@ -108,14 +108,14 @@ def test_memory_growth_takes_what_is_needed_and_without_it_nearly_all_is_taken(g
 
 
 def test_memory_limit_bounds_what_the_driver_sees(gpu: Gpu) -> None:
-    done = run(*LASTING, "epochs=1", "memory_growth=off", "memory_limit_mb=2048")
+    done = run(*LASTING, "epochs=1", "memory_limit_mb=2048")
     assert done.code == 0, done.errors
     before, most = done.memory()
     assert 2048 * MB * 0.9 < most - before < 2048 * MB + BESIDE
 
 
 def test_logical_devices_are_partitions_of_one_gpu(gpu: Gpu) -> None:
-    partitions = ("memory_growth=off", "memory_limit_mb=2048", "logical_devices=2", "strategy.kind=mirrored")
+    partitions = ("memory_limit_mb=2048", "logical_devices=2", "strategy.kind=mirrored")
     done = run(*LASTING, "epochs=2", *partitions)
     assert done.code == 0, done.errors
     started = done.only("started")
@@ -167,7 +167,7 @@ print(np.abs(product - a @ a).max() / np.abs(a @ a).max())
 @pytest.mark.parametrize("xla", ["off", "on"])
 def test_memory_that_runs_out_is_told_with_the_batch_size_and_exit_code_3(xla: str, gpu: Gpu) -> None:
     # The first layer's output alone is 2048 x 64 x 64 x 32 floats: 1 GB.
-    limited = ("memory_growth=off", "memory_limit_mb=512", "drop_remainder=on", f"xla={xla}")
+    limited = ("memory_limit_mb=512", "drop_remainder=on", f"xla={xla}")
     done = run("data=synthetic", "shape=[64,64,3]", "batch_size=2048", "samples=8192", "epochs=1", *limited)
     assert done.code == 3
     finished = done.only("finished")

@@ -28,7 +28,7 @@ Kind = Literal["bool", "choice", "text"]
 def kind(info: OptionInfo) -> Kind:
     """How the option is edited: switched, chosen from fixed words, or written."""
     annotation = _group(info.group).model_fields[info.name].annotation
-    if get_origin(annotation) is Literal:
+    if get_origin(annotation) is Literal or (info.is_bool and info.choices and not info.is_number):
         return "choice"
     return "bool" if info.is_bool and not info.choices else "text"
 

@@ -35,6 +35,11 @@ class OptionInfo:
     def key(self) -> str:
         return f"{self.group}.{self.name}"
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The fixed values it can be switched between: its words, and true and false where it takes them."""
+        return (*self.choices, "true", "false") if self.is_bool and self.choices else self.choices
+
 
 def catalogue(model: type[BaseModel]) -> tuple[OptionInfo, ...]:
     """All options of a model whose fields are option groups, in the order of declaration."""
@@ -120,7 +125,7 @@ def _in_words(parts: list[tuple[Any, tuple[Any, ...]]], about: About) -> str:
         elif get_origin(part) is dict:
             words.append("a mapping such as {lr: 0.1}")
         elif part is bool:
-            words.append("true or false")
+            words.extend(("true", "false"))
         elif part is type(None):
             words.append("null")
         elif part in (int, float):

@@ -5,7 +5,8 @@ Separates the declaration (here and in the group files) from everything derived 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -19,7 +20,7 @@ class About:
 
     `call` is the very TensorFlow or Keras call that obeys it. `gpu_only` means that it
     does nothing on a machine without an NVIDIA GPU. `own` tells to which of a user's own trainings (workload.entry) it
-    applies; own.py says what the words mean.
+    applies; own.py says what the words mean. `not_offered` are words that TensorFlow has and gputui refuses, with why.
     """
 
     help: str
@@ -29,6 +30,7 @@ class About:
     unit: str = ""
     gpu_only: bool = False
     own: Own = "applies"
+    not_offered: Mapping[str, str] = field(default_factory=dict)
 
 
 def option(
@@ -41,10 +43,11 @@ def option(
     unit: str = "",
     gpu_only: bool = False,
     own: Own = "applies",
+    not_offered: Mapping[str, str] | None = None,
     **limits: Any,
 ) -> Any:
     """Declare an option; `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...)."""
-    about = About(help, call, helps, hurts, unit, gpu_only, own)
+    about = About(help, call, helps, hurts, unit, gpu_only, own, not_offered or {})
     return Field(default, description=help, json_schema_extra={"about": asdict(about)}, **limits)
 
 

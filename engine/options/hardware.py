@@ -31,12 +31,13 @@ class Device(Group):
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
         helps="shares a box between people; none compares GPU with CPU",
     )
-    memory_growth: bool = option(
-        True,
-        "take GPU memory as it is needed, instead of nearly all of it at the start",
+    memory_growth: Literal["auto"] | bool = option(
+        "auto",
+        "take GPU memory as it is needed, instead of nearly all of it at the start; auto: unless memory_limit_mb or "
+        "logical_devices is set",
         call="tf.config.experimental.set_memory_growth",
         helps="others can use the rest of the GPU, and nvidia-smi shows what is needed",
-        hurts="memory can fragment; excludes memory_limit_mb and logical_devices",
+        hurts="memory can fragment; TensorFlow has no growth beside memory_limit_mb and logical_devices",
         gpu_only=True,
     )
     memory_limit_mb: Annotated[int, Field(ge=64, le=10_000_000)] | None = option(
@@ -90,6 +91,16 @@ class Device(Group):
     def _visible_list(cls, value: Any) -> Any:
         return _comma_list(value)
 
+    @property
+    def divided(self) -> bool:
+        """Whether the memory of each GPU is limited or split, beside which TensorFlow knows no growth."""
+        return self.memory_limit_mb is not None or self.logical_devices > 1
+
+    @property
+    def grows(self) -> bool:
+        """Whether memory is taken as it is needed, `auto` resolved."""
+        return not self.divided if self.memory_growth == "auto" else self.memory_growth
+
 
 class Precision(Group):
     """In what number formats the model computes."""
@@ -136,13 +147,18 @@ class Compile(Group):
 class Strategy(Group):
     """Several devices together."""
 
-    kind: Literal["single", "one_device", "mirrored", "multi_worker", "central_storage", "parameter_server"] = option(
+    kind: Literal["single", "one_device", "mirrored"] = option(
         "single",
         "single (no strategy), one_device, mirrored (the same model on several GPUs, GPU partitions, "
         "or CPU partitions as a rehearsal)",
         call="tf.distribute",
         helps="mirrored with several GPUs: nearly as many times faster",
         hurts="each step waits for the slowest replica and for the exchange of gradients",
+        not_offered={
+            "multi_worker": "gputui trains on one machine; start one run on each, or use mirrored over its GPUs",
+            "central_storage": "under Keras 3 it reports wrong metrics and refuses batch normalisation; use mirrored",
+            "parameter_server": "Keras 3 cannot fit with it, and it needs a coordinator program; use mirrored",
+        },
     )
     devices: Literal["all"] | list[Annotated[int, Field(ge=0, le=1023)]] = option(
         "all",

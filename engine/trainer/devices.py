@@ -60,9 +60,9 @@ def _require_visible(options: Options, found: int) -> None:
 
 def _configure_gpus(options: Options, gpus: list[tf.config.PhysicalDevice]) -> None:
     device = options.device
-    if device.memory_limit_mb is None and device.logical_devices == 1:
+    if not device.divided:
         for gpu in gpus:
-            tf.config.experimental.set_memory_growth(gpu, device.memory_growth)
+            tf.config.experimental.set_memory_growth(gpu, device.grows)
         return
     for position, gpu in enumerate(gpus):
         limit = device.memory_limit_mb or _share_of_memory_mb(position, device.logical_devices)

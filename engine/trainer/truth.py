@@ -60,8 +60,7 @@ def differences(options: Options, actual: dict[str, Any], devices: Devices, gpus
         found.append(("precision.policy", f"no layer computes in {wanted}"))
     if options.input.prefetch == "off" and actual["inject_prefetch"]:
         found.append(("input.prefetch", "TensorFlow may put a prefetch in"))
-    growth = options.device.memory_growth and options.device.memory_limit_mb is None
-    if devices.kind == "GPU" and growth and options.device.logical_devices == 1 and not actual["memory_growth"]:
+    if devices.kind == "GPU" and options.device.grows and not actual["memory_growth"]:
         found.append(("device.memory_growth", "TensorFlow takes the GPU's memory at once"))
     return found
 
