@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .runs import Run, home, runs_folder, write_atomically
+from .runs import Run, home, runs_folder
+from .writing import write_atomically
 
 Choice = Literal["pinned", "given", "first"]
 IGNORED = "it is left out; gputui compare --unpin forgets it"

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from . import entry, runs
+from . import checkpoint_files, entry, runs
 from .options.data import PATH_SOURCES
 from .presets import Preset
 from .runs import Run, RunError
@@ -51,7 +52,7 @@ def start(
     """
     text = settle(preset, paths_from or Path.cwd()).to_yaml()
     run = runs.create(preset.name, text) if path is None else runs.create_at(path, text)
-    return run, _spawn(run)
+    return run, _spawn_or_remove(run)
 
 
 class Warm:
@@ -75,7 +76,7 @@ class Warm:
         try:
             self._say(f"{run.path}\n")
         except OSError:
-            self.process = _spawn(run)
+            self.process = _spawn_or_remove(run)
         return run, self.process
 
     def close(self) -> None:
@@ -97,7 +98,7 @@ def resume(run: Run) -> subprocess.Popen[bytes]:
     if state not in RESUMABLE:
         why = "it ended well" if state == "ok" else f"it is {state}"
         raise RunError(f"{run.id} cannot be resumed: {why}")
-    if not any(run.file("checkpoints").glob("step-*")):
+    if not _has_whole_checkpoint(run):
         raise RunError(f"{run.id} has no checkpoint to resume from; set run.checkpoint before the next run")
     if run.file("result.json").exists():
         number = len(list(run.path.glob("result-*.json"))) + 1
@@ -105,6 +106,24 @@ def resume(run: Run) -> subprocess.Popen[bytes]:
     run.file("status.json").unlink(missing_ok=True)
     os.utime(run.file("preset.yaml"))
     return _spawn(run)
+
+
+def _spawn_or_remove(run: Run) -> subprocess.Popen[bytes]:
+    """A new run whose engine cannot be started leaves nothing behind."""
+    try:
+        return _spawn(run)
+    except OSError:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _has_whole_checkpoint(run: Run) -> bool:
+    """Raises RunError where there are checkpoints and none is whole."""
+    try:
+        return checkpoint_files.whole_step(run.file("checkpoints")) is not None
+    except checkpoint_files.Damage as damage:
+        again = f"gputui --preset {run.file('preset.yaml')} trains anew"
+        raise RunError(f"{run.id} has no whole checkpoint to resume from ({damage})\n{again}") from None
 
 
 def _spawn(run: Run) -> subprocess.Popen[bytes]:

@@ -7,11 +7,13 @@ the engine when the trainer could not). Everything a viewer knows of a run it re
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from typing import Any
 import psutil
 
 from . import events
+from .writing import sync, write_atomically
 
 STARTING_SECONDS = 15.0
 
@@ -41,13 +44,6 @@ def home() -> Path:
 
 def runs_folder() -> Path:
     return home() / "runs"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, never a part."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
 
 
 @dataclass(frozen=True)
@@ -146,20 +142,29 @@ def create(name: str, preset_yaml: str) -> Run:
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "run"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     for number in range(1, 1000):
-        path = folder / (stem if number == 1 else f"{stem}-{number}")
         try:
-            path.mkdir()
+            return create_at(folder / (stem if number == 1 else f"{stem}-{number}"), preset_yaml)
         except FileExistsError:
             continue
-        write_atomically(path / "preset.yaml", preset_yaml)
-        return Run(path)
     raise RunError(f"cannot make a run folder in {folder}")
 
 
 def create_at(path: Path, preset_yaml: str) -> Run:
-    """A run folder in a place of its own; raises OSError where there is one already."""
-    path.mkdir(parents=True)
-    write_atomically(path / "preset.yaml", preset_yaml)
+    """A run folder with its preset, or none; raises OSError, FileExistsError where there is something already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = None
+    try:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        write_atomically(draft / "preset.yaml", preset_yaml)
+        os.rename(draft, path)
+    except OSError as fault:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+        taken = fault.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+        raise OSError(errno.EEXIST if taken else fault.errno, fault.strerror, str(path)) from None
+    sync(path.parent)
     return Run(path)
 
 
@@ -168,7 +173,8 @@ def all_runs() -> list[Run]:
     folder = runs_folder()
     if not folder.is_dir():
         return []
-    found = [Run(path) for path in folder.iterdir() if (path / "preset.yaml").is_file()]
+    named = (path for path in folder.iterdir() if not path.name.startswith("."))  # the others are being made
+    found = [Run(path) for path in named if (path / "preset.yaml").is_file()]
     return sorted(found, key=lambda run: (run._created(), run.id), reverse=True)
 
 

@@ -21,7 +21,7 @@ from ruamel.yaml.util import load_yaml_guess_indent
 from . import presets, yamlfile
 from .options import OPTIONS, SCHEMA_VERSION, OptionInfo
 from .presets import Preset, PresetError
-from .runs import write_atomically
+from .writing import write_atomically
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NEW = f"schema_version: {SCHEMA_VERSION}\n"

@@ -19,10 +19,11 @@ import psutil
 import yaml
 
 from . import ending, events
-from .runs import Process, Run, Tail, write_atomically
+from .runs import Process, Run, Tail
 from .spawn import Trainer
 from .telemetry.sampler import Sampler
 from .watching import Watcher
+from .writing import write_atomically
 
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
@@ -171,7 +172,7 @@ class Supervisor:
         self.stops_told = self.stop_requests
         for role, process in self._processes.items():
             status |= {f"{role}_pid": process.pid, f"{role}_started": process.started}
-        write_atomically(self.run.file("status.json"), json.dumps(status))
+        write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
 
 
 class _Activity:

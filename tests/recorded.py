@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine import events, presets
-from gputui.engine.runs import Process, Run, write_atomically
+from gputui.engine.runs import Process, Run
+from gputui.engine.writing import write_atomically
 
 BEGAN = 1_790_000_000.0
 GIB = 1024**3

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from ..engine import checkpoint_files
 from ..engine.checks import Finding
 from ..engine.runs import Run
 from .errors import clean, told
@@ -110,7 +111,8 @@ class LineView:
             self.line(told(error))
         self.out.print(summary_table(summary))
         self.line(f"{_ENDED.get(event['outcome'], event['outcome'])}; everything is in {self.run.path}")
-        if event["outcome"] in ("stopped", "timeout", "crashed") and any(self.run.file("checkpoints").glob("step-*")):
+        has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
+        if has_checkpoints and event["outcome"] in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.id} goes on from the last checkpoint")
 
 

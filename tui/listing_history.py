@@ -12,6 +12,7 @@ from pathlib import Path
 from ..engine import history
 from ..engine import runs as run_folders
 from ..engine.runs import Run
+from ..engine.writing import write_atomically
 from .errors import Refused, clean
 
 
@@ -25,7 +26,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
     if output is None:
         sys.stdout.write(text)
     else:
-        run_folders.write_atomically(Path(output), text)
+        write_atomically(Path(output), text)
         print(f"{clean(output)} written")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import psutil
 from .. import machine, runs
 from ..runs import Process, Run
 from ..spawn import WARM
+from ..writing import write_atomically
 from .record import Record
 from .request import ProofError, Request, refuse
 
@@ -86,8 +88,12 @@ def create(request: Request) -> Proof:
             path.mkdir()
         except FileExistsError:
             continue
-        runs.write_atomically(path / "request.json", request.to_json())
-        record(path, request).write("starting")
+        try:
+            write_atomically(path / "request.json", request.to_json())
+            record(path, request).write("starting")
+        except OSError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         return Proof(path)
     raise ProofError(f"cannot make a proof folder in {folder}")
 

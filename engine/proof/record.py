@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import events
-from ..runs import write_atomically
+from ..writing import write_atomically
 
 KINDS = ("ab", "loop", "diagnosis")
 STATES = ("running", "done", "stopped", "failed")
@@ -138,7 +138,7 @@ class Record:
         self.seconds = time.time() - self.started_t
         told = events.plain(asdict(self))
         del told["path"]
-        write_atomically(self.path, json.dumps(told, indent=1, default=str, allow_nan=False))
+        write_atomically(self.path, json.dumps(told, indent=1, default=str, allow_nan=False), durable=False)
 
     @property
     def trials(self) -> list[Trial]:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from .. import events
-from ..runs import Run, Tail, write_atomically
+from ..runs import Run, Tail
+from ..writing import write_atomically
 from .clock import Spent, StepClock
 
 

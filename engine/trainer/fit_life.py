@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import events
-from ..runs import Process, Run, write_atomically
+from ..runs import Process, Run
 from ..telemetry.sampler import Sampler
+from ..writing import write_atomically
 from .fit_frame import Fit
 
 HEARTBEAT_SECONDS = 1.0
@@ -75,7 +76,7 @@ class Life:
         if alive:
             for role in ("engine", "trainer"):
                 status |= {f"{role}_pid": self._me.pid, f"{role}_started": self._me.started}
-        write_atomically(self._run.file("status.json"), json.dumps(status))
+        write_atomically(self._run.file("status.json"), json.dumps(status), durable=False)
 
     def end(self) -> None:
         """The fit has ended, and the script goes on."""

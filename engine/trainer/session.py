@@ -65,8 +65,10 @@ def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
 
     figures.phase("configuring")
     training = assemble(options, figures, stop)
-    resume_at = training.loop.checkpoints.latest_step()
+    resume_at = training.loop.checkpoints.latest_step(training.loop.steps)
     _announce(training, figures, resume_at)
+    if resume_at is not None and (damaged := training.loop.checkpoints.damaged(resume_at)):
+        figures.warn("checkpoint_damaged", damaged)
     try:
         with training.loop.own.code.blamed(found_only=True) if training.loop.own else contextlib.nullcontext():
             training.loop.run(resume_at)

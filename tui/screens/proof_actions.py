@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.runs import RunError, write_atomically
+from ...engine.runs import RunError
+from ...engine.writing import write_atomically
 from .questions import Ask, AskText
 
 if TYPE_CHECKING:
