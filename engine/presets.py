@@ -22,6 +22,7 @@ from .yamlfile import Located, YamlFault, printable, shorten
 
 SHIPPED = Path(__file__).resolve().parent.parent / "presets"
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.Options.model_fields)
+SUFFIXES = (".yaml", ".yml")
 MAX_CHAIN = 20
 ENTRY = "workload.entry"
 _KNOWN = opts.by_key(opts.OPTIONS)
@@ -102,18 +103,39 @@ def available() -> dict[str, Path]:
 def find(name_or_path: str, beside: Path | None = None) -> Path:
     """The file a preset's name or path stands for; raises PresetError."""
     as_path = Path(os.path.expanduser(name_or_path))
-    looks_like_path = as_path.suffix in (".yaml", ".yml") or os.sep in name_or_path
+    looks_like_path = as_path.suffix in SUFFIXES or os.sep in name_or_path
     if looks_like_path:
         path = beside / as_path if beside and not as_path.is_absolute() else as_path
         if os.path.isfile(path):
             return path
-        what = "is a folder, not a preset file" if os.path.isdir(path) else "no such file"
+        what = "is a folder, not a preset file" if os.path.isdir(path) else f"no such file{_hint(path, beside)}"
         raise PresetError([Problem(str(path), None, "", what)])
     named = available()
     if name_or_path in named:
         return named[name_or_path]
+    for suffix in SUFFIXES:
+        if os.path.isfile(f"{name_or_path}{suffix}"):
+            what = f"no preset of this name; there is a file of it: gputui --preset {name_or_path}{suffix}"
+            raise PresetError([Problem(shorten(name_or_path), None, "", what)])
     message = f"no preset of this name{did_you_mean(name_or_path, named)}"
     raise PresetError([Problem(shorten(name_or_path), None, "", f"{message} (known: {', '.join(named)})")])
+
+
+def _hint(path: Path, beside: Path | None) -> str:
+    """What may have been meant by the path of a file that is not there: a preset by name, or a file beside it."""
+    named = available()
+    near = path.stem if path.stem in named else nearest(path.stem, named)
+    try:
+        file = nearest(path.name, [name for name in os.listdir(path.parent) if name.endswith(SUFFIXES)])
+    except (OSError, ValueError):
+        file = None
+    if file is not None and near != path.stem:
+        return f", did you mean {path.with_name(file)}?"
+    if near is None:
+        return "; gputui presets lists those that are known by name"
+    whose = "ships with gputui" if named[near].parent == SHIPPED else "is among your own"
+    give = "extends:" if beside else "gputui --preset"
+    return f"; the preset {near} {whose} and goes by its name: {give} {near}"
 
 
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:

@@ -12,13 +12,13 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from ..engine import checks, machine
+from ..engine import checks, machine, new_file
 from ..engine import presets as preset_files
 from ..engine import runs as run_folders
 from ..engine.presets import PresetError
 from .errors import DONE, WRONG, Refused, clean, complain
 from .figures import amount, seconds, share
-from .headless import console
+from .tables_diagnosis import show_table
 
 
 def show_runs(as_json: bool) -> None:
@@ -33,8 +33,9 @@ def show_runs(as_json: bool) -> None:
         print("No runs so far; gputui --preset quickstart makes the first.")
         return
     table = Table(box=None, pad_edge=False)
-    for name, justify in (("run", "left"), ("state", "left"), ("samples/s", "right"), ("step ms", "right"),
-                          ("input wait", "right"), ("loss", "right"), ("time", "right")):
+    table.add_column("run", overflow="fold")
+    for name, justify in (("state", "left"), ("samples/s", "right"), ("step ms", "right"), ("input wait", "right"),
+                          ("loss", "right"), ("time", "right")):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for run in found:
         result = run.result or {}
@@ -48,7 +49,7 @@ def show_runs(as_json: bool) -> None:
             amount((result.get("metrics") or {}).get("loss")),
             seconds(result.get("seconds")),
         )
-    console().print(table)
+    show_table(table)
 
 
 def stop_run(name: str) -> None:
@@ -71,8 +72,8 @@ def list_presets() -> None:
             text = preset_files.resolve(str(path)).description
         except PresetError as fault:
             text = f"cannot be used: {fault.problems[0]}"
-        table.add_row(Text(clean(name)), own, Text(clean(text)))
-    console().print(table)
+        table.add_row(Text(clean(name)), own, Text(" ".join(clean(text).split())))
+    show_table(table)
 
 
 def show_preset(name: str) -> None:
@@ -100,17 +101,8 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
     if output is None:
         sys.stdout.write(script)
     else:
-        _write_new(Path(output), script)
+        new_file.write(Path(output), script)
         print(f"{clean(output)} written; python {shlex.quote(clean(output))} runs it")
-
-
-def _write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet; whatever is there already stays as it is."""
-    try:
-        with path.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise Refused(f"{path} exists, and is not overwritten; name another file, or remove it first") from None
 
 
 def check_presets(files: Sequence[str]) -> int:

@@ -16,10 +16,9 @@ from ..engine.baseline import LineUp
 from ..engine.compare import Comparison, FigureRow, OptionRow, compare
 from .errors import Refused, clean, complain
 from .figures import NONE, amount, seconds, share, size
-from .headless import console
+from .tables_diagnosis import show_table
 
 _SHOWN: dict[str, Callable[[float | None], str]] = {"share": share, "bytes": size, "seconds": seconds}
-UNLIMITED = 10_000
 WITHIN = "~ lies within the spread of repeats"
 
 
@@ -37,11 +36,7 @@ def show_comparison(names: Sequence[str], form: str, against: str | None = None)
     """Print the comparison of the named runs with the baseline; `form` is table, markdown, csv or json."""
     found = compare(_line_up(names, against))
     if form == "table":
-        out, table = console(), as_table(found)
-        if not out.is_terminal:
-            out.width = UNLIMITED
-            out.width = out.measure(table).maximum
-        out.print(table)
+        show_table(as_table(found))
         print("\n".join(remarks(found)))
     else:
         print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](found))

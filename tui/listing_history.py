@@ -9,16 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..engine import history
+from ..engine import history, new_file
 from ..engine import runs as run_folders
 from ..engine.runs import Run
-from ..engine.writing import write_atomically
 from .errors import Refused, clean
 
 
 def show_history(name: str, form: str, output: str | None) -> None:
     """Write the history of the named run; `form` is csv, jsonl or tensorboard (then `output` is a folder)."""
     run = run_folders.find(name)
+    if output is not None:
+        new_file.refuse(Path(output))
     if form == "tensorboard":
         _to_tensorboard(run, Path(output or run.id))
         return
@@ -26,7 +27,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
     if output is None:
         sys.stdout.write(text)
     else:
-        write_atomically(Path(output), text)
+        new_file.write(Path(output), text)
         print(f"{clean(output)} written")
 
 
@@ -46,6 +47,7 @@ def _as_json_lines(run: Run) -> str:
 
 
 def _to_tensorboard(run: Run, folder: Path) -> None:
+    new_file.refuse(folder)
     command = [sys.executable, "-P", "-m", "gputui.engine.trainer.tfevents", str(run.path), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -73,9 +74,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[in
 
 
 def show_table(made: RenderableType) -> None:
-    """On a terminal as wide as that is; elsewhere in whole lines."""
+    """On a terminal as wide as that is; elsewhere in whole lines, whatever FORCE_COLOR makes rich believe."""
     out = console()
-    if not out.is_terminal:
+    if not sys.stdout.isatty():
         out.width = _UNLIMITED
         out.width = out.measure(made).maximum
+        with out.capture() as lines:
+            out.print(made)
+        print("\n".join(line.rstrip() for line in lines.get().splitlines()))
+        return
     out.print(made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import saving
+from .. import new_file, saving
 from ..presets import Preset
 from .folder import Proof
 from .request import ProofError
@@ -32,7 +32,9 @@ def refuse(path: Path) -> None:
     """Raises ProofError for a file that could not be written or found again, before anything is measured."""
     if path.suffix not in (".yaml", ".yml"):
         raise ProofError(f"{path}: give a file that ends in .yaml, so that --preset finds it")
-    if path.exists():
-        raise ProofError(f"{path} exists; give another name")
+    try:
+        new_file.refuse(path)
+    except new_file.ExistsError as fault:
+        raise ProofError(str(fault)) from None
     if not path.parent.is_dir():
         raise ProofError(f"{path.parent} is not a folder")
