@@ -8,15 +8,19 @@ import signal
 import sys
 from pathlib import Path
 
+from . import scratch, stop_signals
 from .spawn import WARM, start_trainer, write_to_log
 
 if __name__ == "__main__":
     # A lost terminal stops nothing; the trainer inherits this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    scratch.make()
     trainer = start_trainer(sys.argv[1])
     if sys.argv[1] == WARM:
+        stop_signals.set_defaults()
         folder = sys.stdin.readline().strip()
         if not folder:
+            scratch.remove()
             sys.exit(0)  # nobody wants a run; the trainer sees the end of its pipe and goes, too
         write_to_log(Path(folder))
         os.write(trainer.lifeline, f"{folder}\n".encode())

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import checkpoint_files, entry, runs
+from . import checkpoint_files, entry, runs, stop_signals
 from .options.data import PATH_SOURCES
 from .presets import Preset
 from .runs import Run, RunError
@@ -62,13 +62,14 @@ class Warm:
     """
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gputui.engine", WARM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with stop_signals.held():
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "gputui.engine", WARM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
         """As `start`; a warm engine that has died in the meantime is replaced by a cold one."""
@@ -127,7 +128,7 @@ def _has_whole_checkpoint(run: Run) -> bool:
 
 
 def _spawn(run: Run) -> subprocess.Popen[bytes]:
-    with run.file("engine.log").open("ab") as log:
+    with run.file("engine.log").open("ab") as log, stop_signals.held():
         return subprocess.Popen(
             # -P: a file in the current folder must not stand in for a module of ours.
             [sys.executable, "-P", "-m", "gputui.engine", str(run.path)],

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import yaml
 
-from . import ending, events
+from . import ending, events, reaper, scratch, stop_signals
 from .runs import Process, Run, Tail
 from .spawn import Trainer
 from .telemetry.sampler import Sampler
@@ -52,6 +52,7 @@ class Supervisor:
     def supervise(self) -> int:
         """The whole life of the engine; returns its exit status."""
         self._take_signals()
+        reaper.adopt_orphans()
         self._write_status()
         sampler = Sampler(
             self.events,
@@ -67,15 +68,23 @@ class Supervisor:
         finally:
             sampler.stop()
         self._leave_result(sampler)
+        self._clean_up()
         watcher.stop()
         self.phase = "ended"
         self._write_status()
         self.events.close()
         return 0
 
+    def _clean_up(self) -> None:
+        """What the trainer has left behind."""
+        scratch.remove()
+        if ended := reaper.end_descendants():
+            self.events.emit(events.Warn(kind="left_behind", message=reaper.told(ended), hint=reaper.HINT))
+
     def _take_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals.NUMBERS:
             signal.signal(number, self._on_signal)
+        stop_signals.let_through()
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self.stop_requests += 1
@@ -91,6 +100,7 @@ class Supervisor:
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             tail.look()
             self._enforce(tail)
+            reaper.collect_dead(self.trainer.pid)
             try:
                 self.trainer.wait(TICK_SECONDS)
             except subprocess.TimeoutExpired:

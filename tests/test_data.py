@@ -20,6 +20,7 @@ from gputui.engine.trainer import session
 from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.faults import TrainerError
+from gputui.engine.trainer.figures import Figures
 from gputui.engine.trainer.stopping import StopSwitch
 
 from .training import options
@@ -414,7 +415,7 @@ def test_an_unreadable_image_that_training_meets_is_named(tmp_path: Path, monkey
     (tmp_path / "preset.yaml").write_text(presets.defaults([place, *settings]).to_yaml())
     run = Run(tmp_path)
     writer = EventWriter(run.file("events.jsonl"), run.id)
-    assert session.train_run(run, writer, StopSwitch()) == 1
+    assert session.train_run(Figures(run, writer), StopSwitch()) == 1
     writer.close()
     error = (run.result or {})["error"]
     assert error["kind"] == "data"

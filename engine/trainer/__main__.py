@@ -9,35 +9,43 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from .. import scratch, stop_signals
 from ..events import EventWriter, Phase
 from ..spawn import WARM, write_to_log
+from . import environment
 from .stopping import StopSwitch
 
 
 def main() -> None:
     lifeline = os.fdopen(int(os.environ.pop("GPUTUI_LIFELINE")))
+    another_backend = environment.choose_backend()
     folder = _when_wanted(lifeline.readline) if sys.argv[1] == WARM else Path(sys.argv[1])
     writer = EventWriter(folder / "events.jsonl", folder.name)
     writer.emit(Phase(phase="importing", detail="TensorFlow"))
-    stop = StopSwitch()
-    stop.listen(lifeline)
-    # Imported after the first sign of life.
+    # Imported after the first sign of life. Until the switch listens, signals and the engine's words wait.
     from ..runs import Run
+    from .figures import Figures
+    from .leaving import Leaving
+
+    figures, stop = Figures(Run(folder), writer), StopSwitch()
+    leaving = Leaving(stop)
+    stop.leave_result = lambda reason: figures.finish(reason, 0) if reason == "stopped" else None
+    stop.exit = leaving.at_once
+    stop.listen(lifeline)
     from .session import train_run
 
-    code = train_run(Run(folder), writer, stop)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # TensorFlow's own teardown can abort or hang after a failure; the run's story is written.
-    os._exit(code)
+    environment.tell_backend(another_backend, figures)
+    leaving.at_the_end(train_run(figures, stop))
 
 
 def _when_wanted(next_line: Callable[[], str]) -> Path:
     """Import what takes seconds, then wait for a run; end where none comes."""
+    stop_signals.set_defaults()
     from . import assembly  # noqa: F401
 
     folder = next_line().strip()
     if not folder:
+        scratch.remove()  # its engine may have been killed
         os._exit(0)
     write_to_log(Path(folder))
     return Path(folder)

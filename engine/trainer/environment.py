@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from ..options import Options
+if TYPE_CHECKING:
+    from ..options import Options
+    from .figures import Figures
+
+_BACKEND = "KERAS_BACKEND"
+
+
+def choose_backend() -> str:
+    """Keras reads it at its import; returns another backend that the caller's environment asked for, or nothing."""
+    asked = os.environ.get(_BACKEND, "")
+    os.environ[_BACKEND] = "tensorflow"
+    return "" if asked == "tensorflow" else asked
+
+
+def tell_backend(asked: str, figures: Figures) -> None:
+    """A warning where the caller's environment asked for another backend."""
+    if asked:
+        figures.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
 
 
 def prepare(options: Options) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 from .. import ending, events
 from ..options import Options
 from ..presets import resolve
-from ..runs import Run
 from ..telemetry import chips
 from . import environment
 from .faults import TrainerError
@@ -27,12 +26,11 @@ _PLACE = re.compile(
 )
 
 
-def train_run(run: Run, writer: events.EventWriter, stop: StopSwitch) -> int:
+def train_run(figures: Figures, stop: StopSwitch) -> int:
     """Train the run's preset; writes events and result; returns the process's exit status."""
-    figures = Figures(run, writer)
     batch_size = 0
     try:
-        options = resolve(str(run.file("preset.yaml"))).options
+        options = resolve(str(figures.run.file("preset.yaml"))).options
         stop.leave_result = lambda reason: _stopped(figures, reason, options)
         batch_size = options.input.batch_size
         environment.prepare(options)
@@ -42,14 +40,19 @@ def train_run(run: Run, writer: events.EventWriter, stop: StopSwitch) -> int:
     except StopRequested as request:
         _stopped(figures, request.reason, options)
         return 0
-    except TrainerError as fault:
-        traceback.print_exc()
-        figures.finish("error", 1, _error(fault.kind, fault.message, fault.hint))
     except BaseException as fault:
+        if _is_a_stop(fault) and stop.heard():
+            _stopped(figures, stop.reason, options)
+            return 0
         traceback.print_exc()
         outcome, error = _unexpected(fault, batch_size)
         figures.finish(outcome, 1, error)
     return 1
+
+
+def _is_a_stop(fault: BaseException) -> bool:
+    """What a signal raises where code of the user's handles it: the switch has heard it, too."""
+    return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
 
 def _stopped(figures: Figures, reason: str, options: Options) -> None:
@@ -60,9 +63,10 @@ def _stopped(figures: Figures, reason: str, options: Options) -> None:
 def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
     import tensorflow as tf  # seconds; everything below imports it too
 
-    from . import models
+    from . import generated_code, models
     from .assembly import assemble
 
+    generated_code.keep_apart()
     figures.phase("configuring")
     training = assemble(options, figures, stop)
     resume_at = training.loop.checkpoints.latest_step(training.loop.steps)
@@ -128,7 +132,9 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
 
 
 def _unexpected(fault: BaseException, batch_size: int) -> tuple[str, dict[str, str]]:
-    """Any other exception -> outcome and error; memory in all its forms is told apart."""
+    """An exception -> outcome and error; memory in all its forms is told apart."""
+    if isinstance(fault, TrainerError):
+        return "error", _error(fault.kind, fault.message, fault.hint)
     text = f"{type(fault).__name__}: {fault}"
     memory = isinstance(fault, MemoryError) or "ResourceExhausted" in type(fault).__name__
     if memory or any(word in text for word in ("Out of memory", "OOM when allocating", "RESOURCE_EXHAUSTED")):

@@ -1,0 +1,98 @@
+"""The processes that a training has started and that outlive it: found, and ended.
+
+Separates them from the trainer, which may be killed at any moment and clean up nothing. The engine adopts the trainer's
+orphans (Linux only), so that it can end them when the trainer is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+import psutil
+
+LEAVE_SECONDS = 1.0  # for processes that end by themselves once the trainer is gone, such as a resource tracker
+TERM_SECONDS = 3.0
+KILL_SECONDS = 2.0
+HINT = "end them in your code, or start what is to go on outside of the training"
+_SET_CHILD_SUBREAPER = 36  # prctl's name for it, in linux/prctl.h
+_TICK_SECONDS = 0.05
+
+
+def adopt_orphans() -> None:
+    """From here on a process below this one whose parent ends becomes a child of this one."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def collect_dead(trainer: int) -> None:
+    """Take the exit status of adopted processes that have ended, which else stay in the process table.
+
+    The trainer is the only child that the engine has started itself; its status belongs to whoever waits for it.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and dead.si_pid != trainer:
+            os.waitpid(dead.si_pid, os.WNOHANG)
+
+
+def end_descendants() -> list[str]:
+    """End every process below this one: asked first, killed later; returns the names of those that had to be ended.
+
+    New ones that they start meanwhile are ended, too.
+    """
+    _gone_within(LEAVE_SECONDS)
+    left = _below()
+    names = [f"{_name(process)} (pid {process.pid})" for process in left]
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+            process.resume()  # a stopped process hears nothing
+    if not _gone_within(TERM_SECONDS):
+        until = time.monotonic() + KILL_SECONDS
+        while (left := _below()) and time.monotonic() < until:
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            time.sleep(_TICK_SECONDS)
+    return names
+
+
+def told(names: Sequence[str]) -> str:
+    """The sentence about processes that were ended."""
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    which = "1 process that was" if len(names) == 1 else f"{len(names)} processes that were"
+    return f"{which} started in this training outlived it and had to be ended: {shown}"
+
+
+def _gone_within(seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while _below():
+        if time.monotonic() > until:
+            return False
+        time.sleep(_TICK_SECONDS)
+    return True
+
+
+def _below() -> list[psutil.Process]:
+    """Those that still run; the dead among them are collected on the way."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+            elif process.ppid() == os.getpid():
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
+    return found
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
+    except psutil.Error:
+        return "a process"

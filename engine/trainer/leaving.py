@@ -1,0 +1,92 @@
+"""The end of the trainer's process: what Python does at the end of a program, within a time limit.
+
+Threads that are no daemons are waited for, the functions registered with `atexit` run (among them multiprocessing's,
+which ends daemon processes), and open files are written out. Python's own way would go on to tear TensorFlow down,
+which can abort or hang after a failure: here `os._exit` follows, and the run's result and exit code stand.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import gc
+import io
+import os
+import sys
+import threading
+import time
+
+from .. import reaper, scratch
+from .stopping import StopSwitch
+
+THREADS_SECONDS = 10.0  # for threads that are no daemons
+LEAVING_SECONDS = 30.0  # for everything
+STOPPED_SECONDS = 3.0  # for everything, where somebody waits for an immediate stop
+LAST_SECONDS = 5.0  # beyond these limits, for a process in which no Python can run any more
+
+
+class Leaving:
+    """Ends the process, once, from whichever thread asks first."""
+
+    def __init__(self, stop: StopSwitch) -> None:
+        self._stop = stop
+        self._asked = threading.Lock()
+        self._closing = threading.Lock()
+        self._threads_gone = threading.Event()
+
+    def at_the_end(self, code: int) -> None:
+        """In the main thread, when the run's result is written."""
+        if self._begin(code, LEAVING_SECONDS):
+            threading.Thread(target=self._lose_patience, args=(code,), name="patience", daemon=True).start()
+            with contextlib.suppress(Exception):
+                threading._shutdown()  # type: ignore[attr-defined]  # what Python calls before atexit's functions
+            self._threads_gone.set()
+            self._close(code)
+        time.sleep(LEAVING_SECONDS + LAST_SECONDS)  # another thread is at it
+
+    def at_once(self, code: int) -> None:
+        """In any thread, while the main one may be anywhere: no thread is waited for."""
+        if self._begin(code, STOPPED_SECONDS):
+            self._close(code)
+
+    def _begin(self, code: int, seconds: float) -> bool:
+        if not self._asked.acquire(blocking=False):
+            return False
+        timer = threading.Timer(seconds, os._exit, (code,))
+        timer.daemon = True
+        timer.start()
+        with contextlib.suppress(Exception):  # it runs without Python; their code may have closed standard error
+            faulthandler.dump_traceback_later(seconds + LAST_SECONDS, exit=True)
+        return True
+
+    def _lose_patience(self, code: int) -> None:
+        if not self._threads_gone.wait(THREADS_SECONDS):
+            with contextlib.suppress(Exception):
+                print(f"gputui: threads that still run are not waited for: {_still_running()}", file=sys.stderr)
+            self._close(code)
+
+    def _close(self, code: int) -> None:
+        with self._closing:  # whoever comes second waits for the end of the process
+            with contextlib.suppress(BaseException):
+                atexit._run_exitfuncs()
+            _write_open_files()
+            if self._stop.engine_gone:
+                reaper.end_descendants()
+                scratch.remove()
+            os._exit(code)
+
+
+def _still_running() -> str:
+    main = threading.main_thread()
+    return ", ".join(sorted(one.name for one in threading.enumerate() if not one.daemon and one is not main))
+
+
+def _write_open_files() -> None:
+    """What is still in the buffers of files that nobody has closed; Python does it as it collects them."""
+    files = [found for found in gc.get_objects() if isinstance(found, io.TextIOBase | io.BufferedIOBase)]
+    # Text first: it flushes into the buffer beneath.
+    for file in sorted(files, key=lambda file: not isinstance(file, io.TextIOBase)):
+        with contextlib.suppress(Exception):
+            if not file.closed and file.writable():
+                file.flush()
