@@ -26,6 +26,8 @@ FIGURES: tuple[tuple[str, str, str, bool | None], ...] = (
     ("peak_memory_bytes", "peak memory", "bytes", False),
     ("first_step_seconds", "first step", "seconds", False),
     ("startup_seconds", "start-up", "seconds", False),
+    ("first_evaluation_seconds", "first evaluation", "seconds", False),
+    ("first_checkpoint_seconds", "first checkpoint", "seconds", False),
     ("seconds", "whole time", "seconds", None),
     ("goodput", "goodput", "share", True),
     ("steps", "steps", "count", None),

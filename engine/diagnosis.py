@@ -22,6 +22,9 @@ from .signals import CORES_BUSY, DISK_WAITED, Signals, read, stage_ms
 
 FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
 ENOUGH_STEPS, ENOUGH_SECONDS = 20, 2.0
+LEAST_SECONDS = 0.5  # of a run that has ended: one delay of 20 ms is then 4 %, and only what decides counts
+ENOUGH_WINDOWS = 200  # SageMaker takes more than 10 slow steps for a finding: 5 % of so many readings
+LONG_PAUSE_SECONDS = 10.0  # one that needs no second to be believed
 SURE_SECONDS = 10.0
 AGREES = 0.10  # ablation and input wait are two ways to one figure
 COMPUTES = 0.80  # of the step: the rest is too little to hold it back
@@ -59,6 +62,16 @@ def _gpu_waits(s: Signals) -> bool:
     return not s.on_gpu or s.busy_mean is None or s.busy_mean < 0.9
 
 
+def _pauses_repeat(s: Signals) -> bool:
+    """One short evaluation may have been slow by chance."""
+    return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
+
+
+def _slow_by_itself(s: Signals) -> bool:
+    """Enough readings for slow steps to be more than chance, no input that they wait for, and cores of its own."""
+    return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
+
+
 def _gpu_works(s: Signals) -> bool:
     return not s.on_gpu or s.busy_mean is None or s.busy_mean >= 0.7
 
@@ -89,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value:.0%} of the step",
          "XProf (collectives: 3 and 15 %)", LOST_TIME),
     Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value:.0%} of the time",
-         "gputui", LOST_TIME),
+         "gputui", LOST_TIME, when=_pauses_repeat),
     Rule("imbalance", "busy_gap", 0.20, 0.50, "the busiest and the idlest GPU lie {value:.0%} apart",
          "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
     Rule("underfilled", "busy_mean", 0.70, 0.50, "the GPU is busy {value:.0%} of the time",
@@ -97,7 +110,7 @@ RULES: tuple[Rule, ...] = (
     Rule("stalls", "busy_p5", 0.10, 0.10, "a busy GPU falls to {value:.0%} at times",
          "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
     Rule("stalls", "uneven", 3, 6, "slow steps take {value:.1f} times the usual time",
-         "SageMaker (outliers), gputui", UNUSED, unit="times", when=lambda s: (s.input_wait or 0) < 0.05),
+         "SageMaker (outliers), gputui", UNUSED, unit="times", when=_slow_by_itself),
     Rule("memory_limit", "memory_peak", 0.90, 0.97, "TensorFlow's memory reached {value:.0%} of the device",
          "Kineto (90 %)", LIMIT),
     Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "computing takes {value:.0%} of the step",
@@ -163,8 +176,11 @@ def diagnose(signals: Signals) -> Diagnosis:
 
 
 def _too_little(s: Signals) -> str:
-    if s.step_ms is None or s.steps < ENOUGH_STEPS or (s.seconds < ENOUGH_SECONDS and s.outcome is None):
-        return f"{s.steps} steps measured so far, {ENOUGH_STEPS} steps and {ENOUGH_SECONDS:g} s are needed"
+    least = ENOUGH_SECONDS if s.outcome is None else LEAST_SECONDS
+    if s.step_ms is None or s.steps < ENOUGH_STEPS or s.seconds < least:
+        so_far = " so far" if s.outcome is None else ""
+        return (f"{s.steps} steps in {s.seconds:.1f} s measured{so_far}; "
+                f"a verdict needs {ENOUGH_STEPS} steps and {ENOUGH_SECONDS:g} s")
     if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):
         return "train.deterministic hides where the time goes; diagnose without it"
     return ""
@@ -172,9 +188,10 @@ def _too_little(s: Signals) -> str:
 
 def _findings(signals: Signals) -> list[Found]:
     found = []
+    doubtful = signals.seconds < ENOUGH_SECONDS or signals.crowded  # then only what decides counts
     for rule in RULES:
         value = rule.value(signals)
-        if value is not None and rule.passes(value, rule.notable):
+        if value is not None and rule.passes(value, rule.strong if doubtful else rule.notable):
             found.append(Found(rule, value))
     return found
 
@@ -202,6 +219,8 @@ def _evidence(finding: Found) -> dict[str, object]:
 def _beside(s: Signals, verdict: str) -> list[dict[str, object]]:
     """Figures that have no threshold of their own, where they tell more of the verdict."""
     rows: list[dict[str, object]] = []
+    if s.crowded:
+        rows += _row("others_cpu", s.others_cpu, "share", "other programs use {:.0%} of the CPU's cores")
     if verdict == "input_bound":
         rows += _about_input(s)
     if verdict == "healthy":
@@ -246,7 +265,7 @@ def _sentence(verdict: str, s: Signals, found: Sequence[Found]) -> str:
     if verdict == "healthy":
         return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui knows nothing faster to try"
     if not found:
-        return f"{words}: no single cause stands out"
+        return f"{words}: no single cause stands out" + (" in so short a run" if s.seconds < ENOUGH_SECONDS else "")
     whole = f"{words}: {found[0].rule.text.format(value=found[0].value)}"
     endings = _where(s) if verdict == "input_bound" else []
     return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 OUTCOMES = ("ok", "oom", "error", "stopped", "timeout", "crashed")
+LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; all others are of the first step
 PHASES = ("starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended")
 
 
@@ -63,7 +64,11 @@ class Started(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Phase(Event):
-    """One of PHASES has begun."""
+    """One of PHASES has begun.
+
+    `compiling` is what is done once, wherever it happens: of the first step, later of the evaluation (`detail`) and of
+    a smaller batch.
+    """
 
     type: ClassVar[str] = "phase"
     phase: str
@@ -130,6 +135,8 @@ class GpuReadings(Event):
 class HostReading(Event):
     """The host: `cpu` and `io_wait` are shares of all cores, `trainer_cpu` and `engine_cpu` are in cores.
 
+    `others_cpu` is the part of `cpu` that is neither the engine's nor the trainer's nor its children's.
+
     `trainer_read_bytes_per_second` comes from the disk, not from the page cache; the network is that of a training
     on several machines.
     """
@@ -142,6 +149,7 @@ class HostReading(Event):
     trainer_bytes: int | None
     trainer_cpu: float | None
     engine_cpu: float | None = None
+    others_cpu: float | None = None
     io_wait: float | None = None
     trainer_read_bytes_per_second: float | None = None
     network_rx_bytes_per_second: float | None = None
@@ -214,7 +222,9 @@ class Summary:
     samples_per_second is global batch / step_ms.p50; step_ms rests on `measured_steps` steps, taken in
     windows of at least 50 ms, with the warm-up left out. Those steps took measured_seconds, so that the mean speed is
     measured_steps * global_batch_size / measured_seconds. goodput is the share of the wall time that was training
-    steps.
+    steps. What is done only once is told apart: startup_seconds ends with the first step (first_step_seconds, with its
+    tracing and compiling); first_evaluation_seconds is the tracing and compiling of the evaluation, with the first
+    steps of it; first_checkpoint_seconds is the whole first checkpoint.
     """
 
     outcome: str
@@ -226,6 +236,8 @@ class Summary:
     global_batch_size: int | None = None
     first_step_seconds: float | None = None
     startup_seconds: float | None = None
+    first_evaluation_seconds: float | None = None
+    first_checkpoint_seconds: float | None = None
     input_wait: float | None = None
     python_share: float | None = None
     traces: int | None = None

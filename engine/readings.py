@@ -117,6 +117,7 @@ class Host:
         return {
             "host_memory_free_bytes": int(total - used) if used is not None and total is not None else None,
             "cpu": mean(self._readings, "cpu"),
+            "others_cpu": mean(self._readings, "others_cpu"),
             "trainer_cores": mean(self._readings, "trainer_cpu"),
             "io_wait": mean(self._readings, "io_wait"),
             "read_bytes_per_second": mean(self._readings, "trainer_read_bytes_per_second"),
@@ -142,3 +143,36 @@ class Growth:
         if len(values) < 3 * GROWTH_READINGS:
             return None
         return statistics.fmean(values[-GROWTH_READINGS:]) - statistics.fmean(values[:GROWTH_READINGS])
+
+
+class Pauses:
+    """Evaluations and checkpoints, which steps wait for.
+
+    The first of a kind makes what all later ones use, and of an evaluation a part has been compiling: where there are
+    others, it counts as long as they take, by their median.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, float] = {}
+        self._others: dict[str, deque[float]] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, kind: str, seconds: float) -> None:
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if kind in self._first:
+            self._others.setdefault(kind, deque(maxlen=READINGS)).append(seconds)
+        else:
+            self._first[kind] = seconds
+
+    @property
+    def seconds(self) -> float:
+        """Of all of them, the first ones taken as long as the others."""
+        return sum(count * self._typical(kind) for kind, count in self._counts.items())
+
+    @property
+    def most_often(self) -> int:
+        """How often that kind has happened which happened most often."""
+        return max(self._counts.values(), default=0)
+
+    def _typical(self, kind: str) -> float:
+        return statistics.median(self._others[kind]) if kind in self._others else self._first[kind]

@@ -22,7 +22,9 @@ from .runs import Run, Tail
 
 RECENT = 20  # progress events that "now" is made of: 5 s at the first, 20 s later
 CORES_BUSY = 0.90  # of all cores: nothing more can be prepared beside the training
+OTHERS_NOTABLE, CORES_SHORT = 0.10, 0.75  # of all cores: so much is used by others, and so much at all
 DISK_WAITED = 0.30  # of all cores' time; a mean of 30 % holds times of the 50 % that SageMaker Debugger names
+WINDOW_MS = 50.0  # the least that a reading of the step time covers (trainer/clock.py)
 READS_BYTES = 1e6  # a second: below, what is waited for is not the training's reading
 
 
@@ -31,7 +33,9 @@ class Signals:
     """What is known of a run. `options` are flat, `group.name` -> value.
 
     `input_wait`, `python_share` and `compute_share` are parts of the step time, `pauses` (evaluation, checkpoints) of
-    the time since the first step. `stages` are the input's, from source to end, with `ms_per_batch`.
+    the time since the first step. What is done once (tracing and compiling, wherever it happens) is in neither.
+    `seconds` are those of the steps, `windows` is how many readings of the step time there are. `stages` are the
+    input's, from source to end, with `ms_per_batch`.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -52,10 +56,12 @@ class Signals:
     samples_per_second: float | None = None
     step_ms: float | None = None
     uneven: float | None = None  # 95th percentile of the step time / median
+    windows: int = 0
     input_wait: float | None = None
     python_share: float | None = None
     compute_share: float | None = None
     pauses: float | None = None
+    pauses_counted: int = 0  # evaluations or checkpoints, whichever there were more of
     traces: int | None = None
     stages: tuple[Mapping[str, Any], ...] = ()
     buffer_fill: float | None = None
@@ -75,6 +81,7 @@ class Signals:
     host_memory_growth: float | None = None  # the trainer's, in shares of the host's memory
     host_memory_free_bytes: int | None = None
     cpu: float | None = None  # share of all cores, whoever uses them
+    others_cpu: float | None = None  # the same of processes that are none of this training's
     trainer_cores: float | None = None
     io_wait: float | None = None
     read_bytes_per_second: float | None = None
@@ -93,6 +100,11 @@ class Signals:
     @property
     def cores_busy(self) -> bool:
         return self.cpu is not None and self.cpu >= CORES_BUSY
+
+    @property
+    def crowded(self) -> bool:
+        """Other programs take the cores away that the training could use."""
+        return (self.others_cpu or 0.0) >= OTHERS_NOTABLE and (self.cpu or 0.0) >= CORES_SHORT
 
     @property
     def reads_from_disk(self) -> bool:
@@ -149,8 +161,9 @@ class Collector:
         self._stages: Mapping[str, Any] = {}
         self._peak: float | None = None
         self._summary: Mapping[str, Any] = {}
-        self._phase, self._phase_t = "", 0.0
+        self._phase, self._detail, self._phase_t = "", "", 0.0
         self._spent: dict[str, float] = {}
+        self._pauses, self._pause_seconds = readings.Pauses(), 0.0
         self._epochs = 0
 
     @property
@@ -175,7 +188,12 @@ class Collector:
             self._begin()
         if self._phase:
             self._spent[self._phase] = self._spent.get(self._phase, 0.0) + t - self._phase_t
-        self._phase, self._phase_t = phase, t
+        if self._phase in ("evaluating", "saving") and self._detail != "model.keras":
+            self._pause_seconds += t - self._phase_t
+            if phase != "compiling":  # in the middle of the first evaluation, for a smaller last batch
+                self._pauses.add(self._phase, self._pause_seconds)
+                self._pause_seconds = 0.0
+        self._phase, self._phase_t, self._detail = phase, t, str(event.get("detail") or "")
 
     def on_progress(self, t: float, event: Mapping[str, Any]) -> None:
         if number(event.get("step_ms_p50")) is not None:
@@ -246,12 +264,13 @@ class Collector:
             options=self.options,
             **self._of_start(),
             steps=self._steps(),
-            seconds=self._spent.get("training", 0.0) + self._open_seconds(),
+            seconds=self._seconds(),
             **self._speeds(),
             input_wait=wait,
             python_share=python,
             compute_share=max(0.0, 1 - wait - (python or 0.0)) if wait is not None else None,
-            pauses=self._pauses(),
+            pauses=self._pause_share(),
+            pauses_counted=self._pauses.most_often,
             traces=self._last("traces"),
             stages=tuple(self._stages.get("stages") or ()),
             buffer_fill=number(self._stages.get("buffer_fill")),
@@ -280,6 +299,11 @@ class Collector:
         measured = self._summary.get("measured_steps")
         return int(measured) if measured else int(self._last("step") or 0)
 
+    def _seconds(self) -> float:
+        """Of the measured steps where the run has ended, of the training so far before."""
+        measured = number(self._summary.get("measured_seconds"))
+        return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
+
     def _open_seconds(self) -> float:
         last = self._progress[-1]["t"] if self._progress else 0.0
         return max(0.0, float(last) - self._phase_t) if self._phase == "training" else 0.0
@@ -300,15 +324,17 @@ class Collector:
         last = self._progress[-1] if self._progress else {}
         p50 = number(times.get("p50")) or number(last.get("step_ms_p50"))
         p95 = number(times.get("p95")) or number(last.get("step_ms_p95"))
+        shortest = max(p50 or 0.0, WINDOW_MS)
         return {
             "samples_per_second": number(self._last("samples_per_second")),
             "step_ms": p50,
+            "windows": int(1000 * self._seconds() / shortest),
             "uneven": p95 / p50 if p50 and p95 else None,
             "mfu": number(self._last("mfu")),
         }
 
-    def _pauses(self) -> float | None:
-        pauses = self._spent.get("evaluating", 0.0) + self._spent.get("saving", 0.0)
+    def _pause_share(self) -> float | None:
+        pauses = self._pauses.seconds
         whole = self._spent.get("training", 0.0) + self._open_seconds() + pauses
         return pauses / whole if whole > 0 else None
 

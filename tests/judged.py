@@ -37,6 +37,8 @@ def signals(changes: Mapping[str, Any] = {}, **figures: Any) -> Signals:
         "seconds": 20.0,
         "step_ms": 50.0,
         "uneven": 1.2,
+        "windows": 400,
+        "pauses_counted": 5,
         "input_wait": 0.01,
         "python_share": 0.02,
         "compute_share": 0.97,

@@ -40,3 +40,9 @@ def seconds(value: float | None) -> str:
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def compiling(detail: str) -> str:
+    """What the phase `compiling` does, by its detail."""
+    what = {"evaluation": "the evaluation", "smaller batch": "for a smaller last batch"}.get(detail, "the first step")
+    return f"compiling {what}"

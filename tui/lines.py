@@ -14,14 +14,13 @@ from ..engine import checkpoint_files
 from ..engine.checks import Finding
 from ..engine.runs import Run
 from .errors import clean, told
-from .figures import NONE, amount, seconds, share, size
+from .figures import NONE, amount, compiling, seconds, share, size
 
 LINE_SECONDS = 5.0
 _DOING = {
     "importing": "importing TensorFlow",
     "configuring": "opening devices",
     "building": "building",
-    "compiling": "compiling the first step",
     "evaluating": "evaluating",
     "saving": "saving",
 }
@@ -57,7 +56,7 @@ class LineView:
         pass
 
     def on_phase(self, event: Mapping[str, Any]) -> None:
-        doing = _DOING.get(event["phase"], "")
+        doing = compiling(event["detail"]) if event["phase"] == "compiling" else _DOING.get(event["phase"], "")
         if doing and doing != self._doing and event["phase"] not in ("evaluating", "saving"):
             self.line(f"{doing} ...")
         self._doing = doing
@@ -188,6 +187,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         *((name.replace("_", " "), amount(value)) for name, value in metrics.items()),
         ("epochs, steps", f"{summary.get('epochs', 0)}, {summary.get('steps', 0)}"),
         ("first step", seconds(summary.get("first_step_seconds"))),
+        ("first evaluation", seconds(summary.get("first_evaluation_seconds"))),
         ("start-up", seconds(summary.get("startup_seconds"))),
         ("whole time", f"{seconds(summary.get('seconds'))}, {share(summary.get('goodput'))} of it training steps"),
         ("peak memory", memory and f"{size(memory)} of TensorFlow's tensors"),

@@ -14,6 +14,7 @@ import psutil
 
 from .. import limits
 from ..events import HostReading
+from .children import Children
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ class Host:
     def __init__(self, trainer_pid: int, network: bool = False) -> None:
         self._engine = psutil.Process()
         self._trainer = _or_none(lambda: psutil.Process(trainer_pid))
+        self._children = Children(trainer_pid)
         self._network = network
         self._counters: dict[str, tuple[float, int]] = {}
         for ask in (self._cpu, self._io_wait, self._engine_cpu, self._trainer_cpu):
@@ -34,15 +36,17 @@ class Host:
 
     def read(self) -> HostReading:
         memory = limits.memory()
+        cpu, engine, trainer = (_or_none(ask) for ask in (self._cpu, self._engine_cpu, self._trainer_cpu))
         return HostReading(
-            cpu=_or_none(self._cpu),
+            cpu=cpu,
+            others_cpu=self._others_cpu(cpu, engine, trainer),
             io_wait=_or_none(self._io_wait),
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
             engine_bytes=self._engine.memory_info().rss,
-            engine_cpu=_or_none(self._engine_cpu),
+            engine_cpu=engine,
             trainer_bytes=_or_none(self._trainer_bytes),
-            trainer_cpu=_or_none(self._trainer_cpu),
+            trainer_cpu=trainer,
             trainer_read_bytes_per_second=self._rate("read", self._trainer_read),
             network_rx_bytes_per_second=self._rate("rx", self._received) if self._network else None,
             network_tx_bytes_per_second=self._rate("tx", self._sent) if self._network else None,
@@ -54,6 +58,13 @@ class Host:
     def _io_wait(self) -> float:
         """Share of all processors that stood idle because of the disk."""
         return round(float(psutil.cpu_times_percent().iowait) / 100, 3)
+
+    def _others_cpu(self, cpu: float | None, engine: float | None, trainer: float | None) -> float | None:
+        """What is left of all cores' use when the training's own is taken away."""
+        if cpu is None or engine is None or trainer is None:
+            return None
+        own = (engine + trainer + self._children.cores()) / (psutil.cpu_count() or 1)
+        return round(max(0.0, cpu - own), 3)
 
     def _engine_cpu(self) -> float:
         return round(self._engine.cpu_percent() / 100, 3)

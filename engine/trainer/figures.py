@@ -52,6 +52,8 @@ class Figures:
         self.step_at_peak_ms: float | None = None  # a step that does its arithmetic at the GPUs' peak
         self.first_step_seconds: float | None = None
         self.startup_seconds: float | None = None
+        self.first_evaluation_seconds: float | None = None
+        self.first_checkpoint_seconds: float | None = None
         self.peak_memory_bytes: int | None = None
         self.epochs_done = 0
         self.metrics: Mapping[str, float | None] = {}
@@ -77,6 +79,11 @@ class Figures:
         self.first_step_seconds = seconds
         self.startup_seconds = time.time() - self.began
         self.training_since = time.time()
+
+    def first_checkpoint_done(self, seconds: float) -> None:
+        """A checkpoint has been written; those after the first change nothing."""
+        if self.first_checkpoint_seconds is None:
+            self.first_checkpoint_seconds = seconds
 
     def begin_measuring(self, spent: Spent) -> None:
         """The warm-up is over."""
@@ -152,6 +159,8 @@ class Figures:
             global_batch_size=self.plan.global_batch_size or None,
             first_step_seconds=self.first_step_seconds,
             startup_seconds=self.startup_seconds,
+            first_evaluation_seconds=self.first_evaluation_seconds,
+            first_checkpoint_seconds=self.first_checkpoint_seconds,
             input_wait=wait,
             python_share=python,
             traces=self.last.traces if self.last else None,

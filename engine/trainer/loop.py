@@ -28,6 +28,7 @@ from .epoch_callbacks import EpochCallbacks
 from .faults import TrainerError
 from .feed import Feed
 from .figures import Figures, Moment, Plan
+from .first_times import FirstTimes
 from .health import Health
 from .logs import floats
 from .profile import Profiler
@@ -71,6 +72,7 @@ class TrainingLoop:
         self.feed = Feed(options, model.distribute_strategy)
         self._on_gpu = devices.kind == "GPU"
         self._parts = StepParts(options.train.deterministic, self._on_gpu)
+        self._first = FirstTimes(figures, pipeline, options.compile.xla)
         self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas), figures.writer.emit)
         self._measure_seconds = options.run.measure_seconds
         function = train_function.training(model, self._parts.clock)
@@ -155,12 +157,18 @@ class TrainingLoop:
             self._stand_still()
             self.profiler.start()
             now = time.perf_counter()
-        self.figures.clock.mark(now, count)
+        compiles = self._first.meets_smaller_batch(self.step, count) and self.figures.first_step_seconds is not None
+        if compiles:
+            self._stand_still()
+        else:
+            self.figures.clock.mark(now, count)
         self.profiler.begin_step(self.step + 1)
         if self.figures.clock.warm and not self.figures.warm:
             self.figures.begin_measuring(self._spent(now))
         if self.figures.first_step_seconds is None:
             logs = self._first_execution(iterator, count, now)
+        elif compiles:
+            logs = self._compile_smaller_batch(iterator, count)
         else:
             self._parts.before()
             logs = self._run(iterator, count)
@@ -228,6 +236,15 @@ class TrainingLoop:
         floats(logs)  # wait for it: the first step has ended when its figures are there
         self.stop.at_once = False
         self.figures.first_step_done(time.perf_counter() - began)
+        self.figures.phase("training")
+        return logs
+
+    def _compile_smaller_batch(self, iterator: Any, count: int) -> Any:
+        """An execution whose time is XLA's, and no step's."""
+        self.figures.phase("compiling", "smaller batch")
+        with self._parts.left_out():
+            logs = self._run(iterator, count)
+            floats(logs)
         self.figures.phase("training")
         return logs
 
@@ -303,7 +320,9 @@ class TrainingLoop:
         self._look({})
         self.pause()
         self.figures.phase("saving", "checkpoint")
+        began = time.perf_counter()
         self.checkpoints.save(self.step)
+        self.figures.first_checkpoint_done(time.perf_counter() - began)
         self.figures.phase("training")
 
     # ---- epochs -------------------------------------------------------------------------------
@@ -333,7 +352,7 @@ class TrainingLoop:
 
     def tests_begin(self) -> None:
         self.pause()
-        self.figures.phase("evaluating")
+        self._first.tests_begin()
         self._tests_left = self.pipeline.validation_batches
 
     def tests_end(self) -> None:
@@ -347,7 +366,12 @@ class TrainingLoop:
             return self._evaluate_theirs(iterator)
         count = min(self.options.compile.steps_per_execution, self._tests_left)
         self._tests_left -= count
-        return self._run_tests(iterator, self._count(count))
+        compiles = self._first.test_begins(self._tests_left)
+        logs = self._run_tests(iterator, self._count(count))
+        if compiles:
+            floats(logs)  # wait for it
+            self._first.test_ended()
+        return logs
 
     def _evaluate_theirs(self, iterator: Any) -> Any:
         """A user's callback evaluates on data of its own, of which nobody knows how many batches are left."""

@@ -76,11 +76,15 @@ class Monitor(keras.callbacks.Callback):
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self._watched:
-            self._watched.pause("evaluating")
+            self._watched.tests_begin()
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self._watched and batch:
+            self._watched.test_traced()
 
     def on_test_end(self, logs: Any = None) -> None:
         if self._watched:
-            self._watched.figures.phase("training")
+            self._watched.tests_end()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._watched:
@@ -120,7 +124,7 @@ class _Watched:
         self._executions = 0
         self.ended = -1  # the last step of the epoch that has ended
         self.logs: Any = None  # what it returned
-        self._before = self._next_pulse = self._next_memory = 0.0
+        self._before = self._next_pulse = self._next_memory = self._traced_since = 0.0
         self._stopping = False
         self._finishing = threading.Lock()
         self._announce(batch_size)
@@ -207,10 +211,24 @@ class _Watched:
     def _spent(self, now: float) -> Spent:
         return Spent(self.figures.clock.measured_until(now))
 
-    def pause(self, phase: str) -> None:
-        """What follows is no step."""
+    def tests_begin(self) -> None:
+        """What follows is no step; of the first evaluation, its first execution is tracing and compiling."""
         self.figures.clock.pause(time.perf_counter())
-        self.figures.phase(phase)
+        if self.figures.first_evaluation_seconds is None:
+            self._traced_since = time.perf_counter()
+            self.figures.phase("compiling", "evaluation")
+        else:
+            self.figures.phase("evaluating")
+
+    def test_traced(self) -> None:
+        """An execution of the evaluation has returned."""
+        if self.figures.first_evaluation_seconds is None:
+            self.figures.first_evaluation_seconds = time.perf_counter() - self._traced_since
+            self.figures.phase("evaluating")
+
+    def tests_end(self) -> None:
+        self.test_traced()
+        self.figures.phase("training")
 
     def epoch_ends(self, epoch: int, metrics: dict[str, float]) -> None:
         if self._executions == 1:

@@ -69,6 +69,16 @@ class StepParts:
         yield
         self._graph_seconds += time.perf_counter() - begin
 
+    @contextlib.contextmanager
+    def left_out(self) -> Iterator[None]:
+        """An execution that is no usual one: nothing of it is counted. The device has been waited for."""
+        self.totals()
+        before = self._input_seconds, self._graph_seconds
+        yield
+        if self.clock.counts:
+            self._read()
+        self._input_seconds, self._graph_seconds = before
+
     def _read(self) -> float:
         """Take over what the graph has counted; returns the seconds waited since the last reading."""
         waited, begun = self.clock.take()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import clean
-from ..figures import amount, seconds, share, size
+from ..figures import amount, compiling, seconds, share, size
 from ..reading.store import Message, Snapshot, number
 from . import verdict
 from .glyphs import Glyphs
@@ -22,7 +22,6 @@ DOING = {
     "importing": "importing TensorFlow",
     "configuring": "opening the devices",
     "building": "building",
-    "compiling": "compiling the first step",
     "training": "training",
     "evaluating": "evaluating",
     "saving": "saving",
@@ -50,6 +49,8 @@ def head(name: str, description: str, note: str, now: Snapshot, width: int, glyp
 def _state(now: Snapshot, glyphs: Glyphs) -> Row:
     if now.outcome is None:
         doing = DOING.get(now.phase, clean(now.phase))
+        if now.phase == "compiling":
+            doing = compiling(now.phase_detail)
         if now.phase in NOT_WAITED_FOR:
             return [(doing, "good")]
         turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from ...engine.events import LATER_COMPILING
 from . import gpus
 from .gpus import EMPTY, Gpu, mapping, number
 from .series import NOTHING, Line, Series
@@ -137,7 +138,8 @@ class Store:
         phase = str(event.get("phase", ""))
         if phase == "importing" and self._facts["phase"] not in ("starting", "importing"):
             self._resume(t)
-        if phase == "training" and self._facts["phase"] == "compiling":
+        compiled = self._facts["phase"] == "compiling" and self._facts["phase_detail"] not in LATER_COMPILING
+        if phase == "training" and compiled:
             self._set(first_step_seconds=t - self._phase_t)
         self._phase_t = t
         self._set(phase=phase, phase_detail=str(event.get("detail") or ""))
