@@ -98,7 +98,7 @@ def test_where_steps_are_too_slow_for_a_verdict_it_says_so_and_what_to_do(tmp_pa
     made = proved(tmp_path, loop(), lambda o, n: Planted(5.0, 0.8))  # 6.4 s a step
     told = made.written
     assert told["comparisons"] == []
-    assert told["ended_because"].startswith("Undecided: 9 steps measured")
+    assert told["ended_because"].startswith("Undecided: 9 steps in 57.6 s measured")
     assert "measure longer: --seconds 17" in told["ended_because"]
     for text in (shown(told), as_markdown(told), head(told)):
         assert "nothing was found" not in text
