@@ -9,13 +9,15 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import entry as entries
+from . import paths
 from .machine import Gpu, Machine
 from .options import OPTIONS, Options
 from .options.field import About
+from .presets import Preset
 from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 
 
@@ -33,6 +35,20 @@ class Finding:
 
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
+
+
+def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
+    """All findings, and of a path that a preset's file names in vain whether it is right from the current folder."""
+    return [_with_remedy(finding, preset) for finding in check(preset.options, machine)]
+
+
+def _with_remedy(finding: Finding, preset: Preset) -> Finding:
+    for key in finding.options if finding.level == "error" else ():
+        if text := paths.typed_here(key, preset):
+            file = os.path.basename(preset.origins[key][0])
+            change = f"paths in {file} count from its own folder; for the current folder give --set {key}={text}"
+            return replace(finding, change=change)
+    return finding
 
 
 def check(options: Options, machine: Machine) -> list[Finding]:
@@ -259,7 +275,7 @@ def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
         return
     folder = Path(os.path.expanduser(workload.folder or "."))
     if not folder.is_dir():
-        yield _error("workload.folder", f"there is no folder {folder}", "give an existing folder")
+        yield _error("workload.folder", f"there is no folder {paths.near(str(folder))}", "give an existing folder")
         return
     try:
         entries.look(workload.entry, folder.absolute())
@@ -269,15 +285,16 @@ def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
     kind, place = options.workload.source if options.workload.entry is None else ("", "")
+    shown = paths.near(place)
     if kind == "npz" and not Path(place).is_file():
-        yield _error("workload.data", f"there is no file {place}", "give the path of a .npz file")
+        yield _error("workload.data", f"there is no file {shown}", "give the path of a .npz file")
     elif kind == "images" and not Path(place).is_dir():
-        yield _error("workload.data", f"there is no folder {place}", "give a folder with one folder a class")
+        yield _error("workload.data", f"there is no folder {shown}", "give a folder with one folder a class")
     elif kind == "tfrecord" and not glob.glob(place):
-        yield _error("workload.data", f"no file fits {place}", "give a path or pattern such as data/*.tfrecord")
+        yield _error("workload.data", f"no file fits {shown}", "give a path or pattern such as data/*.tfrecord")
     cache = options.input.cache
     if cache not in ("off", "memory") and Path(cache).exists() and not Path(cache).is_dir():
-        yield _error("input.cache", f"{cache} is a file", "give a folder, off or memory")
+        yield _error("input.cache", f"{paths.near(cache)} is a file", "give a folder, off or memory")
 
 
 def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:

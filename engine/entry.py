@@ -45,27 +45,19 @@ def parse(text: str) -> Entry:
     return Entry(place, None, function) if place.endswith(".py") else Entry(None, place, function)
 
 
-def absolute(text: str, folder: Path) -> str:
-    """The same entry for any current folder: a file by its whole path. Modules are found from `workload.folder`."""
-    entry = parse(text)
-    if entry.file is None:
-        return text
-    return f"{Path(os.path.abspath(folder / os.path.expanduser(entry.file)))}:{entry.function}"
-
-
 def source_file(entry: Entry, folder: Path) -> Path:
     """The file that holds the function; raises EntryFault."""
     if entry.file is not None:
         path = folder / os.path.expanduser(entry.file)
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist"
-            raise EntryFault(f"{path} {what}", "relative paths count from the current folder, as for python")
+            raise EntryFault(f"{path} {what}", "name a file with your code, such as train.py")
         return path
     spec = _find_module(str(entry.module), folder)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise EntryFault(
             f"there is no module {entry.module} in {folder}, nor is it installed here",
-            "modules are found from the current folder, as for python -m",
+            "modules are found from workload.folder; of a preset's file that is its own folder",
         )
     return Path(spec.origin)
 

@@ -13,8 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import checkpoint_files, entry, runs, stop_signals
-from .options.data import PATH_SOURCES
+from . import checkpoint_files, paths, runs, stop_signals
 from .presets import Preset
 from .runs import Run, RunError
 from .spawn import WARM
@@ -23,23 +22,12 @@ RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
 
 
 def settle(preset: Preset, folder: Path) -> Preset:
-    """The preset as it is launched: relative paths made absolute, and a seed drawn where none was given."""
-    options = preset.options
-    train, workload, data_input = options.train, options.workload, options.input
-    if train.seed is None:
-        train = train.model_copy(update={"seed": secrets.randbelow(2**31)})
-    kind, place = workload.source
-    if kind in PATH_SOURCES:
-        workload = workload.model_copy(update={"data": f"{kind}:{folder / os.path.expanduser(place)}"})
-    if workload.entry is not None:
-        home = folder / os.path.expanduser(workload.folder or ".")
-        update = {"entry": entry.absolute(workload.entry, home), "folder": os.path.abspath(home)}
-        workload = workload.model_copy(update=update)
-    if data_input.cache not in ("off", "memory"):
-        cache = str(folder / os.path.expanduser(data_input.cache))
-        data_input = data_input.model_copy(update={"cache": cache})
-    settled = options.model_copy(update={"train": train, "workload": workload, "input": data_input})
-    return Preset(preset.name, settled, preset.description, preset.origins)
+    """The preset as it is launched: relative paths count from `folder`, and a seed is drawn where none was given."""
+    options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
+    if options.train.seed is None:
+        train = options.train.model_copy(update={"seed": secrets.randbelow(2**31)})
+        options = options.model_copy(update={"train": train})
+    return Preset(preset.name, options, preset.description, preset.origins)
 
 
 def start(

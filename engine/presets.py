@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from . import options as opts
-from . import yamlfile
+from . import paths, yamlfile
 from .options.catalogue import did_you_mean, nearest
 from .yamlfile import Located, YamlFault, printable, shorten
 
@@ -53,7 +53,7 @@ class PresetError(Exception):
 
 @dataclass(frozen=True)
 class Preset:
-    """A resolved preset. `origins` tells for each key that is not the default where it was set."""
+    """A resolved preset, its paths whole. `origins` tells for each key that is not the default where it was set."""
 
     name: str
     options: opts.Options
@@ -82,6 +82,7 @@ class _Layers:
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     description: str = ""
+    bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that wrote the value
 
 
 def user_folder() -> Path:
@@ -251,6 +252,7 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
             raise YamlFault(f"unknown option{near}", line, key)
         layers.values[key] = value.value if isinstance(value, Located) else value
         layers.origins[key] = (place, line)
+        layers.bases[key] = os.path.dirname(place)
 
 
 def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
@@ -260,6 +262,8 @@ def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
         _add_setting(given, setting)
     if given.values.get(ENTRY) is not None:
         _drop_replaced(layers)
+    for key in given.values:
+        layers.bases.pop(key, None)  # what is typed counts from the current folder
     layers.values.update(given.values)
     layers.origins.update(given.origins)
 
@@ -286,7 +290,7 @@ def _validated(name: str, layers: _Layers) -> Preset:
         options = opts.Options.model_validate(nested)
     except ValidationError as fault:
         raise PresetError(_problems(fault, layers)) from None
-    return Preset(name, options, layers.description, layers.origins)
+    return Preset(name, paths.absolute(options, layers.bases), layers.description, layers.origins)
 
 
 def _problems(fault: ValidationError, layers: _Layers) -> list[Problem]:

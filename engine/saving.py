@@ -7,7 +7,9 @@ trusts nothing). Nothing is written before it has been read back as the very pre
 from __future__ import annotations
 
 import io
+import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from ruamel.yaml.util import load_yaml_guess_indent
 
-from . import presets, yamlfile
+from . import paths, presets, yamlfile
 from .options import OPTIONS, SCHEMA_VERSION, OptionInfo
 from .presets import Preset, PresetError
 from .writing import write_atomically
@@ -42,6 +44,7 @@ def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
     text = _read(path)
     if opened_text is not None and text != opened_text:
         raise SaveError(f"{path} was changed since it was opened; open it again, or save under another name")
+    preset = _placed(preset)
     _write(path, updated(text, preset, path), preset)
 
 
@@ -56,7 +59,13 @@ def save_as(preset: Preset, path: Path, source: Path | None = None, overwrite: b
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise SaveError(f"{path.parent} cannot be made: {fault.strerror}") from None
+    preset = _placed(preset)
     _write(path, updated(text, preset, path), preset)
+
+
+def _placed(preset: Preset) -> Preset:
+    """An entry that was typed runs in the current folder, wherever its preset is saved."""
+    return replace(preset, options=paths.absolute(preset.options, {paths.ENTRY_KEY: ""}))
 
 
 def place(name_or_path: str) -> Path:
@@ -94,11 +103,18 @@ def updated(text: str, preset: Preset, path: Path) -> str:
     if preset.description != before.description:
         _describe(document, preset.description)
     for info in changed:
-        _set(document, info, _value(preset, info))
+        if info.key == paths.FOLDER and _goes_without_saying(before, preset, path):
+            continue
+        _set(document, info, paths.relative(info.key, preset.options, str(path.parent)))
     stream = io.StringIO()
     yaml.dump(document, stream)
     written = stream.getvalue()
     return written.replace("\n", "\r\n") if "\r\n" in text else written
+
+
+def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
+    """An entry that is new in a file runs in the file's folder."""
+    return before.options.workload.folder is None and preset.options.workload.folder == os.path.abspath(path.parent)
 
 
 class _Plain(RoundTripRepresenter):

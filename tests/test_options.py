@@ -155,8 +155,8 @@ def test_only_what_differs_from_the_defaults_is_told_as_changed() -> None:
 
 @pytest.mark.parametrize(
     ("data", "source"),
-    [("digits", ("digits", "")), ("npz:a/b.npz", ("npz", "a/b.npz")), ("images:C:/x", ("images", "C:/x")),
-     ("tfrecord:d/*.tfrecord", ("tfrecord", "d/*.tfrecord"))],
+    [("digits", ("digits", "")), ("npz:/a/b.npz", ("npz", "/a/b.npz")), ("images:/C:/x", ("images", "/C:/x")),
+     ("tfrecord:/d/*.tfrecord", ("tfrecord", "/d/*.tfrecord"))],
 )  # fmt: skip
 def test_a_data_source_is_a_kind_and_a_place(data: str, source: tuple[str, str]) -> None:
     assert presets.defaults([f"data={data}"]).options.workload.source == source

@@ -101,8 +101,8 @@ def test_an_empty_group_changes_nothing(tmp_path: Path) -> None:
         ("visible=0,1", "device.visible", [0, 1]),
         ("visible=1", "device.visible", [1]),
         ("visible=GPU-7,MIG-8", "device.visible", ["GPU-7", "MIG-8"]),
-        ("data=npz: a.npz", "workload.data", "npz:a.npz"),
-        ("data={npz: a.npz}", "workload.data", "npz:a.npz"),
+        ("data=npz: /a.npz", "workload.data", "npz:/a.npz"),
+        ("data={npz: /a.npz}", "workload.data", "npz:/a.npz"),
         ("data=npz:/a/b=c.npz", "workload.data", "npz:/a/b=c.npz"),
     ],
 )

@@ -392,7 +392,8 @@ async def test_help_opens_and_closes(size: tuple[int, int]) -> None:
             assert not isinstance(pilot.app.screen, HelpScreen)
 
 
-async def test_foreign_text_is_shown_as_it_is(tmp_path: Path) -> None:
+async def test_foreign_text_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "odd.yaml"
     file.write_text('description: "[red]not red[/] \\e[31m [/nothing]"\nworkload: {data: "npz:[b]/x[/b].npz"}\n')
     async with opened((120, 40)) as pilot:

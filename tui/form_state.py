@@ -15,7 +15,7 @@ from typing import Any, Literal, get_origin
 
 import yaml
 
-from ..engine import presets, yamlfile
+from ..engine import paths, presets, yamlfile
 from ..engine.options import OPTIONS, OptionInfo, Options, by_key
 from ..engine.options.own import WORDS
 from ..engine.presets import Preset, PresetError
@@ -68,7 +68,7 @@ class FormState:
     _kept: tuple[dict[str, str], str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.texts = {key: to_text(value_of(self.opened.options, info)) for key, info in INFO.items()}
+        self.texts = {key: shown(self.opened.options, info) for key, info in INFO.items()}
         self.description = self.opened.description
         self.preset = self.opened
         self.keep()
@@ -113,7 +113,7 @@ class FormState:
 
     def undo(self, key: str) -> None:
         """Back to what was opened or saved last."""
-        self.set(key, to_text(value_of(self.opened.options, INFO[key])))
+        self.set(key, shown(self.opened.options, INFO[key]))
 
     def describe(self, text: str) -> None:
         self.description = text
@@ -164,7 +164,10 @@ class FormState:
     def command(self) -> str:
         """The command line that runs what the form stands for."""
         base = shlex.quote(self._reference())
-        settings = [f"{key}={self.texts[key].strip() or 'null'}" for key in self.unsaved()]
+        keys = dict.fromkeys(self.unsaved())
+        if paths.ENTRY_KEY in keys and self.texts[paths.FOLDER].strip():
+            keys |= {paths.FOLDER: None}  # from which the entry counts
+        settings = [f"{key}={self.texts[key].strip() or 'null'}" for key in keys]
         return " \\\n  ".join([f"gputui --preset {base}", *(f"--set {shlex.quote(text)}" for text in settings)])
 
     def _reference(self) -> str:
@@ -185,11 +188,18 @@ class FormState:
             for key in self.errors:
                 values[key] = value_of(self.opened.options, INFO[key])
             self.preset = presets.assemble(self.name, values, self.description)
+        kept = {key: at for key, at in self.opened.origins.items() if not self.is_unsaved(key)}
+        self.preset = replace(self.preset, origins=kept)
 
 
 def value_of(options: Options, info: OptionInfo) -> Any:
     """The value of one option."""
     return getattr(getattr(options, info.group), info.name)
+
+
+def shown(options: Options, info: OptionInfo) -> str:
+    """The value of one option as it stands in its field: a path in the current folder as it would be typed there."""
+    return to_text(paths.relative(info.key, options))
 
 
 def matches(info: OptionInfo, words: str) -> bool:

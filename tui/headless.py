@@ -49,7 +49,7 @@ def run_preset(
 ) -> int:
     """Resolve, check, launch and follow a preset; returns the exit code."""
     preset = preset_files.resolve(name, settings)
-    findings = checks.check(preset.options, machine.read())
+    findings = checks.of_preset(preset, machine.read())
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         more = f"\nand {len(errors) - 1} more conflict(s)" if len(errors) > 1 else ""

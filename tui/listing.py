@@ -116,7 +116,7 @@ def check_presets(files: Sequence[str]) -> int:
             complain(fault)
             code = WRONG
             continue
-        findings = checks.check(preset.options, here)
+        findings = checks.of_preset(preset, here)
         for finding in findings:
             complain(f"{file}: {finding.level}: {finding}")
         if any(finding.level == "error" for finding in findings):

@@ -49,7 +49,8 @@ class Workload(Group):
     )
     data: str = option(
         "digits",
-        "digits, synthetic, mnist, fashion_mnist, cifar10, npz:PATH, images:DIR or tfrecord:GLOB",
+        "digits, synthetic, mnist, fashion_mnist, cifar10, npz:PATH, images:DIR or tfrecord:GLOB; a path in a preset "
+        "counts from the preset's folder, a typed one from the current folder",
         call="tf.data.Dataset",
         helps="digits ships with gputui; synthetic is made on the fly and takes no memory",
         hurts="synthetic costs CPU time for each sample, so that it can hide or cause an input wait",
@@ -87,7 +88,8 @@ class Workload(Group):
     args: dict[str, Any] = option({}, "plain values that the entry's function finds in context.args")
     folder: str | None = option(
         None,
-        "folder in which the entry's code runs; not given: the one that gputui was started in",
+        "folder that the entry is found from and runs in; not given: that of the preset's file that names the entry, "
+        "or the current one where the entry was typed",
         min_length=1,
     )
 

@@ -160,7 +160,7 @@ class FormScreen(Screen[None]):
         from ...engine import checks
 
         preset = state.preset
-        found = tuple(checks.check(preset.options, here))
+        found = tuple(checks.of_preset(preset, here))
         self.app.call_from_thread(self._checked, preset, found)
 
     def _checked(self, preset: Preset, found: tuple[Finding, ...]) -> None:

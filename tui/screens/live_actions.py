@@ -112,7 +112,7 @@ class LiveActions(_Base):
 
         try:
             preset = presets.resolve(str(self.run_folder.file("preset.yaml")))
-            findings = checks.check(preset.options, machine.read())
+            findings = checks.of_preset(preset, machine.read())
             if errors := [finding for finding in findings if finding.level == "error"]:
                 raise RunError(str(errors[0]))
             run, engine = launch.start(replace(preset, name=name_of(self.run_folder)))

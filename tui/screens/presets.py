@@ -18,7 +18,7 @@ from ...engine import presets, saving
 from ...engine.presets import Preset, PresetError
 from ...engine.saving import SaveError
 from ..errors import clean
-from ..form_state import INFO, to_text
+from ..form_state import INFO, shown, to_text
 from .questions import Ask
 from .saving import AskName
 
@@ -141,7 +141,7 @@ def _told(path: Path, preset: Found) -> Content:
     if isinstance(preset, PresetError):
         wrong = "\n".join(clean(problem) for problem in preset.problems)
         return Content.assemble(head, "\n\n", ("cannot be used\n", "bold $text-error"), wrong)
-    rows = [(key, to_text(value), to_text(INFO[key].default)) for key, value in preset.changed().items()]
+    rows = [(key, shown(preset.options, INFO[key]), to_text(INFO[key].default)) for key in preset.changed()]
     names, values = (max((len(row[i]) for row in rows), default=0) + 2 for i in (0, 1))
     changed = Content("\n").join(
         Content.assemble(

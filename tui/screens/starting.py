@@ -25,7 +25,7 @@ def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
     from ...engine import checks, launch, machine
 
     here = machine.read()
-    found = tuple(checks.check(preset.options, here))
+    found = tuple(checks.of_preset(preset, here))
     if any(finding.level == "error" for finding in found):
         raise ConflictError(here, found)
     return warm.start(preset) if warm is not None else launch.start(preset)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from ..errors import clean
-from ..form_state import INFO, FormState, to_text, value_of
+from ..form_state import INFO, FormState, shown, to_text
 from .findings import STYLES, Remark
 
 NAME_WIDTH = 9
@@ -67,7 +67,7 @@ def _head(key: str, call: str, width: int) -> Content:
 def _defaults(key: str, state: FormState) -> str:
     info = INFO[key]
     default = to_text(info.default) or "not given"
-    opened = to_text(value_of(state.opened.options, info)) or "not given"
+    opened = shown(state.opened.options, info) or "not given"
     unit = f" {info.about.unit}" if info.about.unit and default[:1].isdigit() else ""
     return default + unit + (f"; in {state.name}: {opened}" if opened != default else "")
 
