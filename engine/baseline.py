@@ -7,12 +7,15 @@ names the run; it is replaced atomically.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from .runfiles import read_object
 from .runs import Run, home, runs_folder
+from .values import text
 from .writing import write_atomically
 
 Choice = Literal["pinned", "given", "first"]
@@ -52,14 +55,13 @@ def unpin() -> bool:
 
 def pinned() -> Pin:
     """The baseline as it is pinned now."""
-    try:
-        name = json.loads(_file().read_text(encoding="utf-8"))["run"]
-    except FileNotFoundError:
+    if not os.path.lexists(_file()):
         return Pin()
-    except (OSError, ValueError, TypeError, KeyError):
+    name = text(read_object(_file()).value.get("run"))
+    if name is None:
         return Pin(lost=f"the pinned baseline cannot be read from {_file()}; {IGNORED}")
-    run = Run(runs_folder() / str(name))
-    if run.id == name and run.file("preset.yaml").is_file():
+    run = Run(runs_folder() / name)
+    if run.id == name and os.path.lexists(run.file("preset.yaml")):
         return Pin(run)
     return Pin(lost=f"the pinned baseline {name} is no longer there; {IGNORED}")
 

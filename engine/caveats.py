@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .values import number
+
 Options = Mapping[str, Any]
 Figures = Mapping[str, float]
 SAME_SAMPLES = 0.01  # of the most: an epoch's last batch may be a smaller one
@@ -65,8 +67,8 @@ def _global_batch(options: Options, result: Figures) -> float | None:
     told = result.get("global_batch_size")
     if told is not None:
         return told
-    batch = options.get("input.batch_size")
-    return batch if isinstance(batch, int) and options.get("strategy.kind") in ONE_REPLICA else None
+    batch = number(options.get("input.batch_size"))
+    return batch if options.get("strategy.kind") in ONE_REPLICA else None
 
 
 def _amounts(numbers: Mapping[float, None]) -> str:

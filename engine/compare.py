@@ -12,7 +12,9 @@ from typing import Any
 
 from .baseline import Choice, LineUp
 from .caveats import caveats
-from .signals import options_of
+from .runs import Run
+from .signals import read_options
+from .values import number
 
 SEED = "train.seed"
 # Key in result.json, words, unit, and whether more of it is better (None: neither).
@@ -91,7 +93,8 @@ class Comparison:
 def compare(line_up: LineUp) -> Comparison:
     """The comparison of two or more runs; a run without a result has no figures."""
     runs = line_up.runs
-    options = [options_of(run) for run in runs]
+    read = [read_options(run) for run in runs]
+    options = [found for found, _ in read]
     results = [_flat(run.result or {}) for run in runs]
     groups = _groups(options)
     rows = [_figure(*row, results, groups) for row in (*FIGURES, *_metrics(results))]
@@ -105,8 +108,14 @@ def compare(line_up: LineUp) -> Comparison:
         groups=groups,
         options=tuple(_different(options)),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
-        notes=(*lost, *caveats(options, results, states)),
+        notes=(*lost, *_damage(runs, [why for _, why in read]), *caveats(options, results, states)),
     )
+
+
+def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
+    """What of the runs' files cannot be used, so that it is missing here."""
+    return [f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True)
+            for text in (*run.damage, preset) if text]
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
@@ -114,9 +123,9 @@ def _flat(result: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
-            found |= {f"{key}.{name}": number for name, number in _flat(value).items()}
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[key] = value
+            found |= {f"{key}.{name}": figure for name, figure in _flat(value).items()}
+        elif (figure := number(value)) is not None:
+            found[key] = figure
     return found
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 
 from .events import Diagnosis
 from .remedies import for_computing, remedies
+from .runfiles import Told
 from .runs import Run
 from .signals import CORES_BUSY, DISK_WAITED, Signals, read, stage_ms
 
@@ -150,9 +151,9 @@ class Found:
         return (self.rule.rank == BESIDE, not self.strong, self.rule.rank, -lost)
 
 
-def of_run(run: Run) -> Diagnosis:
-    """The diagnosis of a run folder, running or finished."""
-    return diagnose(read(run))
+def of_run(run: Run, found: Told | None = None) -> Diagnosis:
+    """The diagnosis of a run folder, running or finished; `found` is what it has told, where that has been read."""
+    return diagnose(read(run, found))
 
 
 def diagnose(signals: Signals) -> Diagnosis:

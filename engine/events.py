@@ -7,18 +7,56 @@ fractions are 0 to 1; names carry their unit or are counts. Readers get plain di
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from .shapes import Fields, Form, form_of
+from .values import MAX_DEPTH, depth, harmless_in, moment
+from .values import finite as finite
+from .values import plain as plain
 
 OUTCOMES = ("ok", "oom", "error", "stopped", "timeout", "crashed")
 LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; all others are of the first step
 PHASES = ("starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended")
+
+# What readers may rely on in the mappings below; they hold more.
+_Stage = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {"name": str, "op": str | None, "ms_per_batch": float | None, "parallelism": float | None},
+        needed=("name", "ms_per_batch"),
+    ),
+]
+_Gpu = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "index": int | None, "uuid": str | None, "name": str | None, "missing": str | None,
+            "busy": float | None, "memory_used_bytes": float | None, "memory_total_bytes": float | None,
+            "throttle": Sequence[str] | None,
+        }
+    ),
+]
+_Evidence = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {"signal": str, "value": float | None, "unit": str, "threshold": float | None, "text": str, "source": str},
+        needed=("signal", "value", "unit", "threshold", "text", "source"),
+    ),
+]
+_Remedy = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {"step": str, "changes": Mapping[str, Any], "reason": str, "expected_gain": float | None},
+        needed=("changes", "reason"),
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +152,7 @@ class InputStages(Event):
     """
 
     type: ClassVar[str] = "input_stages"
-    stages: Sequence[Mapping[str, Any]]
+    stages: Sequence[_Stage]
     buffer_fill: float | None = None
 
 
@@ -126,7 +164,7 @@ class GpuReadings(Event):
     """
 
     type: ClassVar[str] = "gpu"
-    gpus: Sequence[Mapping[str, Any]]
+    gpus: Sequence[_Gpu]
     missing: str | None = None
     interval_seconds: float | None = None
 
@@ -189,9 +227,9 @@ class Diagnosis(Event):
     sentence: str
     confidence: float
     steps: int
-    evidence: Sequence[Mapping[str, Any]] = ()
+    evidence: Sequence[_Evidence] = ()
     others: Sequence[str] = ()
-    remedies: Sequence[Mapping[str, Any]] = ()
+    remedies: Sequence[_Remedy] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,23 +297,7 @@ class Finished(Event):
 
     type: ClassVar[str] = "finished"
     outcome: str
-    summary: Mapping[str, Any]
-
-
-def finite(value: float | None) -> float | None:
-    """A number, or None where there is none: JSON has no NaN."""
-    return float(value) if value is not None and math.isfinite(value) else None
-
-
-def plain(value: Any) -> Any:
-    """Nested figures with every non-finite float replaced by None."""
-    if isinstance(value, float):
-        return finite(value)
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
+    summary: Annotated[Mapping[str, Any], Fields(Summary)]
 
 
 class EventWriter:
@@ -311,9 +333,34 @@ def _end_last_line(path: Path) -> None:
 
 
 def parse_line(line: str) -> dict[str, Any] | None:
-    """One line of a `.jsonl` file, or None for one that is not a whole event."""
+    """One line of a `.jsonl` file, or None for one that is not a whole event: what it tells is what is declared above.
+
+    Text is made harmless to a terminal. An event of a type that is not known here comes as it is.
+    """
     try:
-        event = json.loads(line)
-    except ValueError:
+        event, end = _scan(line, 0)
+    except (ValueError, RecursionError, StopIteration):  # StopIteration: not even the beginning of a value
         return None
-    return event if isinstance(event, dict) and "type" in event and "t" in event else None
+    if type(event) is not dict or (end < len(line) and line[end:].strip()):
+        return None
+    if "\\" in line or not line.isascii() or "\x7f" in line:  # JSON writes what steers a terminal with a backslash
+        event = harmless_in(event)
+    if line.count("{") + line.count("[") > MAX_DEPTH and depth(event) > MAX_DEPTH:
+        return None
+    kind = event.get("type")
+    if type(kind) is not str or moment(event.get("t")) is None:
+        return None
+    form = _forms().get(kind)
+    return event if form is None or form.holds(event) else None
+
+
+# NaN and Infinity, which are no JSON, are figures that are not known.
+_DECODER: Any = json.JSONDecoder(parse_constant=lambda name: None)
+_scan = _DECODER.scan_once
+
+
+@cache
+def _forms() -> Mapping[Any, Form]:
+    """By type; every event has a time and the run it is of."""
+    kinds: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Event)]
+    return {kind.type: form_of(kind) for kind in kinds if kind is not Event}

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .runs import Run, Tail
+from .runfiles import Told
+from .values import mapping, number
 
 _OF_PROGRESS = (
     "samples_per_second",
@@ -25,18 +26,12 @@ _OF_GPU = ("busy", "memory_used_bytes", "temperature_c", "power_w", "sm_clock_mh
 _OF_HOST = ("cpu", "io_wait", "trainer_cpu", "trainer_bytes")
 
 
-def events(run: Run) -> list[dict[str, Any]]:
-    """All events of both files, by time."""
-    found = [event for name in ("events.jsonl", "telemetry.jsonl") for event in Tail(run.file(name)).read()]
-    return sorted(found, key=lambda event: float(event["t"]))
-
-
-def rows(run: Run) -> list[dict[str, float]]:
+def rows(told: Told) -> list[dict[str, float]]:
     """One row for each progress and epoch event: t (Unix seconds), seconds, epoch, step and every figure that is known.
 
     Metrics keep their names; GPUs are `gpu0_busy` and so on. A figure that was not known then is not in the row.
     """
-    found = list(_rows(events(run)))
+    found = list(_rows(told.events))
     begin = found[0]["t"] if found else 0.0
     return [{"t": row["t"], "seconds": round(row["t"] - begin, 4)} | row for row in found]
 
@@ -58,13 +53,14 @@ def _rows(told: list[dict[str, Any]]) -> Iterator[dict[str, float]]:
             yield figures | _known(event, _OF_PROGRESS) | readings
         elif event["type"] == "epoch":
             validation = {name: value for name, value in _metrics(event).items() if name.startswith("val_")}
-            yield _known(event, ("t", "epoch", "step")) | {"epoch_seconds": float(event["seconds"])} | validation
+            took = _known({"epoch_seconds": event.get("seconds")}, ("epoch_seconds",))
+            yield _known(event, ("t", "epoch", "step")) | took | validation
 
 
 def _gpus(event: Mapping[str, Any]) -> dict[str, float]:
     return {
         f"gpu{gpu.get('index')}_{name}": value
-        for gpu in event.get("gpus") or ()
+        for gpu in map(mapping, event.get("gpus") or ())
         for name, value in _known(gpu, _OF_GPU).items()
     }
 
@@ -75,8 +71,4 @@ def _metrics(event: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _known(event: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, float]:
-    return {
-        name: value
-        for name in names
-        if isinstance(value := event.get(name), int | float) and not isinstance(value, bool)
-    }
+    return {name: value for name in names if (value := number(event.get(name))) is not None}

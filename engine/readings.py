@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from .values import number
+
 Reading = Mapping[str, Any]
 
 READINGS = 600  # of each GPU and of the host: ten minutes at 1 Hz
@@ -20,10 +22,6 @@ GROWTH_READINGS = 10  # the moving average of SageMaker Debugger's memory rule
 SLOWING = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
 IDLE_BUSY = 0.05  # a GPU that does less, and of whose memory nobody holds more, is free
 IDLE_MEMORY_SHARE, IDLE_MEMORY_BYTES = 0.05, 1024**3
-
-
-def number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def numbers(readings: Iterable[Reading], name: str) -> list[float]:

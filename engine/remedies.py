@@ -15,6 +15,7 @@ from .remedies_input import for_input, in_the_data
 from .remedy import Remedy, gain
 from .signals import Signals
 from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from .values import number, whole
 
 ORDER = ("input", "device", "precision", "xla", "gpus")
 FEW_STEPS = 16  # steps in one execution: beyond, the time per step hardly falls (FACTS: 622 -> 228 us from 1 to 50)
@@ -68,7 +69,7 @@ def _none(s: Signals) -> Iterator[Remedy]:
 
 
 def _python(s: Signals) -> Iterator[Remedy]:
-    steps = s.option("compile.steps_per_execution") or 1
+    steps = number(s.option("compile.steps_per_execution")) or 1
     if steps < FEW_STEPS:
         yield Remedy(
             step="device",
@@ -93,10 +94,10 @@ def _underfilled(s: Signals) -> Iterator[Remedy]:
 
 
 def _larger_batch(s: Signals) -> Iterator[Remedy]:
-    batch = s.option("input.batch_size")
+    batch = whole(s.option("input.batch_size"))
     fits = s.memory_peak is None or s.memory_peak <= ROOM_FOR_BATCH
     enough = (s.global_batch_size or 0) * 4 <= (s.train_samples or 0)
-    if isinstance(batch, int) and fits and enough:
+    if batch is not None and fits and enough:
         yield Remedy(
             step="device",
             changes={"input.batch_size": 2 * batch},
@@ -175,7 +176,7 @@ def _stalls(s: Signals) -> Iterator[Remedy]:
     every = s.option("run.checkpoint")
     if isinstance(every, int):
         yield Remedy(step="device", reason=f"checkpoints are written every {every} steps: write them more rarely")
-    if (s.pauses or 0) >= 0.15 and (s.option("train.validation_split") or 0) > 0:
+    if (s.pauses or 0) >= 0.15 and (number(s.option("train.validation_split")) or 0) > 0:
         yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
 
 

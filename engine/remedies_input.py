@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .remedy import Remedy, gain
 from .signals import Signals, stage_ms
+from .values import number, whole
 
 ROOM_FOR_CACHE = 0.5  # of the free host memory
 WORTH = 0.05  # a stage, as a share of the input's time, that is worth a remedy
@@ -71,7 +72,7 @@ def _cache(s: Signals) -> Iterator[Remedy]:
 
 def _parallel(s: Signals) -> Iterator[Remedy]:
     calls, threads = s.option("input.parallel_calls"), _threads(s)
-    at_once = calls if isinstance(calls, int) else 1
+    at_once = max(1, whole(calls) or 1)
     if calls in ("auto", None) or 1 < threads <= at_once or _share(s, MAPPED) < WORTH:
         return
     most, about = _expected(s, MAPPED)
@@ -136,13 +137,12 @@ def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
 
 def _threads(s: Signals) -> int:
     """That prepare samples: one for each CPU unless asked for otherwise."""
-    private = s.option("input.private_threads")
-    return private if isinstance(private, int) else s.cpus or 1
+    return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
 
 
 def _passes(s: Signals) -> float:
     """How often the training goes over its data."""
-    steps = (s.option("train.epochs") or 1) * (s.steps_per_epoch or 0)
+    steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
     return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
 
 

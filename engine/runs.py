@@ -8,7 +8,6 @@ the engine when the trainer could not). Everything a viewer knows of a run it re
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -16,16 +15,22 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from . import events
+from .events import OUTCOMES, Summary, Warn
+from .runfiles import EVENT_FILES, Damage, Object, in_time, open_regular, read_object, why
+from .runfiles import Tail as Tail
+from .shapes import Form, form_of
 from .writing import sync, write_atomically
 
 STARTING_SECONDS = 15.0
+_STATUS = Form(
+    {"engine_pid": int, "engine_started": float, "trainer_pid": int, "trainer_started": float, "phase": str}
+)
 
 
 class RunError(Exception):
@@ -88,11 +93,26 @@ class Run:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        return _read_json(self.file("status.json"))
+        return self._status().value
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        return _read_json(self.file("result.json")) or None
+        return self._result().value or None
+
+    @property
+    def damage(self) -> list[str]:
+        """What of its status and result cannot be used, a sentence each."""
+        return [found.damage for found in (self._status(), self._result()) if found.damage]
+
+    def _status(self) -> Object:
+        return read_object(self.file("status.json"), _STATUS)
+
+    def _result(self) -> Object:
+        """A result without an outcome is none."""
+        found = read_object(self.file("result.json"), form_of(Summary))
+        if found.value and found.value.get("outcome") not in OUTCOMES:
+            return Object({}, found.damage or "result.json is damaged, left out")
+        return found
 
     def process(self, role: str) -> Process | None:
         """The `engine` or `trainer` of the run, if it has been started."""
@@ -127,7 +147,7 @@ class Run:
     def log_tail(self, lines: int = 20) -> list[str]:
         """The last lines of engine.log, at most 64 kB of them."""
         try:
-            with self.file("engine.log").open("rb") as stream:
+            with open_regular(self.file("engine.log")) as stream:
                 stream.seek(0, os.SEEK_END)
                 stream.seek(max(0, stream.tell() - 65536))
                 return stream.read().decode("utf-8", "replace").splitlines()[-lines:]
@@ -168,19 +188,52 @@ def create_at(path: Path, preset_yaml: str) -> Run:
     return Run(path)
 
 
+@dataclass(frozen=True)
+class Survey:
+    """All runs, the latest first, and why each other folder among them cannot be looked into, by its name."""
+
+    runs: list[Run]
+    closed: Mapping[str, str]
+
+    def __str__(self) -> str:
+        """The folders that are left out, in one line; nothing where there are none."""
+        if not self.closed:
+            return ""
+        name, reason = next(iter(self.closed.items()))
+        more = f" and {len(self.closed) - 1} more" if len(self.closed) > 1 else ""
+        return f"left out, as gputui cannot look into it: {runs_folder() / name} ({reason}){more}"
+
+
+def survey() -> Survey:
+    """All that lies in the folder of runs; a folder that is closed to this user hides no other."""
+    try:
+        found = [Run(path) for path in runs_folder().iterdir() if not path.name.startswith(".")]  # those are being made
+    except FileNotFoundError:
+        return Survey([], {})
+    open_ones, closed = [], {}
+    for run in found:
+        try:
+            created = run.file("preset.yaml").lstat().st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as fault:
+            closed[run.id] = why(fault)
+        else:
+            open_ones.append((created, run.id, run))
+    return Survey([run for *_, run in sorted(open_ones, key=lambda one: one[:2], reverse=True)], closed)
+
+
 def all_runs() -> list[Run]:
-    """All runs, the latest first."""
-    folder = runs_folder()
-    if not folder.is_dir():
-        return []
-    named = (path for path in folder.iterdir() if not path.name.startswith("."))  # the others are being made
-    found = [Run(path) for path in named if (path / "preset.yaml").is_file()]
-    return sorted(found, key=lambda run: (run._created(), run.id), reverse=True)
+    """All runs that can be looked into, the latest first."""
+    return survey().runs
 
 
 def find(text: str) -> Run:
     """A run by id, by an unambiguous part of it, or `latest`; raises RunError."""
-    runs = all_runs()
+    found = survey()
+    runs = found.runs
+    if text in found.closed:
+        raise RunError(f"{runs_folder() / text} cannot be looked into: {found.closed[text]}")
     if not runs:
         raise RunError(f"there are no runs in {runs_folder()}; start one with gputui --preset quickstart")
     if text == "latest":
@@ -215,26 +268,6 @@ def delete(run: Run) -> None:
         raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}: {fault.filename}") from None
 
 
-class Tail:
-    """New whole lines of a growing file, each time it is asked; a half-written last line waits."""
-
-    def __init__(self, path: Path, from_now: bool = False) -> None:
-        self._path = path
-        self._offset = path.stat().st_size if from_now and path.exists() else 0
-
-    def read(self) -> list[dict[str, Any]]:
-        try:
-            with self._path.open("rb") as stream:
-                stream.seek(self._offset)
-                block = stream.read()
-        except OSError:
-            return []
-        end = block.rfind(b"\n") + 1
-        self._offset += end
-        lines = block[:end].decode("utf-8", "replace").splitlines()
-        return [event for line in lines if (event := events.parse_line(line)) is not None]
-
-
 class Follower:
     """A run's events of both files, merged by time; `finished` is held back until nothing follows it.
 
@@ -243,15 +276,16 @@ class Follower:
 
     def __init__(self, run: Run, from_now: bool = False) -> None:
         self._run = run
-        self._tails = [Tail(run.file(name), from_now) for name in ("events.jsonl", "telemetry.jsonl")]
+        self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
+        self._damage_told: set[Damage] = set()
         self._finished: dict[str, Any] | None = None
         self.ended = False
 
     def poll(self) -> list[dict[str, Any]]:
         """The events since the last poll; sets `ended` with the last of them."""
         alive = self._run.alive("engine") or self._run.alive("trainer")
-        fresh = sorted((e for tail in self._tails for e in tail.read()), key=lambda e: float(e["t"]))
-        news = []
+        fresh = in_time(event for tail in self._tails for event in tail.read())
+        news = self._new_damage()
         for event in fresh:
             if event["type"] == "finished":
                 self._finished = event
@@ -263,6 +297,17 @@ class Follower:
             self.ended = True
             news.append(self._finished or self._lost())
         return news
+
+    def _new_damage(self) -> list[dict[str, Any]]:
+        """A warning for each file that is found not to be whole, once."""
+        found = [damage for tail in self._tails for damage in tail.damages if damage not in self._damage_told]
+        found = [damage for damage in found if str(damage)]
+        self._damage_told.update(found)
+        return [
+            asdict(Warn(kind="damaged_file", message=str(damage)))
+            | {"t": time.time(), "type": Warn.type, "run": self._run.id}
+            for damage in found
+        ]
 
     def _lost(self) -> dict[str, Any]:
         summary = self._run.result or {"outcome": "crashed"}
@@ -277,11 +322,3 @@ def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[dict[str, Any]]:
         yield from follower.poll()
         if not follower.ended:
             time.sleep(interval_seconds)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -14,11 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
-from . import readings
-from .readings import number
-from .runs import Run, Tail
+from . import readings, yamlfile
+from .runfiles import Told, told, why
+from .runs import Run
+from .values import harmless, harmless_in, number
 
 RECENT = 20  # progress events that "now" is made of: 5 s at the first, 20 s later
 CORES_BUSY = 0.90  # of all cores: nothing more can be prepared beside the training
@@ -122,23 +121,29 @@ def stage_ms(stage: Mapping[str, Any]) -> float | None:
     return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)
 
 
-def read(run: Run) -> Signals:
-    """The signals of a run folder, running or finished."""
+def read(run: Run, found: Told | None = None) -> Signals:
+    """The signals of a run folder, running or finished; `found` is what it has told, where that has been read."""
     collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    events = [event for name in ("events.jsonl", "telemetry.jsonl") for event in Tail(run.file(name)).read()]
-    collector.feed(sorted(events, key=lambda event: float(event["t"])))
+    collector.feed((found or told(run.path)).events)
     return collector.signals()
 
 
 def options_of(run: Run) -> dict[str, Any]:
     """`group.name` -> value, as it was at launch; empty where the preset cannot be read."""
+    return read_options(run)[0]
+
+
+def read_options(run: Run) -> tuple[dict[str, Any], str]:
+    """The options, and why they cannot be read where that is so."""
     try:
-        preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    groups = preset.items() if isinstance(preset, dict) else ()
-    return {f"{group}.{name}": value for group, items in groups if isinstance(items, dict)
-            for name, value in items.items()}
+        preset = yamlfile.read(run.file("preset.yaml"))
+    except yamlfile.YamlFault as fault:
+        return {}, f"line {fault.line} of preset.yaml is damaged, so its options are left out: {fault.message}"
+    except OSError as fault:
+        return {}, f"preset.yaml cannot be read: {why(fault)}"
+    groups = {name: located.value for name, located in preset.items() if isinstance(located.value, dict)}
+    return {harmless(f"{group}.{name}"): harmless_in(located.value) for group, items in groups.items()
+            for name, located in items.items()}, ""
 
 
 class Collector:

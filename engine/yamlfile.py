@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from .runfiles import open_regular
+
 MAX_BYTES = 100_000
 MAX_DEPTH = 8
 
@@ -47,16 +49,20 @@ _Loader.add_implicit_resolver(
 
 def read(path: Path) -> dict[str, Located]:
     """The mappings of a file, two levels deep; raises YamlFault, or OSError where it cannot be read."""
-    with path.open("rb") as stream:
+    return parse(read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that may be a preset; raises as `read` does."""
+    with open_regular(path) as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
         raise YamlFault(f"the file is larger than {MAX_BYTES // 1000} kB, so it is no preset")
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         line = raw[: fault.start].count(b"\n") + 1
         raise YamlFault("the file is not UTF-8 text, so it is no preset", line) from None
-    return parse(text)
 
 
 def parse(text: str) -> dict[str, Located]:

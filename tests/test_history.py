@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import history, presets, runs
+from gputui.engine.runfiles import told
 from gputui.engine.runs import Run
 from gputui.engine.schema import preset_schema
 
@@ -34,14 +35,14 @@ def run(home: Path) -> Run:
     """A run as it stands on disk."""
     folder = home / "runs" / "20260101-000000-small"
     folder.mkdir(parents=True)
-    for name, told in (("events.jsonl", EVENTS), ("telemetry.jsonl", TELEMETRY)):
-        (folder / name).write_text("".join(json.dumps(event) + "\n" for event in told))
+    for name, events in (("events.jsonl", EVENTS), ("telemetry.jsonl", TELEMETRY)):
+        (folder / name).write_text("".join(json.dumps(event) + "\n" for event in events))
     (folder / "preset.yaml").write_text("schema_version: 1\n")
     return Run(folder)
 
 
 def test_rows_hold_what_was_known_at_each_moment(run: Run) -> None:
-    first, second, epoch = history.rows(run)
+    first, second, epoch = history.rows(told(run.path))
     assert first == {"t": 12.0, "seconds": 0.0, "epoch": 1, "step": 5, "loss": 2.0, "accuracy": 0.25}
     newest = {"samples_per_second": 90.5, "gpu1_busy": 0.5, "host_cpu": 0.75}
     assert second == {"t": 14.0, "seconds": 2.0, "epoch": 1, "step": 9, "loss": 1.5} | newest

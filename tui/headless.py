@@ -6,7 +6,6 @@ summary; a second one ends it at once. Losing the terminal (SIGHUP) ends this vi
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from ..engine import runs as run_folders
 from ..engine.checks import Finding
 from ..engine.presets import Preset
 from ..engine.runs import Follower, Run, RunError
+from ..engine.values import to_json
 from .errors import DONE, Refused, complain, exit_code
 
 POLL_SECONDS = 0.1
@@ -151,7 +151,7 @@ class JsonView:
     """The merged events on stdout, and nothing else there."""
 
     def show(self, event: Mapping[str, Any]) -> None:
-        print(json.dumps(event, separators=(",", ":")), flush=True)
+        print(to_json(event, short=True), flush=True)
 
     def stopping(self) -> None:
         complain("stopping after this step; once more ends it at once")

@@ -16,6 +16,7 @@ from ..engine import checks, machine, new_file
 from ..engine import presets as preset_files
 from ..engine import runs as run_folders
 from ..engine.presets import PresetError
+from ..engine.values import to_json
 from .errors import DONE, WRONG, Refused, clean, complain
 from .figures import amount, seconds, share
 from .tables_diagnosis import show_table
@@ -23,11 +24,13 @@ from .tables_diagnosis import show_table
 
 def show_runs(as_json: bool) -> None:
     """A table of all runs, or one JSON object a line."""
-    found = run_folders.all_runs()
+    survey = run_folders.survey()
+    found = survey.runs
+    _tell_damage(survey)
     if as_json:
         for run in found:
             result = run.result or {}
-            print(json.dumps({"id": run.id, "state": run.state, "path": str(run.path), "result": result}))
+            print(to_json({"id": run.id, "state": run.state, "path": str(run.path), "result": result}))
         return
     if not found:
         print("No runs so far; gputui --preset quickstart makes the first.")
@@ -50,6 +53,15 @@ def show_runs(as_json: bool) -> None:
             seconds(result.get("seconds")),
         )
     show_table(table)
+
+
+def _tell_damage(survey: run_folders.Survey) -> None:
+    """One line for the folders that cannot be looked into, one for the files that are damaged."""
+    if closed := str(survey):
+        complain(closed)
+    damaged = [f"{run.id}: {'; '.join(damage)}" for run in survey.runs if (damage := run.damage)]
+    if damaged:
+        complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
 
 
 def stop_run(name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Sequence
 
 from rich.table import Table
@@ -14,6 +13,7 @@ from ..engine import baseline
 from ..engine import runs as run_folders
 from ..engine.baseline import LineUp
 from ..engine.compare import Comparison, FigureRow, OptionRow, compare
+from ..engine.values import to_json
 from .errors import Refused, clean, complain
 from .figures import NONE, amount, seconds, share, size
 from .tables_diagnosis import show_table
@@ -89,7 +89,7 @@ def noise_text(row: FigureRow) -> str:
 def option_text(row: OptionRow, position: int) -> str:
     """The value as YAML and --set would have it."""
     value = row.values[position]
-    return clean(value if isinstance(value, str) else json.dumps(value))
+    return clean(value if isinstance(value, str) else to_json(value))
 
 
 def has_noise(found: Comparison) -> bool:
@@ -153,4 +153,4 @@ def as_csv(found: Comparison) -> str:
 
 
 def as_json(found: Comparison) -> str:
-    return json.dumps(found.as_dict(), indent=1)
+    return to_json(found.as_dict(), indent=1)

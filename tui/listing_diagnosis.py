@@ -6,19 +6,19 @@ told; a preset's on trials with and without its input.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..engine import diagnosis, profile_report
+from ..engine import diagnosis, profile_report, runfiles
 from ..engine import runs as run_folders
 from ..engine.profile_report import ProfileError
 from ..engine.proof import request
 from ..engine.proof.pairs import LEAST_REPEATS
 from ..engine.runs import Run
+from ..engine.values import to_json
 from . import listing_proof, tables_diagnosis
-from .errors import DONE, Refused
+from .errors import DONE, Refused, complain
 
 DEFAULT_SECONDS = 5.0
 OF_TRIALS = ("repeats", "seconds", "minutes", "anyway")
@@ -51,9 +51,12 @@ def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, 
 
 def _show_run(run: Run, as_json: bool) -> int:
     """What the run itself has told."""
-    found = asdict(diagnosis.of_run(run))
+    told = runfiles.told(run.path)
+    for damage in told.damage:
+        complain(f"{run.id}: {damage}")
+    found = asdict(diagnosis.of_run(run, told))
     if as_json:
-        print(json.dumps(found | _profile(run), indent=1, default=str))
+        print(to_json(found | _profile(run), indent=1))
         return DONE
     tables_diagnosis.show(found)
     if run.file("profile").is_dir():

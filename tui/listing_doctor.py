@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from ..engine import doctor
 from ..engine.doctor import Finding
+from ..engine.values import to_json
 from .drawing.glyphs import PLAIN, suited
 from .errors import DONE, FAILED, clean
 from .headless import console
@@ -34,7 +34,7 @@ def show_doctor(as_json: bool, deep: bool) -> int:
     found = examine(deep)
     blocked = doctor.blocks(found)
     if as_json:
-        print(json.dumps({"blocked": blocked, "findings": [asdict(finding) for finding in found]}))
+        print(to_json({"blocked": blocked, "findings": [asdict(finding) for finding in found]}))
     else:
         if sys.stdout.isatty():
             console().print(_table(found))

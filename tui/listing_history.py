@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import subprocess
 import sys
 from pathlib import Path
 
-from ..engine import history, new_file
+from ..engine import history, new_file, runfiles
 from ..engine import runs as run_folders
+from ..engine.runfiles import Told
 from ..engine.runs import Run
-from .errors import Refused, clean
+from ..engine.values import to_json
+from .errors import Refused, clean, complain
 
 
 def show_history(name: str, form: str, output: str | None) -> None:
@@ -23,7 +24,10 @@ def show_history(name: str, form: str, output: str | None) -> None:
     if form == "tensorboard":
         _to_tensorboard(run, Path(output or run.id))
         return
-    text = _as_csv(run) if form == "csv" else _as_json_lines(run)
+    told = runfiles.told(run.path)
+    for damage in told.damage:
+        complain(f"{run.id}: {damage}")
+    text = _as_csv(run, told) if form == "csv" else _as_json_lines(told)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -31,10 +35,10 @@ def show_history(name: str, form: str, output: str | None) -> None:
         print(f"{clean(output)} written")
 
 
-def _as_csv(run: Run) -> str:
-    table = history.rows(run)
+def _as_csv(run: Run, told: Told) -> str:
+    table = history.rows(told)
     if not table:
-        raise Refused(f"{run.id} has no figures: it ended before its first step")
+        raise Refused(f"{run.id} has no figures" + ("" if told.damage else ": it ended before its first step"))
     out = io.StringIO()
     writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
     writer.writeheader()
@@ -42,8 +46,8 @@ def _as_csv(run: Run) -> str:
     return out.getvalue()
 
 
-def _as_json_lines(run: Run) -> str:
-    return "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in history.events(run))
+def _as_json_lines(told: Told) -> str:
+    return "".join(to_json(event, short=True) + "\n" for event in told.events)
 
 
 def _to_tensorboard(run: Run, folder: Path) -> None:

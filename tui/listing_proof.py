@@ -6,7 +6,6 @@ there is; a second one ends it at once. Losing the terminal (SIGHUP) ends this v
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from ..engine.proof.folder import Proof
 from ..engine.proof.markdown import as_markdown
 from ..engine.proof.request import ProofError, Request
 from ..engine.runs import Run
+from ..engine.values import to_json
 from . import lines_profile, tables_proof
 from .errors import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, complain
 from .figures import seconds
@@ -52,7 +52,7 @@ def run_proof(asked: Request, *, as_json: bool, anyway: bool, output: str | None
     _follow(proof, process, presses, as_json)
     data = proof.data
     if as_json:
-        print(json.dumps(data, indent=1))
+        print(to_json(data, indent=1))
     else:
         tables_proof.show_result(data)
     if output is not None and data.get("changes_kept"):
@@ -146,7 +146,7 @@ def show_proofs(as_json: bool) -> None:
     found = folder.proofs()
     if as_json:
         for proof in found:
-            print(json.dumps({"id": proof.id, "path": str(proof.path), **_head(proof)}))
+            print(to_json({"id": proof.id, "path": str(proof.path), **_head(proof)}))
     elif not found:
         print("No proofs so far; gputui ab and gputui diagnose --apply make them.")
     else:
@@ -178,5 +178,5 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
         tables_proof.show_trials(data)
         tables_proof.show_result(data)
     else:
-        print(json.dumps(data, indent=1) if form == "json" else as_markdown(data), end="\n" if form == "json" else "")
+        print(to_json(data, indent=1) if form == "json" else as_markdown(data), end="\n" if form == "json" else "")
 

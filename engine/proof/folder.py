@@ -7,7 +7,6 @@ the list of runs leaves out.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ from typing import Any
 import psutil
 
 from .. import machine, runs
+from ..runfiles import read_object
 from ..runs import Process, Run
 from ..spawn import WARM
 from ..writing import write_atomically
@@ -48,13 +48,10 @@ class Proof:
     @property
     def data(self) -> dict[str, Any]:
         """proof.json, with `crashed` for the state of one whose process is gone; empty where it cannot be read."""
-        try:
-            data = json.loads((self.path / "proof.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        data = dict(read_object(self.path / "proof.json").value)
         if data.get("state") == "running" and not self._alive(data):
             data["state"] = "crashed"
-        return dict(data)
+        return data
 
     @property
     def state(self) -> str:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from ..history import rows
+from ..runfiles import told
 from ..runs import Run
 
 
@@ -18,7 +19,7 @@ def write(run: Run, folder: Path) -> Path:
     from tensorflow.core.util import event_pb2
 
     folder.mkdir(parents=True, exist_ok=True)
-    table = rows(run)
+    table = rows(told(run.path))
     begin = table[0]["t"] if table else 0.0
     path = folder / f"events.out.tfevents.{int(begin)}.gputui.{run.id}"
     with tf.io.TFRecordWriter(str(path)) as writer:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import events
-from ...engine.runs import Follower, Run, Tail
+from ...engine.runfiles import EVENT_FILES, Damage, Tail, open_regular, why
+from ...engine.runs import Follower, Run
 from ..errors import clean
 from .store import Snapshot, Store
 
@@ -38,11 +39,15 @@ class _Lines:
     def __init__(self, path: Path, thin: bool) -> None:
         self._path, self._thin, self._offset = path, thin, 0
         self._seen: Counter[bytes] = Counter()
+        self.damage = Damage(path)
 
     def events(self) -> Iterator[Event]:
         try:
-            stream = self._path.open("rb")
-        except OSError:
+            stream = open_regular(self._path)
+        except FileNotFoundError:
+            return
+        except OSError as fault:
+            self.damage.unreadable = why(fault)
             return
         with stream:
             size = stream.seek(0, 2)
@@ -54,8 +59,10 @@ class _Lines:
                 self._offset += len(line)
                 if every == 1 or size - self._offset < FRESH_BYTES or self._is_wanted(line, every):
                     event = events.parse_line(line.decode("utf-8", "replace"))
-                    if event is not None and isinstance(event["t"], int | float):
+                    if event is not None:
                         yield event
+                    elif line.strip():
+                        self.damage.add(self._offset - len(line))
 
     def _is_wanted(self, line: bytes, every: int) -> bool:
         """Everything that is said once, and one in `every` of what is said every second."""
@@ -70,8 +77,12 @@ class MergedTail(Tail):
     """Both event files of a run as one, in the order of time, a bounded number of events at a time."""
 
     def __init__(self, run: Run, *, thin: bool = True) -> None:
-        self._files = [_Lines(run.file(name), thin) for name in ("events.jsonl", "telemetry.jsonl")]
+        self._files = [_Lines(run.file(name), thin) for name in EVENT_FILES]
         self._running: Iterator[Event] = iter(())
+
+    @property
+    def damages(self) -> list[Damage]:
+        return [file.damage for file in self._files]
 
     def read(self) -> list[Event]:
         return self._take() or self._take_anew()
@@ -138,7 +149,7 @@ class LogTail:
 
     def _block(self) -> bytes:
         try:
-            with self._path.open("rb") as stream:
+            with open_regular(self._path) as stream:
                 size = stream.seek(0, 2)
                 if self._offset is None:
                     self._offset = max(0, size - LOG_BYTES)

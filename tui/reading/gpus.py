@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
+from ...engine.values import EMPTY, mapping, moment, number
 from .series import NOTHING, Line
 
 NOT_ASKED = "not asked"
-EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -142,16 +141,6 @@ def read(
     )
 
 
-def number(value: Any) -> float | None:
-    """A figure, or None for anything that is none."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """A mapping, empty for anything that is none."""
-    return value if isinstance(value, Mapping) else EMPTY
-
-
 def _words(found: Any) -> tuple[str, ...] | None:
     return tuple(str(word) for word in found) if isinstance(found, list) else None
 
@@ -180,5 +169,5 @@ def _instances(found: Any) -> tuple[Instance, ...] | None:
 
 
 def _since(lost_since: Any) -> str:
-    t = number(lost_since)
+    t = moment(lost_since)
     return f" since {time.strftime('%H:%M:%S', time.localtime(t))}" if t else ""

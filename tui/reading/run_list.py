@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from ...engine import events, runs
+from ...engine import events, runs, yamlfile
+from ...engine.runfiles import open_regular
 from ...engine.runs import Run
-from .store import number
+from ...engine.values import harmless, mapping, number
+from ...engine.yamlfile import YamlFault
 
 GOES_ON = ("running", "starting", "stopping")
 TAIL_BYTES = 16384
@@ -106,7 +106,7 @@ def _changed(run: Run, name: str) -> float:
 def _entry(run: Run, known: Entry | None) -> Entry:
     result = run.result or {}
     latest = {} if result else _last_progress(run)
-    step_ms, metrics = _mapping(result.get("step_ms")), _mapping(result.get("metrics"))
+    step_ms, metrics = mapping(result.get("step_ms")), mapping(result.get("metrics"))
     return Entry(
         run,
         run.state,
@@ -120,14 +120,10 @@ def _entry(run: Run, known: Entry | None) -> Entry:
     )
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _last_progress(run: Run) -> Mapping[str, Any]:
     """From the end of the events alone."""
     try:
-        with run.file("events.jsonl").open("rb") as stream:
+        with open_regular(run.file("events.jsonl")) as stream:
             stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
             lines = stream.read().decode("utf-8", "replace").splitlines()
     except OSError:
@@ -139,11 +135,12 @@ def _last_progress(run: Run) -> Mapping[str, Any]:
 def description(run: Run) -> str:
     """The preset's own words, from the first lines of its file."""
     try:
-        text = run.file("preset.yaml").read_text(encoding="utf-8", errors="replace")
-        found = yaml.safe_load(text.partition("\nworkload:")[0])
-    except (OSError, yaml.YAMLError):
+        text = yamlfile.read_text(run.file("preset.yaml"))
+        head = yamlfile.parse(text.partition("\nworkload:")[0])
+    except (OSError, YamlFault):
         return ""
-    return str(found.get("description") or "") if isinstance(found, dict) else ""
+    said = head["description"].value if "description" in head else ""
+    return harmless(said) if isinstance(said, str) else ""
 
 
 def when_text(then: float, now: float | None = None) -> str:

@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ...engine.events import LATER_COMPILING
+from ...engine.values import EMPTY, mapping, number
 from . import gpus
-from .gpus import EMPTY, Gpu, mapping, number
+from .gpus import Gpu
 from .series import NOTHING, Line, Series
 
 __all__ = ["Gpu", "Message", "Snapshot", "Store", "mapping", "number"]

@@ -17,12 +17,12 @@ from textual.screen import Screen
 from textual.widgets import Footer
 
 from ...engine.runs import Run
+from ...engine.values import EMPTY
 from ..drawing.diagnosis import rows
 from ..drawing.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, spread
 from ..drawing.verdict import MEASURING, is_due
 from ..errors import clean
-from ..reading.gpus import EMPTY
 from ..reading.store import Snapshot
 from ..widgets.page import Page
 from ..widgets.panel import Panel

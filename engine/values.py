@@ -1,0 +1,101 @@
+"""Values that came from a file as what they claim to be: a number, a whole number, a text, a mapping; else nothing.
+
+Separates what may lie in a file, which anybody can write, from what can be reckoned with and shown. JSON goes out
+strictly: without NaN and Infinity, which no other program reads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+LARGEST = 1e100  # of what is measured nothing comes near; sums, squares and means of such numbers are numbers still
+LARGEST_WHOLE = 2**63 - 1
+MAX_DEPTH = 32  # of a value within values; a preset has 8 at most
+LATEST_T = 253402300799.0  # the end of the year 9999, in Unix seconds
+
+
+def number(value: Any) -> float | None:
+    """A figure, or None for anything that is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST:
+        return value
+    return None
+
+
+def whole(value: Any) -> int | None:
+    """A whole number that a computer counts with, or None."""
+    if isinstance(value, int) and not isinstance(value, bool) and -LARGEST_WHOLE <= value <= LARGEST_WHOLE:
+        return value
+    return None
+
+
+def text(value: Any) -> str | None:
+    """A text, or None."""
+    return value if isinstance(value, str) else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A mapping, empty for anything that is none."""
+    return value if isinstance(value, Mapping) else EMPTY
+
+
+def moment(value: Any) -> float | None:
+    """A time in Unix seconds that a calendar has, or None."""
+    t = number(value)
+    return t if t is not None and 0 <= t <= LATEST_T else None
+
+
+def harmless(said: str) -> str:
+    """Text without characters that would steer a terminal; its lines stay lines."""
+    return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in said)
+
+
+def harmless_in(value: Any) -> Any:
+    """Nested values with every text, names too, made harmless; what lies too deep is left out."""
+    return _harmless_in(value, MAX_DEPTH + 1)
+
+
+def _harmless_in(value: Any, levels: int) -> Any:
+    if isinstance(value, str):
+        return harmless(value)
+    if isinstance(value, dict):
+        inside = value.items() if levels else ()
+        return {harmless(str(name)): _harmless_in(item, levels - 1) for name, item in inside}
+    if isinstance(value, list):
+        return [_harmless_in(item, levels - 1) for item in (value if levels else ())]
+    return value
+
+
+def depth(value: Any) -> int:
+    """How many mappings and lists lie in one another."""
+    levels, inside = 0, [value]
+    while inside := [item for item in inside if isinstance(item, dict | list)]:
+        levels += 1
+        inside = [part for item in inside for part in (item.values() if isinstance(item, dict) else item)]
+    return levels
+
+
+def finite(value: float | None) -> float | None:
+    """A number, or None where there is none: JSON has no NaN."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def plain(value: Any) -> Any:
+    """Nested figures with every non-finite float replaced by None."""
+    if isinstance(value, float):
+        return finite(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def to_json(value: Any, *, indent: int | None = None, short: bool = False) -> str:
+    """Strict JSON; `short` leaves out the spaces. What is no JSON value, such as a path or a date, goes as its text."""
+    separators = (",", ":") if short else None
+    return json.dumps(plain(value), allow_nan=False, indent=indent, separators=separators, default=str)
