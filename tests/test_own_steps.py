@@ -13,9 +13,9 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from gputui.engine.trainer.checkpoints import optimizers
 from gputui.engine.trainer.faults import TrainerError
 from gputui.engine.trainer.logs import as_keras, flat, floats
+from gputui.engine.trainer.object_graph import optimizers
 
 from .own import Write
 from .training import Training

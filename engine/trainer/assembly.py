@@ -20,6 +20,7 @@ from .data import pipeline as pipelines
 from .devices import Devices
 from .figures import Figures
 from .loop import TrainingLoop
+from .state import State
 from .stopping import StopSwitch
 
 
@@ -67,7 +68,7 @@ def build(options: Options, devices: Devices, figures: Figures, stop: StopSwitch
             steps_per_execution=options.compile.steps_per_execution,
         )
         _build_state(model)
-    checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, model)
+    checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, State(model))
     return TrainingLoop(options, model, pipeline, devices, figures, checkpoints, stop)
 
 
@@ -79,7 +80,7 @@ def _own(
 
     stop.check()
     own = building.build(options, distribution, figures)
-    checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, own.model)
+    checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, own.state())
     return TrainingLoop(options, own.model, own.pipeline, devices, figures, checkpoints, stop, own)
 
 

@@ -1,8 +1,8 @@
 """Checkpoints that a run can go on from exactly, in mid-epoch too.
 
-One holds the variables of model, optimizer and running metrics, dropout's seeds among them; where the data
-stands follows from the step (pipeline.py). Each is written beside, synced to the disk and renamed; what the disk has
-done to it since is found out before it is used, and then an older one serves.
+What one holds is told by state.py; where the data stands follows from the step (pipeline.py). Each is written beside,
+synced to the disk and renamed; what the disk has done to it since is found out before it is used, and then an older one
+serves.
 """
 
 from __future__ import annotations
@@ -10,42 +10,25 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import keras
 import tensorflow as tf
 
 from .. import checkpoint_files
 from ..checkpoint_files import PREFIX, Damage
 from ..writing import sync
 from .faults import TrainerError
-
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # what a checkpoint holds beside the variables
+from .state import State
 
 
 class Checkpoints:
     """`folder`/step-NNNNNNNNNN, the newest `keep` of them."""
 
-    def __init__(self, folder: Path, keep: int, model: keras.Model) -> None:
-        self._folder, self._keep, self._model = folder, keep, model
+    def __init__(self, folder: Path, keep: int, state: State) -> None:
+        self._folder, self._keep, self.state = folder, keep, state
         self.last_step: int | None = None
         self._unusable: dict[int, str] = {}  # step -> why, as the end of a sentence
         self._end: int | None = None  # the training's last step
-
-    def _variables(self) -> dict[str, list[Any]]:
-        """All that changes while training; dropout's seeds are among the variables that are not trained."""
-        model = self._model
-        return {
-            "weights": [variable.value for variable in model.trainable_variables],
-            "others": [_parts(variable) for variable in model.non_trainable_variables],
-            "metrics": [_parts(variable) for variable in model.metrics_variables],
-            "optimizer": [variable.value for optimizer in optimizers(model) for variable in optimizer.variables],
-        }
-
-    def _state(self) -> tf.train.Checkpoint:
-        return tf.train.Checkpoint(**self._variables())
 
     def save(self, step: int) -> None:
         """Write the state after `step` steps; raises TrainerError where the disk refuses."""
@@ -58,7 +41,7 @@ class Checkpoints:
                 sync(self._folder.parent)
             _remove(draft)
             draft.mkdir()
-            self._state().write(str(draft / PREFIX))
+            self.state.write(str(draft / PREFIX))
             checkpoint_files.seal(draft, step)
             _remove(self._path(step))
             os.rename(draft, self._path(step))
@@ -118,18 +101,13 @@ class Checkpoints:
 
     def fits(self, step: int) -> bool:
         """Whether the model has as many variables as a checkpoint; some make theirs in their first step."""
-        try:
-            names = tf.train.load_checkpoint(str(self._path(step) / PREFIX)).get_variable_to_dtype_map()
-        except (tf.errors.OpError, ValueError, RuntimeError):
-            return True  # restoring it tells what is wrong
-        held = [name for name in names if name != _OBJECT_GRAPH]
-        return len(held) == len({id(variable) for variable in tf.nest.flatten(self._variables())})
+        return self.state.fits(str(self._path(step) / PREFIX))
 
     def restore(self, step: int) -> None:
         """Bring the built model to the state after `step` steps; raises TrainerError where it does not fit."""
         path = self._path(step)
         try:
-            self._state().read(str(path / PREFIX)).assert_existing_objects_matched()
+            self.state.restore(str(path / PREFIX))
         except (AssertionError, IndexError, ValueError, tf.errors.OpError) as fault:
             reason = " ".join(str(fault).split())[:200]
             raise TrainerError("checkpoint", f"{path} does not fit this model: {reason}") from None
@@ -156,26 +134,3 @@ def _remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """The model's optimizer, and those that a model with a training step of its own keeps in itself.
-
-    They may be attributes, lie in lists and dicts, or belong to models within it.
-    """
-    return list({id(found): found for found in _optimizers([model.optimizer, model], set())}.values())
-
-
-def _optimizers(value: Any, seen: set[int]) -> Iterator[keras.optimizers.Optimizer]:
-    if isinstance(value, keras.optimizers.Optimizer):
-        yield value
-    elif id(value) not in seen and isinstance(value, (keras.Model, dict, list, tuple)):
-        seen.add(id(value))
-        inside = vars(value) if isinstance(value, keras.Model) else value
-        for item in inside.values() if isinstance(inside, dict) else inside:
-            yield from _optimizers(item, seen)
-
-
-def _parts(variable: keras.Variable) -> list[tf.Variable]:
-    """What each replica holds: batch norm's statistics and metrics differ until they are read together."""
-    return list(getattr(variable.value, "values", [variable.value]))

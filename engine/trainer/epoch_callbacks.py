@@ -24,6 +24,8 @@ class Loop(Protocol):
 
     def pause(self) -> None: ...
 
+    def execution_ends(self) -> None: ...
+
     def epoch_begins(self) -> None: ...
 
     def epoch_ends(self, epoch: int, logs: dict[str, Any]) -> None: ...
@@ -34,7 +36,7 @@ class Loop(Protocol):
 
 
 class EpochCallbacks(keras.callbacks.CallbackList):
-    """Passes on what happens once an epoch."""
+    """Passes on what happens once an epoch, and that an execution has ended."""
 
     def __init__(self, loop: Loop) -> None:
         super().__init__(add_history=True, model=loop.model)  # fit returns model.history
@@ -44,7 +46,7 @@ class EpochCallbacks(keras.callbacks.CallbackList):
         pass
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        pass
+        self._loop.execution_ends()
 
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
         pass

@@ -79,10 +79,15 @@ class TrainingLoop:
         self._run_steps: Callable[[Any, Any], dict[str, Any]] = function
         self._trace_steps = function.get_concrete_function
         self._traces = function.experimental_get_tracing_count
-        self._run_tests = train_function.testing(model)
+        tests = train_function.testing(model)
+        self._run_tests: Callable[[Any, Any], dict[str, Any]] = tests
+        self._trace_tests = tests.get_concrete_function
+        self._tests_traced = False
         self._run_their_test = train_function.testing_one(model)
         self._sizes_differ = pipeline.replicas > 1 and pipeline.smaller_last_batch
         self._restore_from: int | None = None
+        self._resumed = False
+        self._checkpoint_due = False
         self._tests_left = 0  # steps of the run's own evaluation
         self._next_pulse = self._next_memory = 0.0
         self._epoch_began = time.time()
@@ -95,7 +100,7 @@ class TrainingLoop:
     def run(self, resume_at: int | None) -> None:
         """Train to the end; raises StopRequested, TrainerError or what TensorFlow raises."""
         self.step = resume_at or 0
-        self._restore_from = resume_at
+        self._restore_from, self._resumed = resume_at, resume_at is not None
         left = self.steps - self.step
         self.figures.clock = StepClock(self._warmup(left), math.inf if self._on_gpu else WINDOW_SECONDS)
         self.figures.plan = Plan(self.options.train.epochs, self.steps, self.pipeline.global_batch_size)
@@ -126,6 +131,21 @@ class TrainingLoop:
             self.save()
 
     def _fit(self, callbacks: keras.callbacks.CallbackList, first: int, beyond: int, steps: int) -> None:
+        with self._more_to_come() if beyond < self.options.train.epochs else contextlib.nullcontext():
+            self._fit_epochs(callbacks, first, beyond, steps)
+
+    @contextlib.contextmanager
+    def _more_to_come(self) -> Iterator[None]:
+        """The end of this fit is not that of the training, at which Keras replaces weights by their moving average."""
+        optimizer = self.model.optimizer
+        finalize = optimizer.finalize_variable_values
+        optimizer.finalize_variable_values = lambda weights: finalize(weights) if self.model.stop_training else None
+        try:
+            yield
+        finally:
+            del optimizer.finalize_variable_values
+
+    def _fit_epochs(self, callbacks: keras.callbacks.CallbackList, first: int, beyond: int, steps: int) -> None:
         validation_batches = self.pipeline.validation_batches
         self.model.fit(
             self.feed.training(self.pipeline.stream(self.step)),
@@ -182,7 +202,7 @@ class TrainingLoop:
             self.profiler.close()
         if self.step % self.steps_per_epoch == 0:
             self._stand_still()  # before it evaluates, Keras drops the last evaluation's data: up to a second
-        self._checkpoint_by_steps(count)
+        self._checkpoint_due = self._is_checkpoint_due(count)
         return logs
 
     def _run(self, iterator: Any, count: int) -> Any:
@@ -230,10 +250,14 @@ class TrainingLoop:
         self.figures.phase("compiling", "XLA" if self.options.compile.xla else "tracing")
         if self._restore_from is not None:
             # A user's model that makes its variables in its first step: they have to be there.
-            self._trace_steps(iterator, self._count(count))
+            self._look_at_step(self._trace_steps(iterator, self._count(count)))
             self._restore()
         logs = self._run(iterator, count)
         floats(logs)  # wait for it: the first step has ended when its figures are there
+        if self.own is not None:
+            traced = self._trace_steps(iterator, self._count(count))
+            self._look_at_step(traced)
+            self._tell_drawing(traced)
         self.stop.at_once = False
         self.figures.first_step_done(time.perf_counter() - began)
         self.figures.phase("training")
@@ -247,6 +271,15 @@ class TrainingLoop:
             floats(logs)
         self.figures.phase("training")
         return logs
+
+    def _look_at_step(self, traced: Any) -> None:
+        """A user's step may write what nobody has listed: its graph tells."""
+        if self.own is not None:
+            self.checkpoints.state.saw(traced.graph, self._parts.clock.variables)
+
+    def _tell_drawing(self, traced: Any) -> None:
+        if self.own is not None and self._resumed:
+            self.own.tell_drawing(traced.graph, self.figures)
 
     def _count(self, count: int) -> Any:
         if count not in self._counts:
@@ -310,9 +343,14 @@ class TrainingLoop:
             )
             self.model.reset_metrics()
 
-    def _checkpoint_by_steps(self, count: int) -> None:
+    def _is_checkpoint_due(self, count: int) -> bool:
         every = self.options.run.checkpoint
-        if isinstance(every, int) and self.step // every != (self.step - count) // every:
+        return isinstance(every, int) and self.step // every != (self.step - count) // every
+
+    def execution_ends(self) -> None:
+        """After the callbacks, which may change the state; at the end of an epoch the evaluation follows first."""
+        if self._checkpoint_due and self.step % self.steps_per_epoch:
+            self._checkpoint_due = False
             self.save()
 
     def save(self) -> None:
@@ -336,6 +374,8 @@ class TrainingLoop:
         """After fit has reset the metrics: the epoch's running figures go on, too."""
         assert self._restore_from is not None
         self.checkpoints.restore(self._restore_from)
+        if self.checkpoints.state.begins_anew:
+            self.figures.warn("begins_anew", self.checkpoints.state.begins_anew)
         self.health.begin(self._restore_from)
         if self._restore_from % self.steps_per_epoch == 0:
             self.model.reset_metrics()  # those of the epoch before, or of its evaluation
@@ -347,7 +387,8 @@ class TrainingLoop:
         self.figures.pulse(self._moment({k: v for k, v in metrics.items() if not k.startswith("val_")}))
         self.figures.memory(peak_bytes(self.devices))
         self.figures.epoch_done(epoch + 1, self.step, metrics, time.time() - self._epoch_began)
-        if self.options.run.checkpoint == "epoch":
+        if self._checkpoint_due or self.options.run.checkpoint == "epoch":
+            self._checkpoint_due = False
             self.save()
 
     def tests_begin(self) -> None:
@@ -371,6 +412,9 @@ class TrainingLoop:
         if compiles:
             floats(logs)  # wait for it
             self._first.test_ended()
+        if self.own is not None and not self._tests_traced:
+            self._tests_traced = True
+            self._tell_drawing(self._trace_tests(iterator, self._count(count)))
         return logs
 
     def _evaluate_theirs(self, iterator: Any) -> Any:

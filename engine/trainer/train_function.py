@@ -49,6 +49,11 @@ class GraphClock:
             self._sums = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
             self._nothing = tf.zeros([2], tf.float64)
 
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What it writes in the graph of the steps."""
+        return [self._sums]
+
     def take(self) -> tuple[float, float]:
         """Seconds waited and the sum of the beginnings since the last call; both are begun anew."""
         waited, begun = self._sums.numpy().tolist()

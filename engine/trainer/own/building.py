@@ -18,7 +18,9 @@ from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
 from ..epoch_callbacks import EpochCallbacks, Loop
 from ..figures import Figures
-from . import context, parts
+from ..object_graph import Found, Module, walk
+from ..state import State
+from . import context, drawing, parts
 from .callbacks import OwnCallbacks, usable
 from .compiling import compile_model, tell_overridden
 from .indexed import Indexed, workers
@@ -50,6 +52,18 @@ class Own:
     def callbacks_of(self, loop: Loop) -> keras.callbacks.CallbackList:
         """What tells the loop of epochs, and the user's callbacks with it."""
         return OwnCallbacks(loop, self.callbacks) if self.callbacks else EpochCallbacks(loop)
+
+    def state(self) -> State:
+        """All that changes while it trains."""
+        return State(self.model, self._kept)
+
+    def _kept(self) -> Found:
+        modules = [Module(vars(module)) for module in self.code.modules()]
+        return walk([self.model, *self.callbacks, *modules], self.code.owns)
+
+    def tell_drawing(self, graph: Any, figures: Figures) -> None:
+        """What in a step's graph begins its random numbers anew on resuming."""
+        drawing.tell(graph, self.code, self.model, figures)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
         """Those of them that are not at their default."""

@@ -90,6 +90,7 @@ class OwnCallbacks(EpochCallbacks):
             told = as_keras(logs)
             for callback in self._batch_end:
                 callback.on_train_batch_end(batch, told)
+        super().on_train_batch_end(batch, logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
         super().on_test_begin(logs)

@@ -98,15 +98,15 @@ class UserCode:
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
         """The innermost of their lines: of what TensorFlow tells in its message, else of the traceback."""
-        if isinstance(fault, SyntaxError) and fault.filename and self._theirs(fault.filename):
+        if isinstance(fault, SyntaxError) and fault.filename and self.owns_file(fault.filename):
             return fault.filename, fault.lineno or 1, ""
-        told = [match for match in _PLACE.finditer(str(fault)) if self._theirs(match["file"])]
+        told = [match for match in _PLACE.finditer(str(fault)) if self.owns_file(match["file"])]
         if told:
             return told[-1]["file"], int(told[-1]["line"]), told[-1]["function"]
-        frames = [frame for link in _chain(fault) for frame in _frames(link.__traceback__) if self._theirs(frame[0])]
+        frames = [frame for link in _chain(fault) for frame in _frames(link.__traceback__) if self.owns_file(frame[0])]
         return frames[-1] if frames else None
 
-    def _theirs(self, file: str) -> bool:
+    def owns_file(self, file: str) -> bool:
         """Below the folders of their code, and neither installed there nor ours."""
         if file.startswith("<"):  # <frozen importlib._bootstrap>, <string>: no file
             return False
@@ -116,6 +116,15 @@ class UserCode:
         if path.startswith((*_INSTALLED, _OURS)) or "/site-packages/" in path or "__autograph_generated" in path:
             return False
         return any(Path(path).is_relative_to(home) for home in (self.home, self.folder))
+
+    def owns(self, module: str) -> bool:
+        """Whether a module that has been imported is of their code."""
+        file = getattr(sys.modules.get(module), "__file__", None)
+        return file is not None and self.owns_file(file)
+
+    def modules(self) -> list[ModuleType]:
+        """Those of their code, in the order in which they were imported."""
+        return [module for name, module in list(sys.modules.items()) if self.owns(name)]
 
     def shadowed(self) -> list[str]:
         """Modules beside theirs that are not used, because Python imported others of these names first."""

@@ -1,0 +1,129 @@
+"""Looks through what a user's code keeps, for variables, optimizers and random generators.
+
+Separates finding them from saving them (state.py). Only what can belong to a training is looked into: Keras' objects,
+containers, and the objects, functions and classes of the user's own code.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.backend.common import global_state
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+_HOLDERS = (
+    keras.layers.Layer,
+    keras.metrics.Metric,
+    keras.losses.Loss,
+    keras.optimizers.Optimizer,
+    keras.callbacks.Callback,
+    tf.Module,
+)
+_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+_LEAVES = (str, bytes, int, float, np.ndarray, np.generic, tf.Tensor, types.ModuleType, type(None))
+MOST_ITEMS = 10_000  # a container of more is data
+
+
+@dataclass
+class Found:
+    """In the order of the code's own objects, which is the same in each process."""
+
+    variables: list[Any] = field(default_factory=list)
+    generators: list[Any] = field(default_factory=list)  # of NumPy and Python
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the user's code: what draws random numbers is looked for in it, not a model it has loaded."""
+
+    values: dict[str, Any]
+
+
+def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
+    """What lies below the roots; `theirs` says whether a module, by its name, is of the user's code."""
+    found = Found()
+    seen: dict[int, Any] = {}
+    left = [(root, not isinstance(root, Module)) for root in reversed([*roots, *_of_keras()])]
+    while left:
+        value, whole = left.pop()
+        if isinstance(value, _LEAVES) or id(value) in seen:
+            continue
+        seen[id(value)] = value  # kept, so that no other gets its id
+        if isinstance(value, _GENERATORS):
+            found.generators.append(value)
+        elif isinstance(value, keras.Variable | tf.Variable):
+            if whole:
+                found.variables.append(value.value if isinstance(value, keras.Variable) else value)
+        elif isinstance(value, keras.random.SeedGenerator):
+            found.variables.append(value.state.value)
+        elif isinstance(value, tf.random.Generator):
+            found.variables.append(value.state)
+        elif whole or not isinstance(value, _HOLDERS):
+            left.extend((inner, whole) for inner in reversed(_inside(value, theirs)))
+    return found
+
+
+def _of_keras() -> list[Any]:
+    """What keras.random draws from where no seed is given; it is made at the first draw."""
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    return [] if generator is None else [generator]
+
+
+def _inside(value: Any, theirs: Callable[[str], bool]) -> Sequence[Any]:
+    if isinstance(value, Module):
+        return list(value.values.values())
+    if isinstance(value, dict | list | tuple | deque):
+        items = value.values() if isinstance(value, dict) else value
+        return list(items) if len(value) <= MOST_ITEMS else ()
+    if isinstance(value, functools.partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, types.MethodType):
+        return (value.__self__, value.__func__)
+    if isinstance(value, types.FunctionType):
+        return _enclosed(value) if theirs(value.__module__) else ()
+    if isinstance(value, type):
+        return list(vars(value).values()) if theirs(value.__module__) else ()
+    if isinstance(value, _HOLDERS) or theirs(type(value).__module__):
+        return list(getattr(value, "__dict__", {}).values())
+    return ()
+
+
+def _enclosed(function: types.FunctionType) -> list[Any]:
+    """What a function has taken along from where it was defined."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """The model's optimizer, and those that a model with a training step of its own keeps in itself.
+
+    They may be attributes, lie in lists and dicts, or belong to models within it.
+    """
+    return list({id(found): found for found in _optimizers([model.optimizer, model], set())}.values())
+
+
+def _optimizers(value: Any, seen: set[int]) -> Iterator[keras.optimizers.Optimizer]:
+    if isinstance(value, keras.optimizers.Optimizer):
+        yield value
+    elif id(value) not in seen and isinstance(value, (keras.Model, dict, list, tuple)):
+        seen.add(id(value))
+        inside = vars(value) if isinstance(value, keras.Model) else value
+        for item in inside.values() if isinstance(inside, dict) else inside:
+            yield from _optimizers(item, seen)

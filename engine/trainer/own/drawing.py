@@ -1,0 +1,41 @@
+"""What a training step draws from TensorFlow's own random state, which no checkpoint can hold: told with its place."""
+
+from __future__ import annotations
+
+import os
+
+import keras
+
+from .. import step_graph
+from ..figures import Figures
+from .user_code import UserCode
+
+MOST_TOLD = 4
+INSTEAD = (
+    "draw with keras.random and a keras.random.SeedGenerator that the model keeps, or with a tf.random.Generator: "
+    "their states are saved"
+)
+
+
+def tell(graph: object, code: UserCode, model: keras.Model, figures: Figures) -> None:
+    """Warn of a resumed run which operations of its step begin their random numbers anew."""
+    places = list(dict.fromkeys(_place(draw, code, model) for draw in step_graph.draws(graph)))
+    if not places:
+        return
+    more = f" and {len(places) - MOST_TOLD} more" if len(places) > MOST_TOLD else ""
+    verb = "draws" if len(places) == 1 else "draw"
+    figures.warn(
+        "random_anew",
+        f"{', '.join(places[:MOST_TOLD])}{more} {verb} from a random state of TensorFlow's that cannot be saved: it "
+        "begins anew, so that losses differ from those of a run that was not interrupted",
+        INSTEAD,
+    )
+
+
+def _place(draw: step_graph.Draw, code: UserCode, model: keras.Model) -> str:
+    """The innermost of their lines; a layer of Keras' may draw, too."""
+    theirs = [line for line in draw.lines if code.owns_file(line[0])]
+    if not theirs:
+        return f"{draw.name} in a step of {type(model).__name__}"
+    file, line, function = theirs[-1]
+    return f"{draw.name} in {function} ({os.path.relpath(file, code.home)}:{line})"

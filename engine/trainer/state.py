@@ -1,0 +1,129 @@
+"""All that changes while a model trains, as a checkpoint holds it: what Keras lists, and what it does not.
+
+Keras lists the variables of a model, its metrics and its optimizer. A user's code may keep more: optimizers in lists,
+variables of TensorFlow's own, random generators in a module, Python's and NumPy's random state. What the object graph
+shows is found by object_graph.py; what the traced step writes is told by its graph (step_graph.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from . import random_states, step_graph
+from .object_graph import Found, optimizers
+
+_GROUP = re.compile(r"([a-z]+)/")
+_MORE, _HOST = "more", "host"  # of a user's training; not in the checkpoints of older versions
+ANEW = (
+    "the checkpoint is of an older gputui, which did not save random generators and what Keras does not list: "
+    "they begin anew, and losses may differ"
+)
+
+
+class State:
+    """The state of one model; `look` finds what else a user's code keeps. Of gputui's own models Keras lists all."""
+
+    def __init__(self, model: keras.Model, look: Callable[[], Found] | None = None) -> None:
+        self._model, self._look = model, look
+        self._written: list[tf.Variable] = []  # by the traced step
+        self.begins_anew = ""  # what a restored checkpoint did not hold
+
+    def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
+        """The graph of a traced step tells which variables it writes, wherever the code keeps them."""
+        known = {id(variable) for variable in ours}
+        self._written = [variable for variable in step_graph.written(graph) if id(variable) not in known]
+
+    def objects(self) -> dict[str, Any]:
+        """By groups, as tf.train.Checkpoint takes them."""
+        listed = _listed(self._model)
+        if self._look is None:
+            return listed
+        kept = self._look()
+        known = {id(part) for part in tf.nest.flatten(listed)}
+        known |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
+        more = {id(part): part for variable in (*kept.variables, *self._written) for part in _parts(variable)}
+        return listed | {
+            _MORE: [part for key, part in more.items() if key not in known],
+            _HOST: _Host(kept.generators),
+        }
+
+    def write(self, prefix: str) -> None:
+        tf.train.Checkpoint(**self.objects()).write(prefix)
+
+    def fits(self, prefix: str) -> bool:
+        """Whether there are as many variables as in a checkpoint; some models make theirs in their first step."""
+        try:
+            held = _held(prefix)
+        except (tf.errors.OpError, ValueError, RuntimeError):
+            return True  # restoring it tells what is wrong
+        counts = _counts(self.objects())
+        return all(held[group] == count for group, count in counts.items() if _was_saved(group, held))
+
+    def restore(self, prefix: str) -> None:
+        """Raises AssertionError, ValueError or what TensorFlow raises where the checkpoint does not fit."""
+        held, objects = _held(prefix), self.objects()
+        counts = _counts(objects)
+        if not _was_saved(_HOST, held) and _HOST in objects:
+            self.begins_anew = ANEW
+        elif _HOST in objects and held[_MORE] != counts[_MORE]:
+            raise ValueError(
+                f"it holds {held[_MORE]} variables beside those that Keras lists, your code has {counts[_MORE]}"
+            )
+        saved = {group: value for group, value in objects.items() if _was_saved(group, held)}
+        tf.train.Checkpoint(**saved).read(prefix).assert_existing_objects_matched()
+
+
+class _Host(tf.train.experimental.PythonState):
+    """Random states that are no variables: Python's and NumPy's own, and generators of theirs that code keeps."""
+
+    def __init__(self, generators: list[Any]) -> None:
+        self._generators = generators
+
+    def serialize(self) -> str:
+        return json.dumps(random_states.read(self._generators))
+
+    def deserialize(self, text: Any) -> None:
+        states = json.loads(text)
+        if len(states) != len(random_states.read(self._generators)):
+            raise ValueError("your code keeps other random generators than it did")
+        random_states.write(self._generators, states)
+
+
+def _listed(model: keras.Model) -> dict[str, list[Any]]:
+    """What Keras lists; dropout's seeds are among the variables that are not trained."""
+    return {
+        "weights": [variable.value for variable in model.trainable_variables],
+        "others": [_parts(variable.value) for variable in model.non_trainable_variables],
+        "metrics": [_parts(variable.value) for variable in model.metrics_variables],
+        "optimizer": [variable.value for optimizer in optimizers(model) for variable in optimizer.variables],
+    }
+
+
+def _parts(variable: Any) -> list[tf.Variable]:
+    """What each replica holds: batch norm's statistics and metrics differ until they are read together."""
+    return list(getattr(variable, "values", [variable]))
+
+
+def _counts(objects: dict[str, Any]) -> Counter[str]:
+    return Counter({
+        group: 1 if group == _HOST else len({id(part) for part in tf.nest.flatten(value)})
+        for group, value in objects.items()
+    })
+
+
+def _held(prefix: str) -> Counter[str]:
+    """How many entries of each group a checkpoint holds."""
+    names = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+    return Counter(match[1] for match in map(_GROUP.match, names) if match)
+
+
+def _was_saved(group: str, held: Counter[str]) -> bool:
+    """Whether checkpoints held this group when this one was written."""
+    return group not in (_MORE, _HOST) or _HOST in held
