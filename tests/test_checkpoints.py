@@ -9,11 +9,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import keras
 import pytest
 from gputui.engine import checkpoint_files, runs
 from gputui.engine.checkpoint_files import MANIFEST
 from gputui.engine.trainer.checkpoints import Checkpoints
 from gputui.engine.trainer.faults import TrainerError
+from gputui.engine.trainer.state import State
 from gputui.engine.writing import write_atomically
 
 from .front_door import LONG, detached, ended, gputui, happened, last_losses, step, until
@@ -95,7 +97,7 @@ def copies(training: Training, folder: Path) -> Iterator[Path]:
 
 def newest(folder: Path) -> tuple[int | None, str]:
     """The step that would be gone on from, and what is told of the others."""
-    checkpoints = Checkpoints(folder, 2, None)
+    checkpoints = Checkpoints(folder, 2, State(keras.Model()))
     found = checkpoints.latest_step(12)
     return found, checkpoints.damaged(found or 0)
 
