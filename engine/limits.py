@@ -7,6 +7,7 @@ is. Where there is no limit it is what the machine has.
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,29 @@ def memory() -> Memory:
             needed = (used or 0) - _named_number(folder / "memory.stat", given_back)
             available = min(available, max(0, limit - needed))
     return Memory(total, available)
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What can end a process that asks for more; None: no limit is known."""
+
+    address_space_bytes: int | None = None  # ulimit -v
+    processes: int | None = None  # ulimit -u, or the container's; a thread counts as one
+    memory_bytes: int | None = None
+
+
+def ceilings() -> Ceilings:
+    """Of this process and those that it starts."""
+    of_groups = [limit for folder in _groups("pids") if (limit := _number(folder / "pids.max")) is not None]
+    # The superuser's number of processes is not limited by ulimit.
+    of_user = _soft(resource.RLIMIT_NPROC) if os.geteuid() else None
+    processes = min([*of_groups, *([of_user] if of_user is not None else [])], default=None)
+    return Ceilings(_soft(resource.RLIMIT_AS), processes, memory().total)
+
+
+def _soft(limit: int) -> int | None:
+    value = resource.getrlimit(limit)[0]
+    return None if value == resource.RLIM_INFINITY else value
 
 
 def cpus() -> float | None:

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import yaml
 
-from . import ending, events, reaper, scratch, stop_signals
+from . import ending, events, limits, reaper, scratch, stop_signals
 from .runs import Process, Run, Tail
 from .spawn import Trainer
 from .telemetry.sampler import Sampler
@@ -142,6 +142,8 @@ class Supervisor:
                 limit=self.limit,
                 kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,
                 memory_share=sampler.trainer_memory_share,
+                phase=self.phase,
+                ceilings=limits.ceilings(),
             )
         )
         summary = self._summary(end)

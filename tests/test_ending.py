@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from gputui.engine.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory
+from gputui.engine.limits import Ceilings, ceilings
 
 OOM_LINES = [
     "ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024]",
@@ -47,6 +48,66 @@ def test_a_kill_is_oom_only_when_the_kernel_says_so() -> None:
     assert "killed from outside (SIGKILL)" in killed.message
     assert end(-9, "Out of memory").outcome == "crashed"
     assert end(137, kernel_oom_kills=1).outcome == "oom"
+
+
+@pytest.mark.parametrize("line", ["ImportError: libtensorflow_cc.so.2: failed to map segment from shared object",
+                                  "LLVM ERROR: pthread_create failed: Resource temporarily unavailable",
+                                  "RuntimeError: can't start new thread", "MemoryError",
+                                  "terminate called after throwing an instance of 'std::bad_alloc'", ""])  # fmt: skip
+def test_an_address_space_that_is_too_small_is_named(line: str) -> None:
+    ending = end(-signal.SIGABRT, line, "more", phase="importing", ceilings=Ceilings(address_space_bytes=2_000_000_000))
+    assert ending.outcome == "oom"
+    assert "the address space is limited to 2.0 GB (ulimit -v)" in ending.message
+    assert "ulimit -v unlimited" in ending.hint
+    assert "batch_size" not in ending.hint
+
+
+def test_an_address_space_that_was_large_enough_for_tensorflow_is_a_hint_beside_the_batch_size() -> None:
+    ending = end(1, "MemoryError", phase="training", ceilings=Ceilings(address_space_bytes=9_000_000_000))
+    assert "input.batch_size=32" in ending.hint
+    assert "9.0 GB (ulimit -v)" in ending.hint
+    crash = end(-signal.SIGSEGV, "", phase="training", ceilings=Ceilings(address_space_bytes=9_000_000_000))
+    assert crash.outcome == "crashed"
+
+
+@pytest.mark.parametrize("phase", ["starting", "importing", "configuring"])
+def test_memory_that_runs_out_before_there_is_data_is_the_hosts_and_not_the_batchs(phase: str) -> None:
+    ending = end(-9, kernel_oom_kills=1, phase=phase, ceilings=Ceilings(memory_bytes=500_000_000))
+    assert ending.outcome == "oom"
+    assert "batch" not in ending.message + ending.hint
+    assert "0.5 GB" in ending.hint
+    assert "give the container or job more" in ending.hint
+
+
+@pytest.mark.parametrize("line", ["RuntimeError: can't start new thread",
+                                  "F0000 env.cc:84] Check failed: ret == 0 (11 vs. 0) Thread tf_Compute creation via "
+                                  "pthread_create() failed."])  # fmt: skip
+def test_the_limit_of_processes_is_named(line: str) -> None:
+    ending = end(-signal.SIGABRT, line, "*** Check failure stack trace: ***", ceilings=Ceilings(processes=20))
+    assert (ending.outcome, ending.kind) == ("error", "process_limit")
+    assert "no more processes and threads can be started: the limit is 20" in ending.message
+    assert "ulimit -u" in ending.hint
+
+
+@pytest.mark.parametrize("variable", ["TF_XLA_FLAGS", "XLA_FLAGS"])
+def test_a_flag_that_tensorflow_does_not_know_is_named_with_its_variable(variable: str) -> None:
+    line = f"F0000 00:00:1.0 27778 parse_flags_from_env.cc:234] Unknown flags in {variable}: --foo=1 --bar Perhaps you"
+    ending = end(1, line)
+    assert (ending.outcome, ending.kind) == ("error", "environment")
+    assert f"{variable} in the environment" in ending.message
+    assert ending.message.endswith(": --foo=1 --bar")
+    assert f"unset {variable}" in ending.hint
+
+
+@pytest.mark.parametrize("returncode", [-signal.SIGTERM, -signal.SIGINT, 143, 130])
+def test_a_trainer_that_a_stop_signal_ended_is_stopped(returncode: int) -> None:
+    assert end(returncode, "MemoryError").outcome == "stopped"
+
+
+def test_the_ceilings_of_this_process_can_be_read() -> None:
+    found = ceilings()
+    assert found.memory_bytes
+    assert found.processes is None or found.processes > 0
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from gputui.engine import runs
+from gputui.engine import launch, presets, runs
+from gputui.tui.errors import exit_code
 
 from .front_door import detached, ended, gputui, happened, until
 
@@ -89,8 +93,12 @@ def pids(folder: Path) -> list[int]:
     return [int(word) for word in until(lambda: (folder / "left").read_text().split())]
 
 
-def test_what_the_code_ends_is_ended_and_what_it_leaves_is_cleaned_up(folder: Path) -> None:
+@pytest.mark.slow
+def test_what_the_code_ends_is_ended_and_what_it_leaves_is_cleaned_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "train.py").write_text(HEAD + LEAVES_MUCH)
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
     done = gputui("--preset", "preset.yaml", timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (folder / "ended").read_text() == "[-15, -15, [4, 9]]"
@@ -102,6 +110,7 @@ def test_what_the_code_ends_is_ended_and_what_it_leaves_is_cleaned_up(folder: Pa
     assert f"(pid {orphan})" in warnings[0]["message"]
     assert f"(pid {daemon})" not in warnings[0]["message"], "Python ends daemon processes by itself"
     assert warnings[0]["message"] in done.stdout
+    assert "KERAS_BACKEND=jax does nothing here" in done.stdout
     # Their own file stays; nothing of TensorFlow's does.
     assert [str(path) for path in (folder / "tmp").iterdir()] == [(folder / "temporary").read_text()]
 
@@ -119,6 +128,7 @@ def build(context):
 """
 
 
+@pytest.mark.slow
 def test_a_trainer_that_is_killed_leaves_neither_processes_nor_files(folder: Path) -> None:
     (folder / "train.py").write_text(HEAD + KILLED)
     run = detached("--preset", "preset.yaml")
@@ -132,3 +142,40 @@ def test_a_trainer_that_is_killed_leaves_neither_processes_nor_files(folder: Pat
     assert run.state == "crashed"
     assert not any(psutil.pid_exists(pid) for pid in left)
     assert list((folder / "tmp").iterdir()) == []
+
+
+# Who is asked, by which signal, and how many seconds after the engine was started.
+ASKED = [
+    ("engine", signal.SIGTERM, 0.0), ("engine", signal.SIGINT, 0.03), ("trainer", signal.SIGINT, 0.0),
+    ("trainer", signal.SIGTERM, 0.1), ("both", signal.SIGINT, 0.05), ("both", signal.SIGTERM, 0.2),
+    ("trainer", signal.SIGINT, 0.6), ("both", signal.SIGINT, 1.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("who", "number", "seconds"), ASKED)
+def test_a_stop_at_any_moment_of_the_start_is_a_stop(who: str, number: signal.Signals, seconds: float) -> None:
+    run, engine = launch.start(presets.resolve("quickstart"))
+    time.sleep(seconds)  # the moments of the test; none of them is waited for
+    trainers = until(lambda: psutil.Process(engine.pid).children()) if who != "engine" else []
+    for pid in ([] if who == "trainer" else [engine.pid]) + [trainer.pid for trainer in trainers]:
+        os.kill(pid, number)
+    engine.wait(60)
+    assert run.result is not None
+    assert (run.result["outcome"], run.result["error"]) == ("stopped", None)
+    assert exit_code(run.result["outcome"]) == 130
+
+
+def limited(what: int, most: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(what, (most, most))
+
+
+@pytest.mark.slow
+def test_too_little_address_space_and_a_wrong_flag_of_the_environment_are_named() -> None:
+    done = gputui("--preset", "quickstart", preexec_fn=limited(resource.RLIMIT_AS, 1_000_000_000))
+    assert done.returncode == 3
+    assert "out of memory: the address space is limited to 1.0 GB (ulimit -v)" in done.stdout
+    assert "batch_size" not in done.stdout
+    done = gputui("--preset", "quickstart", env=os.environ | {"TF_XLA_FLAGS": "--tf_no_such_flag=1"})
+    assert done.returncode == 1
+    assert "TF_XLA_FLAGS in the environment holds what TensorFlow does not know: --tf_no_such_flag=1" in done.stdout
+    assert "unset TF_XLA_FLAGS" in done.stdout

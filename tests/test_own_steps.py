@@ -57,6 +57,10 @@ class See(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         seen.append(logs["f1_score"])
         logs["note"], logs["rate"] = "hello", 0.5
+        logs[7], logs[("a", 1)], logs["huge"], logs["odd"] = 0.25, 1, 10**400, Odd()
+class Odd:
+    def __float__(self):
+        raise RuntimeError("no number")
 def build(context):
     made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
     made.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
@@ -70,7 +74,7 @@ def test_a_metric_that_is_a_vector_and_words_in_the_logs(settings: tuple[str, ..
     training = own(F1, *SHORT, *settings).train()
     metrics = training.events("epoch")[-1]["metrics"]
     names = {"loss", *(f"f1_score_{index}" for index in range(3))}
-    assert set(metrics) == names | {f"val_{name}" for name in names} | {"rate"}
+    assert set(metrics) == names | {f"val_{name}" for name in names} | {"rate", "7", "('a', 1)"}
     assert all(array.shape == (3,) for array in seen())
 
 
@@ -83,6 +87,18 @@ def test_logs_as_keras_tells_them_and_as_numbers() -> None:
     assert told["f"].shape == (2, 2)
     assert as_keras(None) == {}
     assert floats({"many": np.zeros(1000)}) == {}
+
+
+def test_names_that_are_no_text_and_values_that_are_no_numbers_do_no_harm() -> None:
+    class Odd:
+        def __float__(self) -> float:
+            raise RuntimeError("no number")
+
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    logs = {7: 1.5, ("a", 1): 2, None: 3, Odd(): 4, "object": Odd(), "huge": 10**400, "complex": 1j, "set": {1}}
+    assert floats(logs) == {"7": 1.5, "('a', 1)": 2.0, "None": 3.0, "Odd": 4.0}  # type: ignore[arg-type]
 
 
 PER_SAMPLE = HEAD + """

@@ -46,6 +46,7 @@ class Figures:
     def __init__(self, run: Run, writer: events.EventWriter) -> None:
         self.run, self.writer = run, writer
         self.began = time.time()
+        self.doing = "importing"  # the phase
         self.clock = StepClock(warmup=0)
         self.plan = Plan(0, 0, 0)
         self.gpus: set[str] = set()  # UUIDs of those that train
@@ -67,6 +68,7 @@ class Figures:
         self._finished = False
 
     def phase(self, phase: str, detail: str = "") -> None:
+        self.doing = phase
         self.writer.emit(events.Phase(phase=phase, detail=detail))
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:

@@ -16,6 +16,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 from .. import reaper, scratch
 from .stopping import StopSwitch
@@ -37,8 +39,7 @@ class Leaving:
 
     def at_the_end(self, code: int) -> None:
         """In the main thread, when the run's result is written."""
-        if self._begin(code, LEAVING_SECONDS):
-            threading.Thread(target=self._lose_patience, args=(code,), name="patience", daemon=True).start()
+        if self._begin(code, LEAVING_SECONDS, partial(self._lose_patience, code)):
             with contextlib.suppress(Exception):
                 threading._shutdown()  # type: ignore[attr-defined]  # what Python calls before atexit's functions
             self._threads_gone.set()
@@ -47,17 +48,24 @@ class Leaving:
 
     def at_once(self, code: int) -> None:
         """In any thread, while the main one may be anywhere: no thread is waited for."""
-        if self._begin(code, STOPPED_SECONDS):
+        if self._begin(code, STOPPED_SECONDS, lambda: None):
             self._close(code)
 
-    def _begin(self, code: int, seconds: float) -> bool:
+    def _begin(self, code: int, seconds: float, meanwhile: Callable[[], None]) -> bool:
+        """Set the limits of time; False where another thread has come first."""
         if not self._asked.acquire(blocking=False):
             return False
-        timer = threading.Timer(seconds, os._exit, (code,))
-        timer.daemon = True
-        timer.start()
-        with contextlib.suppress(Exception):  # it runs without Python; their code may have closed standard error
-            faulthandler.dump_traceback_later(seconds + LAST_SECONDS, exit=True)
+        limit = threading.Timer(seconds, os._exit, (code,))
+        patience = threading.Thread(target=meanwhile, name="patience")
+        try:
+            for thread in (limit, patience):
+                thread.daemon = True
+                thread.start()
+            with contextlib.suppress(ValueError, AttributeError, OSError):  # their code may have closed standard error
+                faulthandler.dump_traceback_later(seconds + LAST_SECONDS, exit=True)  # needs no Python to go on
+        except (RuntimeError, MemoryError):  # no more threads: nothing would end what hangs
+            _write_open_files()
+            os._exit(code)
         return True
 
     def _lose_patience(self, code: int) -> None:

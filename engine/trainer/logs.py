@@ -15,10 +15,13 @@ MOST_PARTS = 10  # of a vector that are kept, each under a name of its own
 
 
 def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Dicts within the logs opened, as Keras does; nothing is read, so that it can be used in a graph."""
+    """Dicts within the logs opened, as Keras does; nothing is read, so that it can be used in a graph.
+
+    A name that is no text, as code of the user's may give one, becomes its text.
+    """
     found: dict[str, Any] = {}
     for name, value in (logs or {}).items():
-        found.update(flat(value) if isinstance(value, Mapping) else {name: value})
+        found.update(flat(value) if isinstance(value, Mapping) else {_text(name): value})
     return found
 
 
@@ -31,6 +34,14 @@ def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
     """The numbers alone: a short vector as `name_0`, `name_1`; what is larger or no number is left out."""
     return {name: number for key, value in flat(logs).items() for name, number in _numbers(key, value)}
+
+
+def _text(name: Any) -> str:
+    """An object of the user's may fail to tell what it is."""
+    try:
+        return str(name)
+    except Exception:
+        return type(name).__name__
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -50,9 +61,9 @@ def _number(array: np.ndarray[Any, Any]) -> Any:
 
 def _array(value: Any) -> np.ndarray[Any, Any] | None:
     """Its numbers, which waits for the device; None where it has none."""
-    if value is None or isinstance(value, (str, bytes)):
+    if value is None or isinstance(value, (str, bytes, complex)):
         return None
     try:
         return np.asarray(value, dtype="float64")
-    except (TypeError, ValueError):
+    except Exception:  # an object of the user's may raise anything when it is asked for its number
         return None

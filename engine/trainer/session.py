@@ -11,7 +11,7 @@ import re
 import traceback
 from typing import Any
 
-from .. import ending, events
+from .. import ending, events, limits
 from ..options import Options
 from ..presets import resolve
 from ..telemetry import chips
@@ -45,7 +45,7 @@ def train_run(figures: Figures, stop: StopSwitch) -> int:
             _stopped(figures, stop.reason, options)
             return 0
         traceback.print_exc()
-        outcome, error = _unexpected(fault, batch_size)
+        outcome, error = _failed(fault, figures.doing, batch_size)
         figures.finish(outcome, 1, error)
     return 1
 
@@ -131,17 +131,15 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
         figures.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
 
 
-def _unexpected(fault: BaseException, batch_size: int) -> tuple[str, dict[str, str]]:
-    """An exception -> outcome and error; memory in all its forms is told apart."""
+def _failed(fault: BaseException, phase: str, batch_size: int) -> tuple[str, dict[str, str]]:
+    """An exception -> outcome and error; an exhausted resource is told apart in all its forms."""
     if isinstance(fault, TrainerError):
         return "error", _error(fault.kind, fault.message, fault.hint)
-    text = f"{type(fault).__name__}: {fault}"
-    memory = isinstance(fault, MemoryError) or "ResourceExhausted" in type(fault).__name__
-    if memory or any(word in text for word in ("Out of memory", "OOM when allocating", "RESOURCE_EXHAUSTED")):
-        end = ending.out_of_memory(batch_size, _first_line(str(fault)))
-        return "oom", _error(end.kind, end.message, end.hint)
-    message = f"{type(fault).__name__}: {_first_line(str(fault))}"
-    return "error", _error(type(fault).__name__, message, "the full traceback is in engine.log")
+    kind, message = type(fault).__name__, _first_line(str(fault))
+    seen = ending.Evidence(1, (), batch_size, phase=phase, ceilings=limits.ceilings())
+    if end := ending.told_by(f"{kind}: {fault}", seen, message):
+        return end.outcome, _error(end.kind, end.message, end.hint)
+    return "error", _error(kind, f"{kind}: {message}", "the full traceback is in engine.log")
 
 
 def _first_line(text: str) -> str:
