@@ -67,6 +67,15 @@ def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
     return [gpu for name in visible for gpu in machine.gpus if name in (gpu.index, gpu.uuid)]
 
 
+def of_job(machine: Machine) -> list[Finding]:
+    """What is to be said of the job's other tasks, whatever the options are."""
+    return [Finding(remark.level, ("strategy.kind",), remark.message, remark.change) for remark in machine.job]
+
+
+def _job(options: Options, machine: Machine) -> Iterator[Finding]:
+    yield from of_job(machine)
+
+
 def _missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
     visible = options.device.visible
     if isinstance(visible, str):
@@ -314,6 +323,7 @@ def _error(key: str, message: str, change: str) -> Finding:
 
 
 RULES: tuple[Rule, ...] = (
+    _job,
     _missing_gpus,
     _memory_modes,
     _partitions,

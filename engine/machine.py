@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import job as jobs
 from . import limits
+from .job import Remark as JobRemark
 from .telemetry.nvml import NO_GPU, Nvml, NvmlUnavailable
 from .telemetry.patience import Asked
 
@@ -40,18 +42,19 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """`no_gpu_reason` says why `gpus` is empty."""
+    """`no_gpu_reason` says why `gpus` is empty; `job` is what is to be said of the job that this process belongs to."""
 
     gpus: tuple[Gpu, ...]
     no_gpu_reason: str
     cpus: int
     memory_bytes: int
+    job: tuple[JobRemark, ...] = ()
 
 
 def read() -> Machine:
     """The machine as it is now."""
     gpus, reason = _gpus()
-    return Machine(gpus, reason, len(os.sched_getaffinity(0)), limits.memory().total)
+    return Machine(gpus, reason, len(os.sched_getaffinity(0)), limits.memory().total, jobs.read(os.environ))
 
 
 def visible_gpus() -> tuple[Gpu, ...]:

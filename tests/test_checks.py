@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gputui.engine import checks
+from gputui.engine import checks, job
 from gputui.engine.checks import Finding
 from gputui.engine.machine import Gpu, Machine
 from gputui.engine.options import OPTIONS
@@ -34,6 +35,7 @@ UNKNOWN = machine(gpu(0, None, None))
 
 # rule, machine, settings that trigger it, level, a word of the message
 TRIGGERS = [
+    ("_job", replace(NONE, job=job.read({"TF_CONFIG": "{}"})), "epochs=3", "warning", "names no cluster"),
     ("_entry_alone", NONE, "entry=tests/programs/entry/text.py:build model=mlp", "error", "your own code takes"),
     ("_entry_alone", NONE, "folder=/tmp", "warning", "does nothing without workload.entry"),
     ("_entry", NONE, "entry=nowhere.py:build", "error", "nowhere.py does not exist"),
@@ -87,6 +89,7 @@ TRIGGERS = [
 
 # rule, machine, settings that come near and are fine
 FINE = [
+    ("_job", replace(NONE, job=job.read({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),
     ("_entry_alone", NONE, "entry=tests/programs/entry/text.py:build epochs=3"),
     ("_entry_alone", NONE, "model=mlp"),
     ("_entry", NONE, "entry=tests/programs/entry/text.py:build"),

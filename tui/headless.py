@@ -76,12 +76,17 @@ def _place(preset: Preset, finding: Finding) -> str:
 def resume_run(name: str, *, as_json: bool = False, detach: bool = False) -> int:
     """Go on with a run from its last checkpoint and follow it; returns the exit code."""
     run = run_folders.find(name)
+    findings = checks.of_job(machine.read())
+    for finding in findings:
+        if finding.level == "error":
+            raise Refused(f"{run.id}: {finding}")
     follower = Follower(run, from_now=True)
     process = launch.resume(run)
     if detach:
+        _say(findings)
         print(run.id)
         return DONE
-    return _follow(run, follower, process, as_json, [])
+    return _follow(run, follower, process, as_json, findings)
 
 
 def _say(findings: Sequence[Finding]) -> None:

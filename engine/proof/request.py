@@ -150,7 +150,8 @@ def remarks(request: Request, machine: Machine) -> list[str]:
     """What should be known of the change before it is measured: where it can do nothing, and where it seems to."""
     changed = with_changes(request.baseline(), request.changes)
     found = checks.check(changed.options, machine)
-    told = [f"{finding.level}: {finding}" for finding in found if set(finding.options) & set(request.changes)]
+    about = [finding for finding in found if set(finding.options) & set(request.changes)]
+    told = [f"{finding.level}: {finding}" for finding in dict.fromkeys([*checks.of_job(machine), *about])]
     train = changed.options.train
     if "input.cache" in request.changes and train.epochs == 1 and train.steps_per_epoch is None:
         told.append("note: input.cache: what is measured follows the pass that fills it; the preset trains one pass")

@@ -1,0 +1,91 @@
+"""What the environment tells of a job with several tasks: Slurm, MPI, torchrun, TF_CONFIG.
+
+gputui trains in one process on one machine. Where a launcher starts several, each would silently train a copy of its
+own, so that is refused; where one is right, what is left unused is said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# By launcher: the number of its processes and which one this is.
+_LAUNCHERS = (
+    ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
+    ("mpirun", "PMI_SIZE", "PMI_RANK"),
+    ("torchrun", "WORLD_SIZE", "RANK"),
+)
+COPIES = "and each would train a copy of its own"
+ALONE = "gputui trains in one process on one machine"
+
+
+@dataclass(frozen=True)
+class Remark:
+    """An `error` means that several copies would train; a `warning` that something is not used."""
+
+    level: str
+    message: str
+    change: str
+
+
+def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
+    """What is to be said of the job that this process belongs to."""
+    started = [*_slurm(environment), *_launched(environment)]  # srun sets MPI's variables, too
+    return (*started[:1], *_tf_config(environment))
+
+
+def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
+    """In a job step there are the step's tasks; a batch script or an allocated shell runs once beside them."""
+    tasks = _count(environment, "SLURM_STEP_NUM_TASKS") or _count(environment, "SLURM_NTASKS") or 1
+    position, nodes = _count(environment, "SLURM_PROCID") or 0, _count(environment, "SLURM_JOB_NUM_NODES") or 1
+    in_step = "SLURM_STEP_ID" in environment or "SLURM_STEP_NUM_TASKS" in environment or position > 0
+    if in_step and tasks > 1:
+        told = f"this is task {position} of the {tasks} that srun started, {COPIES}"
+        yield Remark("error", told, "start one, with all the GPUs that it is to use: srun --ntasks=1 gputui ...")
+    elif not in_step and (tasks > 1 or nodes > 1):
+        given = f"{tasks} tasks" if tasks > 1 else f"{nodes} nodes"
+        told = f"the Slurm job has {given}; {ALONE}, this one"
+        yield Remark("warning", told, "ask for --nodes=1 --ntasks=1 and the GPUs that it is to use")
+
+
+def _launched(environment: Mapping[str, str]) -> Iterator[Remark]:
+    for launcher, size, rank in _LAUNCHERS:
+        count = _count(environment, size)
+        if rank in environment and count is not None and count > 1:
+            told = f"this is process {environment[rank]} of the {count} of {launcher} ({size}), {COPIES}"
+            yield Remark("error", told, f"start gputui without {launcher}")
+
+
+def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
+    text = environment.get("TF_CONFIG", "").strip()
+    if not text:
+        return
+    unset = "take it away: env -u TF_CONFIG gputui ..."
+    count = _members(text)
+    if count is None:
+        yield Remark("warning", "TF_CONFIG names no cluster that can be read, and is not used", unset)
+    elif count > 1:
+        yield Remark("error", f"TF_CONFIG names a cluster of {count}, {COPIES}: {ALONE}", f"start one, and {unset}")
+    else:
+        yield Remark("warning", f"TF_CONFIG names a cluster of one, and is not used: {ALONE}", unset)
+
+
+def _members(text: str) -> int | None:
+    """How many tasks the cluster has that train; None where it cannot be read."""
+    try:
+        config: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    cluster = config.get("cluster") if isinstance(config, dict) else None
+    if not isinstance(cluster, dict) or not cluster:
+        return None
+    members = [found for kind, found in cluster.items() if kind != "evaluator"]
+    return sum(len(found) if isinstance(found, list | dict) else 1 for found in members)
+
+
+def _count(environment: Mapping[str, str], name: str) -> int | None:
+    text = environment.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
