@@ -6,14 +6,13 @@ change. Nothing here starts a process or touches a device; the form and the comm
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from . import dataset_files, paths
 from . import entry as entries
-from . import paths
 from .machine import Gpu, Machine
 from .options import OPTIONS, Options
 from .options.field import About
@@ -294,13 +293,8 @@ def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
     kind, place = options.workload.source if options.workload.entry is None else ("", "")
-    shown = paths.near(place)
-    if kind == "npz" and not Path(place).is_file():
-        yield _error("workload.data", f"there is no file {shown}", "give the path of a .npz file")
-    elif kind == "images" and not Path(place).is_dir():
-        yield _error("workload.data", f"there is no folder {shown}", "give a folder with one folder a class")
-    elif kind == "tfrecord" and not glob.glob(place):
-        yield _error("workload.data", f"no file fits {shown}", "give a path or pattern such as data/*.tfrecord")
+    for level, message, change in dataset_files.faults(kind, place):
+        yield Finding(level, ("workload.data",), message, change)
     cache = options.input.cache
     if cache not in ("off", "memory") and Path(cache).exists() and not Path(cache).is_dir():
         yield _error("input.cache", f"{paths.near(cache)} is a file", "give a folder, off or memory")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gputui.engine import checks, job
 from gputui.engine.checks import Finding
@@ -170,10 +171,48 @@ def test_the_defaults_are_fine_on_any_machine(on: Machine) -> None:
 
 
 def test_existing_paths_are_fine(tmp_path: Path) -> None:
-    (tmp_path / "a.npz").write_text("")
+    np.savez(tmp_path / "a.npz", x_train=np.zeros(3), y=np.zeros(3))
     (tmp_path / "a.tfrecord").write_text("")
-    for place in (f"npz:{tmp_path}/a.npz", f"images:{tmp_path}", f"tfrecord:{tmp_path}/*.tfrecord"):
+    (tmp_path / "b.tfrecord").write_text("a record")
+    for name in ("cats", "dogs"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "1.PNG").touch()
+    for place in (f"npz:{tmp_path}/a.npz", f"images:{tmp_path}/images", f"tfrecord:{tmp_path}/*.tfrecord"):
         assert found_by("_paths", NONE, f"data={place}") == []
+
+
+def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(3), labels=np.zeros(3))
+    (tmp_path / "b.npz").write_text("no archive")
+    (tmp_path / "a.tfrecord").write_text("")
+    (tmp_path / "images" / "cats").mkdir(parents=True)
+    cases = {
+        "npz:a.npz": "has no array 'y' or 'y_train' (it has: x, labels)",
+        "npz:b.npz": "is not a .npz file",
+        "images:images": "has 1 class folder(s)",
+        "tfrecord:*.tfrecord": "are empty",
+    }
+    for data, why in cases.items():
+        kind, place = data.split(":")
+        (found,) = found_by("_paths", NONE, f"data={kind}:{tmp_path / place}")
+        assert (found.level, found.options) == ("error", ("workload.data",))
+        assert why in found.message
+    (tmp_path / "images" / "dogs").mkdir()
+    (tmp_path / "images" / "dogs" / "1.png").touch()
+    (found,) = found_by("_paths", NONE, f"data=images:{tmp_path}/images")
+    assert "cats holds no image" in found.message
+
+
+def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    for name, file in (("mnist", "mnist.npz"), ("fashion_mnist", "fashion-mnist/train-labels-idx1-ubyte.gz"),
+                       ("cifar10", "cifar-10-batches-py-target.tar.gz")):
+        (found,) = found_by("_paths", NONE, f"data={name}")
+        assert found.level == "warning"
+        assert "downloads it at the start" in found.message
+        (tmp_path / "datasets" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "datasets" / file).touch()
+        assert found_by("_paths", NONE, f"data={name}") == []
 
 
 def test_errors_come_first() -> None:

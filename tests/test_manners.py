@@ -110,3 +110,22 @@ def test_no_output_is_written_over_a_file_that_is_there(
     assert err == f"{there} exists, and is not overwritten; name another {kind}, or remove it first\n"
     assert (code, out) == (2, "")
     assert kept.read_text() == "kept"
+
+
+# ---- data that is not there -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", ["npz:no.npz", "images:no", "tfrecord:no/*.rec"])
+def test_data_that_is_not_there_is_told_before_anything_is_started(
+    data: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    preset = tmp_path / "mine.yaml"
+    preset.write_text(f"workload:\n  data: '{data}'\n")
+    code, _, err = told(capsys, "presets", "check", str(preset))
+    assert code == 2
+    assert f"error: workload.data: {'no file fits' if 'rec' in data else 'there is no '}" in err
+    for words in (("--preset", str(preset)), ("ab", "--preset", str(preset), "--set", "xla=true")):
+        code, out, err = told(capsys, *words)
+        assert (code, out) == (2, "")
+        assert "workload.data: " in err
+    assert not home.exists()

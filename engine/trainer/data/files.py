@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...dataset_files import IMAGE_ENDINGS
 from ...options import Options
 from ..faults import DataError
 from .source import Batch, Part, Source, check_arrays, from_arrays, split_counts
 
 _NO_NPZ = (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
 
 def npz(options: Options, seed: int) -> Source:

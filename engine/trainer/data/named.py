@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ...dataset_files import KERAS_FILES, keras_folder
 from ...options import Options
 from ..faults import DataError
 from .source import Batch, Part, Source, check_arrays, from_arrays, split_counts
@@ -30,15 +30,9 @@ def keras_dataset(options: Options, seed: int) -> Source:
     try:
         (x, y), _ = getattr(keras.datasets, name).load_data()
     except Exception as fault:  # Keras raises a bare Exception when the download fails
-        cache = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets"
-        place = {
-            "mnist": "mnist.npz",
-            "fashion_mnist": "fashion-mnist/ (four train-* and t10k-* .gz files)",
-            "cifar10": "cifar-10-batches-py-target.tar.gz",
-        }[name]
         raise DataError(
             f"{name} is not on this machine and cannot be downloaded ({type(fault).__name__})",
-            f"put {place} into {cache}, or use workload.data=digits",
+            f"put {KERAS_FILES[name][0]} into {keras_folder()}, or use workload.data=digits",
         ) from None
     y = y.reshape(-1)
     classes = check_arrays(x, y, name)
