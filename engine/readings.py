@@ -81,6 +81,7 @@ class Gpus:
             "tensor_active": mean(readings, "tensor_active"),
             "dram_active": mean(readings, "dram_active"),
             "throttled": sum(map(bool, slowed)) / len(slowed) if slowed else None,
+            "gpu_neighbours": tuple(dict.fromkeys(name for gpu in readings for name in _neighbours(gpu))),
             "throttle": tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons)),
         }
 
@@ -89,6 +90,16 @@ def _name(gpu: Reading) -> str | None:
     """Its UUID, or its index where the driver tells none."""
     name = gpu.get("uuid") or gpu.get("index")
     return None if name is None else str(name)
+
+
+def _neighbours(gpu: Reading) -> list[str]:
+    """Other programs of this machine on a GPU, with more than a screen takes."""
+    return [
+        str(process.get("name") or f"process {process.get('pid')}")
+        for process in gpu.get("processes") or ()
+        if isinstance(process, Mapping) and process.get("own") is False
+        and (number(process.get("memory_used_bytes")) or 0) >= IDLE_MEMORY_BYTES
+    ]
 
 
 def _stands_idle(readings: Collection[Reading]) -> bool:

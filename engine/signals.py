@@ -74,6 +74,7 @@ class Signals:
     dram_active: float | None = None
     throttled: float | None = None  # share of the readings
     throttle: tuple[str, ...] = ()
+    gpu_neighbours: tuple[str, ...] = ()  # other programs that hold much memory of its GPUs
     mfu: float | None = None
     memory_peak: float | None = None  # share of the device's memory, by TensorFlow's allocator
     memory_growth: float | None = None  # the same, from the first readings to the last

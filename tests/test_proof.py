@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import Options
-from gputui.engine.proof import estimate, folder, improved, learning, pairs, request, schedule, trial
+from gputui.engine.proof import estimate, folder, improved, learning, pairs, request, schedule, sharing, trial
 from gputui.engine.proof.comparing import BaselineFailed, Stopped
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
@@ -32,11 +32,13 @@ SIXTEEN = "steps_per_execution=16"
     [
         ((0.30, 0.32, 0.28), "faster"),
         ((0.019, 0.0191, 0.0189), "no difference"),  # sure, but not worth it
-        ((0.05, 0.30, -0.10), "no difference"),  # within twice the spread
-        ((0.10, 0.16, 0.04), "no difference"),  # 10 % at a spread of 6 %: not more than twice
+        ((0.05, 0.30, -0.10), "undecided"),  # within twice the spread
+        ((0.10, 0.16, 0.04), "undecided"),  # 10 % at a spread of 6 %: not more than twice
+        ((0.10, 0.16, 0.04, 0.14, 0.06), "faster"),  # five pairs tell it
+        ((0.00, 0.03, -0.03), "undecided"),  # nothing below 6 % would have been seen
         ((-0.30, -0.32, -0.28), "slower"),
-        ((0.30, 0.32), "no difference"),  # two pairs do not show their spread
-        ((), "no difference"),
+        ((0.30, 0.32), "undecided"),  # two pairs do not show their spread
+        ((), "undecided"),
     ],
 )
 def test_a_change_counts_beyond_two_percent_and_twice_the_spread(gains: Sequence[float], decision: str) -> None:
@@ -357,7 +359,7 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
     record.pid, record.pid_started = this.pid, this.started
     record.write()
     assert proof.state == "running"
-    assert folder.busy() == f"the proof {proof.id} is running"
+    assert sharing.beside((), HERE) == f"the proof {proof.id} is running"
     record.pid_started = this.started - 5  # an earlier process of that number
     record.write()
     assert proof.state == "crashed"

@@ -100,6 +100,7 @@ def trial_line(title: str, trial: Mapping[str, Any]) -> str:
         size(trial["peak_memory_bytes"]) if trial["peak_memory_bytes"] else "",
         f"GPU busy {share(trial['gpu_busy_mean'])}" if trial["gpu_busy_mean"] is not None else "",
         seconds(trial["seconds"]),
+        f"disturbed: {trial['disturbed']}" if trial.get("disturbed") else "",
     ]
     return f"{head} {'  '.join(filter(None, parts))}"
 

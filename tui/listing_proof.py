@@ -16,7 +16,7 @@ from pathlib import Path
 from ..engine import machine, profile_report
 from ..engine.measuring import LEAST_STEPS
 from ..engine.profile_report import ProfileError
-from ..engine.proof import estimate, folder, improved, request
+from ..engine.proof import estimate, folder, improved, request, sharing
 from ..engine.proof.folder import Proof
 from ..engine.proof.markdown import as_markdown
 from ..engine.proof.request import ProofError, Request
@@ -44,7 +44,7 @@ def run_proof(asked: Request, *, as_json: bool, anyway: bool, output: str | None
     if output is not None:
         improved.refuse(Path(output))
     presses = Presses()  # from here on Ctrl-C is for the proof
-    proof, process = folder.begin(asked, anyway)
+    proof, process = sharing.begin(asked, anyway)
     for remark in request.remarks(asked, machine.read()):
         complain(remark)
     if not as_json:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..engine.proof import profiled, words
 from ..engine.proof.markdown import learned
+from ..engine.proof.markdown_parts import outcome
 from . import lines_profile
 from .errors import clean
 from .figures import NONE, amount, seconds, share, size
@@ -47,7 +48,7 @@ def show_trials(data: Mapping[str, Any]) -> None:
     rows = [
         [
             trial["run"], title, str(trial["repeat"]), *(shown(trial.get(key)) for key, _, shown in figures),
-            seconds(trial["seconds"]), trial["outcome"] + (f": {trial['error']}" if trial["error"] else ""),
+            seconds(trial["seconds"]), outcome(trial),
         ]
         for title, trial in known
     ]
@@ -75,6 +76,10 @@ def show_result(data: Mapping[str, Any]) -> None:
     for comparison in data["comparisons"]:
         if comparison.get("learning"):
             print(clean(learned(comparison["learning"])))
+    if disturbed := words.disturbance(data):
+        print(clean(disturbed))
+    if other := words.differing_medians(data):
+        print(clean(f"{words.speedup(data)} pair by pair, {other} by the medians above"))
     if data["state"] == "running":
         print(clean(f"running: {data['doing']}"))
         return

@@ -5,6 +5,7 @@ result (the views). A proof is a folder of its own with a process of its own; vi
 
     request.py    what is asked, and what is refused before anything is measured
     folder.py     the proof folder: create, start, list, find, stop
+    sharing.py    what else trains on its devices, so that it is not begun
     record.py     proof.json: everything that is known so far, replaced after every change
     trial.py      one training of a few measured seconds
     comparing.py  trials of two settings in turn, and what happens when one dies

@@ -14,7 +14,9 @@ from importlib import metadata
 from pathlib import Path
 
 from .. import machine
+from ..options import Options
 from ..runs import Process
+from . import sharing
 from .comparing import BaselineFailed, Stopped
 from .folder import record as empty_record
 from .record import Record
@@ -64,7 +66,11 @@ def _prove(path: Path, request: Request, record: Record, stop: Stop) -> None:
         "no_gpu_reason": here.no_gpu_reason or None,
         "gputui": metadata.version("gputui"),
     }
-    bench = Bench(path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop)
+
+    def beside(options: Options) -> str:
+        return sharing.beside(sharing.of_options(options, here), here, path)
+
+    bench = Bench(path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop, beside)
     Prover(request, record, bench, here).prove()
 
 

@@ -18,15 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from .. import machine, runs
+from .. import runs
 from ..runfiles import read_object
 from ..runs import Process, Run
-from ..spawn import WARM
 from ..writing import write_atomically
 from .record import Record
-from .request import ProofError, Request, refuse
+from .request import ProofError, Request
 
 STARTING_SECONDS = 15.0
 
@@ -153,27 +150,3 @@ def request_stop(proof: Proof) -> None:
     if not data.get("pid") or not process.alive():
         raise ProofError(f"{proof.id} is not running (it is {data.get('state', 'crashed')})")
     os.kill(process.pid, signal.SIGTERM)
-
-
-def busy() -> str:
-    """What of gputui trains or measures on this machine now, so that figures taken beside it would be worthless."""
-    for run in runs.all_runs():
-        if (state := run.state) in ("running", "starting", "stopping"):
-            return f"the run {run.id} is {state}"
-    for proof in proofs():
-        if proof.state == "running":
-            return f"the proof {proof.id} is running"
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if "gputui.engine.trainer" in words and words[-1] != WARM:
-            return f"a gputui training is running (process {process.pid})"
-    return ""
-
-
-def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
-    """Refuse what cannot be measured, and a machine that is busy unless `anyway`; else create and start."""
-    refuse(request, machine.read())
-    if not anyway and (what := busy()):
-        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it, or give --anyway")
-    proof = create(request)
-    return proof, start(proof)

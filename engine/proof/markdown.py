@@ -9,7 +9,7 @@ from typing import Any
 from ..measuring import LEAST_STEPS
 from . import markdown_findings, words
 from .markdown_parts import FIGURES, capital, cell, table, trials
-from .pairs import LEAST_GAIN
+from .pairs import LEAST_GAIN, SPREADS, least_told
 
 _TITLES = {"ab": "Before and after", "loop": "Faster, one change at a time", "diagnosis": "What the input costs"}
 
@@ -55,8 +55,14 @@ def _method(data: Mapping[str, Any]) -> str:
             "the warm-up, speeds as means over it")
     if data["kind"] == "diagnosis":
         return f"{pairs} of trials, with its input and on one batch prepared once, {each}"
-    return (f"{pairs} of trials in turn (a b, b a, ...), {each}; a change counts beyond {100 * LEAST_GAIN:.0f} % and "
-            "twice the spread of the pairs' gains")
+    return (f"{pairs} of trials in turn (a b, b a, ...), {each}; a gain is the median of the pairs' own gains, and "
+            f"counts beyond {100 * LEAST_GAIN:.0f} % and {_spreads(data['repeats'])} the spread of them")
+
+
+def _spreads(repeats: int) -> str:
+    """Twice, or less where there are more than three pairs (pairs.py)."""
+    count = least_told(1.0, repeats)
+    return "twice" if count == SPREADS else f"{count:.2f} times"
 
 
 def _question(data: Mapping[str, Any]) -> str:
@@ -100,10 +106,22 @@ def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
         yield "## Before and after"
         yield table(["median", "before", "after"], rows)
         if data.get("gain_total") is not None:
-            yield f"{words.times(data['gain_total'])} as fast (the gains of what is kept, multiplied)."
+            yield _gain(data)
+
+
+def _gain(data: Mapping[str, Any]) -> str:
+    """The gain, and why the medians above may say another one."""
+    several = " of what is kept, multiplied" if len(data.get("comparisons") or ()) > 1 else ""
+    told = f"{capital(words.speedup(data))} (the median gain of the pairs{several})"
+    other = words.differing_medians(data)
+    if other:
+        told += f"; {other} by the medians in the table, which were taken over the whole proof and not pair by pair"
+    return f"{told}."
 
 
 def _ending(data: Mapping[str, Any]) -> Iterator[str]:
+    if disturbed := words.disturbance(data):
+        yield f"{cell(disturbed)}."
     if data.get("ended_because"):
         yield f"Ended because: {cell(data['ended_because'])}."
     if data.get("final_verdict"):

@@ -24,11 +24,17 @@ def trials(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
             trial["run"], names[trial["side"]], str(trial["repeat"]),
             *("-" if trial.get(key) is None else shown(trial[key]) for key, _, shown in figures),
             *([figure(trial.get("loss_at_samples"))] if losses else []),
-            trial["outcome"] + (f": {trial['error']}" if trial.get("error") else ""),
+            outcome(trial),
         ]
         for trial in rows
     ]
     return table(head, cells)
+
+
+def outcome(trial: Mapping[str, Any]) -> str:
+    """How it ended, with what; of a good one, what disturbed it."""
+    more = trial.get("error") or trial.get("disturbed")
+    return f"{trial['outcome']}: {more}" if more else str(trial["outcome"])
 
 
 def figure(value: float | None) -> str:

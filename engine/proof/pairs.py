@@ -3,18 +3,26 @@
 The rule is the design's own ("Measuring honestly"): at least three interleaved repeats; a change is kept only if its
 median gain exceeds both 2 % and twice the spread of the repeats. A pair is one trial of each side, one directly after
 the other, so that a machine that gets slower or warmer over the minutes hits both alike; the spread is the sample
-standard deviation of the pairs' gains. With normal noise, three pairs of a change that does nothing pass for a gain
-in 4 of 100 cases by the spread alone, five pairs in 1 of 100; the 2 % are what is not worth an option, however certain.
+standard deviation of the pairs' gains. The 2 % are what is not worth an option, however certain.
+
+More pairs make the median surer, not their spread smaller: its own error falls with the root of their number. Twice the
+spread is therefore what three pairs need, and n pairs need sqrt(3 / n) of that: 2 * spread * sqrt(3 / n). With normal
+noise, three pairs of a change that does nothing pass for a gain in 4 of 100 cases by the spread alone, five pairs in 2
+and ten in less than 1 of 100. Solved for n, a gain g takes 3 * (2 * spread / g)² = 12 * (spread / g)² pairs to be told
+from chance. That is the sample size of the NIST/SEMATECH e-Handbook (7.2.2.2), N = (z1 + z2)² * (sigma / delta)², with
+z1 + z2 = 3.46: a risk of 5 % to see what is not there, and of 7 % to overlook what is.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
 LEAST_GAIN = 0.02
 SPREADS = 2.0
 LEAST_REPEATS = 3
+MOST_MORE_PAIRS = 30  # beyond, a quieter machine or longer trials tell sooner
 
 
 def order(repeat: int) -> str:
@@ -34,15 +42,40 @@ def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
     return statistics.median(values), statistics.stdev(values) if len(values) > 1 else None
 
 
+def least_told(spread: float, count: int) -> float:
+    """The least difference that so many pairs tell from chance."""
+    return SPREADS * spread * math.sqrt(LEAST_REPEATS / count)
+
+
+def pairs_to_tell(median: float, spread: float) -> int:
+    """How many pairs tell such a difference from chance; one too small to count, from one that counts."""
+    wanted = max(abs(median), LEAST_GAIN)
+    return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / wanted) ** 2) + 1)
+
+
 def verdict(values: Sequence[float]) -> tuple[str, str]:
-    """`faster`, `slower` or `no difference`, and why, in one line."""
+    """`faster`, `slower`, `no difference` or `undecided`, and why, in one line."""
     median, spread = gain_and_spread(values)
     if median is None or spread is None or len(values) < LEAST_REPEATS:
-        return "no difference", f"{len(values)} pair(s) say nothing; {LEAST_REPEATS} are needed"
-    told = f"{100 * median:+.1f} %"
-    if abs(median) <= LEAST_GAIN:
-        return "no difference", f"{told} is not more than {100 * LEAST_GAIN:.0f} %"
-    if abs(median) <= SPREADS * spread:
-        return "no difference", f"{told} is within twice the spread of the repeats ({100 * spread:.1f} %)"
-    side = "faster" if median > 0 else "slower"
-    return side, f"{told}, spread of the repeats {100 * spread:.1f} %"
+        return "undecided", f"only {_pairs(len(values))} measured, {LEAST_REPEATS} are needed"
+    told, least = f"{100 * median:+.1f} %", least_told(spread, len(values))
+    if abs(median) > max(LEAST_GAIN, least):
+        return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {100 * spread:.1f} %"
+    if abs(median) <= LEAST_GAIN and least <= LEAST_GAIN:
+        return "no difference", f"{told} is not more than {100 * LEAST_GAIN:.0f} % (spread {100 * spread:.1f} %)"
+    return "undecided", _may_be_chance(median, spread, len(values))
+
+
+def _may_be_chance(median: float, spread: float, count: int) -> str:
+    """What these pairs could have told, and how many would tell this."""
+    told = (f"{100 * median:+.1f} % may be chance: {count} pairs with a spread of {100 * spread:.1f} % "
+            f"tell only what is more than {100 * least_told(spread, count):.1f} %")
+    more = pairs_to_tell(median, spread) - count
+    if more > MOST_MORE_PAIRS:
+        return f"{told}; use a quieter machine or longer trials (--seconds)"
+    further = "1 more pair" if more == 1 else f"{more} more pairs"
+    return f"{told}; about {further} would tell (--repeats {count + more})"
+
+
+def _pairs(count: int) -> str:
+    return "1 pair was" if count == 1 else f"{count} pairs were"

@@ -19,7 +19,7 @@ from ..writing import write_atomically
 
 KINDS = ("ab", "loop", "diagnosis")
 STATES = ("running", "done", "stopped", "failed")
-# Of a comparison in a loop; an `ab` has faster, slower and no difference instead of the first two.
+# Of a comparison in a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
 FIGURES = ("samples_per_second", "step_ms", "input_wait", "peak_memory_bytes", "gpu_busy_mean")
 
@@ -43,6 +43,7 @@ class Trial:
     loss_at_samples: float | None = None
     seconds: float = 0.0
     error: str | None = None
+    disturbed: str = ""  # who else used the trial's devices or cores
 
     @property
     def good(self) -> bool:

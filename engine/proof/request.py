@@ -134,9 +134,22 @@ def refuse(request: Request, machine: Machine) -> None:
         raise ProofError(f"at least {LEAST_REPEATS} repeats are needed: fewer do not show their spread")
     if request.measure_seconds <= 0:
         raise ProofError("the seconds to measure must be more than 0")
+    if set(request.changes) == {"device.visible"}:
+        _refuse_same_devices(request, machine)
     for side in sides(request):
         if why := conflict(side, request, machine):
             raise ProofError(f"{request.preset_name}: {why}")
+
+
+def _refuse_same_devices(request: Request, machine: Machine) -> None:
+    """A side that names GPUs that are not there has a message of its own."""
+    without, with_change, *_ = (side.options for side in sides(request))
+    gpus = [gpu.index for gpu in checks.training_gpus(with_change, machine)]
+    same = gpus == [gpu.index for gpu in checks.training_gpus(without, machine)]
+    if same and (gpus or isinstance(with_change.device.visible, str)):
+        where = f"GPU {', '.join(map(str, gpus))}" if gpus else f"the CPU ({machine.no_gpu_reason or 'no GPU is used'})"
+        raise ProofError(f"device.visible={words.value(request.changes['device.visible'])} compares nothing here: "
+                         f"both sides train on {where}")
 
 
 def conflict(preset: Preset, request: Request, machine: Machine) -> str:

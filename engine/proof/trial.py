@@ -12,13 +12,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import launch, measuring, presets, runs
+from .. import launch, measuring, presets, runs, signals
 from ..machine import Machine
-from ..options import OPTIONS, by_key
+from ..options import OPTIONS, Options, by_key
 from ..presets import Preset
 from ..runs import Run, RunError
 from .record import Trial
@@ -75,11 +75,15 @@ def as_trial(
 
 
 class Bench:
-    """Runs trials one after another, in folders that are numbered in the order of their start."""
+    """Runs trials one after another, in folders that are numbered in the order of their start.
 
-    def __init__(self, folder: Path, paths_from: Path, seed: int, seconds: float, machine: Machine, stop: Stop) -> None:
+    `beside` says what else trains on the devices of such a training (sharing.py), or nothing.
+    """
+
+    def __init__(self, folder: Path, paths_from: Path, seed: int, seconds: float, machine: Machine, stop: Stop,
+                 beside: Callable[[Options], str] = lambda options: "") -> None:
         self.folder, self.paths_from, self.machine, self.stop = folder, paths_from, machine, stop
-        self.seed, self.measure_seconds = seed, seconds
+        self.seed, self.measure_seconds, self.beside = seed, seconds, beside
         self._count = 0
 
     def run_of(self, trial: Trial) -> Run:
@@ -93,6 +97,7 @@ class Bench:
         began = time.monotonic()
         path = self.folder / f"{self._count:02}-{side}"
         asked_before = self.stop.count
+        neighbour = self.beside(preset.options)
         try:
             trial = as_trial(preset, self.seed, seconds or self.measure_seconds, self.machine, profile)
             run, engine = launch.start(trial, path, self.paths_from)
@@ -101,6 +106,7 @@ class Bench:
         else:
             self._wait(run, engine)
             row = outcome(run, side, repeat, asked=self.stop.count > asked_before)
+            row.disturbed = disturbed(run, neighbour or self.beside(preset.options))
         row.seconds = time.monotonic() - began
         return row
 
@@ -134,6 +140,14 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False) -> Trial:
     for name in ("input_wait", "peak_memory_bytes", "gpu_busy_mean"):
         setattr(row, name, result.get(name))
     return row
+
+
+def disturbed(run: Run, neighbour: str = "") -> str:
+    """Who else used the devices or cores of a trial; `neighbour` is what of gputui was seen beside it, in words."""
+    known = signals.read(run)
+    cores = f"other programs used {100 * (known.others_cpu or 0):.0f} % of the CPU's cores" if known.crowded else ""
+    gpus = f"other programs on its GPU: {', '.join(known.gpu_neighbours)}" if known.gpu_neighbours else ""
+    return ", ".join(filter(None, (neighbour, cores, gpus)))
 
 
 def _first_line(result: Mapping[str, Any]) -> str:

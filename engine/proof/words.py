@@ -49,14 +49,17 @@ def verdict(comparison: Mapping[str, Any]) -> str:
     """One sentence of what a comparison came to."""
     what = changes(comparison["changes"])
     decision, gain, spread = (comparison.get(name) for name in ("decision", "gain", "spread"))
-    many = "are" if len(comparison["changes"]) > 1 else "is"
+    several = len(comparison["changes"]) > 1
+    many, makes = ("are", "make") if several else ("is", "makes")
     measured = f"({percent(gain)}, spread of the repeats {100 * spread:.1f} %)" if spread is not None else ""
     if decision in ("faster", "slower", "kept") and gain is not None:
         kept = " and kept" if decision == "kept" else ""
         return f"{what} {many} {times(1 + gain)} as fast{kept} {measured}"
+    if decision == "undecided":
+        return f"whether {what} {makes} a difference could not be told: {comparison.get('why')}"
     if decision in ("no difference", "rejected"):
-        rejected = "is rejected" if decision == "rejected" else "makes no difference"
-        return f"{what} {rejected}: {comparison.get('why')}"
+        told = f"{many} rejected" if decision == "rejected" else f"{makes} no difference"
+        return f"{what} {told}: {comparison.get('why')}"
     if decision == "failed":
         return f"{what} cannot be used: {comparison.get('why')}"
     if decision == "stopped":
@@ -64,8 +67,62 @@ def verdict(comparison: Mapping[str, Any]) -> str:
     return f"{what} is being measured"
 
 
+def speedup(proof: Mapping[str, Any]) -> str:
+    """`2.31 times as fast`, by the pairs' own gains."""
+    return f"{times(proof.get('gain_total'))} as fast"
+
+
+def by_medians(proof: Mapping[str, Any]) -> float | None:
+    """How many times as fast the medians of both sides say it is; None where they are not both known.
+
+    They were taken over minutes, the pairs one trial directly after the other: on a machine whose speed changes the two
+    differ, and the pairs' own gains are nearer to the truth.
+    """
+    before, after = (_speed(proof.get(side)) for side in ("before", "after"))
+    return after / before if before and after else None
+
+
+def _speed(side: Any) -> float | None:
+    speed = side.get("samples_per_second") if isinstance(side, Mapping) else None
+    return speed if isinstance(speed, int | float) else None
+
+
+def differing_medians(proof: Mapping[str, Any]) -> str:
+    """`1.64 times` by the medians, where the pairs' own gains are another figure in words; else nothing."""
+    quotient, paired = by_medians(proof), proof.get("gain_total")
+    if quotient is None or not isinstance(paired, int | float) or times(quotient) == times(paired):
+        return ""
+    return times(quotient)
+
+
+def disturbance(proof: Mapping[str, Any]) -> str:
+    """How many trials were disturbed, and by what; nothing where none was."""
+    found = trials(proof)
+    reasons = [trial["disturbed"] for trial in found if trial.get("disturbed")]
+    if not reasons:
+        return ""
+    worst = max(reasons, key=lambda reason: (reasons.count(reason), reason))
+    return (f"{len(reasons)} of {len(found)} trials were disturbed ({worst}): "
+            "for figures that can be trusted, measure again on a quiet machine")
+
+
+def trials(proof: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All trials of a proof.json, each once, in the order of their start."""
+    ablation, profiled = (proof.get("ablation") or {}).get("trials") or (), proof.get("profile_trial")
+    compared = (trial for comparison in proof.get("comparisons") or () for trial in comparison["trials"])
+    found = (*(proof.get("baseline_trials") or ()), *ablation, *([profiled] if profiled else ()), *compared)
+    return list({trial["run"]: trial for trial in found}.values())
+
+
 def conclusion(proof: Mapping[str, Any]) -> str:
     """One sentence of what the whole proof came to."""
+    found = trials(proof)
+    disturbed = sum(bool(trial.get("disturbed")) for trial in found)
+    beside = f"; {disturbed} of {len(found)} trials were disturbed by other programs" if disturbed else ""
+    return _conclusion(proof) + beside
+
+
+def _conclusion(proof: Mapping[str, Any]) -> str:
     if proof["state"] == "failed":
         return f"the proof failed: {proof.get('error')}"
     if proof["state"] == "crashed":
@@ -80,7 +137,7 @@ def conclusion(proof: Mapping[str, Any]) -> str:
 def _loop(proof: Mapping[str, Any]) -> str:
     kept = proof.get("changes_kept") or {}
     if kept:
-        return f"{times(proof.get('gain_total'))} as fast with {changes(kept)}"
+        return f"{speedup(proof)} with {changes(kept)}"
     tried = sum(one.get("decision") in DECIDED for one in proof["comparisons"])
     return _nothing_found(proof, tried) if tried else _nothing_tried(proof)
 

@@ -23,6 +23,7 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
     "faster": ("faster", "good"),
     "slower": ("slower", "warn"),
     "no difference": ("no difference", "label"),
+    "undecided": ("undecided", "label"),
     "rejected": ("rejected", "warn"),
     "failed": ("failed", "bad"),
     "stopped": ("stopped", "label"),
@@ -197,7 +198,8 @@ def _trial(trial: Told, columns: list[_Column], width: int, glyphs: Glyphs) -> R
     for _, key, cells, text in columns:
         value = number(trial.get(key))
         row.append((f"{NONE if value is None else text(value):>{cells}}", "value"))
-    ended = clean(trial.get("outcome") or NONE) + (f": {clean(trial['error'])}" if trial.get("error") else "")
+    more = clean(trial.get("error") or trial.get("disturbed") or "")
+    ended = clean(trial.get("outcome") or NONE) + (f": {more}" if more else "")
     said = fitting(ended.replace("\n", " "), max(4, width - length(row) - 2), glyphs)
     return fit([*row, (f"  {said}", "good" if trial.get("outcome") == "ok" else "bad")], width)
 

@@ -25,6 +25,7 @@ STATES = {
     "failed": "failed",
     "crashed": "crashed",
 }
+UNSURE = "this may be chance"
 _CHANGED = (
     ("step", "step_ms", lambda value: f"{amount(value)} ms"),
     ("input wait", "input_wait", share),
@@ -69,18 +70,22 @@ def _before_and_after(data: Told, width: int, glyphs: Glyphs, low: bool) -> list
         return [[("no speed has been measured so far" if data else "reading the proof ...", "label")]]
     text = amount(before) if after is None else f"{amount(before)} → {amount(after)}"
     lines = tall(text, glyphs)
-    beside: list[Row] = [[], [("samples/s", "label")], _gain(data)]
-    if low or len(lines) == 1 or len(lines[0]) + 24 > width:
+    other = words.differing_medians(data)
+    by_them = f", {other} by these medians" if other else ""
+    beside: list[Row] = [[], [(f"samples/s{by_them}", "label")], _gain(data)]
+    if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
         text = text.replace("→", glyphs.to)
-        return [[(text, "title"), (" samples/s  ", "label"), *_gain(data)]]
+        return [[(text, "title"), (f" samples/s{by_them}  ", "label"), *_gain(data)]]
     return [[(line, "title"), ("   ", ""), *more] for line, more in zip(lines, beside, strict=True)]
 
 
 def _gain(data: Told) -> Row:
     gain = number(data.get("gain_total"))
-    if gain is None:
-        return []
-    return [(f"{words.times(gain)} as fast", "good" if gain > 1 else "value")]
+    if gain is not None:
+        return [(words.speedup(data), "good" if gain > 1 else "value")]
+    listed = data.get("comparisons")
+    only = mapping(listed[0]) if data.get("kind") == "ab" and isinstance(listed, list) and listed else {}
+    return [(UNSURE, "label")] if only.get("decision") == "undecided" else []
 
 
 def _beside(data: Told, width: int) -> Row:
@@ -132,7 +137,7 @@ def conclusion(data: Told) -> str:
     """What the whole of it came to, in a sentence."""
     try:
         return words.conclusion(data)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return "proof.json cannot be read"
 
 

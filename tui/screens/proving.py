@@ -58,12 +58,12 @@ async def _stop_first(app: Host, run: Run) -> None:
 def _request(run: Run) -> tuple[Request, float]:
     """What is to be proved, and how long one comparison takes; raises what speaks against it."""
     from ...engine import machine
-    from ...engine.proof import estimate, folder, request
+    from ...engine.proof import estimate, request, sharing
 
-    if busy := folder.busy():
+    asked, here = request.of_run(run), machine.read()
+    if busy := sharing.beside(sharing.of_request(asked, here), here):
         raise RunError(f"{busy}, and figures taken beside it would be worthless")
-    asked = request.of_run(run)
-    request.refuse(asked, machine.read())
+    request.refuse(asked, here)
     return asked, estimate.of_request(asked) * 2 * asked.repeats
 
 

@@ -1,0 +1,101 @@
+"""What of gputui trains on the devices of a proof, or measures on them, so that figures taken beside it would be wrong.
+
+Separates whose devices are whose from what a proof does about it. Trainings on GPUs share them or do not; one on the
+CPU uses all of its cores, which every other training needs for its input, so that it shares the host with all.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import psutil
+
+from .. import machine, presets, runs
+from ..checks import training_gpus
+from ..machine import Gpu, Machine
+from ..options import Options
+from ..presets import PresetError
+from ..runs import Run, Tail
+from ..spawn import WARM
+from .folder import Proof, create, proofs, start
+from .request import ProofError, Request, refuse, sides
+
+Names = frozenset[str]  # of GPUs, by UUID where there is one; none: the CPU
+ACTIVE = ("running", "starting", "stopping")
+
+
+def of_options(options: Options, here: Machine) -> Names:
+    """The GPUs that a training with these options uses."""
+    return frozenset(map(_name, training_gpus(options, here)))
+
+
+def of_request(request: Request, here: Machine) -> Names:
+    """Those of all sides that are sure to be measured, and no GPU where one of them is the CPU's."""
+    found = [of_options(side.options, here) for side in sides(request)]
+    return frozenset() if not all(found) else frozenset().union(*found)
+
+
+def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
+    """Whether two trainings share a device."""
+    return not ours or not theirs or bool(set(ours) & set(theirs))
+
+
+def beside(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
+    """The first of gputui's trainings and proofs that shares a device, in words; `but` is one's own folder."""
+    busy = (what for what, theirs in _active(here, but) if overlap(ours, theirs))
+    return next(busy, "")
+
+
+def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
+    """Refuse what cannot be measured, and devices that are in use unless `anyway`; else create and start."""
+    here = machine.read()
+    refuse(request, here)
+    if not anyway and (what := beside(of_request(request, here), here)):
+        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it, or give --anyway")
+    proof = create(request)
+    return proof, start(proof)
+
+
+def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
+    for run in runs.all_runs():
+        if run.path != but and (state := run.state) in ACTIVE:
+            yield f"the run {run.id} is {state}", _of_run(run, here)
+    for proof in proofs():
+        if proof.path != but and proof.state == "running":
+            yield f"the proof {proof.id} is running", _of_proof(proof, here)
+    yield from _of_other_homes(here, but)
+
+
+def _of_run(run: Run, here: Machine) -> Names:
+    """As it has told; before that, by its options. Of a run that cannot be read nothing is known: as if on the CPU."""
+    for event in Tail(run.file("events.jsonl")).read():
+        if event["type"] == "started":
+            return frozenset(map(str, event.get("gpus") or ()))
+    try:
+        return of_options(presets.resolve(str(run.file("preset.yaml"))).options, here)
+    except (PresetError, OSError):
+        return frozenset()
+
+
+def _of_proof(proof: Proof, here: Machine) -> Names:
+    try:
+        return of_request(proof.request, here)
+    except (PresetError, OSError, ValueError, TypeError):
+        return frozenset()
+
+
+def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
+    """Trainings that no list of this home has: those of other users, and trials of other homes' proofs."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "gputui.engine.trainer" not in words or words[-1] == WARM:
+            continue
+        path = Path(words[-1])
+        if but is None or but not in path.parents:
+            yield f"a gputui training is running (process {process.pid})", _of_run(Run(path), here)
+
+
+def _name(gpu: Gpu) -> str:
+    return gpu.uuid or str(gpu.index)
