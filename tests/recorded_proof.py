@@ -75,6 +75,7 @@ def trials(*speeds: tuple[str, float | None], first: int = 1, outcome: str = "ok
             "peak_memory_bytes": int(1.4 * recorded.GIB) if good else None, "gpu_busy_mean": 0.31 if good else None,
             "loss_at_samples": None, "seconds": 12.4,
             "error": None if good else "out of memory at batch size 256: \x1b[2Jkilled",
+            "disturbed": "",
         })
     return rows
 

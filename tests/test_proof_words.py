@@ -73,7 +73,8 @@ def _lines(told: dict[str, Any]) -> list[str]:
     with redirect_stdout(out):
         tables_proof.show_trials(told)
         tables_proof.show_result(told)
-    rows = [row for low in (False, True) for row in drawing.head(told, told["started_t"], 118, PLAIN, low)]
+    rows = [row for low in (False, True) for width in (48, 60, 118)
+            for row in drawing.head(told, told["started_t"], width, PLAIN, low)]
     rows += [row for one in told["comparisons"] for row in comparisons.detail(one, 200, 30, PLAIN)]
     said = [*out.getvalue().splitlines(), *as_markdown(told).splitlines(), *map(plain, rows)]
     said += [trial_line(title, one) for title, one in trials(told)]
@@ -98,7 +99,7 @@ def _numbers(text: str) -> list[float]:
 
 def _follow(line: str) -> None:
     """Speeds with the factor between them; a factor with its percentage; how many more pairs with their sum."""
-    if found := re.search(rf"({NUMBER}) -> ({NUMBER}) samples/s(?:, ({NUMBER}) times by these medians)?", line):
+    if found := re.search(rf"({NUMBER}) -> ({NUMBER}) samples/s(?:,? \(?({NUMBER}) times)?", line):
         before, after = _numbers(found[1])[0], _numbers(found[2])[0]
         factor = found[3] or (FASTER.search(line) or [None, None])[1]
         if factor is not None:

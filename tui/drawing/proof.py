@@ -74,9 +74,18 @@ def _before_and_after(data: Told, width: int, glyphs: Glyphs, low: bool) -> list
     by_them = f", {other} by these medians" if other else ""
     beside: list[Row] = [[], [(f"samples/s{by_them}", "label")], _gain(data)]
     if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
-        text = text.replace("→", glyphs.to)
-        return [[(text, "title"), (f" samples/s{by_them}  ", "label"), *_gain(data)]]
+        return [_in_one_row(text.replace("→", glyphs.to), amount(before), other, _gain(data), width)]
     return [[(line, "title"), ("   ", ""), *more] for line, more in zip(lines, beside, strict=True)]
+
+
+def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int) -> Row:
+    """The most that fits; a gain that is not the quotient of the speeds never stands beside them alone."""
+    longest = f" samples/s, {by_medians} by these medians  " if by_medians else " samples/s  "
+    for text in (longest, f" samples/s ({by_medians})  "):
+        row: Row = [(speeds, "title"), (text, "label"), *gain]
+        if not by_medians or length(row) <= width:
+            return row
+    return [(before, "title"), (" samples/s before, now ", "label"), *gain]
 
 
 def _gain(data: Told) -> Row:
