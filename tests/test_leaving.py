@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,7 @@ train: {epochs: 1, validation_split: 0}
 """
 HEAD = """\
 import atexit, multiprocessing, os, signal, subprocess, sys, tempfile, time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import keras
 import numpy as np
 import tensorflow as tf
@@ -66,7 +69,10 @@ def build(context):
     detached = subprocess.Popen([sys.executable, "-c", STUBBORN], start_new_session=True, stdout=subprocess.PIPE)
     stubborn = int(detached.stdout.readline())
     orphan = subprocess.run("sleep 600 > /dev/null 2>&1 & echo $!", shell=True, capture_output=True, text=True).stdout
-    global left_open
+    global left_open, left_pools
+    left_pools = multiprocessing.Pool(2), ProcessPoolExecutor(2), ThreadPoolExecutor(2)
+    for pool in left_pools[1:]:
+        pool.submit(square, 2).result()
     left_open = open("left-open", "w")
     left_open.write("all of it")
     atexit.register(note, "atexit", "ran")
@@ -179,3 +185,68 @@ def test_too_little_address_space_and_a_wrong_flag_of_the_environment_are_named(
     assert done.returncode == 1
     assert "TF_XLA_FLAGS in the environment holds what TensorFlow does not know: --tf_no_such_flag=1" in done.stdout
     assert "unset TF_XLA_FLAGS" in done.stdout
+
+
+THEIR_HANDLERS = """
+def build(context):
+    signal.signal(signal.SIGTERM, lambda number, frame: note("handled", number))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    class Waits(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            note("left", os.getpid())
+            time.sleep(2)
+    return training(callbacks=[Waits()])
+"""
+BUSY_IN_C = """
+def build(context):
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    note("left", os.getpid())
+    tf.function(lambda: tf.while_loop(lambda i: i < 10**15, lambda i: i + 1, [tf.constant(0, tf.int64)]))()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "number"),
+    [(THEIR_HANDLERS, signal.SIGTERM), (THEIR_HANDLERS, signal.SIGINT), (BUSY_IN_C, signal.SIGTERM)],
+    ids=["their-handler", "keyboard-interrupt", "in-c"],
+)
+def test_a_signal_to_the_trainer_is_heard_beside_handlers_of_theirs(
+    source: str, number: signal.Signals, folder: Path
+) -> None:
+    (folder / "train.py").write_text(HEAD + source)
+    run = detached("--preset", "preset.yaml", "--set", "epochs=1000")
+    (trainer,) = pids(folder)
+    asked = time.monotonic()
+    os.kill(trainer, number)
+    assert ended(run)["outcome"] == "stopped"
+    assert time.monotonic() - asked < 20  # a training that has not heard it goes on for half an hour
+    assert (folder / "handled").exists() == (source == THEIR_HANDLERS and number == signal.SIGTERM)
+
+
+LEAVE = """
+import atexit, ctypes, sys, threading, time
+from gputui.engine.trainer import leaving
+from gputui.engine.trainer.stopping import StopSwitch
+leaving.THREADS_SECONDS, leaving.LEAVING_SECONDS, leaving.LAST_SECONDS = 0.5, 1.5, 0.5
+left_open = open(sys.argv[1], "w")
+left_open.write("all of it")
+{before}
+leaving.Leaving(StopSwitch()).at_the_end(7)
+"""
+HANGS = {
+    "thread": ("threading.Thread(target=time.sleep, args=(600,)).start()", 7, "all of it, atexit"),
+    "atexit": ("atexit.register(time.sleep, 600)", 7, ""),
+    "python-itself": ("atexit.register(ctypes.PyDLL(None).sleep, 600)", 1, ""),  # it keeps Python's lock
+    "exit-in-atexit": ("atexit.register(sys.exit, 3)", 7, "all of it, atexit"),
+}
+
+
+@pytest.mark.parametrize("name", HANGS)
+def test_whatever_hangs_at_the_end_is_left_in_time(name: str, tmp_path: Path) -> None:
+    before, code, written = HANGS[name]
+    file = tmp_path / "left-open"
+    script = LEAVE.format(before='atexit.register(left_open.write, ", atexit")\n' + before)
+    done = subprocess.run([sys.executable, "-c", script, str(file)], timeout=30, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert file.read_text() == written
