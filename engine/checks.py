@@ -7,7 +7,8 @@ change. Nothing here starts a process or touches a device; the form and the comm
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from . import dataset_files, paths
 from . import entry as entries
 from .machine import Gpu, Machine
 from .options import OPTIONS, Options
+from .options.data import TESTED_SOURCES
 from .options.field import About
+from .options.training import MOMENTUM
 from .presets import Preset
 from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 
@@ -220,6 +223,83 @@ def _clipping(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding("error", tuple(f"train.{n}" for n in names), "Keras takes one kind of clipping", "keep one")
 
 
+def _optimizer(options: Options, machine: Machine) -> Iterator[Finding]:
+    train = options.train
+    if train.momentum and train.optimizer not in MOMENTUM:
+        yield Finding(
+            "error",
+            ("train.momentum", "train.optimizer"),
+            f"{train.optimizer} takes no momentum",
+            f"set train.optimizer to {' or '.join(MOMENTUM)}, or train.momentum=0",
+        )
+    if train.nesterov and (train.optimizer != "sgd" or not train.momentum):
+        yield Finding(
+            "error",
+            ("train.nesterov", "train.optimizer", "train.momentum"),
+            "Nesterov's gradient is for sgd with momentum",
+            "set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false",
+        )
+    if train.hold_steps and train.schedule == "constant":
+        yield Finding(
+            "warning",
+            ("train.hold_steps", "train.schedule"),
+            "holding the learning rate does nothing where it is constant",
+            "set train.schedule, or take train.hold_steps out",
+        )
+
+
+def _validation(options: Options, machine: Machine) -> Iterator[Finding]:
+    workload = options.workload
+    if options.train.validation == "split" or workload.entry is not None:
+        return
+    kind, place = workload.source
+    if kind not in TESTED_SOURCES:
+        yield Finding(
+            "error",
+            ("train.validation", "workload.data"),
+            f"{kind} has no test part",
+            f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}",
+        )
+    elif kind == "npz" and (missing := _missing_arrays(Path(place), ("x_test", "y_test"))):
+        yield Finding(
+            "error",
+            ("train.validation", "workload.data"),
+            f"{place} has no array {' and no array '.join(missing)}",
+            "add it, or set train.validation=split",
+        )
+
+
+def _missing_arrays(path: Path, names: Sequence[str]) -> list[str]:
+    """Those that a .npz file lacks; none where it cannot be read, which is told elsewhere."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            there = {name.removesuffix(".npy") for name in file.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        return []
+    return [name for name in names if name not in there]
+
+
+def _without_effect(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Options that another option's value makes idle."""
+    workload = options.workload
+    if workload.entry is not None:
+        return
+    if workload.blocks is not None and workload.model != "transformer":
+        yield Finding(
+            "error",
+            ("workload.blocks", "workload.model"),
+            f"{workload.model} has a fixed depth",
+            "take workload.blocks out, or set workload.model=transformer",
+        )
+    if options.input.parallel_reads != "off" and workload.source[0] != "tfrecord":
+        yield Finding(
+            "warning",
+            ("input.parallel_reads", "workload.data"),
+            f"{workload.source[0]} data is not read from TFRecord files",
+            "take input.parallel_reads out; input.parallel_calls is for other data",
+        )
+
+
 def _steps(options: Options, machine: Machine) -> Iterator[Finding]:
     per_epoch, together = options.train.steps_per_epoch, options.compile.steps_per_execution
     if per_epoch is not None and together > per_epoch:
@@ -327,6 +407,9 @@ RULES: tuple[Rule, ...] = (
     _strategy,
     _determinism,
     _clipping,
+    _optimizer,
+    _validation,
+    _without_effect,
     _steps,
     _shuffle,
     _one_batch,

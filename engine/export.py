@@ -13,6 +13,7 @@ from . import export_data, export_left, export_own, export_training
 from .export_source import extract
 from .export_text import Script, literal
 from .options import Options
+from .options.data import BLOCKS
 from .presets import Preset
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
@@ -174,16 +175,19 @@ def _data(script: Script, wanted: Options) -> None:
 
 def _model(script: Script, wanted: Options) -> None:
     script.section("model")
-    name, width = wanted.workload.model, wanted.workload.width
+    name, width, norm = wanted.workload.model, wanted.workload.width, wanted.workload.normalization_of_model
     if name == "transformer":
         script.blocks(extract("models.py", "_transformer"))
     else:
         script.blocks(extract("models.py", BUILDERS[name], "_logits"))
     script.text("\n\ndef build():")
     if name == "transformer":
-        script.add(f"    return transformer(tuple(shape), classes, {width})", "workload.model", "workload.width")
+        made = f'transformer(tuple(shape), classes, {width}, "{norm}", {wanted.workload.blocks or BLOCKS})'
+        keys = ("model", "width", "normalization", "blocks")
+        script.add(f"    return {made}", *(f"workload.{key}" for key in keys))
     else:
         script.text("    inputs = keras.Input(tuple(shape))")
-        script.add(f"    features = {name}(inputs, {width})", "workload.model", "workload.width")
+        made = f'{name}(inputs, {width}, "{norm}")'
+        script.add(f"    features = {made}", "workload.model", "workload.width", "workload.normalization")
         script.text(f'    return keras.Model(inputs, logits(features, classes), name="{name}")')
     script.text("")

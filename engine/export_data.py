@@ -47,19 +47,29 @@ def _npz(script: Script, options: Options) -> None:
         '    x = file["x" if "x" in file else "x_train"]\n'
         '    y = file["y" if "y" in file else "y_train"]'
     )
-    _split(script, "1 / 255 if x.dtype == np.uint8 else 1.0")
+    tested = options.train.validation == "test"
+    if tested:
+        script.add('    x_test, y_test = file["x_test"], file["y_test"]', "train.validation")
+    _split(script, "1 / 255 if x.dtype == np.uint8 else 1.0", tested=tested)
 
 
 def _keras_dataset(script: Script, options: Options) -> None:
-    script.add(f"(x, y), _ = keras.datasets.{options.workload.data}.load_data()", "workload.data")
-    _split(script, "1 / 255")
+    tested = options.train.validation == "test"
+    test, told = ("(x_test, y_test)", ["train.validation"]) if tested else ("_", [])
+    script.add(f"(x, y), {test} = keras.datasets.{options.workload.data}.load_data()", "workload.data", *told)
+    _split(script, "1 / 255", tested=tested)
 
 
-def _split(script: Script, scale: str, classes: str = "max(2, int(y.max()) + 1)", images: bool = True) -> None:
-    """Arrays x and y, split at random by the seed."""
+def _split(
+    script: Script, scale: str, classes: str = "max(2, int(y.max()) + 1)", images: bool = True, tested: bool = False
+) -> None:
+    """Arrays x and y in an order drawn by the seed; the last of them validate, or x_test and y_test."""
     if images:
         script.text('y = y.reshape(-1).astype("int32")\nif x.ndim == 3:\n    x = x[..., np.newaxis]')
         script.text("shape = x.shape[1:]")
+    if tested:
+        _tested(script, scale)
+        return
     script.text(f"scale = {scale}\nclasses = {classes}")
     script.add("order = np.random.default_rng(SEED).permutation(len(x))", "train.seed")
     script.add("kept = len(x) - min(len(x) - 1, round(len(x) * VALIDATION_SPLIT))", "train.validation_split")
@@ -68,6 +78,16 @@ def _split(script: Script, scale: str, classes: str = "max(2, int(y.max()) + 1)"
         "validation = tf.data.Dataset.from_tensor_slices((x[order[kept:]], y[order[kept:]]))\n"
         "samples = kept"
     )
+
+
+def _tested(script: Script, scale: str) -> None:
+    script.text(
+        'y_test = y_test.reshape(-1).astype("int32")\nif x_test.ndim == 3:\n    x_test = x_test[..., np.newaxis]\n'
+        f"scale = {scale}\nclasses = max(2, int(y.max()) + 1, int(y_test.max()) + 1)"
+    )
+    script.add("order = np.random.default_rng(SEED).permutation(len(x))", "train.seed")
+    script.text("train = tf.data.Dataset.from_tensor_slices((x[order], y[order]))\nsamples = len(x)")
+    script.add("validation = tf.data.Dataset.from_tensor_slices((x_test, y_test))", "train.validation")
 
 
 def _images(script: Script, options: Options) -> None:
@@ -112,7 +132,16 @@ def _synthetic(script: Script, options: Options) -> None:
 def _tfrecord(script: Script, options: Options) -> None:
     workload = options.workload
     encoding = workload.tfrecord_encoding
-    script.text("records = tf.data.TFRecordDataset(sorted(glob.glob(DATA)))")
+    reads = options.input.parallel_reads
+    if reads == "off":
+        script.text("records = tf.data.TFRecordDataset(sorted(glob.glob(DATA)))")
+    else:
+        script.text("paths = sorted(glob.glob(DATA))\nnames = tf.data.Dataset.from_tensor_slices(paths)")
+        script.add(f"files = min(len(paths), {16 if reads == 'auto' else reads})", "input.parallel_reads")
+        script.text(
+            "records = names.interleave(\n"
+            "    tf.data.TFRecordDataset, cycle_length=files, num_parallel_calls=files, deterministic=True\n)"
+        )
     if workload.samples:
         script.add(f"total = {workload.samples}", "workload.samples")
     else:

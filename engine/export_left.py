@@ -28,6 +28,11 @@ IDLE = {
     "workload.tfrecord_input": "only tfrecord data takes it",
     "workload.tfrecord_label": "only tfrecord data takes it",
     "workload.tfrecord_encoding": "only tfrecord data takes it",
+    "workload.blocks": "only the transformer takes it",
+    "input.parallel_reads": "only tfrecord data is read so",
+    "train.hold_steps": "train.schedule is constant",
+    "train.momentum": "only sgd and rmsprop take it",
+    "train.nesterov": "only sgd with momentum takes it",
     "workload.args": "workload.entry is not set",
     "workload.folder": "workload.entry is not set",
 }

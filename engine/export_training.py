@@ -68,10 +68,11 @@ def execution(wanted: Options) -> list[tuple[str, str, list[str]]]:
 def rate(script: Script, wanted: Options) -> None:
     """`rate`: a number, one of Keras' schedules, or the trainer's own where Keras has none like it."""
     train = wanted.train
-    if train.schedule == "constant" and not train.warmup_steps:
+    if train.schedule == "constant" and not train.warmup_steps:  # holding a constant rate changes nothing
         script.text("rate = LEARNING_RATE")
         return
-    after = f"max(1, steps - {train.warmup_steps})" if train.warmup_steps else "steps"
+    before = train.warmup_steps + train.hold_steps
+    after = f"max(1, steps - {before})" if before else "steps"
     default = {"step": f"max(1, {after} // 3)", "cyclical": "steps_per_epoch"}
     decay = train.decay_steps or default.get(train.schedule, after)
     script.add(f"decay_steps = {decay}", "train.decay_steps")
@@ -81,7 +82,7 @@ def rate(script: Script, wanted: Options) -> None:
         "exponential": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay_steps, {train.decay_rate})",
         "step": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay_steps, {train.decay_rate}, staircase=True)",
     }
-    if train.schedule in calls and not train.warmup_steps:
+    if train.schedule in calls and not before:
         script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
     else:
         _own_schedule(script, wanted)
@@ -96,6 +97,8 @@ def _own_schedule(script: Script, wanted: Options) -> None:
     script.add(f"    warmup_steps={train.warmup_steps},", "train.warmup_steps")
     script.add("    decay_steps=decay_steps,", "train.decay_steps")
     script.add(f"    decay_rate={train.decay_rate},", "train.decay_rate")
+    if train.hold_steps:
+        script.add(f"    hold_steps={train.hold_steps},", "train.hold_steps")
     script.text(")")
 
 
@@ -104,6 +107,10 @@ def optimizer(script: Script, wanted: Options, margin: str, before: str) -> None
     train = wanted.train
     script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
     script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
+    for name in ("momentum", "nesterov", "weight_decay"):
+        value = getattr(train, name)
+        if value not in (None, False, 0.0) or (name == "weight_decay" and value == 0.0):
+            script.add(f"{margin}    {name}={value},", f"train.{name}")
     for name, argument in (
         ("clip_norm", "clipnorm"), ("clip_value", "clipvalue"), ("global_clip_norm", "global_clipnorm")
     ):  # fmt: skip
@@ -117,8 +124,9 @@ def _fit(script: Script, wanted: Options) -> None:
     export_callbacks.callbacks(script, wanted)
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
     script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
-    if wanted.train.validation_split:
-        script.add("    validation_data=validation,", "train.validation_split")
+    if wanted.train.validates:
+        told = "train.validation" if wanted.train.validation == "test" else "train.validation_split"
+        script.add("    validation_data=validation,", told)
     script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")
     save(script, wanted)
 

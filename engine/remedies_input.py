@@ -15,6 +15,7 @@ from .values import number, whole
 
 ROOM_FOR_CACHE = 0.5  # of the free host memory
 WORTH = 0.05  # a stage, as a share of the input's time, that is worth a remedy
+READING = ("read",)  # what reading several files at once speeds up
 LOADING = ("read", "load")  # what a cache saves
 MAPPED = ("load", "prepare", "augment")  # what runs in parallel
 ADVICE: Mapping[str, str] = {
@@ -30,7 +31,7 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 def for_input(s: Signals) -> Iterator[Remedy]:
     """In the order of trying."""
-    for maker in (_cache, _parallel, _prefetch, _disk, _less_augmenting):
+    for maker in (_cache, _reads, _parallel, _prefetch, _disk, _less_augmenting):
         yield from maker(s)
 
 
@@ -68,6 +69,21 @@ def _cache(s: Signals) -> Iterator[Remedy]:
         reason=f"each epoch reads and decodes the same samples anew; decoded they take {_size(wanted)}{about}",
         expected_gain=most,
     )
+
+
+def _reads(s: Signals) -> Iterator[Remedy]:
+    """Of files of one format only: others are read by the calls that load them."""
+    if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
+        return
+    if _share(s, READING) >= WORTH:
+        most, about = _expected(s, READING)
+        yield Remedy(
+            step="input",
+            changes={"input.parallel_reads": "auto"},
+            reason=f"the TFRecord files are read one after the other; several at once hide the time of the disk{about}",
+            expected_gain=most,
+            changes_learning=True,
+        )
 
 
 def _parallel(s: Signals) -> Iterator[Remedy]:

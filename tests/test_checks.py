@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +76,13 @@ TRIGGERS = [
     ("_determinism", NONE, "checkpoint=epoch deterministic_order=off", "warning", "not exact"),
     ("_clipping", NONE, "clip_norm=1 clip_value=1", "error", "one kind of clipping"),
     ("_clipping", NONE, "global_clip_norm=1 clip_value=1", "error", "one kind of clipping"),
+    ("_optimizer", NONE, "optimizer=adam momentum=0.9", "error", "adam takes no momentum"),
+    ("_optimizer", NONE, "optimizer=sgd nesterov=true", "error", "sgd with momentum"),
+    ("_optimizer", NONE, "optimizer=rmsprop momentum=0.9 nesterov=true", "error", "sgd with momentum"),
+    ("_optimizer", NONE, "hold_steps=5", "warning", "does nothing where it is constant"),
+    ("_validation", NONE, "validation=test", "error", "digits has no test part"),
+    ("_without_effect", NONE, "blocks=3", "error", "cnn has a fixed depth"),
+    ("_without_effect", NONE, "parallel_reads=auto", "warning", "not read from TFRecord files"),
     ("_steps", NONE, "steps_per_epoch=4 steps_per_execution=8", "warning", "cut to the epoch's 4"),
     ("_steps", NONE, "steps_per_epoch=10 steps_per_execution=4", "note", "has 2 steps instead of 4"),
     ("_shuffle", NONE, "shuffle=16 batch_size=64", "warning", "smaller than one batch"),
@@ -124,6 +132,12 @@ FINE = [
     ("_determinism", NONE, "deterministic=on checkpoint=epoch"),
     ("_determinism", NONE, "deterministic_order=off"),
     ("_clipping", NONE, "clip_norm=1"),
+    ("_optimizer", NONE, "optimizer=sgd momentum=0.9 nesterov=true"),
+    ("_optimizer", NONE, "schedule=cosine hold_steps=5"),
+    ("_validation", NONE, "validation=test data=mnist"),
+    ("_validation", NONE, "validation=test data=npz:/no/a.npz"),
+    ("_without_effect", NONE, "blocks=3 model=transformer"),
+    ("_without_effect", NONE, "parallel_reads=4 data=tfrecord:/no/a"),
     ("_steps", NONE, "steps_per_epoch=8 steps_per_execution=4"),
     ("_steps", NONE, "steps_per_execution=4"),
     ("_shuffle", NONE, "shuffle=64 batch_size=64"),
@@ -230,3 +244,13 @@ def test_training_gpus_are_those_that_are_visible() -> None:
     assert indices("none") == []
     assert indices("1") == [1]
     assert indices("GPU-1,0") == [1, 0]
+
+
+def test_an_npz_without_a_test_part_is_found_without_opening_its_arrays(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        for name in ("x.npy", "y.npy", "x_test.npy"):
+            file.writestr(name, b"")
+    wanted = options(f"data=npz:{tmp_path}/a.npz", "validation=test")
+    (found,) = checks._validation(wanted, NONE)
+    assert found.level == "error"
+    assert "has no array y_test" in found.message

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import psutil
 import pytest
@@ -285,6 +286,53 @@ def test_an_unreadable_first_image_of_a_class_is_refused_by_name(content: bytes,
     assert f"{tmp_path}/cat/0.png" in fault(place)
 
 
+# ---- test parts -------------------------------------------------------------------------------
+
+
+def with_test_part(path: Path, **changes: Any) -> str:
+    arrays = {
+        "x_train": np.arange(24, dtype="uint8").reshape(6, 2, 2), "y_train": np.arange(6) % 3,
+        "x_test": np.full((2, 2, 2), 255, "uint8"), "y_test": np.array([[3], [0]]),
+    }  # fmt: skip
+    np.savez(path, **{name: array for name, array in (arrays | changes).items() if array is not None})
+    return f"data=npz:{path}"
+
+
+def test_the_test_part_of_an_npz_validates_and_all_else_trains(tmp_path: Path) -> None:
+    pipe = pipeline(with_test_part(tmp_path / "a.npz"), "validation=test", "batch_size=6", "shuffle=off")
+    ((x, y),) = batches(pipe.validation(), 1)
+    assert x.shape == (2, 2, 2, 1)
+    assert (x == 1.0).all()
+    assert list(y) == [3, 0]
+    assert pipe.source.classes == 4, "the test part may know more classes"
+    ((_, labels),) = batches(pipe.stream(), 1)
+    assert sorted(labels) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"x_test": None}, "has no array 'x_test' (it has: x_train"),
+        ({"x_test": np.zeros((2, 3, 2), "uint8")}, "samples of both parts need the same shape"),
+        ({"x_test": np.zeros((2, 2, 2), "float32")}, "samples of both parts need the same shape and type"),
+        ({"y_test": np.zeros(3, "int64")}, "a.npz (test): x has 2 samples, y has shape (3,)"),
+    ],
+)
+def test_a_test_part_that_does_not_go_with_the_rest_is_refused(
+    changes: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    assert told in fault(with_test_part(tmp_path / "a.npz", **changes), "validation=test")
+
+
+def test_the_test_part_of_a_named_set_validates(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = np.zeros((9, 4, 4), "uint8"), np.arange(9) % 2
+    parts = train, (np.full((3, 4, 4), 51, "uint8"), np.ones(3, "int64"))
+    monkeypatch.setattr(keras.datasets.mnist, "load_data", lambda: parts)  # there is no network for the real one
+    pipe = pipeline("data=mnist", "validation=test", "batch_size=3")
+    assert (pipe.train_samples, pipe.validation_samples) == (9, 3)
+    assert batches(pipe.validation(), 1)[0][0].max() == pytest.approx(0.2)
+
+
 # ---- TFRecord ---------------------------------------------------------------------------------
 
 
@@ -342,6 +390,24 @@ def test_tfrecord_keeps_the_first_records_for_validation(tmp_path: Path) -> None
     pipe = pipeline(place, "shape=[1]", "tfrecord_encoding=float_list", "validation_split=0.3", "shuffle=off")
     assert list(batches(pipe.validation(), 1)[0][1]) == [0, 1, 2]
     assert list(batches(pipe.stream(), 1)[0][1]) == [3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("reads", ["auto", "2"])
+def test_several_tfrecord_files_are_read_in_turn_the_same_each_time(reads: str, tmp_path: Path) -> None:
+    """Also in parts that hold each record once, whatever order is allowed later."""
+    for file in range(3):
+        examples = ({"image": [0.0], "label": 10 * file + n} for n in range(4))
+        place = records(tmp_path / f"{file}.tfrecord", *examples)
+    read = ("tfrecord_encoding=float_list", "shuffle=off", f"parallel_reads={reads}")
+    settings = (place, "shape=[1]", "classes=30", *read)
+    _, y = one_pass(*settings)
+    turns = {"auto": [0, 10, 20, 1, 11, 21, 2, 12, 22, 3, 13, 23], "2": [0, 10, 1, 11, 2, 12, 3, 13, 20, 21, 22, 23]}
+    assert list(y) == turns[reads]
+    pipe = pipeline(*settings, "validation_split=0.25", "batch_size=3", "deterministic_order=false")
+    held = [label for _, labels in batches(pipe.validation(), 1) for label in labels]
+    trained = sorted(label for _, labels in batches(pipe.stream(), 3) for label in labels)
+    assert held == turns[reads][:3]
+    assert trained == sorted(turns[reads][3:])
 
 
 FLOATS = ("shape=[4]", "classes=3", "tfrecord_encoding=float_list")

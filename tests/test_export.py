@@ -7,6 +7,7 @@ import itertools
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gputui.engine import presets
 from gputui.engine.export import to_script
@@ -15,6 +16,7 @@ from gputui.engine.export_source import extract
 from gputui.engine.options import OPTIONS
 
 from .exporting import closing_list, losses_of_both, named
+from .smaller import SMALLER
 
 MODELS = ("mlp", "cnn", "separable_cnn", "resnet50", "transformer")
 DATA = ("digits", "synthetic", "mnist", "npz:/tmp/a.npz", "images:/tmp/folder", "tfrecord:/tmp/*.rec")
@@ -45,6 +47,11 @@ CHANGES = {
     "input.drop_remainder": "true",
     "input.deterministic_order": "false",
     "input.shuffle": "off",
+    "train.momentum": "0.8",
+    "train.nesterov": "true",
+    "train.weight_decay": "0.0",
+    "train.hold_steps": "3",
+    "train.validation": "test",
     "input.one_batch": "true",
     "strategy.kind": "mirrored",
     "strategy.devices": "0,1",
@@ -71,21 +78,30 @@ CHANGES = {
     "run.sample_seconds": "2",
     "run.pcie": "true",
     "workload.width": "0.5",
+    "workload.normalization": "layer",
     "workload.samples": "99",
     "workload.classes": "4",
     "workload.shape": "[8, 8, 1]",
 }
 NEEDS = {
+    "train.momentum": ["optimizer=sgd"],
+    "train.nesterov": ["optimizer=sgd", "momentum=0.9"],
+    "train.hold_steps": ["schedule=exponential"],
+    "train.validation": ["data=mnist"],
+    "workload.blocks": ["model=transformer"],
+    "input.parallel_reads": ["data=tfrecord:a"],
     "strategy.devices": ["strategy.kind=mirrored"],
     "strategy.communication": ["strategy.kind=mirrored"],
     "workload.tfrecord_input": ["data=tfrecord:a"],
     "workload.tfrecord_label": ["data=tfrecord:a"],
     "workload.tfrecord_encoding": ["data=tfrecord:a"],
 }
-TFRECORD = {
+SPECIAL = {  # what only some data and models take
     "workload.tfrecord_input": "pixels",
     "workload.tfrecord_label": "number",
     "workload.tfrecord_encoding": "int64_list",
+    "input.parallel_reads": "4",
+    "workload.blocks": "3",
 }
 # What plain Keras cannot do; every other option is named at a line that obeys it.
 NOT_IN_A_SCRIPT = {
@@ -105,7 +121,7 @@ def test_scripts_compile_and_do_without_gputui(model: str, data: str) -> None:
     assert "\n\n\n\n" not in code
 
 
-@pytest.mark.parametrize(("key", "text"), (CHANGES | TFRECORD).items(), ids=CHANGES | TFRECORD)
+@pytest.mark.parametrize(("key", "text"), (CHANGES | SPECIAL).items(), ids=CHANGES | SPECIAL)
 def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason(key: str, text: str) -> None:
     code = script("data=synthetic", *NEEDS.get(key, ()), f"{key}={text}")
     compile(code, "train.py", "exec")
@@ -138,7 +154,7 @@ def test_all_options_at_once() -> None:
         (("memory_growth=false", "memory_limit_mb=512"), ("device.memory_growth",)),
         (("shape=[8, 8, 1]", "classes=4", "samples=9"), ("workload.shape", "workload.classes", "workload.samples")),
         (("workload.folder=/tmp", "args={a: 1}"), ("workload.args", "workload.folder")),
-        (tuple(f"{key}={text}" for key, text in TFRECORD.items()), tuple(TFRECORD)),
+        (tuple(f"{key}={text}" for key, text in SPECIAL.items()), tuple(SPECIAL)),
     ],
 )
 def test_what_has_no_effect_stands_in_the_list_with_the_true_reason(
@@ -161,7 +177,7 @@ def test_what_the_script_of_a_shipped_preset_leaves_out(name: str) -> None:
 
 
 def test_every_option_is_thought_of() -> None:
-    spoken = {*CHANGES, *TFRECORD, "workload.data", "workload.entry", "workload.args", "workload.folder"}
+    spoken = {*CHANGES, *SPECIAL, "workload.data", "workload.entry", "workload.args", "workload.folder"}
     assert {info.key for info in OPTIONS} == spoken
 
 
@@ -191,7 +207,7 @@ def test_what_is_extracted_stands_above_its_users() -> None:
 @pytest.mark.parametrize("name", sorted(path.stem for path in presets.SHIPPED.glob("*.yaml")))
 def test_the_script_of_a_shipped_preset_trains_to_the_same_losses(name: str, tmp_path: Path) -> None:
     steps = 16 if name == "fast" else 4  # whole executions
-    settings = ["deterministic=true", "xla=false", "epochs=3", f"steps_per_epoch={steps}"]
+    settings = ["deterministic=true", "xla=false", "epochs=3", f"steps_per_epoch={steps}", *SMALLER.get(name, ())]
     if name == "multi-gpu":
         settings.append("logical_devices=2")
     ours, theirs = losses_of_both(presets.resolve(name, [*settings, "seed=5"]), tmp_path)
@@ -203,4 +219,17 @@ def test_the_script_of_a_shipped_preset_trains_to_the_same_losses(name: str, tmp
 def test_the_script_augments_and_drops_out_as_gputui_does(tmp_path: Path) -> None:
     settings = ["augment=heavy", "deterministic=true", "epochs=2", "batch_size=200", "schedule=exponential"]
     ours, theirs = losses_of_both(presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_script_holds_validates_and_optimizes_as_gputui_does(tmp_path: Path) -> None:
+    """One run for the options that the shipped presets leave alone."""
+    x, y = np.random.default_rng(1).random((60, 6, 6, 1), "float32"), np.arange(60) % 3
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:20] / 2, y_test=y[:20])
+    settings = ["model=separable_cnn", "width=0.1", "normalization=layer", f"data=npz:{tmp_path}/a.npz", "epochs=3",
+                "validation=test", "batch_size=10", "optimizer=sgd", "momentum=0.9", "nesterov=true",
+                "weight_decay=0.01", "schedule=exponential", "hold_steps=4", "warmup_steps=2",
+                "deterministic=true"]  # fmt: skip
+    ours, theirs = losses_of_both(presets.defaults([*settings, "seed=5"]), tmp_path)
     assert ours == pytest.approx(theirs, rel=1e-6)

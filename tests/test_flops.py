@@ -9,6 +9,7 @@ import pytest
 from gputui.engine.events import EventWriter
 from gputui.engine.machine import Gpu
 from gputui.engine.runs import Run
+from gputui.engine.telemetry import chips
 
 from .training import Build, options
 
@@ -111,6 +112,28 @@ def test_the_peak_is_that_of_the_gpus_that_train() -> None:
     assert flops.peak(bfloat16, [], 1) is None
     assert flops.peak(bfloat16, [replace(chip(0), mig=True)], 1) is None
     assert flops.peak(bfloat16, [chip(0, "NVIDIA A40-48Q")], 1) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "bfloat16", "tf32"),
+    [
+        ("NVIDIA GeForce RTX 3060", 25.4, 12.7),
+        ("NVIDIA GeForce RTX 3080 Ti", 68.2, 34.1),
+        ("NVIDIA GeForce RTX 4070 SUPER", 71.0, 35.5),
+        ("NVIDIA GeForce RTX 4090", 165.2, 82.6),
+        ("NVIDIA GeForce RTX 5090", 209.6, 104.8),
+        ("NVIDIA RTX A6000", 154.8, 77.4),
+        ("NVIDIA RTX 6000 Ada Generation", 364.2, 182.1),
+        ("NVIDIA A10G", 70, 35),
+        ("NVIDIA A10", 125, 62.5),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None),
+        ("NVIDIA GeForce RTX 4090 D", None, None),
+    ],
+)
+def test_cards_are_known_by_their_whole_name(name: str, bfloat16: float | None, tf32: float | None) -> None:
+    for number_format, teraflops in (("bfloat16", bfloat16), ("tf32", tf32)):
+        found = chips.peak_flops(name, number_format)
+        assert found == (None if teraflops is None else pytest.approx(teraflops * 1e12))
 
 
 def test_the_share_of_the_peak_is_null_without_a_peak(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from gputui.engine import presets
 from gputui.engine.trainer import models
 from gputui.engine.trainer.faults import TrainerError
 from keras import layers
@@ -145,3 +146,29 @@ def test_each_model_learns_digits(name: str, build: Build) -> None:
     settings = ("width=0.25", "epochs=2", "steps_per_epoch=12", "batch_size=32", "learning_rate=0.01")
     first, last = build(f"model={name}", *settings, "validation_split=0").train().losses()
     assert last < 0.95 * first
+
+
+NORMS = {"batch": layers.BatchNormalization, "layer": layers.LayerNormalization}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_normalization_is_a_switch_of_every_model(name: str) -> None:
+    def switched(norm: str) -> keras.Model:
+        return models.build(options(f"model={name}", "width=0.1", f"normalization={norm}"), SMALL_IMAGE, 10)
+
+    built = {norm: switched(norm) for norm in (*NORMS, "none")}
+    counts = {norm: {kind: len(of(layer, made)) for kind, layer in NORMS.items()} for norm, made in built.items()}
+    assert counts["none"] == {"batch": 0, "layer": 0}
+    assert counts["batch"]["batch"] == counts["layer"]["layer"] > 0
+    assert counts["batch"]["layer"] == counts["layer"]["batch"] == 0
+    usual = {kind: len(of(layer, model(name))) for kind, layer in NORMS.items()}
+    assert usual in counts.values()
+    convolutions = of((layers.Conv2D, layers.SeparableConv2D), built["none"])
+    assert all(layer.use_bias for layer in convolutions), "without normalization a layer needs its bias"
+
+
+def test_the_transformer_of_the_preset_has_100_million_parameters() -> None:
+    wanted = presets.resolve("transformer-100m").options
+    built = models.build(wanted, tuple(wanted.workload.shape), wanted.workload.classes)
+    assert built.count_params() == pytest.approx(100e6, rel=0.02)
+    assert len(of(layers.MultiHeadAttention, built)) == 14

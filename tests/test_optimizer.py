@@ -145,3 +145,40 @@ def test_clipping_holds_in_a_training_also_behind_the_loss_scale(policy: str, bu
     after = [variable.numpy() for variable in training.loop.model.trainable_variables]
     step = np.sqrt(sum(((x - y) ** 2).sum() for x, y in zip(before, after, strict=True)))
     assert step == pytest.approx(0.001, rel=0.02)
+
+
+def test_a_held_rate_stays_at_its_highest_and_the_decay_is_counted_from_there() -> None:
+    rate = rates("schedule=exponential", "decay_rate=0.5", "decay_steps=10", "warmup_steps=4", "hold_steps=20")
+    assert [rate(step) for step in (3, 4, 14, 24)] == pytest.approx([0.4] * 4)
+    assert [rate(step) for step in (34, 44)] == pytest.approx([0.2, 0.1], rel=1e-4)
+    to_the_end = rates("schedule=cosine", "decay_rate=0.1", "hold_steps=80")
+    assert to_the_end(79) == pytest.approx(0.4)
+    assert to_the_end(100) == pytest.approx(0.22, rel=1e-4)  # half of what is left has gone
+    assert to_the_end(STEPS) == pytest.approx(0.04)
+
+
+def _path(*settings: str) -> list[float]:
+    """Where a weight of 1 goes in four steps whose gradient is 1."""
+    found = made("learning_rate=0.1", *settings)
+    x = keras.Variable(1.0)
+    found.build([x])
+    way = []
+    for _ in range(4):
+        found.apply([tf.ones(())], [x])
+        way.append(float(x.value))
+    return way
+
+
+def test_momentum_nesterov_and_weight_decay_take_the_steps_of_their_formulas() -> None:
+    velocity, plain, nesterov = 0.0, [1.0], [1.0]
+    for _ in range(4):
+        velocity = 0.9 * velocity - 0.1
+        plain.append(plain[-1] + velocity)
+        nesterov.append(nesterov[-1] + 0.9 * velocity - 0.1)
+    assert _path("optimizer=sgd") == pytest.approx([0.9, 0.8, 0.7, 0.6])
+    assert _path("optimizer=sgd", "momentum=0.9") == pytest.approx(plain[1:])
+    assert _path("optimizer=sgd", "momentum=0.9", "nesterov=true") == pytest.approx(nesterov[1:])
+    assert _path("optimizer=sgd", "weight_decay=0.5")[0] == pytest.approx(1.0 - 0.1 * 0.5 - 0.1)
+    assert made("optimizer=adamw").weight_decay == 0.004
+    assert made("optimizer=adamw", "weight_decay=0.0").weight_decay == 0.0
+    assert made("optimizer=rmsprop", "momentum=0.7").momentum == 0.7

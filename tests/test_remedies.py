@@ -107,3 +107,15 @@ def test_remedies_come_in_the_order_of_the_guide_and_each_once() -> None:
     assert steps == sorted(steps)
     changes = [json.dumps(dict(remedy.changes)) for remedy in found if remedy.changes]
     assert len(changes) == len(set(changes)) >= 5
+
+
+def test_tfrecord_files_are_read_several_at_once_where_reading_takes_the_time() -> None:
+    stages = ({"name": "read", "ms_per_batch": 30.0}, {"name": "load", "ms_per_batch": 3.0})
+    used = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "auto"}
+    found = diagnose(signals(used | {"workload.data": "tfrecord:/data/*"}, **waits(0.6), stages=stages))
+    assert _changes(found) == [{"input.parallel_reads": "auto"}]
+    assert found.remedies[0]["expected_gain"] == pytest.approx(2.5)
+    assert found.remedies[0]["changes_learning"]
+    at_once = used | {"workload.data": "tfrecord:/data/*", "input.parallel_reads": "auto"}
+    for changes in (at_once, used | {"workload.data": "images:/data"}):
+        assert _changes(diagnose(signals(changes, **waits(0.6), stages=stages))) == []

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
+from gputui.engine import presets, runs
 from gputui.engine.runs import Run
 
 from .front_door import LONG, detached, ended, events, gputui, happened, last_losses, opened, step, until
+from .smaller import SMALLER
 
 EXACT = ["--preset", "quickstart", "--set", "model=separable_cnn", "--set", "epochs=3", "--set", "deterministic=true",
          "--set", "augment=light", "--set", "run.checkpoint=20", "--set", "shuffle=500", "--set", "cache=off",
@@ -27,7 +28,7 @@ EXACT = ["--preset", "quickstart", "--set", "model=separable_cnn", "--set", "epo
 STEPS_PER_EPOCH = 90  # of EXACT: far more than pass until what is seen has an effect
 
 KILLED = ["trainer", "engine", "engine+trainer"]
-PRESETS = ["quickstart", "fast", "safe-memory", "xla-bf16", "input-heavy", "debug", "multi-gpu"]
+PRESETS = sorted(path.stem for path in presets.SHIPPED.glob("*.yaml"))
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
 
@@ -265,7 +266,8 @@ def test_a_killed_run_resumes_to_the_same_loss(killed: dict[str, Future[Any]], w
 
 
 def trained(name: str) -> Done:
-    return gputui("--preset", name, "--set", "epochs=1", "--set", "steps_per_epoch=4", "--set", "samples=200", "--json")
+    settings = ("epochs=1", "steps_per_epoch=4", "samples=200", *SMALLER.get(name, ()))
+    return gputui("--preset", name, *(part for setting in settings for part in ("--set", setting)), "--json")
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +287,7 @@ def test_every_shipped_preset_trains(presets_trained: dict[str, Future[Done]], n
 
 
 def test_a_warm_engine_takes_a_run_and_one_that_nobody_wants_goes() -> None:
-    from gputui.engine import launch, presets
+    from gputui.engine import launch
 
     unwanted, warm = launch.Warm(), launch.Warm()
     unwanted.close()

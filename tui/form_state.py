@@ -135,7 +135,7 @@ class FormState:
         """Who decides instead of the option, in a few words: a user's own code always, or in some cases."""
         if not self.own(key) or self.own(key).startswith("always"):
             return ""
-        return "your code" if INFO[key].about.own == "replaced" else "or your code"
+        return "your code" if INFO[key].about.own in ("replaced", "unread") else "or your code"
 
     def unsaved(self) -> list[str]:
         """The keys that differ from the file."""

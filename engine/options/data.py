@@ -12,8 +12,12 @@ from .field import Group, option
 
 PATH_SOURCES = ("npz", "images", "tfrecord")
 NAMED_SOURCES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
+TESTED_SOURCES = ("mnist", "fashion_mnist", "cifar10", "npz")  # that can bring a test part
 # What stands before the last colon is a file or a module.
 ENTRY = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
+BLOCKS = 2  # of the transformer, where no number is given
+# What the models are known with.
+NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet50": "batch", "transformer": "layer"}
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
@@ -68,6 +72,22 @@ class Workload(Group):
         None,
         "number of samples: of synthetic data (4096 if not given); of tfrecord data (counted if not given)",
         helps="saves the counting pass over large TFRecord files",
+        own="replaced",
+    )
+    blocks: Annotated[int, Field(ge=1, le=96)] | None = option(
+        None,
+        "number of encoder blocks of the transformer; not given: 2. The other models have a fixed depth",
+        helps="width=12 and blocks=14 make a transformer of 100 million parameters",
+        hurts="memory and time grow with it",
+        own="replaced",
+    )
+    normalization: Literal["auto", "batch", "layer", "none"] = option(
+        "auto",
+        "normalization between the layers of the model; auto: batch in separable_cnn and resnet50, layer in "
+        "transformer, none in mlp and cnn",
+        call="keras.layers.BatchNormalization, keras.layers.LayerNormalization",
+        helps="compare runs with and without it: deep models learn faster with it, and bear higher learning rates",
+        hurts="batch depends on the batch size: small batches make its statistics noisy",
         own="replaced",
     )
     tfrecord_input: str = option("image", "name of the feature that holds the input", min_length=1, own="replaced")
@@ -133,6 +153,11 @@ class Workload(Group):
         raise ValueError("not plain")
 
     @property
+    def normalization_of_model(self) -> str:
+        """`batch`, `layer` or `none`."""
+        return NORMALIZATION[self.model] if self.normalization == "auto" else self.normalization
+
+    @property
     def source(self) -> tuple[str, str]:
         """The kind of data and its path, the path empty for data that has a name only."""
         kind, _, place = self.data.partition(":")
@@ -191,7 +216,7 @@ class Input(Group):
     augment: Literal["off", "light", "heavy"] = option(
         "off",
         "random changes of the images, made on the CPU inside the pipeline: light (flip, shift), "
-        "heavy (also contrast, noise and blur)",
+        "heavy (also brightness, contrast, noise and blur)",
         call="Dataset.map",
         helps="less overfitting",
         hurts="heavy costs CPU time enough to make the training wait for its input",
@@ -204,6 +229,17 @@ class Input(Group):
         helps="XLA compiles once instead of twice",
         hurts="up to batch_size - 1 samples of each epoch are not used",
         own="pipeline",
+    )
+    parallel_reads: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
+        "off",
+        "how many TFRecord files are read at once, one record of each in turn: off (one file after the other), auto "
+        "(all, at most 16) or a number",
+        call="Dataset.interleave(num_parallel_calls=)",
+        helps="many files on a network file system or a slow disk; it also mixes the files, which helps a small "
+        "shuffle buffer",
+        hurts="the records come in another order; the order is the same each time",
+        unit="files",
+        own="unread",
     )
     deterministic_order: bool = option(
         True,

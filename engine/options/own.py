@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Own = Literal["applies", "prefetch", "pipeline", "order", "workers", "arrays", "images", "uncompiled", "replaced"]
+Own = Literal[
+    "applies", "prefetch", "pipeline", "order", "workers", "arrays", "images", "uncompiled", "unread", "replaced"
+]  # fmt: skip
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
 WORDS: dict[str, str] = {
@@ -20,6 +22,7 @@ WORDS: dict[str, str] = {
     "arrays": "to arrays handed over without validation data",
     "images": "to arrays, and to a tf.data.Dataset with `map`, whose x is one float32 image batch in 0 to 1",
     "uncompiled": "to a model that your code has not compiled, and for which it gives no optimizer",
+    "unread": "never: your code reads its data itself",
     "replaced": "never: your code takes its place; setting it beside workload.entry is refused",
 }
 
@@ -54,6 +57,8 @@ def obstacle(own: str, handed: Handed) -> str:
         return "your code hands over its validation data"
     if own == "arrays" and handed.data != "arrays":
         return "only arrays are split"
+    if own == "unread":
+        return "your code reads its data itself"
     if own == "uncompiled" and handed.own_optimizer:
         return "your code has chosen the optimizer"
     return ""

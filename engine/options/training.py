@@ -11,6 +11,7 @@ from .field import Group, option
 
 Positive = Annotated[float, Field(gt=0.0, le=1e9)]
 Steps = Annotated[int, Field(ge=1, le=1_000_000_000)]
+MOMENTUM = ("sgd", "rmsprop")  # the optimizers that know it
 STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
@@ -31,6 +32,32 @@ class Train(Group):
         hurts="adam and adamw keep two values beside every weight, rmsprop one",
         own="uncompiled",
     )
+    momentum: float = option(
+        0.0,
+        "share of the last update that goes into the next one, for sgd and rmsprop",
+        call="keras.optimizers.SGD(momentum=)",
+        helps="sgd with 0.9 is how most image models are trained",
+        hurts="one more value beside every weight",
+        ge=0.0,
+        lt=1.0,
+        own="uncompiled",
+    )
+    nesterov: bool = option(
+        False,
+        "take the gradient where the momentum leads to (Nesterov), for sgd with momentum",
+        call="keras.optimizers.SGD(nesterov=)",
+        helps="often a little faster than plain momentum",
+        own="uncompiled",
+    )
+    weight_decay: Annotated[float, Field(ge=0.0, le=10.0)] | None = option(
+        None,
+        "share of each weight that is taken away in a step, times the learning rate; not given: 0.004 with adamw, "
+        "else none",
+        call="keras.optimizers.Optimizer(weight_decay=)",
+        helps="less overfitting",
+        hurts="too much of it keeps the model from learning",
+        own="uncompiled",
+    )
     learning_rate: float = option(
         0.001,
         "learning rate, at its highest",
@@ -48,6 +75,15 @@ class Train(Group):
     )
     warmup_steps: int = option(
         0, "steps in which the learning rate rises from 0", unit="steps", ge=0, le=1_000_000_000, own="uncompiled"
+    )
+    hold_steps: int = option(
+        0,
+        "steps after the warm-up in which the learning rate stays at its highest, before the schedule begins",
+        helps="hold first and decay at the end: a training can be made longer without planning the decay anew",
+        unit="steps",
+        ge=0,
+        le=1_000_000_000,
+        own="uncompiled",
     )
     decay_steps: Steps | None = option(
         None,
@@ -88,6 +124,15 @@ class Train(Group):
         helps="comparing two runs to the last digit",
         hurts="15 to 20 % slower on a CPU; excludes XLA",
     )
+    validation: Literal["split", "test"] = option(
+        "split",
+        "what is evaluated after each epoch: split (validation_split of the data), or test (the test part of mnist, "
+        "fashion_mnist, cifar10, or x_test and y_test of an npz; all other samples train, and validation_split is not "
+        "used)",
+        call="model.fit(validation_data=)",
+        helps="figures that can be compared with published ones",
+        own="unread",
+    )
     validation_split: float = option(
         0.1,
         "share of the data that is kept for validation after each epoch; 0: none",
@@ -106,6 +151,11 @@ class Train(Group):
         "steps between two looks at the weights; auto: as often as costs less than 0.5 % of the time",
         unit="steps",
     )
+
+    @property
+    def validates(self) -> bool:
+        """Whether anything is evaluated after an epoch."""
+        return self.validation == "test" or self.validation_split > 0
 
 
 class Run(Group):

@@ -6,6 +6,7 @@ the real run is worked out here, where the number of samples is known without op
 
 from __future__ import annotations
 
+from .. import plan
 from ..checks import training_gpus
 from ..machine import Machine
 from ..options import Options
@@ -26,8 +27,7 @@ def decay_steps(options: Options, machine: Machine) -> int | None:
     per_epoch = train.steps_per_epoch or _batches_per_pass(options, machine)
     if per_epoch is None:
         return None
-    after_warmup = max(1, per_epoch * train.epochs - train.warmup_steps)
-    return {"step": max(1, after_warmup // 3), "cyclical": per_epoch}.get(train.schedule, after_warmup)
+    return plan.decay_steps(train, per_epoch * train.epochs, per_epoch)
 
 
 def _batches_per_pass(options: Options, machine: Machine) -> int | None:
@@ -47,6 +47,8 @@ def _training_samples(options: Options) -> int | None:
     samples = (options.workload.samples if sized_by_option else None) or _SAMPLES.get(kind)
     if samples is None:
         return None
+    if options.train.validation == "test":
+        return samples
     return samples - min(samples - 1, round(samples * options.train.validation_split))
 
 

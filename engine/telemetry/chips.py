@@ -1,9 +1,14 @@
 """Peak dense FLOP/s by chip and number format: what the share of the peak (MFU) is measured against.
 
 Dense means without the factor of two for structured sparsity that data sheets print first. From NVIDIA's data sheets
-(V100, T4, A100, A30, A10, A40, L4, L40, L40S, H100, H200, HGX B200) and the appendices of its GA102 and Ada white
-papers (RTX 3090, RTX 4090: with float32 accumulation, as TensorFlow multiplies). A chip that is not in the table has
-no known peak, nor has a number format that it does not compute in tensor cores.
+(V100, T4, A100, A30, A10, A10G, A40, L4, L40, L40S, H100, H200, HGX B200, RTX A4000 to A6000, RTX 6000 Ada) and the
+appendices of its GA102, Ada and Blackwell white papers. A chip that is not in the table has no known peak, nor has a
+number format that it does not compute in tensor cores.
+
+GeForce cards are listed by their float32 rate, which is two operations a clock in each CUDA core at the boost clock
+that NVIDIA specifies. With float32 accumulation, as TensorFlow multiplies, their tensor cores do twice that in 16 bits
+and as much in TF32, from Ampere to Blackwell alike: so the appendices print it for RTX 3090, 4090 and 5090. Laptop
+cards of the same names are slower, each by its power limit, and stay out.
 """
 
 from __future__ import annotations
@@ -33,6 +38,13 @@ class Peak:
 # GRID A100-10C, NVIDIA A40-48Q, NVIDIA A100-1-5CME.
 _PART = re.compile(r"\bMIG\b|^GRID\b|-\d+[ABCQ](ME|\d)?$")
 # The first pattern that is found in NVML's name decides.
+_GEFORCE_FLOAT32 = {
+    "RTX 5090": 104.8, "RTX 5080": 56.3, "RTX 5070 Ti": 43.9, "RTX 5070": 30.9, "RTX 5060 Ti": 23.7, "RTX 5060": 19.2,
+    "RTX 4090": 82.6, "RTX 4080 SUPER": 52.2, "RTX 4080": 48.7, "RTX 4070 Ti SUPER": 44.1, "RTX 4070 Ti": 40.1,
+    "RTX 4070 SUPER": 35.5, "RTX 4070": 29.1, "RTX 4060 Ti": 22.1, "RTX 4060": 15.1,
+    "RTX 3090 Ti": 40.0, "RTX 3090": 35.6, "RTX 3080 Ti": 34.1, "RTX 3080": 29.8, "RTX 3070 Ti": 21.7,
+    "RTX 3070": 20.3, "RTX 3060 Ti": 16.2, "RTX 3060": 12.7,
+}  # fmt: skip
 _CHIPS: tuple[tuple[str, Peak], ...] = (
     (r"\bH200 NVL\b", Peak(60, 835.5, 417.5)),
     (r"\bG?H200\b", Peak(67, 989.5, 494.5)),
@@ -47,8 +59,12 @@ _CHIPS: tuple[tuple[str, Peak], ...] = (
     (r"\bL40S\b", Peak(91.6, 362, 183)),
     (r"\bL40\b", Peak(90.5, 181, 90.5)),
     (r"\bL4\b", Peak(30.3, 121, 60)),
-    (r"\bRTX 4090$", Peak(82.6, 165.2, 82.6)),
-    (r"\bRTX 3090$", Peak(35.6, 71, 35.6)),
+    (r"\bA10G\b", Peak(31.5, 70, 35)),
+    (r"\bRTX 6000 Ada\b", Peak(91.1, 364.2, 182.1)),
+    (r"\bRTX A6000\b", Peak(38.7, 154.8, 77.4)),
+    (r"\bRTX A5000\b", Peak(27.8, 111.1, 55.6)),
+    (r"\bRTX A4000\b", Peak(19.2, 76.7, 38.3)),
+    *((rf"\b{name}$", Peak(rate, 2 * rate, rate)) for name, rate in _GEFORCE_FLOAT32.items()),
     (r"\bV100S\b", Peak(16.4, 130, None, bfloat16=False)),
     (r"\bV100-PCIE\b", Peak(14, 112, None, bfloat16=False)),
     (r"\bV100\b", Peak(15.7, 125, None, bfloat16=False)),

@@ -8,7 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from .. import plan
 from ..options import Options, Train
+from ..options.training import MOMENTUM
 
 _OPTIMIZERS = {
     "adam": keras.optimizers.Adam,
@@ -27,15 +29,27 @@ def build(options: Options, steps: int, steps_per_epoch: int) -> keras.optimizer
             kind=train.schedule,
             learning_rate=train.learning_rate,
             warmup_steps=train.warmup_steps,
-            decay_steps=_decay_steps(train, steps, steps_per_epoch),
+            hold_steps=train.hold_steps,
+            decay_steps=plan.decay_steps(train, steps, steps_per_epoch),
             decay_rate=train.decay_rate,
         )
     return _OPTIMIZERS[train.optimizer](
         learning_rate=rate,
+        **own_settings(train),
         clipnorm=train.clip_norm,
         clipvalue=train.clip_value,
         global_clipnorm=train.global_clip_norm,
     )
+
+
+def own_settings(train: Train) -> dict[str, Any]:
+    """What only some optimizers take, and weight decay where it is given: adamw has one of its own."""
+    found: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
+    if train.optimizer in MOMENTUM:
+        found["momentum"] = train.momentum
+    if train.optimizer == "sgd":
+        found["nesterov"] = train.nesterov
+    return found
 
 
 def scheduled(train: Train) -> bool:
@@ -43,16 +57,9 @@ def scheduled(train: Train) -> bool:
     return train.schedule != "constant" or bool(train.warmup_steps)
 
 
-def _decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
-    if train.decay_steps is not None:
-        return train.decay_steps
-    after_warmup = max(1, steps - train.warmup_steps)
-    return {"step": max(1, after_warmup // 3), "cyclical": steps_per_epoch}.get(train.schedule, after_warmup)
-
-
 @keras.saving.register_keras_serializable("gputui")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up from 0, then one of the kinds, counted from the end of the warm-up (s, D = decay_steps).
+    """Linear warm-up from 0, the full rate for hold_steps, then one of the kinds (s steps after that, D = decay_steps).
 
     constant; cosine: falls to rate * decay_rate along half a cosine over D; exponential: rate * decay_rate^(s/D);
     step: rate * decay_rate^floor(s/D); cyclical: a triangle between rate * decay_rate and rate, each D steps
@@ -60,7 +67,13 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(
-        self, kind: str, learning_rate: float, warmup_steps: int, decay_steps: int, decay_rate: float
+        self,
+        kind: str,
+        learning_rate: float,
+        warmup_steps: int,
+        decay_steps: int,
+        decay_rate: float,
+        hold_steps: int = 0,
     ) -> None:
         self.config = {
             "kind": kind,
@@ -68,19 +81,20 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             "warmup_steps": warmup_steps,
             "decay_steps": decay_steps,
             "decay_rate": decay_rate,
+            "hold_steps": hold_steps,
         }
         self.kind, self.rate, self.warmup = kind, learning_rate, warmup_steps
-        self.decay_steps, self.decay_rate = decay_steps, decay_rate
+        self.decay_steps, self.decay_rate, self.begin = decay_steps, decay_rate, warmup_steps + hold_steps
 
     def __call__(self, step: Any) -> Any:
         step = tf.cast(step, tf.float32)
-        after = self.rate * self._factor(tf.maximum(step - self.warmup, 0.0) / self.decay_steps)
+        after = self.rate * self._factor(tf.maximum(step - self.begin, 0.0) / self.decay_steps)
         if not self.warmup:
             return after
         return tf.where(step < self.warmup, self.rate * (step + 1.0) / self.warmup, after)
 
     def _factor(self, progress: Any) -> Any:
-        """progress: steps since the warm-up in units of decay_steps -> what the rate is multiplied by."""
+        """progress: steps since the schedule has begun in units of decay_steps -> what the rate is multiplied by."""
         low = self.decay_rate
         if self.kind == "cosine":
             return low + (1 - low) * 0.5 * (1 + tf.cos(math.pi * tf.minimum(progress, 1.0)))

@@ -11,14 +11,19 @@ def augment(x: Any, strength: str, seed: Any) -> Any:
     """x: float32 (batch, height, width, channels) in 0 to 1, seed: int64 (2,). Other ranks pass unchanged."""
     if x.shape.rank != 4:
         return x
-    seeds = tf.unstack(tf.random.split(seed, 4), num=4)
+    seeds = tf.unstack(tf.random.split(seed, 5), num=5)
     x = tf.image.stateless_random_flip_left_right(x, seeds[0])
     x = _shift(x, seeds[1])
     if strength == "heavy":
-        x = tf.image.stateless_random_contrast(x, 0.7, 1.3, seeds[2])
+        x = _brighten(tf.image.stateless_random_contrast(x, 0.7, 1.3, seeds[2]), seeds[4])
         x = x + tf.random.stateless_normal(tf.shape(x), seeds[3], stddev=0.05)
         x = tf.clip_by_value(_blur(x), 0.0, 1.0)
     return x
+
+
+def _brighten(x: Any, seed: Any) -> Any:
+    """Each image lighter or darker by up to a fifth of the range; the caller cuts what leaves it."""
+    return x + tf.random.stateless_uniform((tf.shape(x)[0], 1, 1, 1), seed, -0.2, 0.2)
 
 
 def _shift(x: Any, seed: Any) -> Any:

@@ -22,25 +22,30 @@ import tensorflow as tf
 from ...dataset_files import IMAGE_ENDINGS
 from ...options import Options
 from ..faults import DataError
-from .source import Batch, Part, Source, check_arrays, from_arrays, split_counts
+from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays, split_counts
 
 _NO_NPZ = (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)
+MAX_READS = 16  # files that `auto` reads at once
 
 
 def npz(options: Options, seed: int) -> Source:
-    """A .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train."""
-    path = options.workload.source[1]
+    """A .npz file with arrays x (samples first) and y (class numbers), or x_train and y_train; x_test and y_test."""
+    path, test = options.workload.source[1], None
     try:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
-            x, y = _named(file, "x", path), _named(file, "y", path)
+            x, y = _named(path, file, "x", "x_train"), _named(path, file, "y", "y_train")
+            if options.train.validation == "test":
+                test = _named(path, file, "x_test"), _named(path, file, "y_test")
     except OSError as fault:
         raise DataError(f"{path} cannot be read: {fault.strerror or fault}") from None
     except _NO_NPZ as fault:
         raise DataError(f"{path} is not a .npz file of plain arrays ({type(fault).__name__})") from None
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     classes = check_arrays(x, y, os.path.basename(path))
+    if test:
+        classes = check_test_part(x, test, classes, os.path.basename(path))
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
-    source = from_arrays(x, y, options.train.validation_split, seed, scale, classes)
+    source = from_arrays(x, y, options.train.validation_split, seed, scale, classes, test)
     return dataclasses.replace(source, stamp=_stamp([path]))
 
 
@@ -53,13 +58,13 @@ def _stamp(paths: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _named(file: Any, name: str, path: str) -> np.ndarray:
-    for candidate in (name, f"{name}_train"):
-        if candidate in file:
-            return np.asarray(file[candidate])
-    raise DataError(
-        f"{os.path.basename(path)} has no array {name!r} or '{name}_train' (it has: {', '.join(file) or 'none'})"
-    )
+def _named(path: str, file: Any, *names: str) -> np.ndarray:
+    """The first of the arrays that the file has."""
+    for name in names:
+        if name in file:
+            return np.asarray(file[name])
+    wanted = " or ".join(map(repr, names))
+    raise DataError(f"{os.path.basename(path)} has no array {wanted} (it has: {', '.join(file) or 'none'})")
 
 
 def images(options: Options, seed: int) -> Source:
@@ -124,7 +129,7 @@ def tfrecord(options: Options, seed: int) -> Source:
     paths = sorted(glob.glob(pattern))
     if not paths:
         raise DataError(f"no file fits {pattern}")
-    records = tf.data.TFRecordDataset(paths)
+    records = _records(paths, options.input.parallel_reads)
     _first_record_fits(records, options, paths[0])
     samples = workload.samples or _count(records, options)
     kept, validation = split_counts(samples, options.train.validation_split)
@@ -139,6 +144,21 @@ def tfrecord(options: Options, seed: int) -> Source:
         load=lambda record: _parse(record, options),
         scale=1 / 255 if encoding in ("encoded", "uint8") else 1.0,
         stamp=_stamp(paths),
+    )
+
+
+def _records(paths: list[str], at_once: int | str) -> tf.data.Dataset:
+    """The records of all files: one file after the other, or one record of each of several files in turn.
+
+    The order is the same each time, whatever input.deterministic_order says: the first records validate, and a record
+    must not be in both parts.
+    """
+    files = min(len(paths), MAX_READS if at_once == "auto" else int(at_once)) if at_once != "off" else 1
+    if files < 2:
+        return tf.data.TFRecordDataset(paths)
+    names = tf.data.Dataset.from_tensor_slices(paths)
+    return names.interleave(
+        tf.data.TFRecordDataset, cycle_length=files, num_parallel_calls=files, deterministic=True
     )
 
 

@@ -28,7 +28,7 @@ def keras_dataset(options: Options, seed: int) -> Source:
     """mnist, fashion_mnist or cifar10, downloaded once by Keras; raises DataError without a network."""
     name = options.workload.data
     try:
-        (x, y), _ = getattr(keras.datasets, name).load_data()
+        (x, y), test = getattr(keras.datasets, name).load_data()
     except Exception as fault:  # Keras raises a bare Exception when the download fails
         raise DataError(
             f"{name} is not on this machine and cannot be downloaded ({type(fault).__name__})",
@@ -36,7 +36,8 @@ def keras_dataset(options: Options, seed: int) -> Source:
         ) from None
     y = y.reshape(-1)
     classes = check_arrays(x, y, name)
-    return from_arrays(x, y, options.train.validation_split, seed, scale=1 / 255, classes=classes)
+    held_out = test if options.train.validation == "test" else None
+    return from_arrays(x, y, options.train.validation_split, seed, 1 / 255, classes, held_out)
 
 
 def synthetic(options: Options, seed: int) -> Source:

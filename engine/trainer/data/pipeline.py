@@ -228,8 +228,9 @@ class Pipeline:
 
     def _cache_file(self, folder: Path, name: str) -> str:
         """A cache file of these very samples: other data, shape, split or seed get another file."""
-        data = self.options.workload.model_dump_json(exclude={"model", "width"})
-        told = (data, self.options.train.validation_split, self.seed, self.source.stamp)
+        data = self.options.workload.model_dump_json(exclude={"model", "width", "blocks", "normalization"})
+        train, reads = self.options.train, self.options.input.parallel_reads
+        told = (data, train.validation, train.validation_split, reads, self.seed, self.source.stamp)
         digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
         try:
             folder.mkdir(parents=True, exist_ok=True)

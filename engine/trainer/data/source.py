@@ -53,22 +53,45 @@ def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
 
 
 def from_arrays(
-    x: np.ndarray, y: np.ndarray, validation_split: float, seed: int, scale: float, classes: int
+    x: np.ndarray,
+    y: np.ndarray,
+    validation_split: float,
+    seed: int,
+    scale: float,
+    classes: int,
+    test: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Source:
-    """Arrays in memory, split at random by `seed`. x: (n, ...), y: (n,) integer labels."""
+    """Arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
+
+    The last of them validate, or `test` where it is given.
+    """
+    order = np.random.default_rng(seed).permutation(len(x))
+    kept, _ = split_counts(len(x), 0.0 if test else validation_split)
+    arrays = [(x[order[:kept]], y[order[:kept]]), test or (x[order[kept:]], y[order[kept:]])]
+    if x.dtype.kind in "fiu" and 4 * sum(part.size for part, _ in arrays) <= MAX_FLOAT_BYTES:
+        # Done once, where the memory allows, instead of for each batch.
+        arrays, scale = [((part * scale).astype("float32"), labels) for part, labels in arrays], 1.0
+    train, validation = (_part(*part) for part in arrays)
+    return Source(train, validation, tuple(train.elements.element_spec[0].shape), classes, scale=scale)
+
+
+def _part(x: np.ndarray, y: np.ndarray) -> Part:
     if x.ndim == 3:
         x = x[..., np.newaxis]
-    if x.dtype.kind in "fiu" and 4 * x.size <= MAX_FLOAT_BYTES:
-        # Done once, where the memory allows, instead of for each batch.
-        x, scale = (x * scale).astype("float32"), 1.0
-    order = np.random.default_rng(seed).permutation(len(x))
-    kept, _ = split_counts(len(x), validation_split)
-    parts = []
-    for indices in (order[:kept], order[kept:]):
-        with tf.device("/CPU:0"):
-            elements = tf.data.Dataset.from_tensor_slices((x[indices], y[indices].astype("int32")))
-        parts.append(Part(elements, len(indices)))
-    return Source(parts[0], parts[1], tuple(x.shape[1:]), classes, scale=scale)
+    with tf.device("/CPU:0"):
+        return Part(tf.data.Dataset.from_tensor_slices((x, y.reshape(-1).astype("int32"))), len(x))
+
+
+def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes: int, name: str) -> int:
+    """The number of classes of both parts; raises DataError where the test part does not go with the training part."""
+    x_test, y_test = test
+    found = check_arrays(x_test, y_test, f"{name} (test)")
+    if x_test.shape[1:] != x.shape[1:] or x_test.dtype != x.dtype:
+        raise DataError(
+            f"{name}: x_test holds {x_test.dtype} of shape {x_test.shape}, the training part {x.dtype} of {x.shape}",
+            "samples of both parts need the same shape and type",
+        )
+    return max(classes, found)
 
 
 def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
