@@ -3,31 +3,39 @@
 `--warm` instead of the folder: start the trainer now, and take the folder from standard input later (launch.Warm).
 """
 
-import os
 import signal
 import sys
 from pathlib import Path
 
-from . import scratch, stop_signals
-from .spawn import WARM, start_trainer, write_to_log
+from . import locks, scratch, stop_signals
+from .spawn import WARM, own_lock, put_result_aside, start_trainer, take_run, wake, write_to_log
 
 if __name__ == "__main__":
     # A lost terminal stops nothing; the trainer inherits this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    scratch.make()
-    trainer = start_trainer(sys.argv[1])
     if sys.argv[1] == WARM:
+        scratch.make()
+        trainer = start_trainer(WARM)
         stop_signals.set_defaults()
-        folder = sys.stdin.readline().strip()
-        if not folder:
+        folder, lock = take_run()
+        if lock is None:
             scratch.remove()
             sys.exit(0)  # nobody wants a run; the trainer sees the end of its pipe and goes, too
+        stop_signals.hold()  # until there are handlers again
         write_to_log(Path(folder))
-        os.write(trainer.lifeline, f"{folder}\n".encode())
+        trainer = wake(trainer, folder)
     else:
         folder = sys.argv[1]
+        try:
+            lock = own_lock(Path(folder) / locks.ENGINE_LOCK)
+        except locks.Taken:
+            sys.exit(f"{folder} has an engine already")
+        put_result_aside(Path(folder))
+        scratch.make()
+        trainer = start_trainer(folder)
     # Imported while the trainer starts: the first phase is on the screen 0.1 s sooner.
     from .runs import Run
     from .supervisor import Supervisor
 
-    sys.exit(Supervisor(Run(Path(folder)), trainer).supervise())
+    with lock:
+        sys.exit(Supervisor(Run(Path(folder)), trainer, lock).supervise())

@@ -6,18 +6,25 @@ Separates the viewer from the run: after `start` they meet only in the run folde
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from . import checkpoint_files, paths, runs, stop_signals
+from . import checkpoint_files, locks, paths, presets, runs, stop_signals
+from .identity import Place
+from .life import Life
+from .locks import ENGINE_LOCK, Lock
 from .presets import Preset
 from .runs import Run, RunError
-from .spawn import WARM
+from .spawn import LOCK, WARM, put_result_aside
+from .writing import write_atomically
 
+ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds, unless it was stopped or killed
 RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
 
 
@@ -50,60 +57,78 @@ class Warm:
     """
 
     def __init__(self) -> None:
-        with stop_signals.held():
+        self._line, theirs = socket.socketpair()
+        with theirs, stop_signals.held():
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "gputui.engine", WARM],
-                stdin=subprocess.PIPE,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
 
     def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
-        """As `start`; a warm engine that has died in the meantime is replaced by a cold one."""
+        """As `start`; a warm engine that has died in the meantime, or does not answer, is replaced by a cold one."""
         run = runs.create(preset.name, settle(preset, Path.cwd()).to_yaml())
-        try:
-            self._say(f"{run.path}\n")
-        except OSError:
-            self.process = _spawn_or_remove(run)
+        with _lock_of_new(run) as lock:
+            if self._line.fileno() < 0 or not self._take(run, lock):
+                self.process = _spawn(run, lock)
         return run, self.process
 
     def close(self) -> None:
         """Nobody wants a run: engine and trainer end."""
-        with contextlib.suppress(OSError):
-            self._say("")
+        self._line.close()
 
-    def _say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        if self.process.stdin.closed:
-            raise BrokenPipeError("the warm engine has its run already")
-        with self.process.stdin as stdin:
-            stdin.write(line.encode())
+    def _take(self, run: Run, lock: Lock) -> bool:
+        """Whether the engine has taken the run; one that has not never will."""
+        with contextlib.suppress(OSError), self._line as line:
+            line.settimeout(ANSWER_SECONDS)
+            socket.send_fds(line, [os.fsencode(run.path)], [lock.fd])
+            if line.recv(1):
+                return True
+        self.process.kill()
+        self.process.wait()
+        return False
 
 
 def resume(run: Run) -> subprocess.Popen[bytes]:
-    """Start an engine that goes on from the last checkpoint, in the same run folder; raises RunError."""
-    state = run.state
-    if state not in RESUMABLE:
-        why = "it ended well" if state == "ok" else f"it is {state}"
-        raise RunError(f"{run.id} cannot be resumed: {why}")
-    if not _has_whole_checkpoint(run):
-        raise RunError(f"{run.id} has no checkpoint to resume from; set run.checkpoint before the next run")
-    if run.file("result.json").exists():
-        number = len(list(run.path.glob("result-*.json"))) + 1
-        run.file("result.json").rename(run.file(f"result-{number}.json"))
-    run.file("status.json").unlink(missing_ok=True)
-    os.utime(run.file("preset.yaml"))
-    return _spawn(run)
+    """Start an engine that goes on from the last checkpoint, in the same run folder.
+
+    Raises RunError, and PresetError where the run's preset cannot be read; nothing of the run has changed then.
+    """
+    with runs.reserved(run, "resume") as lock:
+        state = run.state_of(Life())
+        if state not in RESUMABLE:
+            raise RunError(f"{run.id} cannot be resumed: it ended well")
+        preset = presets.resolve(str(run.file("preset.yaml")))
+        if not _has_whole_checkpoint(run):
+            raise RunError(f"{run.id} has no checkpoint to resume from; set run.checkpoint before the next run")
+        # Whole, as engine and trainer expect it, also where an older gputui has written it; now the latest of all runs.
+        write_atomically(run.file("preset.yaml"), preset.to_yaml())
+        place = Place.read(run.status)
+        if place is not None and not place.is_here:  # it has left that machine, whose heartbeat may look fresh
+            write_atomically(run.file("status.json"), json.dumps({**run.status, "phase": "ended"}), durable=False)
+        if not lock.works:  # what says there that a run starts
+            put_result_aside(run.path)
+            run.file("status.json").unlink(missing_ok=True)
+        return _spawn(run, lock)
 
 
 def _spawn_or_remove(run: Run) -> subprocess.Popen[bytes]:
     """A new run whose engine cannot be started leaves nothing behind."""
     try:
-        return _spawn(run)
+        with _lock_of_new(run) as lock:
+            return _spawn(run, lock)
     except OSError:
         shutil.rmtree(run.path, ignore_errors=True)
         raise
+
+
+def _lock_of_new(run: Run) -> Lock:
+    try:
+        return locks.take(run.file(ENGINE_LOCK))
+    except locks.Taken:
+        raise RunError(f"another gputui is at the new run {run.id}") from None
 
 
 def _has_whole_checkpoint(run: Run) -> bool:
@@ -115,7 +140,8 @@ def _has_whole_checkpoint(run: Run) -> bool:
         raise RunError(f"{run.id} has no whole checkpoint to resume from ({damage})\n{again}") from None
 
 
-def _spawn(run: Run) -> subprocess.Popen[bytes]:
+def _spawn(run: Run, lock: Lock) -> subprocess.Popen[bytes]:
+    """The engine holds the lock from its first moment on; the caller may let go of it."""
     with run.file("engine.log").open("ab") as log, stop_signals.held():
         return subprocess.Popen(
             # -P: a file in the current folder must not stand in for a module of ours.
@@ -123,5 +149,7 @@ def _spawn(run: Run) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=os.environ | {LOCK: str(lock.fd)},
+            pass_fds=[lock.fd],
             start_new_session=True,
         )

@@ -7,6 +7,7 @@ the engine when the trainer could not). Everything a viewer knows of a run it re
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -19,18 +20,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from . import life, locks, private, signalling
 from .events import OUTCOMES, Summary, Warn
+from .identity import Process
+from .life import Life
+from .locks import ENGINE_LOCK, Lock
 from .runfiles import EVENT_FILES, Damage, Object, in_time, open_regular, read_object, why
 from .runfiles import Tail as Tail
 from .shapes import Form, form_of
 from .writing import sync, write_atomically
 
-STARTING_SECONDS = 15.0
-_STATUS = Form(
-    {"engine_pid": int, "engine_started": float, "trainer_pid": int, "trainer_started": float, "phase": str}
-)
+STARTING_SECONDS = 15.0  # where no lock can say that a run starts
+GOES_ON = ("running", "starting", "stopping")
+_STATUS = Form({
+    "phase": str, "host": str, "boot_id": str, "pid_namespace": str,
+    "engine_pid": int, "engine_start_ticks": int, "trainer_pid": int, "trainer_start_ticks": int,
+})
 
 
 class RunError(Exception):
@@ -41,7 +46,7 @@ def home() -> Path:
     """$GPUTUI_HOME, or the user's state folder."""
     given = os.environ.get("GPUTUI_HOME")
     if given:
-        return Path(given).expanduser()
+        return Path(given).expanduser().absolute()  # engine and trainer may have another current folder
     import platformdirs  # 25 ms that neither engine nor trainer need
 
     return platformdirs.user_state_path("gputui")
@@ -49,33 +54,6 @@ def home() -> Path:
 
 def runs_folder() -> Path:
     return home() / "runs"
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process that cannot be mistaken for a later one with the same number."""
-
-    pid: int
-    started: float
-
-    @classmethod
-    def current(cls) -> Process:
-        return cls.of(os.getpid())
-
-    @classmethod
-    def of(cls, pid: int) -> Process:
-        try:
-            return cls(pid, psutil.Process(pid).create_time())
-        except psutil.Error:
-            return cls(pid, 0.0)
-
-    def alive(self) -> bool:
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.started) < 0.05
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.Error:
-            return False
 
 
 @dataclass(frozen=True)
@@ -116,27 +94,33 @@ class Run:
 
     def process(self, role: str) -> Process | None:
         """The `engine` or `trainer` of the run, if it has been started."""
-        status = self.status
-        pid = status.get(f"{role}_pid")
-        return Process(pid, status.get(f"{role}_started", 0.0)) if pid else None
+        return Process.read(self.status, role)
+
+    @property
+    def life(self) -> Life:
+        """What of the run lives, and where."""
+        return life.look(self.path, self.status)
 
     def alive(self, role: str) -> bool:
-        process = self.process(role)
-        return process is not None and process.alive()
+        return bool(getattr(self.life, role))
 
     @property
     def state(self) -> str:
         """An outcome, or `running`, `starting`, `stopping` (the engine is gone, the trainer ends itself)."""
-        if self.alive("engine"):
-            return "running"
-        if self.alive("trainer"):
+        return self.state_of(self.life)
+
+    def state_of(self, now: Life) -> str:
+        """The state, where it is known what of the run lives."""
+        if now.engine:
+            return "starting" if now.starting else "running"
+        if now.trainer:
             return "stopping"
         result = self.result
         if result is not None:
             return str(result.get("outcome"))
-        if not self.status and time.time() - self._created() < STARTING_SECONDS:
-            return "starting"
-        return "crashed"
+        # Where there is a lock, and nobody holds it, nothing starts.
+        known = bool(self.status) or locks.held(self.file(ENGINE_LOCK)) is not None
+        return "starting" if not known and 0 <= time.time() - self._created() < STARTING_SECONDS else "crashed"
 
     def _created(self) -> float:
         try:
@@ -158,7 +142,7 @@ class Run:
 def create(name: str, preset_yaml: str) -> Run:
     """A new run folder holding its preset; the id tells when and what."""
     folder = runs_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "run"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     for number in range(1, 1000):
@@ -170,7 +154,10 @@ def create(name: str, preset_yaml: str) -> Run:
 
 
 def create_at(path: Path, preset_yaml: str) -> Run:
-    """A run folder with its preset, or none; raises OSError, FileExistsError where there is something already."""
+    """A run folder with its preset, or none; raises OSError, FileExistsError where there is something already.
+
+    It is this user's alone.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = None
     try:
@@ -206,6 +193,7 @@ class Survey:
 
 def survey() -> Survey:
     """All that lies in the folder of runs; a folder that is closed to this user hides no other."""
+    private.tighten(runs_folder())
     try:
         found = [Run(path) for path in runs_folder().iterdir() if not path.name.startswith(".")]  # those are being made
     except FileNotFoundError:
@@ -236,6 +224,8 @@ def find(text: str) -> Run:
         raise RunError(f"{runs_folder() / text} cannot be looked into: {found.closed[text]}")
     if not runs:
         raise RunError(f"there are no runs in {runs_folder()}; start one with gputui --preset quickstart")
+    if not text:
+        raise RunError("name a run, or latest; gputui runs lists them")
     if text == "latest":
         return runs[0]
     exact = [run for run in runs if run.id == text]
@@ -248,23 +238,63 @@ def find(text: str) -> Run:
 
 
 def request_stop(run: Run) -> None:
-    """Ask a run to stop gracefully (a second time: at once); raises RunError when it is not running."""
+    """Ask a run to stop gracefully (a second time: at once); raises RunError when it does not run here."""
+    now = run.life
+    refuse_elsewhere(run, now, "stop")
     for role in ("engine", "trainer"):
         process = run.process(role)
-        if process is not None and process.alive():
-            os.kill(process.pid, signal.SIGTERM)
+        if getattr(now, role) and process is not None and not now.starting:
+            signal_process(run, role, process)
             return
-    raise RunError(f"{run.id} is not running (it is {run.state})")
+    raise RunError(f"{run.id} is not running (it is {run.state_of(now)})")
+
+
+def signal_process(run: Run, role: str, process: Process, number: int = signal.SIGTERM) -> None:
+    """Send a signal to the engine or trainer of a run, once verified to be that; raises RunError."""
+    holds = run.file(ENGINE_LOCK if role == "engine" else "events.jsonl")
+    try:
+        signalling.send(
+            process, number, run.file("status.json"), lambda found: found.has_open(holds) or found.serves(run.path)
+        )
+    except signalling.NotVerified as fault:
+        raise RunError(f"{run.id}: {fault}: no signal is sent") from None
+
+
+def refuse_elsewhere(run: Run, now: Life, verb: str) -> None:
+    """Raises RunError for a run that lives on another machine, where alone something can be done with it."""
+    if now.host:
+        raise RunError(f"{run.id} is running on {now.host}; {verb} it there: gputui {verb} {run.id}")
+
+
+@contextlib.contextmanager
+def reserved(run: Run, verb: str) -> Iterator[Lock]:
+    """The lock of a run that does not live, so that nobody else begins anything with it; raises RunError."""
+    now = life.look_closely(run.path, lambda: run.status)
+    refuse_elsewhere(run, now, verb)
+    if (state := run.state_of(now)) in GOES_ON:
+        raise RunError(f"{run.id} cannot be {verb}d: it is {state}; gputui stop {run.id} stops it")
+    try:
+        lock = locks.take(run.file(ENGINE_LOCK))
+    except locks.Taken:
+        raise RunError(f"{run.id} cannot be {verb}d: it is running, or another gputui is at it") from None
+    except OSError as fault:
+        raise RunError(f"{run.id} cannot be locked: {fault.strerror or fault}: {fault.filename}") from None
+    with lock:
+        if run.life.trainer:
+            raise RunError(f"{run.id} cannot be {verb}d: its trainer has not ended yet")
+        yield lock
 
 
 def delete(run: Run) -> None:
     """Remove a run's folder and all that is in it; raises RunError for one that goes on."""
-    state = run.state
-    if state in ("running", "starting", "stopping"):
-        raise RunError(f"{run.id} is {state}; stop it before deleting it")
+    hidden = run.path.with_name(f".{run.id}.deleted-{os.getpid()}")
     try:
-        shutil.rmtree(run.path)
+        with reserved(run, "delete"):
+            run.path.rename(hidden)  # a file that is open cannot be deleted on every network file system
+        shutil.rmtree(hidden)
     except OSError as fault:
+        with contextlib.suppress(OSError):
+            hidden.rename(run.path)
         raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}: {fault.filename}") from None
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import locks, scratch
+from .locks import Lock
+
 WARM = "--warm"  # in place of a run folder, which then comes later
+LOCK = "GPUTUI_LOCK"  # in the environment of an engine or a proof: the descriptor of its lock
 
 
 @dataclass(frozen=True)
@@ -38,3 +43,46 @@ def write_to_log(run_folder: Path) -> None:
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)
+
+
+def own_lock(path: Path) -> Lock:
+    """The lock that whoever starts this process hands over with it; taken here where none was. Raises Taken."""
+    given = os.environ.pop(LOCK, None)
+    return locks.inherited(int(given)) if given else locks.take(path)
+
+
+def put_result_aside(run_folder: Path) -> None:
+    """The result of the sitting before stays, under a name of its own."""
+    if os.path.exists(run_folder / "result.json"):
+        number = len(list(run_folder.glob("result-*.json"))) + 1
+        os.rename(run_folder / "result.json", run_folder / f"result-{number}.json")
+
+
+def take_run() -> tuple[str, Lock | None]:
+    """Wait on standard input, a socket, for a run folder and its lock; an empty name where none comes."""
+    import socket
+
+    run_folder, lock = "", None
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(0)) as line:
+        name, descriptors, _, _ = socket.recv_fds(line, 65536, 1)
+        if name and descriptors:
+            run_folder, lock = os.fsdecode(name), locks.inherited(descriptors[0])
+            line.sendall(b"\n")  # it is taken
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return run_folder, lock
+
+
+def wake(trainer: Trainer, run_folder: str) -> Trainer:
+    """Give the run to the trainer that waits; to a new one where that has gone, killed for its memory perhaps."""
+    try:
+        if trainer.process.poll() is None:
+            os.write(trainer.lifeline, os.fsencode(f"{run_folder}\n"))
+            return trainer
+    except BrokenPipeError:
+        pass
+    print("gputui: the trainer that waited has gone; another one is started", file=sys.stderr, flush=True)
+    os.close(trainer.lifeline)
+    scratch.remove()
+    scratch.make()
+    return start_trainer(run_folder)

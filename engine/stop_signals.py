@@ -24,6 +24,11 @@ def held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def hold() -> None:
+    """Until `let_through`: what comes meanwhile waits."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+
+
 def let_through() -> None:
     """The handlers are there: what has come in the meantime is delivered now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)

@@ -19,7 +19,9 @@ import psutil
 import yaml
 
 from . import ending, events, limits, reaper, scratch, stop_signals
-from .runs import Process, Run, Tail
+from .identity import Place, Process
+from .locks import Lock
+from .runs import Run, Tail
 from .spawn import Trainer
 from .telemetry.sampler import Sampler
 from .watching import Watcher
@@ -30,12 +32,16 @@ HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0
 IDLE_CORES = 0.02  # below this share of one core a process is taken to do nothing
 
+NO_LOCKS = "the file system of the run folder has no locks: whether the run is alive is known from its processes alone"
+NO_LOCKS_HINT = "resume it nowhere else while it runs; set GPUTUI_HOME to a folder on a disk of this machine"
+
 
 class Supervisor:
     """One run: look after its trainer until it has ended, leave a result."""
 
-    def __init__(self, run: Run, trainer: Trainer) -> None:
+    def __init__(self, run: Run, trainer: Trainer, lock: Lock) -> None:
         self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
+        self.lock = lock
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
         self.limits: dict[str, Any] = self.preset["run"]
         self.started = time.time()
@@ -54,6 +60,8 @@ class Supervisor:
         self._take_signals()
         reaper.adopt_orphans()
         self._write_status()
+        if not self.lock.works:
+            self.events.emit(events.Warn(kind="no_locks", message=NO_LOCKS, hint=NO_LOCKS_HINT))
         sampler = Sampler(
             self.events,
             self.trainer.pid,
@@ -180,10 +188,11 @@ class Supervisor:
             "phase": self.phase,
             "heartbeat": time.time(),
             "stop_requests": self.stop_requests,
+            **Place.here().told(),
         }
         self.stops_told = self.stop_requests
         for role, process in self._processes.items():
-            status |= {f"{role}_pid": process.pid, f"{role}_started": process.started}
+            status |= process.told(role)
         write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine import events, presets
-from gputui.engine.runs import Process, Run
+from gputui.engine.identity import Place, Process
+from gputui.engine.runs import Run
 from gputui.engine.writing import write_atomically
 
 BEGAN = 1_790_000_000.0
@@ -82,9 +83,8 @@ def write(home: Path, recording: Recording | None = None, **changes: Any) -> Run
 
 def _status(run: Run, recording: Recording) -> None:
     pid = recording.engine_pid or 2**22 + 1
-    started = Process.of(pid).started if recording.engine_pid else 1.0
     phase = "ended" if recording.outcome else "training"
-    status = {"phase": phase, "heartbeat": BEGAN, "engine_pid": pid, "engine_started": started}
+    status = {"phase": phase, "heartbeat": BEGAN} | Place.here().told() | Process.of(pid).told("engine")
     write_atomically(run.file("status.json"), json.dumps(status))
     os.utime(run.file("preset.yaml"), (BEGAN, BEGAN))
 

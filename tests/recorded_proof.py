@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine import presets
+from gputui.engine.identity import Place, Process
 from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import Process
 
 from . import recorded
 
@@ -94,7 +94,10 @@ PROOF: dict[str, Any] = {
     "limit_seconds": None,
     "state": "done",
     "pid": None,
-    "pid_started": None,
+    "start_ticks": None,
+    "host": None,
+    "boot_id": None,
+    "pid_namespace": None,
     "started_t": recorded.BEGAN,
     "seconds": 262.0,
     "budget_seconds": None,
@@ -158,7 +161,7 @@ def running(**changes: Any) -> dict[str, Any]:
     second = copy.deepcopy(PROOF["comparisons"][1]) | {"decision": "running", "gain": None, "spread": None, "why": ""}
     second["trials"] = second["trials"][:3]
     return {
-        "state": "running", "pid": pid, "pid_started": Process.of(pid).started, "budget_seconds": 240.0,
+        "state": "running", **Place.here().told(), **Process.of(pid).told(), "budget_seconds": 240.0,
         "doing": "repeat 2 of 3: without xla=true", "comparisons": [PROOF["comparisons"][0], second],
         "final_verdict": None, "ended_because": "", "gain_total": 3.57, "changes_kept": {"input.cache": "memory"},
         "after": PROOF["after"] | {"samples_per_second": 1471.0},

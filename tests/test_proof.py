@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
+from gputui.engine.identity import Process
 from gputui.engine.options import Options
 from gputui.engine.proof import estimate, folder, improved, learning, pairs, request, schedule, sharing, trial
 from gputui.engine.proof.comparing import BaselineFailed, Stopped
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
-from gputui.engine.runs import Process, Run
+from gputui.engine.runs import Run
 
 from . import recorded
 from .front_door import gputui
@@ -356,11 +357,11 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
     proof = folder.create(request.of_change("quickstart", [SIXTEEN]))
     record = folder.record(proof.path, proof.request)
     this = Process.current()
-    record.pid, record.pid_started = this.pid, this.started
+    record.tell_process(this)
     record.write()
     assert proof.state == "running"
     assert sharing.beside((), HERE) == f"the proof {proof.id} is running"
-    record.pid_started = this.started - 5  # an earlier process of that number
+    record.start_ticks = this.start_ticks - 5  # an earlier process of that number
     record.write()
     assert proof.state == "crashed"
     with pytest.raises(ProofError, match="is not running"):

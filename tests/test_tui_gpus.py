@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 from gputui.engine.events import HostReading
-from gputui.engine.runs import Process
+from gputui.engine.identity import Place, Process
 from gputui.tui.reading import machine_feed
 from gputui.tui.screens.gpus import GpusScreen
 from textual.screen import Screen
@@ -92,7 +92,7 @@ def test_what_real_boxes_do_is_said_in_words(nvml: FakeNvml, words: str, said: t
 def test_beside_a_run_its_process_is_marked_and_its_traffic_not_asked_for(nvml: FakeNvml, home: Path) -> None:
     run = recorded.write(home, outcome=None, gpus=1, seconds=20)
     trainer = Process.current()
-    status = {"trainer_pid": trainer.pid, "trainer_started": trainer.started}
+    status = Place.here().told() | trainer.told("trainer")
     run.file("status.json").write_text(json.dumps(status))
     does = 'await wait_for(pilot, "this run", 20); told["shown"] = text_of(app)'
     shown = looked(nvml, f"procs={trainer.pid}", does, (120, 40))["shown"]

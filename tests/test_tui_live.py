@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Process, Run
+from gputui.engine.identity import Process
+from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.drawing.glyphs import PLAIN
 from gputui.tui.screens import live_actions
@@ -263,7 +264,7 @@ async def test_plain_console_and_no_colour(home: Path, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def engine() -> Iterator[subprocess.Popen[bytes]]:
+def engine(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that stands for an engine: counts the requests to stop, and ends with the second."""
     code = (
         "import signal, sys, time\n"
@@ -272,7 +273,8 @@ def engine() -> Iterator[subprocess.Popen[bytes]]:
         "print('ready', flush=True)\n"
         "while len(seen) < 2: time.sleep(0.01)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    words = ["-m", "gputui.engine", str(home / "runs" / "recorded")]  # by which it is known as this run's
+    process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     yield process

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.identity import Process
 from gputui.engine.proof.folder import Proof
-from gputui.engine.runs import Process, Run
+from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 from gputui.tui.drawing import comparisons
 from gputui.tui.drawing import proof as drawing
@@ -132,7 +133,7 @@ async def test_a_proof_is_followed_while_it_is_made(home: Path, size: tuple[int,
 
 
 async def test_a_proof_whose_process_is_gone_or_failed_says_so(home: Path) -> None:
-    gone = write_proof(home, "20260921-140000-gone", **running(pid=2**22 + 1, pid_started=1.0))
+    gone = write_proof(home, "20260921-140000-gone", **running(pid=2**22 + 1, start_ticks=1))
     failed = write_proof(home, "20260921-150000-failed", state="failed", error="[red]no\x1b baseline", comparisons=[])
     for proof, said in ((gone, "the proof's process is gone"), (failed, "the proof failed: [red]no? baseline")):
         async with Tiny(partial(ProofScreen, proof)).run_test(size=(80, 24), notifications=True) as pilot:
@@ -158,10 +159,11 @@ async def test_plain_console_and_no_colour(home: Path, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def prover() -> Iterator[subprocess.Popen[bytes]]:
+def prover(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that stands for the proof's, and ends when it is asked to."""
     code = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nprint(flush=True)\n"
-    process = subprocess.Popen([sys.executable, "-c", f"{code}time.sleep(60)"], stdout=subprocess.PIPE)
+    words = ["-m", "gputui.engine.proof", str(home / "proofs" / PROOF["id"])]  # by which it is known as this proof's
+    process = subprocess.Popen([sys.executable, "-c", f"{code}time.sleep(60)", *words], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     yield process
@@ -171,8 +173,7 @@ def prover() -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_s_stops_it_after_a_question(home: Path, prover: subprocess.Popen[bytes]) -> None:
-    started = Process.of(prover.pid).started
-    proof = write_proof(home, **running(pid=prover.pid, pid_started=started))
+    proof = write_proof(home, **running(**Process.of(prover.pid).told()))
     async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "s Stop")
         await pilot.press("s")

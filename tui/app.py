@@ -232,10 +232,10 @@ class GputuiApp(Host):
         self.panic(Text(f"gputui ended by an unexpected {type(sys.exception()).__name__}; please report {log}"))
 
     def going_on(self) -> list[Run]:
-        """The runs that go on without this application."""
+        """The runs that go on on this machine without this application."""
         from ..engine import runs
 
-        return [run for run in runs.all_runs()[:LOOKED_AT] if run.state in ("running", "starting")]
+        return [run for run in runs.all_runs()[:LOOKED_AT] if (now := run.life).engine and not now.host]
 
     def measuring(self) -> bool:
         """Whether a proof is being made, into whose figures nothing must fall."""

@@ -29,8 +29,9 @@ def show_runs(as_json: bool) -> None:
     _tell_damage(survey)
     if as_json:
         for run in found:
-            result = run.result or {}
-            print(to_json({"id": run.id, "state": run.state, "path": str(run.path), "result": result}))
+            now, result = run.life, run.result or {}
+            told = {"id": run.id, "state": run.state_of(now), "host": now.host or None, "path": str(run.path)}
+            print(to_json(told | {"result": result}))
         return
     if not found:
         print("No runs so far; gputui --preset quickstart makes the first.")
@@ -41,11 +42,11 @@ def show_runs(as_json: bool) -> None:
                           ("loss", "right"), ("time", "right")):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for run in found:
-        result = run.result or {}
+        now, result = run.life, run.result or {}
         step_ms = result.get("step_ms") or {}
         table.add_row(
             Text(clean(run.id)),
-            run.state,
+            Text(clean(f"{run.state_of(now)} on {now.host}" if now.host else run.state_of(now))),
             amount(result.get("samples_per_second")),
             amount(step_ms.get("p50")),
             share(result.get("input_wait")),

@@ -13,11 +13,13 @@ import traceback
 from importlib import metadata
 from pathlib import Path
 
-from .. import machine
+from .. import locks, machine
+from ..identity import Process
 from ..options import Options
-from ..runs import Process
+from ..spawn import own_lock
 from . import sharing
 from .comparing import BaselineFailed, Stopped
+from .folder import PROOF_LOCK
 from .folder import record as empty_record
 from .record import Record
 from .request import Request
@@ -32,8 +34,16 @@ def main(path: Path) -> int:
         signal.signal(number, stop.ask)
     request = Request.read(path / "request.json")
     record = empty_record(path, request)
-    this = Process.current()
-    record.pid, record.pid_started = this.pid, this.started
+    record.tell_process(Process.current())
+    try:
+        lock = own_lock(path / PROOF_LOCK)
+    except locks.Taken:
+        sys.exit(f"{path} is being made already")
+    with lock:
+        return _make(path, request, record, stop)
+
+
+def _make(path: Path, request: Request, record: Record, stop: Stop) -> int:
     record.write("looking at this machine")
     try:
         _prove(path, request, record, stop)

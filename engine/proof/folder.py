@@ -18,14 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import runs
+from .. import life, locks, private, runs, signalling
+from ..identity import Place, Process
+from ..life import Life
 from ..runfiles import read_object
-from ..runs import Process, Run
+from ..runs import Run
+from ..spawn import LOCK
 from ..writing import write_atomically
 from .record import Record
 from .request import ProofError, Request
 
-STARTING_SECONDS = 15.0
+PROOF_LOCK = "proof.lock"  # held by the process that makes the proof
+STARTING_SECONDS = 15.0  # where no lock can say that it starts
 
 
 def proofs_folder() -> Path:
@@ -46,7 +50,7 @@ class Proof:
     def data(self) -> dict[str, Any]:
         """proof.json, with `crashed` for the state of one whose process is gone; empty where it cannot be read."""
         data = dict(read_object(self.path / "proof.json").value)
-        if data.get("state") == "running" and not self._alive(data):
+        if data.get("state") == "running" and not self.life(data).engine:
             data["state"] = "crashed"
         return data
 
@@ -64,22 +68,33 @@ class Proof:
         folder = self.path / "trials"
         return [Run(path) for path in sorted(folder.iterdir())] if folder.is_dir() else []
 
-    def _alive(self, data: dict[str, Any]) -> bool:
-        if data.get("pid"):
-            return Process(data["pid"], data.get("pid_started") or 0.0).alive()
-        return time.time() - float(data.get("started_t") or 0.0) < STARTING_SECONDS
+    def life(self, data: dict[str, Any]) -> Life:
+        """Whether its process lives, and where; `data` is what proof.json says."""
+        held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(data), Process.read(data)
+        if place is not None and not place.is_here:
+            alive = held or (not (place.shares_kernel and held is False) and self._goes_on_elsewhere(data))
+            return Life(engine=True, host=place.name) if alive else Life()
+        if held is None:
+            age = time.time() - float(data.get("started_t") or 0.0)
+            held = process.alive() if process else 0 <= age < STARTING_SECONDS
+        return Life(engine=held, starting=held and process is None)
+
+    def _goes_on_elsewhere(self, data: dict[str, Any]) -> bool:
+        """By its newest trial's heartbeat, and between two trials by what it has written."""
+        written_t = float(data.get("started_t") or 0.0) + float(data.get("seconds") or 0.0)
+        return abs(time.time() - written_t) < life.FRESH_SECONDS or any(run.life.host for run in self.trials[-1:])
 
 
 def create(request: Request) -> Proof:
     """A new proof folder; the id tells when and what."""
     folder = proofs_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32] or "proof"
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
     for number in range(1, 1000):
         path = folder / (stem if number == 1 else f"{stem}-{number}")
         try:
-            path.mkdir()
+            private.make(path)
         except FileExistsError:
             continue
         try:
@@ -108,12 +123,14 @@ def record(path: Path, request: Request) -> Record:
 
 def start(proof: Proof) -> subprocess.Popen[bytes]:
     """Start the proof's process in a session of its own; the caller may forget the returned process."""
-    with (proof.path / "proof.log").open("ab") as log:
+    with (proof.path / "proof.log").open("ab") as log, locks.take(proof.path / PROOF_LOCK) as lock:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "gputui.engine.proof", str(proof.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=os.environ | {LOCK: str(lock.fd)},
+            pass_fds=[lock.fd],
             start_new_session=True,
         )
 
@@ -146,7 +163,17 @@ def find(text: str) -> Proof:
 def request_stop(proof: Proof) -> None:
     """Ask a proof to stop with its trial (a second time: at once); raises ProofError when it is not running."""
     data = proof.data
-    process = Process(data.get("pid") or 0, data.get("pid_started") or 0.0)
-    if not data.get("pid") or not process.alive():
+    now, process = proof.life(data), Process.read(data)
+    if now.host:
+        raise ProofError(f"{proof.id} is running on {now.host}; stop it there: gputui proof {proof.id} --stop")
+    if not now.engine or process is None:
         raise ProofError(f"{proof.id} is not running (it is {data.get('state', 'crashed')})")
-    os.kill(process.pid, signal.SIGTERM)
+    try:
+        signalling.send(
+            process,
+            signal.SIGTERM,
+            proof.path / "proof.json",
+            lambda found: found.has_open(proof.path / PROOF_LOCK) or found.serves(proof.path),
+        )
+    except signalling.NotVerified as fault:
+        raise ProofError(f"{proof.id}: {fault}: no signal is sent") from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import events
+from ..identity import Process
 from ..writing import write_atomically
 
 KINDS = ("ab", "loop", "diagnosis")
@@ -109,7 +110,10 @@ class Record:
     limit_seconds: float | None = None
     state: str = "running"
     pid: int | None = None
-    pid_started: float | None = None
+    start_ticks: int | None = None
+    host: str | None = None
+    boot_id: str | None = None
+    pid_namespace: str | None = None
     started_t: float = field(default_factory=time.time)
     seconds: float = 0.0
     budget_seconds: float | None = None
@@ -131,6 +135,12 @@ class Record:
     changes_kept: dict[str, Any] = field(default_factory=dict)
     ended_because: str = ""
     error: str | None = None
+
+    def tell_process(self, process: Process) -> None:
+        """Who makes the proof, and where."""
+        told = process.told() | (process.place.told() if process.place else {})
+        for name, value in told.items():
+            setattr(self, name, value)
 
     def write(self, doing: str | None = None) -> None:
         """Replace proof.json; `doing` says in words what happens now."""

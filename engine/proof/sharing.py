@@ -23,7 +23,6 @@ from .folder import Proof, create, proofs, start
 from .request import ProofError, Request, refuse, sides
 
 Names = frozenset[str]  # of GPUs, by UUID where there is one; none: the CPU
-ACTIVE = ("running", "starting", "stopping")
 
 
 def of_options(options: Options, here: Machine) -> Names:
@@ -60,10 +59,12 @@ def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Pop
 
 def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
     for run in runs.all_runs():
-        if run.path != but and (state := run.state) in ACTIVE:
+        now = run.life  # one of another machine shares nothing
+        if run.path != but and not now.host and (state := run.state_of(now)) in runs.GOES_ON:
             yield f"the run {run.id} is {state}", _of_run(run, here)
     for proof in proofs():
-        if proof.path != but and proof.state == "running":
+        data = proof.data
+        if proof.path != but and data.get("state") == "running" and not proof.life(data).host:
             yield f"the proof {proof.id} is running", _of_proof(proof, here)
     yield from _of_other_homes(here, but)
 

@@ -8,7 +8,6 @@ of them. Whatever happens to a trial, it ends as a row; nothing of it raises but
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import time
@@ -161,4 +160,5 @@ def _first_line(result: Mapping[str, Any]) -> str:
 def _kill_trainer(run: Run) -> None:
     process = run.process("trainer")
     if process is not None and process.alive():
-        os.kill(process.pid, signal.SIGKILL)
+        with contextlib.suppress(RunError):
+            runs.signal_process(run, "trainer", process, signal.SIGKILL)

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .. import events
-from ..runs import Process, Run
+from .. import events, locks
+from ..identity import Place, Process
+from ..locks import ENGINE_LOCK
+from ..runs import Run
 from ..telemetry.sampler import Sampler
 from ..writing import write_atomically
 from .fit_frame import Fit
@@ -31,6 +33,7 @@ class Life:
     ) -> None:
         self._run, self._fit, self._stop, self._gone = run, fit, stop, gone
         self._me = Process.current()
+        self._lock = locks.take(run.file(ENGINE_LOCK))
         self._telemetry = events.EventWriter(run.file("telemetry.jsonl"), run.id)
         self._sampler = Sampler(self._telemetry, os.getpid(), sample_seconds)
         self._done = threading.Event()
@@ -74,8 +77,7 @@ class Life:
         phase = "training" if alive else "ended"
         status: dict[str, Any] = {"phase": phase, "heartbeat": time.time(), "stop_requests": 0}
         if alive:
-            for role in ("engine", "trainer"):
-                status |= {f"{role}_pid": self._me.pid, f"{role}_started": self._me.started}
+            status |= Place.here().told() | self._me.told("engine") | self._me.told("trainer")
         write_atomically(self._run.file("status.json"), json.dumps(status), durable=False)
 
     def end(self) -> None:
@@ -87,6 +89,7 @@ class Life:
         self._sampler.stop()
         self._telemetry.close()
         self._write(alive=False)
+        self._lock.release()
         mine = self._listens and signal.getsignal(signal.SIGTERM) == self._on_signal
         if mine and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -37,7 +37,8 @@ class MachineFeed:
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.reader import GpuReader
 
-        self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.alive("trainer")), None)
+        # A run of another machine has no trainer here.
+        self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.life.trainer), None)
         trainer = self.run.process("trainer") if self.run else None
         pid = trainer.pid if trainer else None
         # Traffic is asked for, which keeps the driver busy, only where no training could wait for it.

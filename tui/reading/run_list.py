@@ -12,11 +12,10 @@ from typing import Any
 
 from ...engine import events, runs, yamlfile
 from ...engine.runfiles import open_regular
-from ...engine.runs import Run
+from ...engine.runs import GOES_ON, Run
 from ...engine.values import harmless, mapping, number
 from ...engine.yamlfile import YamlFault
 
-GOES_ON = ("running", "starting", "stopping")
 TAIL_BYTES = 16384
 WORDS = {"ok": "done", "error": "failed"}
 
@@ -34,6 +33,7 @@ class Entry:
     peak_memory_bytes: float | None = None
     loss: float | None = None
     when: float = 0.0
+    host: str = ""  # the other machine on which it runs
 
     @property
     def goes_on(self) -> bool:
@@ -41,7 +41,8 @@ class Entry:
 
     @property
     def state_word(self) -> str:
-        return WORDS.get(self.state, self.state)
+        word = WORDS.get(self.state, self.state)
+        return f"{word} on {self.host}" if self.host else word
 
     def matches(self, words: str) -> bool:
         """Whether all words stand in the id, the description or the state."""
@@ -107,9 +108,10 @@ def _entry(run: Run, known: Entry | None) -> Entry:
     result = run.result or {}
     latest = {} if result else _last_progress(run)
     step_ms, metrics = mapping(result.get("step_ms")), mapping(result.get("metrics"))
+    now = run.life
     return Entry(
         run,
-        run.state,
+        run.state_of(now),
         known.description if known else description(run),
         number(result.get("samples_per_second", latest.get("samples_per_second"))),
         number(step_ms.get("p50", latest.get("step_ms_p50"))),
@@ -117,6 +119,7 @@ def _entry(run: Run, known: Entry | None) -> Entry:
         number(result.get("peak_memory_bytes")),
         number(metrics.get("loss", latest.get("loss"))),
         _changed(run, "preset.yaml"),
+        now.host,
     )
 
 

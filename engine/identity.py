@@ -1,0 +1,154 @@
+"""Which process, on which machine: an identity that no clock changes and no later process takes over.
+
+A process is known by its number and by the kernel's count of ticks at its start; both mean something only in one
+container (process-number namespace) of one machine, between two starts of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeGuard
+
+_MODULES = (b"gputui.engine", b"gputui.engine.trainer", b"gputui.engine.proof")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where process numbers mean what they say."""
+
+    host: str
+    boot_id: str  # of the running kernel: new at each start of the machine
+    pid_namespace: str
+
+    @classmethod
+    @cache
+    def here(cls) -> Place:
+        return cls(os.uname().nodename, _boot_id(), _pid_namespace())
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Place | None:
+        """The place that a status file names; None for one of a gputui that named none."""
+        found = [told.get(name) for name in ("host", "boot_id", "pid_namespace")]
+        return cls(*map(str, found)) if all(isinstance(value, str) for value in found) else None
+
+    @property
+    def is_here(self) -> bool:
+        here = Place.here()
+        return (self.boot_id, self.pid_namespace) == (here.boot_id, here.pid_namespace) and (
+            bool(self.boot_id) or self.host == here.host
+        )
+
+    @property
+    def shares_kernel(self) -> bool:
+        """Whether it is this machine, in whichever container: a lock of the kernel is seen by all of them."""
+        return bool(self.boot_id) and self.boot_id == Place.here().boot_id
+
+    @property
+    def name(self) -> str:
+        return f"{self.host} (another container of this machine)" if self.shares_kernel else self.host
+
+    def told(self) -> dict[str, str]:
+        return {"host": self.host, "boot_id": self.boot_id, "pid_namespace": self.pid_namespace}
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that cannot be mistaken for a later one with the same number; `place` None: nobody knows where."""
+
+    pid: int
+    start_ticks: int  # since the start of the machine; 0: not known
+    place: Place | None
+
+    @classmethod
+    def current(cls) -> Process:
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """A process of this machine; one that has gone already is never alive."""
+        return cls(pid, _start_ticks(pid) or 0, Place.here())
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any], role: str = "") -> Process | None:
+        """The process that a status file names, of a role where there are several; None where it names none."""
+        pid, ticks = told.get(_key(role, "pid")), told.get(_key(role, "start_ticks"))
+        return cls(pid, ticks if _is_count(ticks) else 0, Place.read(told)) if _is_count(pid) else None
+
+    def told(self, role: str = "") -> dict[str, int]:
+        return {_key(role, "pid"): self.pid, _key(role, "start_ticks"): self.start_ticks}
+
+    def alive(self) -> bool:
+        """Whether this very process runs here; one that was told without its start is not known to."""
+        here = self.place is not None and self.place.is_here
+        return here and self.start_ticks > 0 and _start_ticks(self.pid) == self.start_ticks
+
+    def is_mine(self) -> bool:
+        """Whether it runs as this user."""
+        try:
+            lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return False
+        users = next((line.split()[1:3] for line in lines if line.startswith("Uid:")), [])
+        return users == [str(os.getuid()), str(os.geteuid())]
+
+    def serves(self, folder: Path) -> bool:
+        """Whether its command line is that of a process of ours for this folder: `-m gputui.engine[...] FOLDER`."""
+        try:
+            words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[-4:-1]
+            is_ours = len(words) == 3 and words[0] == b"-m" and words[1] in _MODULES
+            return is_ours and os.path.samefile(words[2], folder)
+        except (OSError, ValueError):
+            return False
+
+    def has_open(self, path: Path) -> bool:
+        """Whether it holds this very file open."""
+        folder = f"/proc/{self.pid}/fd"
+        try:
+            wanted = os.stat(path)
+            names = os.listdir(folder)
+        except OSError:
+            return False
+        return any(_is_same(f"{folder}/{name}", wanted) for name in names)
+
+
+def _key(role: str, name: str) -> str:
+    return f"{role}_{name}" if role else name
+
+
+def _is_same(path: str, wanted: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), wanted)
+    except OSError:
+        return False
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat; None for a process that has ended, whether or not it has been waited for."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    return None if len(fields) < 20 or fields[0] in "ZX" else int(fields[19])
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
