@@ -272,7 +272,7 @@ def reserved(run: Run, verb: str) -> Iterator[Lock]:
     now = life.look_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)
     if (state := run.state_of(now)) in GOES_ON:
-        raise RunError(f"{run.id} cannot be {verb}d: it is {state}; gputui stop {run.id} stops it")
+        raise RunError(f"{run.id} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
     try:
         lock = locks.take(run.file(ENGINE_LOCK))
     except locks.Taken:
