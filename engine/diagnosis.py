@@ -19,10 +19,10 @@ from .events import Diagnosis
 from .remedies import for_computing, remedies
 from .runfiles import Told
 from .runs import Run
-from .signals import CORES_BUSY, DISK_WAITED, Signals, read, stage_ms
+from .signals import CORES_BUSY, DISK_WAITED, ENOUGH_SECONDS, Signals, read, stage_ms
 
 FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
-ENOUGH_STEPS, ENOUGH_SECONDS = 20, 2.0
+ENOUGH_STEPS = 20
 LEAST_SECONDS = 0.5  # of a run that has ended: one delay of 20 ms is then 4 %, and only what decides counts
 ENOUGH_WINDOWS = 200  # SageMaker takes more than 10 slow steps for a finding: 5 % of so many readings
 LONG_PAUSE_SECONDS = 10.0  # one that needs no second to be believed
@@ -161,9 +161,11 @@ def diagnose(signals: Signals) -> Diagnosis:
     too_little = _too_little(signals)
     if too_little:
         return Diagnosis(verdict="undecided", sentence=f"Undecided: {too_little}", confidence=0.0, steps=signals.steps)
-    found = sorted(_findings(signals), key=lambda finding: finding.order)
+    all_found = _findings(signals)
+    found = sorted(_sure(all_found) if signals.doubtful else all_found, key=lambda finding: finding.order)
+    well = _computes(signals) and not any(map(_faint_loss, all_found))
     verdicts = list(dict.fromkeys(finding.rule.verdict for finding in found if finding.rule.rank != BESIDE))
-    verdict = verdicts[0] if verdicts else "healthy" if _computes(signals) else "undecided"
+    verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
     mine = [finding for finding in found if finding.rule.verdict == verdict]
     return Diagnosis(
         verdict=verdict,
@@ -189,12 +191,21 @@ def _too_little(s: Signals) -> str:
 
 def _findings(signals: Signals) -> list[Found]:
     found = []
-    doubtful = signals.seconds < ENOUGH_SECONDS or signals.crowded  # then only what decides counts
     for rule in RULES:
         value = rule.value(signals)
-        if value is not None and rule.passes(value, rule.strong if doubtful else rule.notable):
+        if value is not None and rule.passes(value, rule.notable):
             found.append(Found(rule, value))
     return found
+
+
+def _sure(found: Sequence[Found]) -> list[Found]:
+    """Of figures that may be chance what decides; where time may be lost, computing is not the limit."""
+    lost = any(_faint_loss(finding) for finding in found)
+    return [finding for finding in found if finding.strong and not (lost and finding.rule.rank == LIMIT)]
+
+
+def _faint_loss(finding: Found) -> bool:
+    return finding.rule.rank == LOST_TIME and not finding.strong
 
 
 def _computes(s: Signals) -> bool:
@@ -266,10 +277,16 @@ def _sentence(verdict: str, s: Signals, found: Sequence[Found]) -> str:
     if verdict == "healthy":
         return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui knows nothing faster to try"
     if not found:
-        return f"{words}: no single cause stands out" + (" in so short a run" if s.seconds < ENOUGH_SECONDS else "")
+        return f"{words}: no single cause stands out{_why_doubtful(s)}"
     whole = f"{words}: {found[0].rule.text.format(value=found[0].value)}"
     endings = _where(s) if verdict == "input_bound" else []
     return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)
+
+
+def _why_doubtful(s: Signals) -> str:
+    if s.seconds < ENOUGH_SECONDS:
+        return " in so short a run"
+    return " while other programs use the CPU" if s.crowded else ""
 
 
 def _where(s: Signals) -> list[str]:

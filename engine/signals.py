@@ -23,6 +23,7 @@ RECENT = 20  # progress events that "now" is made of: 5 s at the first, 20 s lat
 CORES_BUSY = 0.90  # of all cores: nothing more can be prepared beside the training
 OTHERS_NOTABLE, CORES_SHORT = 0.10, 0.75  # of all cores: so much is used by others, and so much at all
 DISK_WAITED = 0.30  # of all cores' time; a mean of 30 % holds times of the 50 % that SageMaker Debugger names
+ENOUGH_SECONDS = 2.0  # of measured steps
 WINDOW_MS = 50.0  # the least that a reading of the step time covers (trainer/clock.py)
 READS_BYTES = 1e6  # a second: below, what is waited for is not the training's reading
 
@@ -105,6 +106,11 @@ class Signals:
     def crowded(self) -> bool:
         """Other programs take the cores away that the training could use."""
         return (self.others_cpu or 0.0) >= OTHERS_NOTABLE and (self.cpu or 0.0) >= CORES_SHORT
+
+    @property
+    def doubtful(self) -> bool:
+        """A small share of the step time may be chance."""
+        return self.seconds < ENOUGH_SECONDS or self.crowded
 
     @property
     def reads_from_disk(self) -> bool:

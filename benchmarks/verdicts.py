@@ -1,0 +1,108 @@
+"""Whether the verdicts on the shipped presets are true: short runs of each, held against what taking things away shows.
+
+TRUE says which verdicts may be told of which preset on a machine without a GPU, and why: each rests on an ablation, the
+same training in turn with its input prepared once (`input.one_batch`), with 16 steps in one call, and without
+evaluation and checkpoints. `undecided` may always be told. Every verdict counts, those told while a run goes on too.
+
+    python benchmarks/verdicts.py [--runs 50] [--seed 1] [--only quickstart ...]
+
+Prints preset x verdict x allowed, and each sentence that was not; the exit code is 1 where one was false.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Truth:
+    """`verdicts` that may be told of the preset, each with what was measured; `settings` it needs without a GPU."""
+
+    verdicts: Mapping[str, str]
+    settings: tuple[str, ...] = ()
+
+
+# Two cores of a Xeon with AMX, other programs beside it; medians of two interleaved trials of 3 s each.
+PYTHON = "python_overhead"
+TRUE: Mapping[str, Truth] = {
+    "quickstart": Truth({PYTHON: "5.8 ms a step, 3.9 ms with 16 steps in a call: 32 % is Python; the input costs nothing"}),
+}
+ALWAYS = ("undecided",)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A verdict that a run has told."""
+
+    preset: str
+    verdict: str
+    sentence: str
+    last: bool
+
+    @property
+    def allowed(self) -> bool:
+        return self.verdict in TRUE[self.preset].verdicts or self.verdict in ALWAYS
+
+
+def run(preset: str, epochs: int, seed: int) -> list[Told]:
+    """All that one run tells, the last at the end."""
+    settings = (f"epochs={epochs}", f"seed={seed}", *TRUE[preset].settings)
+    command = [str(Path(sys.executable).parent / "gputui"), "--preset", preset, "--json"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise SystemExit(f"{preset} failed: {done.stderr.strip()}")
+    events = [event for event in map(json.loads, done.stdout.splitlines()) if event["type"] == "diagnosis"]
+    return [Told(preset, event["verdict"], event["sentence"], event is events[-1]) for event in events]
+
+
+def plan(runs: int, seed: int, presets: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Preset, epochs and seed of each run: all presets equally often, in an order that is drawn."""
+    drawn = random.Random(seed)
+    found = [(presets[i % len(presets)], drawn.randint(1, 3), drawn.randrange(1000)) for i in range(runs)]
+    drawn.shuffle(found)
+    return found
+
+
+def show(told: Sequence[Told]) -> None:
+    """The table: how often each verdict was told, and how often it was the last word."""
+    counts = Counter((one.preset, one.verdict, one.allowed) for one in told)
+    last = Counter((one.preset, one.verdict) for one in told if one.last)
+    print(f"\n{'preset':<14}{'verdict':<20}{'told':>6}{'last word':>11}  allowed")
+    for (preset, verdict, allowed), count in sorted(counts.items()):
+        print(f"{preset:<14}{verdict:<20}{count:>6}{last[preset, verdict]:>11}  {'yes' if allowed else 'NO'}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", choices=[*TRUE], default=[*TRUE])
+    asked = parser.parse_args()
+    told: list[Told] = []
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["GPUTUI_HOME"] = home
+        for number, (preset, epochs, seed) in enumerate(plan(asked.runs, asked.seed, asked.only), 1):
+            new = run(preset, epochs, seed)
+            told += new
+            print(f"{number:>3} {preset:<12} {epochs} epochs: {new[-1].sentence if new else 'nothing told'}", flush=True)
+    show(told)
+    false = [one for one in told if not one.allowed]
+    print(f"\n{asked.runs} runs, {len(told)} verdicts told, {len(false)} of them false")
+    for one in false:
+        print(f"  {one.preset}: {one.sentence}")
+    return int(bool(false))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
