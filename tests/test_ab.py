@@ -175,7 +175,7 @@ def test_a_preset_is_diagnosed_with_and_without_its_input(tmp_path: Path) -> Non
     data = the_proof().data
     assert data["diagnosis"]["verdict"] == "input_bound"
     assert data["ablation"]["input_cost"] == pytest.approx(data["ablation"]["input_wait"], abs=0.1)
-    assert f"input costs {100 * data['ablation']['input_cost']:.0f} % of the step (ablation)" in done.stdout
+    assert f"input costs {100 * data['ablation']['input_cost']:.0f} % of a step's time" in done.stdout
     assert "Input-bound" in done.stdout
     slowest = next(line for line in done.stdout.splitlines() if line.rstrip().endswith("slowest"))
     assert slowest.startswith("load"), "synthetic samples are made one by one"

@@ -104,7 +104,7 @@ def _follow(line: str) -> None:
         factor = found[3] or (FASTER.search(line) or [None, None])[1]
         if factor is not None:
             assert float(factor) == pytest.approx(after / before, rel=0.011, abs=0.006), line
-    if found := re.search(rf"({NUMBER}) times as fast(?: and kept)? \(({NUMBER}) %", line):
+    if found := re.search(rf"({NUMBER}) times as fast \(gain ({NUMBER}) %", line):
         assert float(found[1]) == pytest.approx(1 + float(found[2]) / 100, rel=0.006, abs=0.006), line
     if found := re.search(r"(\d+) pairs with a spread .* about (\d+) more pairs? would tell \(--repeats (\d+)\)", line):
         assert int(found[1]) + int(found[2]) == int(found[3]), line

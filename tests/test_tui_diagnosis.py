@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.proof import folder
+from gputui.engine.proof import folder, sharing
 from gputui.engine.runs import Run
 from gputui.tui.drawing.diagnosis import rows
 from gputui.tui.drawing.glyphs import PLAIN, RICH
@@ -147,7 +147,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return "process"
 
     monkeypatch.setattr(folder, "start", start)
-    monkeypatch.setattr(folder, "busy", lambda: "")
+    monkeypatch.setattr(sharing, "beside", lambda ours, here: "")
     return found
 
 
@@ -243,7 +243,7 @@ async def test_nothing_is_proved_beside_something_that_trains(
     home: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = diagnosed(home)
-    monkeypatch.setattr(folder, "busy", lambda: "the run [red]x\x1b is running")
+    monkeypatch.setattr(sharing, "beside", lambda ours, here: "the run [red]x\x1b is running")
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
         await wait_for(pilot, "✓ done")
         await pilot.press("d")

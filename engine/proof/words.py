@@ -51,10 +51,11 @@ def verdict(comparison: Mapping[str, Any]) -> str:
     decision, gain, spread = (comparison.get(name) for name in ("decision", "gain", "spread"))
     several = len(comparison["changes"]) > 1
     many, makes = ("are", "make") if several else ("is", "makes")
-    measured = f"({percent(gain)}, spread of the repeats {100 * spread:.1f} %)" if spread is not None else ""
-    if decision in ("faster", "slower", "kept") and gain is not None:
-        kept = " and kept" if decision == "kept" else ""
-        return f"{what} {many} {times(1 + gain)} as fast{kept} {measured}"
+    measured = f" (gain {percent(gain)}, spread of the repeats {100 * spread:.1f} %)" if spread is not None else ""
+    if decision == "kept" and gain is not None:
+        return f"{what} {many} kept: {times(1 + gain)} as fast{measured}"
+    if decision in ("faster", "slower") and gain is not None:
+        return f"{what} {makes} the training {times(1 + gain)} as fast{measured}"
     if decision == "undecided":
         return f"whether {what} {makes} a difference could not be told: {comparison.get('why')}"
     if decision in ("no difference", "rejected"):
@@ -162,8 +163,9 @@ def input_cost(ablation: Mapping[str, Any]) -> str:
     cost, wait = ablation.get("input_cost"), ablation.get("input_wait")
     if cost is None:
         return f"what the input costs is not known: {ablation.get('why') or 'not measured'}"
-    told = "is not known" if wait is None else f"says {100 * wait:.0f} %"
-    return f"input costs {100 * cost:.0f} % of the step (ablation), input_wait {told}"
+    told = "is not known" if wait is None else f"is {100 * wait:.0f} %"
+    return (f"the input costs {100 * cost:.0f} % of a step's time (measured by leaving it out); "
+            f"the training's own figure (input_wait) {told}")
 
 
 def others(diagnosis: Mapping[str, Any]) -> str:
