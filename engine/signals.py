@@ -174,14 +174,15 @@ class Collector:
         self._peak: float | None = None
         self._summary: Mapping[str, Any] = {}
         self._phase, self._detail, self._phase_t = "", "", 0.0
+        self._ended_t: float | None = None
         self._spent: dict[str, float] = {}
         self._pauses, self._pause_seconds = readings.Pauses(), 0.0
         self._epochs = 0
 
     @property
     def newest_t(self) -> float | None:
-        """The time of the newest figures of steps; None before a step has ended."""
-        return float(self._progress[-1]["t"]) if self._progress else None
+        """The time of the newest figures of steps, or of the end of a run that was too short to have any."""
+        return float(self._progress[-1]["t"]) if self._progress else self._ended_t
 
     def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
         for event in events:
@@ -244,6 +245,8 @@ class Collector:
 
     def on_finished(self, t: float, event: Mapping[str, Any]) -> None:
         self._summary = event.get("summary") or {}
+        if self._summary.get("steps"):
+            self._ended_t = t
 
     def _filled(self) -> bool:
         """Whether caches and shuffle buffers are full: what grows from then on is kept by something else."""

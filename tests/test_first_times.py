@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.engine.diagnosis import diagnose
-from gputui.engine.events import LATER_COMPILING
+from gputui.engine.events import LATER_COMPILING, Diagnosis, Event
+from gputui.engine.runs import Run
 from gputui.engine.signals import Collector, read
+from gputui.engine.watching import Watcher
 
 from .judged import OPTIONS, signals, waits
 from .training import Build
@@ -106,6 +111,19 @@ def test_a_run_that_was_too_short_is_undecided_and_says_why(steps: int, seconds:
     assert found.verdict == "undecided"
     assert f"{steps} steps in {seconds:.1f} s measured" in found.sentence
     assert "20 steps and 2 s" in found.sentence
+
+
+def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path) -> None:
+    told: list[Event] = []
+    watcher = Watcher(Run(tmp_path), told.append)
+    summary = {"outcome": "ok", "steps": 4, "measured_steps": 0, "step_ms": None}
+    lines = [{"t": time.time(), "type": "phase", "phase": "training"},
+             {"t": time.time(), "type": "finished", "summary": summary}]
+    Run(tmp_path).file("events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    watcher._look(final=True)
+    (found,) = told
+    assert isinstance(found, Diagnosis)
+    assert found.sentence.startswith("Undecided: 0 steps in 0.0 s measured")
 
 
 def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:
