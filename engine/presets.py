@@ -18,11 +18,14 @@ from pydantic import ValidationError
 from . import options as opts
 from . import paths, yamlfile
 from .options.catalogue import did_you_mean, nearest
+from .options.synonyms import keys_of, option_meant
+from .preset_names import SHIPPED as SHIPPED
+from .preset_names import SUFFIXES
+from .preset_names import available as available
+from .preset_names import user_folder as user_folder
 from .yamlfile import Located, YamlFault, printable, shorten
 
-SHIPPED = Path(__file__).resolve().parent.parent / "presets"
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.Options.model_fields)
-SUFFIXES = (".yaml", ".yml")
 MAX_CHAIN = 20
 ENTRY = "workload.entry"
 _KNOWN = opts.by_key(opts.OPTIONS)
@@ -83,22 +86,6 @@ class _Layers:
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     description: str = ""
     bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that wrote the value
-
-
-def user_folder() -> Path:
-    """Where the user's own presets lie."""
-    import platformdirs
-
-    return platformdirs.user_config_path("gputui") / "presets"
-
-
-def available() -> dict[str, Path]:
-    """Name -> file of every preset that can be called by name; a user's own hides a shipped one."""
-    found: dict[str, Path] = {}
-    for folder in (SHIPPED, user_folder()):
-        for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
-            found[path.stem] = path
-    return found
 
 
 def find(name_or_path: str, beside: Path | None = None) -> Path:
@@ -220,10 +207,7 @@ def _drop_replaced(layers: _Layers) -> None:
 def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
     for group, located in tree.items():
         if group not in TOP_LEVEL:
-            keys = {info.name: info.key for info in opts.OPTIONS}
-            near = nearest(group, [*TOP_LEVEL, *keys])
-            hint = f", did you mean {keys.get(near, near)}?" if near else ""
-            raise YamlFault(f"unknown key{hint}", located.line, group)
+            raise YamlFault(f"unknown key{_key_meant(group)}", located.line, group)
         if group == "schema_version":
             if located.value != opts.SCHEMA_VERSION or isinstance(located.value, bool):
                 raise YamlFault(
@@ -239,6 +223,13 @@ def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
             _add_group(layers, place, group, located)
 
 
+def _key_meant(word: str) -> str:
+    """Of a word at the top of a file: another top key, or an option without its group."""
+    keys = {info.name: info.key for info in opts.OPTIONS}
+    near = None if keys_of(word) else nearest(word, [*TOP_LEVEL, *keys])
+    return f", did you mean {keys.get(near, near)}?" if near else option_meant(word, opts.OPTIONS)
+
+
 def _add_group(layers: _Layers, place: str, group: str, located: Located) -> None:
     if located.value is None:
         return
@@ -248,8 +239,7 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
         key = f"{group}.{name}"
         line = value.line if isinstance(value, Located) else located.line
         if key not in _KNOWN:
-            near = did_you_mean(key, _KNOWN)
-            raise YamlFault(f"unknown option{near}", line, key)
+            raise YamlFault(f"unknown option{option_meant(key, opts.OPTIONS)}", line, key)
         layers.values[key] = value.value if isinstance(value, Located) else value
         layers.origins[key] = (place, line)
         layers.bases[key] = os.path.dirname(place)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from .options import SCHEMA_VERSION
-from .presets import SHIPPED
 
 PRESET = """\
-# yaml-language-server: $schema={schema}
 # What is trained, and how. Change a value here, or for one run: gputui --preset preset.yaml --set batch_size=128
-# Every option that is not named here has its default; gputui --preset preset.yaml --dry-run shows them all.
+# Every option that is not named here has its default. gputui options tells what there is, gputui options batch_size all
+# about one, gputui guide what train.py may do. For an editor that checks and completes this file:
+# gputui presets schema > schema.json, and a first line # yaml-language-server: $schema=schema.json
 schema_version: {version}
 description: My training
 
@@ -95,7 +95,7 @@ if __name__ == "__main__":
 
 def write(folder: Path) -> list[Path]:
     """Write both files; raises FileExistsError, having written nothing, where one of them is there already."""
-    preset = PRESET.format(schema=SHIPPED / "schema.json", version=SCHEMA_VERSION)
+    preset = PRESET.format(version=SCHEMA_VERSION)
     texts = {folder / "preset.yaml": preset, folder / "train.py": PROGRAM}
     for path in texts:
         if path.exists() or path.is_symlink():

@@ -8,24 +8,38 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import cli_about, completing
 from .errors import INTERRUPTED, WRONG, Refused, complain
 
 if TYPE_CHECKING:
     from ..engine.runs import Run
 
+Command = Callable[..., Any]
 SECONDS = click.FloatRange(min=0.1, max=3600)
 ANYWAY_HELP = "Measure although something else of gputui trains on this machine; the figures may be worthless."
 SET_HELP = "Override one option, as often as wanted; the group may be left out where the name is unique."
 
 
+def _preset(help: str, required: bool = False) -> Callable[[Command], Command]:
+    return click.option(
+        "--preset", metavar="NAME_OR_PATH", required=required, help=help, shell_complete=completing.preset
+    )
+
+
+def _settings(help: str = SET_HELP) -> Callable[[Command], Command]:
+    return click.option(
+        "--set", "settings", metavar="KEY=VALUE", multiple=True, help=help, shell_complete=completing.setting
+    )
+
+
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--preset", metavar="NAME_OR_PATH", help="Run this preset headless.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help=SET_HELP)
+@_preset("Run this preset headless.")
+@_settings()
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object a line.")
 @click.option("--detach", is_flag=True, help="Start the run, print its id, return.")
 @click.option("--dry-run", is_flag=True, help="Resolve and check, print the resolved YAML, start nothing.")
@@ -41,6 +55,8 @@ def cli(
     gputui --preset quickstart               train a shipped preset, without a screen
     gputui --preset fast.yaml --set xla=true train your own, with one option changed
     gputui presets                           what ships, and what is yours
+    gputui options [KEY]                     what --set and a preset take
+    gputui completion bash                   makes the tab key complete all these; also zsh and fish
     """
     if context.invoked_subcommand is not None:
         if preset or settings or as_json or detach or dry_run:
@@ -56,7 +72,7 @@ def cli(
 
 
 @cli.command()
-@click.argument("run", default="latest")
+@click.argument("run", default="latest", shell_complete=completing.run)
 @click.option(
     "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Play the run again, SPEED times as fast."
 )
@@ -69,8 +85,8 @@ def watch(context: click.Context, run: str, replay: str | None) -> None:
 
 
 @cli.command()
-@click.option("--preset", metavar="NAME_OR_PATH", required=True, help="The preset to be written as code.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help=SET_HELP)
+@_preset("The preset to be written as code.", required=True)
+@_settings()
 @click.option("-o", "--output", metavar="FILE", help="Write there, not to stdout.")
 def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     """The same training as a plain TensorFlow script that does not need gputui."""
@@ -89,7 +105,7 @@ def runs(as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("run")
+@click.argument("run", shell_complete=completing.run)
 def stop(run: str) -> None:
     """Stop RUN gracefully: it finishes its step and writes its result. A second time ends it at once."""
     from . import listing
@@ -98,7 +114,7 @@ def stop(run: str) -> None:
 
 
 @cli.command()
-@click.argument("run")
+@click.argument("run", shell_complete=completing.run)
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object a line.")
 @click.option("--detach", is_flag=True, help="Go on in the background, print the run's id, return.")
 @click.pass_context
@@ -110,7 +126,7 @@ def resume(context: click.Context, run: str, as_json: bool, detach: bool) -> Non
 
 
 @cli.command("history")
-@click.argument("run", default="latest")
+@click.argument("run", default="latest", shell_complete=completing.run)
 @click.option("--csv", "form", flag_value="csv", default=True, help="One row for each moment, the default.")
 @click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object a line.")
 @click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard; takes some seconds.")
@@ -141,7 +157,7 @@ def presets_list() -> None:
 
 
 @presets.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.preset)
 def presets_show(name: str) -> None:
     """The resolved preset NAME, every value explicit."""
     from . import listing
@@ -150,7 +166,7 @@ def presets_show(name: str) -> None:
 
 
 @presets.command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completing.preset)
 @click.pass_context
 def presets_check(context: click.Context, files: Sequence[str]) -> None:
     """Check preset files, and the options in them against this machine."""
@@ -168,9 +184,9 @@ def presets_schema() -> None:
 
 
 @cli.command()
-@click.argument("names", nargs=-1, metavar="RUN...")
-@click.option("--baseline", metavar="RUN", help="Compare with this run, this time only.")
-@click.option("--pin", metavar="RUN", help="Make RUN the baseline of all comparisons from now on.")
+@click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completing.run)
+@click.option("--baseline", metavar="RUN", shell_complete=completing.run, help="Compare with this run, this time only.")
+@click.option("--pin", metavar="RUN", shell_complete=completing.run, help="The baseline from now on.")
 @click.option("--unpin", is_flag=True, help="Forget the pinned baseline.")
 @click.option("--json", "form", flag_value="json", help="As one JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="As a Markdown table.")
@@ -193,8 +209,8 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
 
 
 @cli.command("ab")
-@click.option("--preset", metavar="NAME_OR_PATH", required=True, help="What is measured without the change.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="The change; several count as one.")
+@_preset("What is measured without the change.", required=True)
+@_settings("The change; several count as one.")
 @click.option("--repeats", type=click.IntRange(min=3), default=3, show_default=True, help="Pairs of trials, in turn.")
 @click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="Measured time of each trial.")
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object on stdout, at the end.")
@@ -221,9 +237,9 @@ def ab(
 
 
 @cli.command("diagnose")
-@click.argument("run", required=False)
-@click.option("--preset", metavar="NAME_OR_PATH", help="Measure this preset, with and without its input.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help=SET_HELP)
+@click.argument("run", required=False, shell_complete=completing.run)
+@_preset("Measure this preset, with and without its input.")
+@_settings()
 @click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
 @click.option("--repeats", type=click.IntRange(min=1), help="Pairs of trials (1; of a remedy 3).")
 @click.option("--seconds", type=SECONDS, help="Measured time of each trial (5).")
@@ -243,7 +259,7 @@ def diagnose(
 
 
 @cli.command("proof")
-@click.argument("name", metavar="[PROOF]", required=False)
+@click.argument("name", metavar="[PROOF]", required=False, shell_complete=completing.proof)
 @click.option("--json", "form", flag_value="json", help="As one JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="As a report in Markdown.")
 @click.option("-o", "--output", metavar="FILE", help="Save the improved preset there.")
@@ -280,6 +296,10 @@ def doctor(context: click.Context, as_json: bool, deep: bool) -> None:
     from . import listing_doctor
 
     context.exit(listing_doctor.show_doctor(as_json, deep))
+
+
+for command in (cli_about.options, cli_about.guide, cli_about.completion):
+    cli.add_command(command)
 
 
 def _open_screen(watch: Run | None = None, replay_speed: float | None = None) -> int:

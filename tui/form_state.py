@@ -18,6 +18,7 @@ import yaml
 from ..engine import paths, presets, yamlfile
 from ..engine.options import OPTIONS, OptionInfo, Options, by_key
 from ..engine.options.own import WORDS
+from ..engine.options.synonyms import words_of
 from ..engine.presets import Preset, PresetError
 
 INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
@@ -203,10 +204,11 @@ def shown(options: Options, info: OptionInfo) -> str:
 
 
 def matches(info: OptionInfo, words: str) -> bool:
-    """Whether every word of a search is in the option's key, help or TensorFlow call."""
+    """Whether every word of a search is in the option's key, help or TensorFlow call, or begins another name of it."""
     about = info.about
     text = " ".join((info.key, about.help, about.call, about.helps, about.hurts, about.unit)).lower()
-    return all(word in text for word in words.lower().split())
+    others = words_of(info.key)
+    return all(word in text or any(name.startswith(word) for name in others) for word in words.lower().split())
 
 
 def _record_of(path: Path) -> tuple[str, str]:

@@ -21,5 +21,6 @@ def begin(folder: str) -> None:
     print(
         f"\nnext:\n    {go}gputui --preset preset.yaml      train it as it is\n"
         f"    gputui                           open the form; o opens preset.yaml\n"
-        "then put your own model and data into train.py; docs/own-code.md tells what build may return"
+        "then put your own model and data into train.py: gputui guide tells what build may return,\n"
+        "and gputui options what a preset can say"
     )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from .catalogue import OptionInfo, by_key, catalogue, resolve_key
+from .catalogue import OptionInfo, by_key, catalogue
 from .data import Input, Workload
 from .field import Group
 from .hardware import Compile, Device, Precision, Strategy
+from .synonyms import resolve_key
 from .training import Run, Train
 
 SCHEMA_VERSION = 1

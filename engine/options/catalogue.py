@@ -55,21 +55,6 @@ def by_key(options: Iterable[OptionInfo]) -> dict[str, OptionInfo]:
     return {info.key: info for info in options}
 
 
-def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
-    """`input.batch_size` or a short name that only one group has -> `input.batch_size`.
-
-    Raises KeyError with a sentence that names the nearest option.
-    """
-    options = tuple(options)
-    keys = [info.key for info in options]
-    if text in keys:
-        return text
-    short = [info.key for info in options if info.name == text]
-    if len(short) == 1:
-        return short[0]
-    raise KeyError(f"unknown option{did_you_mean(text, keys + [info.name for info in options])}")
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`, did you mean X?` or nothing."""
     near = nearest(word, known)

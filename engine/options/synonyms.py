@@ -1,0 +1,112 @@
+"""Other words that people know options by: from other frameworks, TensorFlow's own calls, and plain speech.
+
+Error texts, `gputui options WORD` and the form's search find options by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .catalogue import OptionInfo, nearest
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    word: keys
+    for words, keys in (
+        ("arch architecture network net backbone", ("workload.model",)),
+        ("dataset data_dir train_data data_path", ("workload.data",)),
+        ("input_shape image_size img_size resolution", ("workload.shape",)),
+        ("num_classes n_classes", ("workload.classes",)),
+        ("num_samples n_samples", ("workload.samples",)),
+        ("script code program train_file build own", ("workload.entry",)),
+        ("cwd chdir workdir working_dir", ("workload.folder",)),
+        ("hparams hyperparameters params", ("workload.args",)),
+        ("gpu gpus gpu_ids cuda cuda_visible_devices visible_devices device_ids cpu no_gpu accelerator",
+         ("device.visible",)),
+        ("allow_growth set_memory_growth growth", ("device.memory_growth",)),
+        ("memory_fraction gpu_memory_limit memory_limit gpu_memory gpu_mem per_process_gpu_memory_fraction",
+         ("device.memory_limit_mb",)),
+        ("virtual_devices virtual_gpus logical_gpus", ("device.logical_devices",)),
+        ("oom out_of_memory memory vram mem",
+         ("input.batch_size", "precision.policy", "device.memory_growth", "device.memory_limit_mb")),
+        ("inter_op inter_op_parallelism", ("device.inter_op_threads",)),
+        ("intra_op intra_op_parallelism omp_num_threads", ("device.intra_op_threads",)),
+        ("placement", ("device.log_placement",)),
+        ("amp mixed_precision fp16 bf16 float16 bfloat16 fp32 half half_precision dtype precision autocast",
+         ("precision.policy",)),
+        ("allow_tf32 tensor_float_32 tensorfloat", ("precision.tf32",)),
+        ("jit jit_compile torch_compile", ("compile.xla",)),
+        ("spe steps_per_loop steps_per_call", ("compile.steps_per_execution",)),
+        ("bs batch train_batch_size per_device_train_batch_size", ("input.batch_size",)),
+        ("shuffle_buffer buffer_size shuffle_size", ("input.shuffle",)),
+        ("workers num_workers n_workers autotune num_parallel_calls dataloader_num_workers loader",
+         ("input.parallel_calls",)),
+        ("prefetch_factor prefetch_size buffer prefetch_buffer", ("input.prefetch",)),
+        ("aug augmentation data_augmentation augmentations", ("input.augment",)),
+        ("drop_last", ("input.drop_remainder",)),
+        ("threadpool private_threadpool_size", ("input.private_threads",)),
+        ("overfit_batch overfit_one_batch", ("input.one_batch",)),
+        ("ddp dp distributed distribute data_parallel multi_gpu multigpu distribution", ("strategy.kind",)),
+        ("all_reduce allreduce nccl cross_device_ops", ("strategy.communication",)),
+        ("num_epochs n_epochs max_epochs ep", ("train.epochs",)),
+        ("max_steps num_steps iterations iters steps", ("train.steps_per_epoch",)),
+        ("opt optim", ("train.optimizer",)),
+        ("lr rate base_lr", ("train.learning_rate",)),
+        ("scheduler lr_schedule lr_scheduler decay annealing", ("train.schedule",)),
+        ("warmup lr_warmup num_warmup_steps", ("train.warmup_steps",)),
+        ("grad_clip clip gradient_clipping clipnorm max_grad_norm grad_norm global_clipnorm",
+         ("train.global_clip_norm", "train.clip_norm", "train.clip_value")),
+        ("clipvalue", ("train.clip_value",)),
+        ("random_seed random_state rng manual_seed", ("train.seed",)),
+        ("determinism reproducible reproducibility enable_op_determinism", ("train.deterministic", "train.seed")),
+        ("val_split val validation_data test_split holdout", ("train.validation_split",)),
+        ("nan terminate_on_nan isnan inf", ("train.stop_on_nan", "train.nan_check_steps")),
+        ("ckpt checkpoints checkpointing save_freq save_steps modelcheckpoint", ("run.checkpoint",)),
+        ("keep_checkpoints save_total_limit max_to_keep", ("run.keep",)),
+        ("save export_model saved_model", ("run.save_model",)),
+        ("profiler trace tracing xprof nsight", ("run.profile",)),
+        ("max_time time_limit limit walltime", ("run.max_minutes",)),
+        ("timeout hang watchdog stall", ("run.hang_seconds",)),
+        ("sampling_interval poll interval", ("run.sample_seconds",)),
+    )
+    for word in words.split()
+}
+
+
+def keys_of(word: str) -> tuple[str, ...]:
+    """The options that go by this other name, of which a group in front of it says nothing."""
+    plain = word.strip().lstrip("-").lower().replace("-", "_").replace(" ", "_")
+    return SYNONYMS.get(plain) or SYNONYMS.get(plain.rpartition(".")[2], ())
+
+
+def words_of(key: str) -> tuple[str, ...]:
+    """The other names of an option."""
+    return tuple(word for word, keys in SYNONYMS.items() if key in keys)
+
+
+def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
+    """`input.batch_size` or a short name that only one group has -> `input.batch_size`.
+
+    Raises KeyError with a sentence that names the nearest option.
+    """
+    options = tuple(options)
+    keys = [info.key for info in options]
+    if text in keys:
+        return text
+    short = [info.key for info in options if info.name == text]
+    if len(short) == 1:
+        return short[0]
+    raise KeyError(f"unknown option{option_meant(text, options)}")
+
+
+def option_meant(word: str, options: Iterable[OptionInfo]) -> str:
+    """`, did you mean X?`, of a word with several meanings all of them, or where to look."""
+    options = tuple(options)
+    name = word.strip().rpartition(".")[2]
+    meant = keys_of(word) or tuple(info.key for info in options if info.name == name)
+    if not meant:
+        near = nearest(word, [info.key for info in options] + [info.name for info in options])
+        meant = (near,) if near else ()
+    if not meant:
+        return "; gputui options lists them all"
+    several = f"{', '.join(meant[:-1])} or " if len(meant) > 1 else ""
+    return f", did you mean {several}{meant[-1]}?"
