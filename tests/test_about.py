@@ -33,9 +33,11 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_all_options_are_listed_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     head, *lines = printed(capsys, "options").splitlines()
-    assert head.split() == ["option", "default", "takes", "what", "it", "does"]
+    assert head.split() == ["option", "default", "takes", "what", "it", "does", "helps"]
     assert [line.split()[0] for line in lines] == [info.key for info in OPTIONS]
-    assert all(info.about.help in line for info, line in zip(OPTIONS, lines, strict=True))
+    for info, line in zip(OPTIONS, lines, strict=True):
+        assert info.about.help in line
+        assert line.endswith(info.about.helps)
     told = [json.loads(line) for line in printed(capsys, "options", "--json").splitlines()]
     assert [one["key"] for one in told] == [info.key for info in OPTIONS]
     assert [one["default"] for one in told] == [info.default for info in OPTIONS]

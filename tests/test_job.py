@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from gputui.engine import job
+from gputui.engine import job, runs
 from gputui.tui import cli
+
+from .form_pilot import finished, form, opened, seen, settled
 
 STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
 
@@ -70,3 +72,20 @@ def test_what_is_not_used_is_said_where_one_task_is_right(
 @pytest.mark.parametrize("environment", SILENT, ids=range(len(SILENT)))
 def test_one_task_alone_is_told_nothing(environment: dict[str, str]) -> None:
     assert job.read(environment) == ()
+
+
+async def test_the_form_refuses_to_start_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUTUI_WARM", "0")
+    for name, value in STEP.items():
+        monkeypatch.setenv(name, value)
+    async with opened((160, 40)) as pilot:
+        assert "cannot start" in seen(pilot)
+        assert "task 2 of the 4 that srun started" in form(pilot).refusal
+        await pilot.press("r")
+        await settled(pilot)
+        await finished(pilot, "start")
+        form(pilot).state.set("workload.data", "npz:no.npz")
+        form(pilot).load(form(pilot).state)
+        await settled(pilot)
+        assert any(remark.text.startswith("there is no file no.npz") for remark in form(pilot).remarks)
+    assert runs.all_runs() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
 from typing import Any
 
@@ -29,9 +30,12 @@ def show_options(words: str, as_json: bool) -> None:
             print(json.dumps(described(info)))
     elif len(found) == 1:
         _show_one(found[0])
+    elif sys.stdout.isatty():
+        for info in found:
+            _show_in_brief(info)
     else:
-        rows = [[info.key, _default(info), _takes(info), info.about.help] for info in found]
-        show_table(table(["option", "default", "takes", "what it does"], rows))
+        rows = [[info.key, _default(info), _takes(info), info.about.help, info.about.helps] for info in found]
+        show_table(table(["option", "default", "takes", "what it does", "helps"], rows))
 
 
 def fitting(words: str) -> list[OptionInfo]:
@@ -72,6 +76,15 @@ def _default(info: OptionInfo) -> str:
 def _takes(info: OptionInfo) -> str:
     takes = "text" if info.accepts.startswith("text: ") else info.accepts
     return takes + (f" ({info.about.unit})" if info.about.unit else "")
+
+
+def _show_in_brief(info: OptionInfo) -> None:
+    """In lines that a terminal of any width has room for."""
+    out = console()
+    width, indent = min(TEXT_WIDTH, out.width), "    "
+    out.print(Text.assemble((info.key, "bold"), f"  {_default(info)}  ", (_takes(info), "dim")))
+    for text in filter(None, (info.about.help, info.about.helps and f"helps: {info.about.helps}")):
+        print(textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def _show_one(info: OptionInfo) -> None:

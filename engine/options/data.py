@@ -197,7 +197,7 @@ class Input(Group):
     )
     cache: str = option(
         "off",
-        "keep the decoded samples: off, memory, or a folder on a fast disk",
+        "keep the decoded samples: off, memory, or a folder on a fast disk (in a preset, from the preset's folder)",
         call="Dataset.cache",
         helps="from the second epoch on nothing is read or decoded again",
         hurts="memory: the whole decoded data set stays in host memory",
