@@ -7,6 +7,7 @@ change. Nothing here starts a process or touches a device; the form and the comm
 from __future__ import annotations
 
 import os
+import stat
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from .options.field import About
 from .options.training import MOMENTUM
 from .presets import Preset
 from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from .values import nameable
 
 
 @dataclass(frozen=True)
@@ -362,7 +364,7 @@ def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
     if workload.entry is None:
         return
     folder = Path(os.path.expanduser(workload.folder or "."))
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         yield _error("workload.folder", f"there is no folder {paths.near(str(folder))}", "give an existing folder")
         return
     try:
@@ -375,9 +377,23 @@ def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
     kind, place = options.workload.source if options.workload.entry is None else ("", "")
     for level, message, change in dataset_files.faults(kind, place):
         yield Finding(level, ("workload.data",), message, change)
+    told = {"workload.folder": options.workload.folder, "workload.data": place, "input.cache": options.input.cache}
+    for key, path in told.items():
+        if path and not nameable(path):
+            yield _error(key, f"{paths.near(path)} has control characters, or is no UTF-8 text", "give another path")
     cache = options.input.cache
-    if cache not in ("off", "memory") and Path(cache).exists() and not Path(cache).is_dir():
-        yield _error("input.cache", f"{paths.near(cache)} is a file", "give a folder, off or memory")
+    if cache not in ("off", "memory") and (what := _no_folder(cache)):
+        yield _error("input.cache", f"{paths.near(cache)} {what}", "give a folder, off or memory")
+
+
+def _no_folder(path: str) -> str:
+    """Why there can be no folder of this name, or nothing."""
+    try:
+        return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as fault:
+        return f"cannot be a folder: {getattr(fault, 'strerror', None) or fault}"
 
 
 def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:

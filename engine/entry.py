@@ -9,12 +9,17 @@ from __future__ import annotations
 import ast
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from .options.data import ENTRY
+from .runfiles import read_bytes, why
+from .values import brief, harmless
+
+MAX_SOURCE_BYTES = 1_000_000  # more is no code that a person has written, and takes seconds to look through
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,8 @@ class EntryFault(Exception):
     """The entry cannot be used; the text says why, with file and line where there are any, `change` what to do."""
 
     def __init__(self, message: str, change: str) -> None:
-        super().__init__(message)
-        self.message, self.change = message, change
+        self.message, self.change = brief(harmless(message)), change
+        super().__init__(self.message)
 
 
 def parse(text: str) -> Entry:
@@ -49,8 +54,8 @@ def source_file(entry: Entry, folder: Path) -> Path:
     """The file that holds the function; raises EntryFault."""
     if entry.file is not None:
         path = folder / os.path.expanduser(entry.file)
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist"
+        if not os.path.isfile(path):  # without raising, whatever the name is
+            what = "is a folder" if os.path.isdir(path) else "is no file" if os.path.exists(path) else "does not exist"
             raise EntryFault(f"{path} {what}", "name a file with your code, such as train.py")
         return path
     spec = _find_module(str(entry.module), folder)
@@ -68,7 +73,10 @@ def look(text: str, folder: Path) -> None:
     path = source_file(entry, folder)
     shown = entry.file or str(path)
     tree = _parsed(path, shown)
-    defined = dict(_top_level(tree.body))
+    try:
+        defined = dict(_top_level(tree.body))
+    except RecursionError:
+        raise EntryFault(f"{shown} is nested too deep to be looked through", "name another file") from None
     if "*" in defined or entry.function in defined:
         _takes_one_argument(defined.get(entry.function), entry.function, shown)
         return
@@ -79,14 +87,18 @@ def look(text: str, folder: Path) -> None:
 
 def _parsed(path: Path, shown: str) -> ast.Module:
     try:
-        return ast.parse(path.read_bytes(), str(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the user's code; Python says them when it runs
+            return ast.parse(read_bytes(path, MAX_SOURCE_BYTES), str(path))
+    except (RecursionError, MemoryError):
+        raise EntryFault(f"{shown} is nested too deep for Python to read it", "name another file") from None
     except SyntaxError as fault:
         line = f": {fault.text.strip()[:120]}" if fault.text and fault.text.strip() else ""
         raise EntryFault(f"{shown}:{fault.lineno}: {fault.msg}{line}", "mend the line") from None
     except ValueError as fault:
         raise EntryFault(f"{shown} is no Python: {fault}", "name another file") from None
     except OSError as fault:
-        raise EntryFault(f"{shown} cannot be read: {fault.strerror or fault}", "name another file") from None
+        raise EntryFault(f"{shown} cannot be read: {why(fault)}", "name another file") from None
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:

@@ -23,6 +23,7 @@ from .preset_names import SHIPPED as SHIPPED
 from .preset_names import SUFFIXES
 from .preset_names import available as available
 from .preset_names import user_folder as user_folder
+from .values import brief
 from .yamlfile import Located, YamlFault, printable, shorten
 
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.Options.model_fields)
@@ -42,8 +43,7 @@ class Problem:
 
     def __str__(self) -> str:
         where = f"{self.place}:{self.line}" if self.line is not None else self.place
-        key = self.key if len(self.key) <= 80 else self.key[:80] + "..."
-        return printable(f"{where}: {key}: {self.message}" if key else f"{where}: {self.message}")
+        return brief(printable(f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"))
 
 
 class PresetError(Exception):
@@ -267,6 +267,8 @@ def _add_setting(layers: _Layers, setting: str) -> None:
         key = opts.resolve_key(name.strip(), opts.OPTIONS)
     except KeyError as fault:
         raise PresetError([Problem(place, None, "", str(fault.args[0]))]) from None
+    if meant := yamlfile.trap(text.strip()):
+        raise PresetError([Problem(place, None, key, meant)])
     layers.values[key] = yamlfile.scalar(text)
     layers.origins[key] = (place, None)
 

@@ -170,7 +170,7 @@ def _node(value: Any) -> Any:
 
 def _scalar(value: Any) -> Any:
     """Text that YAML 1.1 would read as something else stands in quotes; `off` is known to every option."""
-    if isinstance(value, str) and value != "off" and yamlfile.scalar(value) != value:
+    if isinstance(value, str) and value != "off" and not yamlfile.stays_text(value):
         return DoubleQuotedScalarString(value)
     return value
 

@@ -15,6 +15,7 @@ from typing import Any
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 LARGEST = 1e100  # of what is measured nothing comes near; sums, squares and means of such numbers are numbers still
 LARGEST_WHOLE = 2**63 - 1
+LONGEST_LINE, LONGEST_WORD = 200, 50  # of an error, and of what a long one keeps of a path or a value
 MAX_DEPTH = 32  # of a value within values; a preset has 8 at most
 LATEST_T = 253402300799.0  # the end of the year 9999, in Unix seconds
 
@@ -52,6 +53,29 @@ def moment(value: Any) -> float | None:
 def harmless(said: str) -> str:
     """Text without characters that would steer a terminal; its lines stay lines."""
     return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in said)
+
+
+def nameable(path: str) -> bool:
+    """Whether presets and TensorFlow can name the path: UTF-8 text without control characters."""
+    return not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in path)
+
+
+def brief(line: str, limit: int = LONGEST_LINE) -> str:
+    """A line of at most `limit` characters: of its longest words the middle is left out, then of the whole line.
+
+    So a line that begins with a file, a line number and a key still does.
+    """
+    while (over := len(line) - limit) > 0:
+        longest = max(line.split(" "), key=len)
+        if len(longest) <= LONGEST_WORD:
+            return _without_middle(line, limit, 2 * limit // 3)
+        keep = max(LONGEST_WORD, len(longest) - over)
+        line = line.replace(longest, _without_middle(longest, keep, keep // 2), 1)
+    return line
+
+
+def _without_middle(text: str, limit: int, front: int) -> str:
+    return f"{text[:front]}...{text[len(text) - (limit - front - 3) :]}"
 
 
 def harmless_in(value: Any) -> Any:

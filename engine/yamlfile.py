@@ -17,6 +17,7 @@ from .runfiles import open_regular
 
 MAX_BYTES = 100_000
 MAX_DEPTH = 8
+MAX_BITS = 4000  # of a whole number: more cannot even be told in digits
 
 
 class YamlFault(Exception):
@@ -45,6 +46,47 @@ _Loader.add_implicit_resolver(
     re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"),
     list("-+.0123456789"),
 )
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> int | float:
+    """A number as a person reads it: what YAML 1.1 alone reads as another one is refused."""
+    if meant := trap(node.value):
+        raise YamlFault(meant, node.start_mark.line + 1)
+    if node.tag.endswith(":int"):
+        number = loader.construct_yaml_int(node)
+        if number.bit_length() > MAX_BITS:
+            raise ValueError("nothing counts that far")
+        return int(number)
+    return float(loader.construct_yaml_float(node))
+
+
+def trap(text: str) -> str:
+    """What to write instead of a plain word that YAML 1.1 reads as a number which it does not look like; else nothing.
+
+    `010` is 8 there, `1:30` is 90, and `0b101` is 5.
+    """
+    digits = text.lstrip("+-").replace("_", "")
+    sign = "-" if text.startswith("-") else ""
+    if re.fullmatch(r"0[0-7]+", digits):
+        ways, known = f"{sign}{int(digits)} or {sign}{int(digits, 8)}", "octal"
+    elif re.fullmatch(r"0b[01]+", digits):
+        ways, known = f"{sign}{int(digits, 2)}", "binary"
+    elif re.fullmatch(r"[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?", digits):
+        ways, known = f"{sign}{_base_60(digits)}", "of base 60"
+    else:
+        return ""
+    return f'{shorten(text)[1:-1]} is a number {known} in YAML: write {shorten(ways, 60)[1:-1]}, or "..." for a text'
+
+
+def _base_60(digits: str) -> str:
+    whole = 0.0
+    for part in digits.split(":")[:20]:
+        whole = 60 * whole + float(part)
+    return f"{whole:.15g}"
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def read(path: Path) -> dict[str, Located]:
@@ -87,11 +129,16 @@ def parse(text: str) -> dict[str, Located]:
 
 
 def scalar(text: str) -> Any:
-    """The value of `--set KEY=text`: YAML's reading of one value, or the text itself."""
+    """What is typed as one value: YAML's reading of it, or the text itself."""
     try:
         return parse(f"set:\n  v: {text}")["set"].value["v"].value if text.strip() else None
     except YamlFault:
         return text
+
+
+def stays_text(text: str) -> bool:
+    """Whether it is a text when it stands in a file without quotes."""
+    return scalar(text) == text and not trap(text)
 
 
 def _guard(text: str) -> None:
@@ -135,6 +182,8 @@ def _mapping(loader: _Loader, node: yaml.Node, key: str, depth: int) -> dict[str
 def _construct(loader: _Loader, node: yaml.Node, key: str) -> Any:
     try:
         return loader.construct_object(node, deep=True)
+    except YamlFault as fault:
+        raise YamlFault(fault.message, fault.line, key) from None
     except (yaml.YAMLError, ValueError, OverflowError, TypeError, LookupError, AttributeError):
         # PyYAML lets faults of int(), float() and datetime() through as they are.
         raise YamlFault(f"cannot read the value {_shown(node)}", node.start_mark.line + 1, key) from None
@@ -146,7 +195,7 @@ def _shown(node: yaml.Node) -> str:
 
 def shorten(value: object, limit: int = 40) -> str:
     """A value as it may stand inside one line of an error: no control characters, not long."""
-    text = printable(value if isinstance(value, str) else repr(value))
+    text = printable(value[: 2 * limit] if isinstance(value, str) else repr(value))
     text = text if len(text) <= limit else text[:limit] + "..."
     return repr(text) if isinstance(value, str) else text
 

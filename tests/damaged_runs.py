@@ -88,7 +88,7 @@ def _judged(command: tuple[str, ...]) -> Iterator[str]:
         yield f"exit code {code}: {err[:300]}"
     if code == 2 and not err.strip():
         yield "refused without a word"
-    if "Traceback" in err or "unexpected" in err:
+    if "please report it" in err or "Traceback" in err:
         yield err[:300]
     if odd := _steering(out + err):
         yield f"control characters {odd}"

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from ..engine.values import brief
+
 DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
 _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
@@ -28,8 +30,8 @@ def clean(text: object) -> str:
 
 
 def complain(text: object) -> None:
-    """Write lines to stderr as they are, without control characters."""
-    print(clean(text), file=sys.stderr)
+    """Write lines to stderr without control characters; one that is very long without its middle."""
+    print("\n".join(brief(line) for line in clean(text).split("\n")), file=sys.stderr)
 
 
 def told(error: Mapping[str, Any]) -> str:

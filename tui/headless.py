@@ -53,7 +53,7 @@ def run_preset(
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         more = f"\nand {len(errors) - 1} more conflict(s)" if len(errors) > 1 else ""
-        raise Refused(f"{_place(preset, errors[0])}: {errors[0]}{more}")
+        raise Refused(f"{place(preset, errors[0])}: {errors[0]}{more}")
     if dry_run:
         _say(findings)
         sys.stdout.write(launch.settle(preset, Path.cwd()).to_yaml())
@@ -66,11 +66,11 @@ def run_preset(
     return _follow(run, Follower(run), process, as_json, findings)
 
 
-def _place(preset: Preset, finding: Finding) -> str:
-    """Where one of the options that conflict was set: file and line, or --set."""
+def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
+    """Where one of the options that conflict was set: file and line, or --set; else the preset as it was named."""
     set_at = [preset.origins[key] for key in finding.options if key in preset.origins]
-    place, line = set_at[0] if set_at else (preset.name, None)
-    return f"{place}:{line}" if line is not None else place
+    where, line = set_at[0] if set_at else (otherwise or preset.name, None)
+    return f"{where}:{line}" if line is not None else where
 
 
 def resume_run(name: str, *, as_json: bool = False, detach: bool = False) -> int:

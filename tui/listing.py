@@ -19,6 +19,7 @@ from ..engine.presets import PresetError
 from ..engine.values import to_json
 from .errors import DONE, WRONG, Refused, clean, complain
 from .figures import amount, seconds, share
+from .headless import place
 from .tables_diagnosis import show_table
 
 
@@ -131,7 +132,7 @@ def check_presets(files: Sequence[str]) -> int:
             continue
         findings = checks.of_preset(preset, here)
         for finding in findings:
-            complain(f"{file}: {finding.level}: {finding}")
+            complain(f"{place(preset, finding, file)}: {finding.level}: {finding}")
         if any(finding.level == "error" for finding in findings):
             code = WRONG
         else:
