@@ -22,7 +22,7 @@ from .options.field import About
 from .options.training import MOMENTUM
 from .presets import Preset
 from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from .values import nameable
+from .values import NO_NAME, nameable
 
 
 @dataclass(frozen=True)
@@ -364,6 +364,9 @@ def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
     if workload.entry is None:
         return
     folder = Path(os.path.expanduser(workload.folder or "."))
+    if not nameable(f"{folder.absolute()}{workload.entry}"):
+        yield _error("workload.folder", f"{folder} {NO_NAME}", "move your code to another folder")
+        return
     if not os.path.isdir(folder):
         yield _error("workload.folder", f"there is no folder {paths.near(str(folder))}", "give an existing folder")
         return
@@ -377,10 +380,9 @@ def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
     kind, place = options.workload.source if options.workload.entry is None else ("", "")
     for level, message, change in dataset_files.faults(kind, place):
         yield Finding(level, ("workload.data",), message, change)
-    told = {"workload.folder": options.workload.folder, "workload.data": place, "input.cache": options.input.cache}
-    for key, path in told.items():
-        if path and not nameable(path):
-            yield _error(key, f"{paths.near(path)} has control characters, or is no UTF-8 text", "give another path")
+    for key, path in {"workload.data": place, "input.cache": options.input.cache}.items():
+        if not nameable(path):
+            yield _error(key, f"{paths.near(path)} {NO_NAME}", "give another path")
     cache = options.input.cache
     if cache not in ("off", "memory") and (what := _no_folder(cache)):
         yield _error("input.cache", f"{paths.near(cache)} {what}", "give a folder, off or memory")

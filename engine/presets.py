@@ -207,7 +207,7 @@ def _drop_replaced(layers: _Layers) -> None:
 def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
     for group, located in tree.items():
         if group not in TOP_LEVEL:
-            raise YamlFault(f"unknown key{_key_meant(group)}", located.line, group)
+            raise YamlFault(f"unknown key{_key_meant(group)}", located.line, group or "''")
         if group == "schema_version":
             if located.value != opts.SCHEMA_VERSION or isinstance(located.value, bool):
                 raise YamlFault(

@@ -28,7 +28,7 @@ from .locks import ENGINE_LOCK, Lock
 from .runfiles import EVENT_FILES, Damage, Object, in_time, open_regular, read_object, why
 from .runfiles import Tail as Tail
 from .shapes import Form, form_of
-from .values import nameable
+from .values import NO_NAME, nameable
 from .writing import sync, write_atomically
 
 STARTING_SECONDS = 15.0  # where no lock can say that a run starts
@@ -160,8 +160,7 @@ def create_at(path: Path, preset_yaml: str) -> Run:
     It is this user's alone.
     """
     if not nameable(str(path)):
-        what = "has control characters, or is no UTF-8 text"
-        raise RunError(f"{path.parent} {what}, so that TensorFlow cannot write there; set GPUTUI_HOME to another folder")
+        raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = None
     try:

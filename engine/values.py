@@ -13,9 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+NO_NAME = "has control characters, or is no UTF-8 text"
 LARGEST = 1e100  # of what is measured nothing comes near; sums, squares and means of such numbers are numbers still
 LARGEST_WHOLE = 2**63 - 1
-LONGEST_LINE, LONGEST_WORD = 200, 50  # of an error, and of what a long one keeps of a path or a value
+LONGEST_LINE = 200  # of an error
+LONGEST_PLACE, LONGEST_WORD = 130, 50  # what such a line keeps of the file that it begins with, and of other words
 MAX_DEPTH = 32  # of a value within values; a preset has 8 at most
 LATEST_T = 253402300799.0  # the end of the year 9999, in Unix seconds
 
@@ -63,19 +65,22 @@ def nameable(path: str) -> bool:
 def brief(line: str, limit: int = LONGEST_LINE) -> str:
     """A line of at most `limit` characters: of its longest words the middle is left out, then of the whole line.
 
-    So a line that begins with a file, a line number and a key still does.
+    The first word, which is mostly a file and a line number, is cut last.
     """
-    while (over := len(line) - limit) > 0:
-        longest = max(line.split(" "), key=len)
-        if len(longest) <= LONGEST_WORD:
-            return _without_middle(line, limit, 2 * limit // 3)
-        keep = max(LONGEST_WORD, len(longest) - over)
-        line = line.replace(longest, _without_middle(longest, keep, keep // 2), 1)
-    return line
+    place, _, rest = line.partition(" ")
+    while len(place) + 1 + len(rest) > limit and len(longest := max(rest.split(" "), key=len)) > LONGEST_WORD:
+        over = len(place) + 1 + len(rest) - limit
+        rest = rest.replace(longest, _without_middle(longest, max(LONGEST_WORD, len(longest) - over)), 1)
+    if len(place) + 1 + len(rest) > limit:
+        place = _without_middle(place, max(LONGEST_PLACE, limit - 1 - len(rest)))
+    return f"{place} {_without_middle(rest, limit - 1 - len(place))}" if rest else _without_middle(place, limit)
 
 
-def _without_middle(text: str, limit: int, front: int) -> str:
-    return f"{text[:front]}...{text[len(text) - (limit - front - 3) :]}"
+def _without_middle(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    front = 2 * (limit - 3) // 3
+    return f"{text[:front]}...{text[len(text) - (limit - 3 - front) :]}"
 
 
 def harmless_in(value: Any) -> Any:

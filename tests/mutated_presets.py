@@ -24,7 +24,7 @@ from .broken_presets import all_broken
 
 LONGEST = 200
 _ANSWER = re.compile(r"(?P<place>.+?\.yaml)(:(?P<line>\d+))?: (?P<rest>.+)", re.DOTALL)
-_KEY = re.compile(r"[\w<>.?-]*")
+_KEY = re.compile(r"[\w<>.?'-]+")
 _NO_KEY = re.compile(
     r"not valid YAML|the file |character #|nested deeper|aliases|a name must|must be a mapping|tags|cannot be"
 )
