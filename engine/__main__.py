@@ -7,12 +7,13 @@ import signal
 import sys
 from pathlib import Path
 
-from . import locks, scratch, stop_signals
+from . import locks, log_streams, scratch, stop_signals
 from .spawn import WARM, own_lock, put_result_aside, start_trainer, take_run, wake, write_to_log
 
 if __name__ == "__main__":
     # A lost terminal stops nothing; the trainer inherits this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    log_streams.forgive()
     if sys.argv[1] == WARM:
         scratch.make()
         trainer = start_trainer(WARM)

@@ -7,7 +7,6 @@ fractions are 0 to 1; names carry their unit or are counts. Readers get plain di
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from .appending import RETRY_SECONDS, Gap, LineFile
 from .shapes import Fields, Form, form_of
 from .values import MAX_DEPTH, depth, harmless_in, moment
 from .values import finite as finite
@@ -301,35 +301,50 @@ class Finished(Event):
 
 
 class EventWriter:
-    """Appends events to one file, a flushed line each; may be used from several threads."""
+    """Appends events to one file, a line each, at once; may be used from several threads.
+
+    A disk that takes nothing fails nobody: events wait (appending.py), and a warning ends the gap.
+    """
 
     def __init__(self, path: Path, run_id: str) -> None:
-        self._run_id = run_id
+        self.path, self._run_id = path, run_id
         self._lock = threading.Lock()
-        _end_last_line(path)
-        self._stream = path.open("a", encoding="utf-8")
+        self._file = LineFile(path)
+        self._closed = False
 
     def emit(self, event: Event, t: float | None = None) -> None:
         """Write one event; `t` is its time in Unix seconds, now if not given."""
-        head = {"t": round(time.time() if t is None else t, 4), "type": event.type, "run": self._run_id}
-        line = json.dumps(head | plain(asdict(event)), allow_nan=False, separators=(",", ":"))
+        line = self._line(event, t)
         with self._lock:
-            if not self._stream.closed:
-                self._stream.write(line + "\n")
-                self._stream.flush()
+            if not self._closed:
+                self._tell(self._file.append(line))
+
+    def drain(self, seconds: float) -> int:
+        """Try for so long to write what waits; returns how many events are missing."""
+        until = time.monotonic() + seconds
+        while True:
+            with self._lock:
+                self._tell(self._file.flush())
+                missing = self._file.missing if self._file.waiting else 0
+            if not missing or time.monotonic() >= until:
+                return missing
+            time.sleep(RETRY_SECONDS)
 
     def close(self) -> None:
         with self._lock:
-            self._stream.close()
+            self._tell(self._file.flush())
+            self._file.close()
+            self._closed = True
 
+    def _line(self, event: Event, t: float | None = None) -> str:
+        head = {"t": round(time.time() if t is None else t, 4), "type": event.type, "run": self._run_id}
+        return json.dumps(head | plain(asdict(event)), allow_nan=False, separators=(",", ":"))
 
-def _end_last_line(path: Path) -> None:
-    """A writer that was killed may have left half a line: end it, so that the next one stands alone."""
-    if path.exists() and path.stat().st_size:
-        with path.open("rb+") as stream:
-            stream.seek(-1, os.SEEK_END)
-            if stream.read(1) != b"\n":
-                stream.write(b"\n")
+    def _tell(self, gap: Gap | None) -> None:
+        if gap is not None:
+            kept = f"{gap.lost} events are missing" if gap.lost else "no event is missing"
+            message = f"{gap.reason}: nothing could be written to {self.path} for {gap.seconds:.1f} s; {kept}"
+            self._file.append(self._line(Warn(kind="disk", message=message)))
 
 
 def parse_line(line: str) -> dict[str, Any] | None:

@@ -18,28 +18,36 @@ LOCK = "GPUTUI_LOCK"  # in the environment of an engine or a proof: the descript
 
 @dataclass(frozen=True)
 class Trainer:
-    """The process, and the writing end of the pipe on which it is asked to stop."""
+    """The process, the pipe on which it is asked to stop, and the one on which it hands over what finds no disk."""
 
     process: subprocess.Popen[bytes]
     lifeline: int
+    report: int
 
 
 def start_trainer(run_folder: str) -> Trainer:
     """The trainer holds the pipe's reading end: it sees the end of file when this process is gone."""
     reader, writer = os.pipe()
+    report, their_report = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "gputui.engine.trainer", run_folder],
         stdin=subprocess.DEVNULL,
-        env=os.environ | {"GPUTUI_LIFELINE": str(reader)},
-        pass_fds=[reader],
+        env=os.environ | {"GPUTUI_LIFELINE": str(reader), "GPUTUI_REPORT": str(their_report)},
+        pass_fds=[reader, their_report],
     )
     os.close(reader)
-    return Trainer(process, writer)
+    os.close(their_report)
+    return Trainer(process, writer, report)
 
 
 def write_to_log(run_folder: Path) -> None:
-    """From here on what this process prints goes into the run's log."""
-    log = os.open(run_folder / "engine.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    """From here on what this process prints goes into the run's log; without one where the disk takes no file."""
+    with contextlib.suppress(OSError):
+        _write_to(run_folder / "engine.log")
+
+
+def _write_to(path: Path) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)

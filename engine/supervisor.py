@@ -11,14 +11,16 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
 import yaml
 
-from . import ending, events, limits, reaper, scratch, stop_signals
+from . import disk, ending, events, limits, reaper, results, scratch, stop_signals
 from .identity import Place, Process
 from .locks import Lock
 from .runs import Run, Tail
@@ -41,7 +43,7 @@ class Supervisor:
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock) -> None:
         self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
-        self.lock = lock
+        self.lock, self.report = lock, trainer.report
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
         self.limits: dict[str, Any] = self.preset["run"]
         self.started = time.time()
@@ -80,6 +82,7 @@ class Supervisor:
         watcher.stop()
         self.phase = "ended"
         self._write_status()
+        self.events.drain(results.TRAINER_SECONDS)
         self.events.close()
         return 0
 
@@ -139,7 +142,13 @@ class Supervisor:
 
     def _leave_result(self, sampler: Sampler) -> None:
         """Write the result where the trainer did not; what the trainer wrote stands."""
+        report = results.take(self.report)
+        if report.missing_events:
+            self.events.emit(_missing(report.missing_events))
         if self.run.result is not None:
+            return
+        if report.result is not None:
+            self._keep(report.result)
             return
         end = ending.classify(
             ending.Evidence(
@@ -154,10 +163,18 @@ class Supervisor:
                 ceilings=limits.ceilings(),
             )
         )
-        summary = self._summary(end)
-        write_atomically(self.run.file("result.json"), json.dumps(events.plain(asdict(summary)), indent=1))
+        if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
+            end = replace(end, message=f"{full}; {end.message}", hint="free some space; gputui resume goes on")
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
-        self.events.emit(events.Finished(outcome=end.outcome, summary=asdict(summary)))
+        self._keep(events.plain(asdict(self._summary(end))))
+
+    def _keep(self, summary: Mapping[str, Any]) -> None:
+        """Write the result; a disk that takes nothing is waited for, unless somebody asks to stop."""
+        asked = self.stop_requests
+        refused = results.write(self.run, summary, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
+        if refused:
+            print(f"gputui: no result is left: {refused}", file=sys.stderr)
+        self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
     def _summary(self, end: ending.Ending) -> events.Summary:
         """What is known of a run whose trainer left no summary: its last figures."""
@@ -193,7 +210,13 @@ class Supervisor:
         self.stops_told = self.stop_requests
         for role, process in self._processes.items():
             status |= process.told(role)
-        write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
+        with contextlib.suppress(OSError):  # a full disk: written again with the next heartbeat
+            write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
+
+
+def _missing(count: int) -> events.Warn:
+    message = f"the last {count} events of the training are missing: the disk took nothing when it ended"
+    return events.Warn(kind="disk", message=message)
 
 
 class _Activity:

@@ -335,7 +335,7 @@ nvml.close()
     assert sum(function == "Shutdown" for function, _, _ in calls(log)) == 1
 
 
-def test_a_full_disk_costs_the_readings_that_find_no_room(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_a_full_disk_costs_no_readings(nvml: FakeNvml, tmp_path: Path) -> None:
     """A limit on the size of files stands for the full disk: the same OSError, at the same place."""
     program = f"""
 import json, os, resource, signal, threading, time
@@ -359,10 +359,12 @@ writer.close()
 print(json.dumps([full, again]))
 """
     full, again = nvml.run(program)
-    assert full == 2000
+    assert 1000 < full <= 2000
     told = [json.loads(line) for line in (tmp_path / "telemetry.jsonl").read_text().splitlines()]
     for kind in ("gpu", "host"):
-        assert sum(event["type"] == kind and event["t"] > again for event in told) > 5
+        times = [event["t"] for event in told if event["type"] == kind]
+        assert sum(t > again for t in times) > 5
+        assert sum(t < again for t in times) > 20  # kept meanwhile
 
 
 # ---- the host, and the chips ------------------------------------------------------------------

@@ -6,7 +6,6 @@ delays a stop or a heartbeat.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 
 from ..events import EventWriter, Warn
@@ -49,11 +48,10 @@ class Sampler(threading.Thread):
             reading = host.read()
             if reading.trainer_bytes is not None:
                 self.trainer_memory_share = reading.trainer_bytes / reading.memory_total_bytes
-            with contextlib.suppress(OSError):  # a full disk: this reading is left out
-                self._events.emit(reading)
-                if not warned and self._gpus.stuck_seconds > STUCK_SECONDS:
-                    self._events.emit(_stuck(self._gpus.stuck_seconds))
-                    warned = True
+            self._events.emit(reading)
+            if not warned and self._gpus.stuck_seconds > STUCK_SECONDS:
+                self._events.emit(_stuck(self._gpus.stuck_seconds))
+                warned = True
 
 
 def _stuck(seconds: float) -> Warn:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import scratch, stop_signals
+from .. import log_streams, scratch, stop_signals
 from ..events import EventWriter, Phase
 from ..spawn import WARM, write_to_log
 from . import environment
@@ -17,7 +17,10 @@ from .stopping import StopSwitch
 
 
 def main() -> None:
+    log_streams.forgive()
     lifeline = os.fdopen(int(os.environ.pop("GPUTUI_LIFELINE")))
+    report = int(os.environ.pop("GPUTUI_REPORT"))
+    os.set_inheritable(report, False)
     another_backend = environment.choose_backend()
     folder = _when_wanted(lifeline.readline) if sys.argv[1] == WARM else Path(sys.argv[1])
     writer = EventWriter(folder / "events.jsonl", folder.name)
@@ -28,6 +31,7 @@ def main() -> None:
     from .leaving import Leaving
 
     figures, stop = Figures(Run(folder), writer), StopSwitch()
+    figures.report = report
     leaving = Leaving(stop)
     stop.leave_result = lambda reason: figures.finish(reason, 0) if reason == "stopped" else None
     stop.exit = leaving.at_once

@@ -14,11 +14,15 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from .. import checkpoint_files
+from .. import checkpoint_files, disk
 from ..checkpoint_files import PREFIX, Damage
 from ..writing import sync
 from .faults import TrainerError
 from .state import State
+
+
+class NotWritten(Exception):
+    """A checkpoint that the disk does not take; the text says why."""
 
 
 class Checkpoints:
@@ -31,7 +35,7 @@ class Checkpoints:
         self._end: int | None = None  # the training's last step
 
     def save(self, step: int) -> None:
-        """Write the state after `step` steps; raises TrainerError where the disk refuses."""
+        """Write the state after `step` steps; raises NotWritten where the disk refuses."""
         if step == self.last_step:
             return
         draft = self._folder / f".draft-{os.getpid()}"
@@ -47,8 +51,10 @@ class Checkpoints:
             os.rename(draft, self._path(step))
             sync(self._folder)
         except (OSError, tf.errors.OpError) as fault:
-            reason = " ".join(str(fault).split())[:200]
-            raise TrainerError("checkpoint", f"cannot write a checkpoint to {self._folder}: {reason}") from None
+            _remove(draft)
+            if isinstance(fault, tf.errors.ResourceExhaustedError) and disk.refusal(fault) is None:
+                raise  # memory
+            raise NotWritten(f"{disk.reason(fault)}: {self._folder}: no checkpoint of step {step} is written") from None
         self.last_step = step
         self._unusable.pop(step, None)
         self._remove_older(step)

@@ -6,15 +6,14 @@ end, into the summary. Nothing here is called more often than a few times a seco
 
 from __future__ import annotations
 
-import json
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from .. import events
+from .. import events, results
 from ..runs import Run, Tail
-from ..writing import write_atomically
 from .clock import Spent, StepClock
 
 
@@ -45,6 +44,7 @@ class Figures:
 
     def __init__(self, run: Run, writer: events.EventWriter) -> None:
         self.run, self.writer = run, writer
+        self.report: int | None = None  # the pipe to the engine, where there is one
         self.began = time.time()
         self.doing = "importing"  # the phase
         self.clock = StepClock(warmup=0)
@@ -140,12 +140,17 @@ class Figures:
                 self._leave(outcome, returncode, error)
 
     def _leave(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> None:
-        summary = asdict(self._summary(outcome, returncode, error))
+        summary = events.plain(asdict(self._summary(outcome, returncode, error)))
         if error:
             self.writer.emit(events.Fault(**error))
-        write_atomically(self.run.file("result.json"), json.dumps(events.plain(summary), indent=1))
+        refused = results.write(self.run, summary, results.TRAINER_SECONDS)
         self.phase("ended")
         self.writer.emit(events.Finished(outcome=outcome, summary=summary))
+        missing = self.writer.drain(0.0 if refused else results.TRAINER_SECONDS)
+        if (refused or missing) and self.report is not None:
+            results.hand_over(results.Report(summary if refused else None, missing), self.report)
+        elif refused:
+            print(f"gputui: no result is left: {refused}", file=sys.stderr)
 
     def _summary(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
         p50, p95 = self.clock.overall_ms()

@@ -6,6 +6,7 @@ given up when the fit has ended, and when it is gone without having said so.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -78,7 +79,8 @@ class Life:
         status: dict[str, Any] = {"phase": phase, "heartbeat": time.time(), "stop_requests": 0}
         if alive:
             status |= Place.here().told() | self._me.told("engine") | self._me.told("trainer")
-        write_atomically(self._run.file("status.json"), json.dumps(status), durable=False)
+        with contextlib.suppress(OSError):  # a full disk: written again with the next heartbeat
+            write_atomically(self._run.file("status.json"), json.dumps(status), durable=False)
 
     def end(self) -> None:
         """The fit has ended, and the script goes on."""

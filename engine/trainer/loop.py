@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import keras
 import tensorflow as tf
 
-from .. import measuring
+from .. import disk, measuring
 from ..options import Options
 from . import train_function
+from .attempts import Attempts
 from .checkpoints import Checkpoints
 from .clock import WINDOW_SECONDS, Spent, StepClock, warmup_steps
 from .data.batches import Batches
@@ -64,11 +65,12 @@ class TrainingLoop:
     ) -> None:
         self.options, self.model, self.pipeline, self.devices = options, model, pipeline, devices
         self.figures, self.checkpoints, self.stop, self.own = figures, checkpoints, stop, own
+        self._attempts = Attempts(checkpoints, figures)
         self.steps_per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
         self.steps = self.steps_per_epoch * options.train.epochs
         self.step = 0
         self.health = Health(model, options.train.nan_check_steps)
-        self.profiler = Profiler(figures.run.file("profile"), options.run.profile_steps)
+        self.profiler = Profiler(figures.run.file("profile"), options.run.profile_steps, self._no_profile)
         self.feed = Feed(options, model.distribute_strategy)
         self._on_gpu = devices.kind == "GPU"
         self._parts = StepParts(options.train.deterministic, self._on_gpu)
@@ -358,10 +360,12 @@ class TrainingLoop:
         self._look({})
         self.pause()
         self.figures.phase("saving", "checkpoint")
-        began = time.perf_counter()
-        self.checkpoints.save(self.step)
-        self.figures.first_checkpoint_done(time.perf_counter() - began)
+        self._attempts.save(self.step)
         self.figures.phase("training")
+
+    def _no_profile(self, fault: BaseException) -> None:
+        where = self.figures.run.file("profile")
+        self.figures.warn("profile", f"{disk.reason(fault)}: {where}: there is no profile", option="run.profile")
 
     # ---- epochs -------------------------------------------------------------------------------
 

@@ -7,17 +7,22 @@ next, as the clock's steps do, so that Python between two executions is part of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from .. import disk
+
 
 class Profiler:
     """Records the executions that hold the steps from the first to the last; without steps it does nothing."""
 
-    def __init__(self, folder: Path, steps: tuple[int, int] | None) -> None:
-        self._folder, self._steps = folder, steps
+    def __init__(
+        self, folder: Path, steps: tuple[int, int] | None, failed: Callable[[BaseException], None]
+    ) -> None:
+        self._folder, self._steps, self._failed = folder, steps, failed
         self._running = False
         self._marker: Any = None
 
@@ -33,9 +38,12 @@ class Profiler:
         return self._running and self._steps is not None and step >= self._steps[1]
 
     def start(self) -> None:
-        """Record from now on."""
-        tf.profiler.experimental.start(str(self._folder))
-        self._running = True
+        """Record from now on; where the disk takes nothing there is no profile, and the training goes on."""
+        try:
+            tf.profiler.experimental.start(str(self._folder))
+            self._running = True
+        except (OSError, tf.errors.OpError) as fault:
+            self._give_up(fault)
 
     def begin_step(self, number: int) -> None:
         """The execution that begins with step `number` begins, and the one before it ends."""
@@ -54,5 +62,14 @@ class Profiler:
         """Write the profile if one is being taken."""
         self.end_step()
         if self._running:
-            tf.profiler.experimental.stop()
             self._running, self._steps = False, None
+            try:
+                tf.profiler.experimental.stop()
+            except (OSError, tf.errors.OpError) as fault:
+                self._give_up(fault)
+
+    def _give_up(self, fault: BaseException) -> None:
+        self._running, self._steps = False, None
+        if disk.refusal(fault) is None:
+            raise fault
+        self._failed(fault)

@@ -9,9 +9,10 @@ import contextlib
 import os
 import re
 import traceback
+from pathlib import Path
 from typing import Any
 
-from .. import ending, events, limits
+from .. import disk, ending, events, limits
 from ..options import Options
 from ..presets import resolve
 from ..telemetry import chips
@@ -45,7 +46,7 @@ def train_run(figures: Figures, stop: StopSwitch) -> int:
             _stopped(figures, stop.reason, options)
             return 0
         traceback.print_exc()
-        outcome, error = _failed(fault, figures.doing, batch_size)
+        outcome, error = _failed(fault, figures.doing, batch_size, figures.run.path)
         figures.finish(outcome, 1, error)
     return 1
 
@@ -63,7 +64,7 @@ def _stopped(figures: Figures, reason: str, options: Options) -> None:
 def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
     import tensorflow as tf  # seconds; everything below imports it too
 
-    from . import generated_code, models
+    from . import generated_code, keeping
     from .assembly import assemble
 
     generated_code.keep_apart()
@@ -84,10 +85,7 @@ def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
         raise
     if options.run.save_model:
         figures.phase("saving", "model.keras")
-        if training.loop.own is not None:
-            training.loop.own.save(figures)
-        else:
-            models.save(training.loop.model, figures.run.file("model.keras"))
+        keeping.save_model(training.loop, stop)
 
 
 def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
@@ -131,10 +129,13 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
         figures.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
 
 
-def _failed(fault: BaseException, phase: str, batch_size: int) -> tuple[str, dict[str, str]]:
+def _failed(fault: BaseException, phase: str, batch_size: int, run_folder: Path) -> tuple[str, dict[str, str]]:
     """An exception -> outcome and error; an exhausted resource is told apart in all its forms."""
     if isinstance(fault, TrainerError):
         return "error", _error(fault.kind, fault.message, fault.hint)
+    if (number := disk.refusal(fault)) is not None:
+        message = f"{disk.told(number, disk.place(fault) or run_folder)}: the training could not go on"
+        return "error", _error("disk", message, "free some space; the full traceback is in engine.log")
     kind, message = type(fault).__name__, _first_line(str(fault))
     seen = ending.Evidence(1, (), batch_size, phase=phase, ceilings=limits.ceilings())
     if end := ending.told_by(f"{kind}: {fault}", seen, message):

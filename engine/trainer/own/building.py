@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ... import disk
 from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
 from ..epoch_callbacks import EpochCallbacks, Loop
@@ -95,6 +96,8 @@ class Own:
         try:
             self.model.save(figures.run.file("model.keras"))
         except Exception as fault:  # a subclassed model may not know how it was made
+            if disk.refusal(fault) is not None:
+                raise
             traceback.print_exc()
             self.model.save_weights(figures.run.file("model.weights.h5"))
             figures.warn(

@@ -1,0 +1,142 @@
+"""Appends whole lines to a file, and keeps them in memory while the disk takes none.
+
+Whoever writes is never held up and never fails: the lines that find no room wait, the newest of them up to a bound,
+and follow when there is room again. The file never holds a part of a line for longer than a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+KEPT_BYTES = 8 << 20
+RETRY_SECONDS = 0.25
+_BLOCK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which nothing could be written: how long, why, and how many lines came late or were lost."""
+
+    seconds: float
+    reason: str
+    late: int
+    lost: int
+
+
+class LineFile:
+    """One file that only this process appends to. Not for several threads at once."""
+
+    def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES) -> None:
+        self._path, self._kept_bytes = path, kept_bytes
+        self._descriptor: int | None = None
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = self._late = self._lost = 0
+        self._part_bytes = 0  # of a line, at the file's end
+        self._refused_at: float | None = None
+        self._next_try = 0.0
+        self.reason = ""  # why lines wait
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def missing(self) -> int:
+        """How many lines are not in the file, waiting or given up."""
+        return len(self._waiting) + self._lost
+
+    def append(self, line: str) -> Gap | None:
+        """Write a line after those that wait; returns the gap that ends with it."""
+        self._keep(line.encode() + b"\n")
+        return self.flush() if time.monotonic() >= self._next_try else None
+
+    def flush(self) -> Gap | None:
+        """Try to write what waits."""
+        try:
+            while self._waiting:
+                self._write(self._opened(), self._block())
+        except OSError as fault:
+            self._refuse(fault)
+            return None
+        return self._end_gap()
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _keep(self, line: bytes) -> None:
+        self._waiting.append(line)
+        self._waiting_bytes += len(line)
+        while self._waiting_bytes > self._kept_bytes and len(self._waiting) > 1:
+            self._waiting_bytes -= len(self._waiting.popleft())
+            self._lost += 1
+
+    def _block(self) -> list[bytes]:
+        lines: list[bytes] = []
+        size = 0
+        for line in self._waiting:
+            if lines and size + len(line) > _BLOCK_BYTES:
+                break
+            lines.append(line)
+            size += len(line)
+        return lines
+
+    def _write(self, descriptor: int, lines: list[bytes]) -> None:
+        """Write as many whole lines as there is room for, and take back the part of one that fitted."""
+        self._take_back_part(descriptor)
+        block, written = memoryview(b"".join(lines)), 0
+        try:
+            while written < len(block):
+                written += os.write(descriptor, block[written:])
+        finally:
+            self._part_bytes = self._count(lines, written)
+            self._take_back_part(descriptor)
+
+    def _count(self, lines: list[bytes], written: int) -> int:
+        """Lines that were written wait no longer; returns how much of the next one was."""
+        for line in lines:
+            if written < len(line):
+                break
+            written -= len(line)
+            self._waiting_bytes -= len(self._waiting.popleft())
+            self._late += self._refused_at is not None
+        return written
+
+    def _take_back_part(self, descriptor: int) -> None:
+        if self._part_bytes:
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - self._part_bytes)
+            self._part_bytes = 0
+
+    def _opened(self) -> int:
+        if self._descriptor is None:
+            _end_last_line(self._path)
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        return self._descriptor
+
+    def _refuse(self, fault: OSError) -> None:
+        now = time.monotonic()
+        self.reason, self._next_try = fault.strerror or str(fault), now + RETRY_SECONDS
+        if self._refused_at is None:
+            self._refused_at = now
+
+    def _end_gap(self) -> Gap | None:
+        if self._refused_at is None:
+            return None
+        gap = Gap(time.monotonic() - self._refused_at, self.reason, self._late, self._lost)
+        self._refused_at, self._late, self._lost, self.reason, self._next_try = None, 0, 0, "", 0.0
+        return gap
+
+
+def _end_last_line(path: Path) -> None:
+    """A writer that was killed may have left half a line: end it, so that the next one stands alone."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb+", buffering=0) as stream:
+        if stream.seek(0, os.SEEK_END):
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":
+                stream.write(b"\n")

@@ -1,0 +1,83 @@
+"""Disks that take nothing more: a small file system in memory where mounting is allowed, a limit of sizes elsewhere."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SIZE_BYTES, INODES = 8 << 20, 400
+
+
+@contextmanager
+def no_writing(*pids: int, most_bytes: int = 0) -> Iterator[None]:
+    """These processes, or this one, cannot write beyond a size: EFBIG at the places where a full disk has ENOSPC."""
+    before = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids or (os.getpid(),)}
+    for pid, (_, most) in before.items():
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most_bytes, most))
+    try:
+        yield
+    finally:
+        for pid, limits in before.items():
+            if Path(f"/proc/{pid}").exists():
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+
+
+class SmallDisk:
+    """A file system of a few megabytes that can be filled and freed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Not one more byte."""
+        filler = self.path / "filler"
+        with filler.open("wb", buffering=0) as stream:
+            for size in (1 << 16, 1 << 12, 1):
+                try:
+                    while stream.write(bytes(size)) == size:
+                        pass
+                except OSError:
+                    continue
+        try:
+            yield
+        finally:
+            filler.unlink()
+
+    @contextmanager
+    def without_inodes(self) -> Iterator[None]:
+        """Not one more file, though there is room for bytes."""
+        made: list[Path] = []
+        try:
+            while True:
+                path = self.path / f"filler{len(made)}"
+                try:
+                    path.touch()
+                except OSError:
+                    break
+                made.append(path)
+            yield
+        finally:
+            for path in made:
+                path.unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """Mounted for one test; needs root that may mount."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    options = f"size={SIZE_BYTES},nr_inodes={INODES},mode=700"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", path], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"mounting is not allowed here: {mounted.stderr.strip()}")
+    try:
+        yield SmallDisk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", path], check=True)
