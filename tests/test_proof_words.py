@@ -4,8 +4,12 @@ other, and no line says the contrary of the decision."""
 from __future__ import annotations
 
 import io
+import os
 import random
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -20,6 +24,8 @@ from gputui.engine.proof.comparing import BaselineFailed
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
+from gputui.engine.telemetry.children import Children
+from gputui.engine.telemetry.host import Host
 from gputui.tui import tables_proof
 from gputui.tui.drawing import comparisons
 from gputui.tui.drawing import proof as drawing
@@ -27,7 +33,7 @@ from gputui.tui.drawing.glyphs import PLAIN
 from gputui.tui.drawing.rows import plain
 from gputui.tui.lines_proof import trial_line, trials
 
-from .front_door import gputui
+from .front_door import gputui, until
 from .proving import HERE, Planted, proving
 
 NUMBER = r"[-+]?[\d,]*\.?\d+(?:e[-+]\d+)?"
@@ -231,3 +237,21 @@ def test_the_spread_that_counts_gets_smaller_with_more_pairs() -> None:
     assert pairs.least_told(0.1, 12) == pytest.approx(0.1)
     assert pairs.pairs_to_tell(0.1, 0.1) == 13
     assert pairs.pairs_to_tell(0.001, 0.02) == 13, "as for a gain of 2 %"
+
+
+def test_what_a_training_has_started_is_its_own_and_not_others() -> None:
+    """Worker processes of a user's data, and what those start."""
+    burn = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    worker = subprocess.Popen([sys.executable, "-c", burn], start_new_session=True)
+    try:
+        children = Children(os.getpid())
+        until(lambda: children.cores() > 0.1, 30)
+        host = Host(os.getpid())
+        until(lambda: (reading := host.read()).cpu and reading.others_cpu is not None, 30)
+        reading = host.read()
+        assert reading.others_cpu is not None
+        assert 0 <= reading.others_cpu <= (reading.cpu or 0)
+    finally:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+    until(lambda: children.cores() == 0, 30)
