@@ -183,7 +183,7 @@ def _too_little(s: Signals) -> str:
     if s.step_ms is None or s.steps < ENOUGH_STEPS or s.seconds < least:
         so_far = " so far" if s.outcome is None else ""
         return (f"{s.steps} steps in {s.seconds:.1f} s measured{so_far}; "
-                f"a verdict needs {ENOUGH_STEPS} steps and {ENOUGH_SECONDS:g} s")
+                f"a verdict needs {ENOUGH_STEPS} steps and {least:g} s")
     if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):
         return "train.deterministic hides where the time goes; diagnose without it"
     return ""
@@ -294,6 +294,8 @@ def _where(s: Signals) -> list[str]:
     if s.disk_waited_for:
         return [", and the disk is waited for"]
     stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
+    if s.crowded:
+        return [f"{stage}; other programs use the CPU, too", stage]
     return [f"{stage}; the CPU's cores are all busy", stage] if s.cores_busy else [stage]
 
 

@@ -110,7 +110,8 @@ def test_a_run_that_was_too_short_is_undecided_and_says_why(steps: int, seconds:
     found = diagnose(collector.signals())
     assert found.verdict == "undecided"
     assert f"{steps} steps in {seconds:.1f} s measured" in found.sentence
-    assert "20 steps and 2 s" in found.sentence
+    assert "20 steps and 0.5 s" in found.sentence
+    assert "20 steps and 2 s" in diagnose(signals(steps=5)).sentence
 
 
 def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path) -> None:
@@ -140,4 +141,5 @@ def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:
     assert found(0.5, **crowd)
     assert diagnose(signals(uneven=8.0)).verdict == "stalls"
     assert diagnose(signals(uneven=8.0, **crowd)).verdict != "stalls"
+    assert diagnose(signals(**waits(0.5), **crowd)).sentence.endswith("other programs use the CPU, too")
     assert any(row["signal"] == "others_cpu" for row in diagnose(signals(**waits(0.5), **crowd)).evidence)

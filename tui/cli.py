@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 SECONDS = click.FloatRange(min=0.1, max=3600)
-ANYWAY_HELP = "Measure although something else of gputui trains on this machine; the figures may be worthless."
+ANYWAY_HELP = "Measure although something else of gputui trains on the same devices; the figures may be worthless."
 SET_HELP = (
     "Override one option, as often as wanted; the group may be left out where the name is unique. A path counts from "
     "the current folder; one that stands in a preset's file, from that file's folder."

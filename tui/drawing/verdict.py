@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...engine.events import LATER_COMPILING
 from ..errors import clean
 from ..reading.store import Snapshot, number
 from .glyphs import Glyphs
@@ -20,7 +21,8 @@ _BEGUN = ("training", "evaluating", "saving")
 
 def is_due(now: Snapshot) -> bool:
     """Whether there is a verdict, or will be soon."""
-    return bool(now.diagnosis) or (now.outcome is None and now.phase in _BEGUN)
+    compiles_again = now.phase == "compiling" and now.phase_detail in LATER_COMPILING
+    return bool(now.diagnosis) or (now.outcome is None and (now.phase in _BEGUN or compiles_again))
 
 
 def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
