@@ -261,10 +261,14 @@ async def test_all_proofs_in_a_table(home: Path, size: tuple[int, int]) -> None:
     write_proof(home, "20260921-140000-go", **running(), preset_name="quick[red]\x1b")
     odd = write_proof(home, "20260921-150000-odd")
     (odd.path / "proof.json").write_text("{half")
+    unsure = PROOF["comparisons"][0] | {"decision": "undecided", "gain": 1.93, "spread": 1.65, "why": "may be chance"}
+    write_proof(home, "20260921-120000-unsure", kind="ab", comparisons=[unsure], gain_total=None, changes_kept={})
     async with Tiny(ProofsScreen).run_test(size=size, notifications=True) as pilot:
         shown = await wait_for(pilot, "3.70 times")
         for word in ("input-heavy", "✓ done", "… measuring", "quick[red]?", "✗ crashed", "cache=memory"):
             assert word in shown, word
+        assert "undecided" in shown
+        assert "193 %" not in shown
         rewrite(Proof(home / "proofs" / "20260921-140000-go"), PROOF)
         await wait_for(pilot, lambda: "measuring" not in text_of(pilot.app))
         await pilot.press("down", "down", "enter")

@@ -159,6 +159,8 @@ def _gain(entry: ProofEntry) -> str:
         return words.times(total)
     listed = entry.data.get("comparisons")
     one = mapping(listed[0]) if isinstance(listed, list) and listed and entry.data.get("kind") == "ab" else {}
+    if one.get("decision") == "undecided":
+        return "undecided"
     return words.percent(number(one.get("gain"))) if one else NONE
 
 
