@@ -110,7 +110,7 @@ def test_a_faster_change_is_proved_although_one_of_its_trials_is_killed(tiny: Pa
 def test_a_slower_change_is_said_to_be_so_with_what_it_learns(tiny: Path, tmp_path: Path) -> None:
     done = gputui("ab", "--preset", str(tiny), "--set", "width=8", *ANYWAY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "width=8.0 is 0." in done.stdout
+    assert "width=8.0 makes the training 0." in done.stdout
     assert "another model or other data is learnt; loss after" in done.stdout
     assert "improved.yaml" not in done.stdout
     comparison = the_proof().data["comparisons"][0]
