@@ -33,10 +33,21 @@ if __name__ == "__main__":
             sys.exit(f"{folder} has an engine already")
         put_result_aside(Path(folder))
         scratch.make()
-        trainer = start_trainer(folder)
+        try:
+            trainer = start_trainer(folder)
+        except OSError as fault:
+            from . import last_words
+
+            sys.exit(last_words.leave(folder, None, fault))
     # Imported while the trainer starts: the first phase is on the screen 0.1 s sooner.
     from .runs import Run
     from .supervisor import Supervisor
 
     with lock:
-        sys.exit(Supervisor(Run(Path(folder)), trainer, lock).supervise())
+        try:
+            code = Supervisor(Run(Path(folder)), trainer, lock).supervise()
+        except Exception as fault:
+            from . import last_words
+
+            code = last_words.leave(folder, trainer, fault)
+    sys.exit(code)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .limits import Ceilings
+from .limits import Ceilings, ceilings
 
 # What TensorFlow, XLA, CUDA, the C++ runtime, the loader and Python write when memory runs out.
 _MEMORY_WORDS = re.compile(
@@ -98,6 +98,14 @@ def told_by(text: str, seen: Evidence, how: str) -> Ending | None:
     if space is not None and (space < ADDRESS_SPACE_NEEDED_BYTES or "failed to map segment" in text):
         return _space(seen, how)
     return _memory(seen, how)
+
+
+def of_fault(fault: BaseException) -> Ending | None:
+    """The same for a process that trains nothing itself."""
+    what = f"{type(fault).__name__}: {fault}"
+    # A process that cannot be started raises BlockingIOError, in the same want as a thread that cannot.
+    text = "can't start new thread" if isinstance(fault, BlockingIOError) else what
+    return told_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
 
 
 def out_of_memory(batch_size: int, detail: str) -> Ending:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from gputui.engine import launch, presets, runs
 from gputui.tui.errors import exit_code
 
-from .front_door import detached, ended, gputui, happened, until
+from .front_door import COMMAND, detached, ended, gputui, happened, until
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -199,7 +200,6 @@ def build(context):
 """
 BUSY_IN_C = """
 def build(context):
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     note("left", os.getpid())
     tf.function(lambda: tf.while_loop(lambda i: i < 10**15, lambda i: i + 1, [tf.constant(0, tf.int64)]))()
 """
@@ -250,3 +250,23 @@ def test_whatever_hangs_at_the_end_is_left_in_time(name: str, tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", script, str(file)], timeout=30, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     assert file.read_text() == written
+
+
+# The limit counts all processes and threads of a user; for the superuser there is none.
+AS_NOBODY = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 6])
+def test_the_limit_of_processes_is_told_wherever_it_is_met(most: int) -> None:
+    """By the viewer, the engine or the trainer: each starts processes or threads."""
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not there")
+    if os.geteuid() and most > 1:
+        pytest.skip("other processes of this user count, too")
+    command = [*([] if os.geteuid() else AS_NOBODY), *COMMAND, "--preset", "quickstart"]
+    limit = limited(resource.RLIMIT_NPROC, most)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"no more processes and threads can be started: the limit is {most}" in done.stdout + done.stderr
+    assert "ulimit -u" in done.stdout + done.stderr
+    assert not done.stderr.startswith("unexpected")

@@ -358,6 +358,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(fault: Exception) -> int:
+    from ..engine import ending
     from ..engine.presets import PresetError
     from ..engine.runs import RunError
 
@@ -368,6 +369,9 @@ def _refuse(fault: Exception) -> int:
             complain(f"and {more} more; gputui presets check FILE shows all")
     elif isinstance(fault, Refused | RunError | click.ClickException):
         complain(fault)
+    elif isinstance(fault, RuntimeError | MemoryError | BlockingIOError) and (end := ending.of_fault(fault)):
+        complain(f"{end.message}\n{end.hint}")
+        return 1
     elif isinstance(fault, OSError):
         complain(f"{fault.strerror or fault}: {fault.filename or 'no file named'}")
     else:
