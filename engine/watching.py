@@ -33,6 +33,7 @@ class Watcher(threading.Thread):
         self._began_t = time.time()
         self._done = threading.Event()
         self._last: Diagnosis | None = None
+        self._untold = False
         self._told_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
 
     def run(self) -> None:
@@ -52,10 +53,11 @@ class Watcher(threading.Thread):
         fresh = sorted((event for tail in self._tails for event in tail.read()), key=lambda event: float(event["t"]))
         self._collector.feed(fresh)
         newest = self._collector.newest_t
-        if fresh and newest is not None and newest >= self._began_t:  # older figures are of the run's last sitting
+        self._untold = self._untold or bool(fresh)  # a look may have read the last events and told nothing
+        if self._untold and newest is not None and newest >= self._began_t:  # older figures are of the run's last sitting
             diagnosis = diagnose(self._collector.signals())
             if final or self._is_news(diagnosis):
-                self._last, self._told_at = diagnosis, time.monotonic()
+                self._last, self._told_at, self._untold = diagnosis, time.monotonic(), False
                 self._tell(diagnosis)
 
     def _is_news(self, now: Diagnosis) -> bool:
