@@ -54,7 +54,9 @@ class Watcher(threading.Thread):
         self._collector.feed(fresh)
         newest = self._collector.newest_t
         self._untold = self._untold or bool(fresh)  # a look may have read the last events and told nothing
-        if self._untold and newest is not None and newest >= self._began_t:  # older figures are of the run's last sitting
+        if newest is None or newest < self._began_t:  # older figures are of the run's last sitting
+            return
+        if self._untold:
             diagnosis = diagnose(self._collector.signals())
             if final or self._is_news(diagnosis):
                 self._last, self._told_at, self._untold = diagnosis, time.monotonic(), False
