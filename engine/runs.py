@@ -20,11 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from . import life, locks, private, signalling
+from . import life, locks, outage, private, signalling
 from .events import OUTCOMES, Summary, Warn
 from .identity import Process
 from .life import Life
 from .locks import ENGINE_LOCK, Lock
+from .outage import Silence
 from .runfiles import EVENT_FILES, Damage, Object, in_time, open_regular, read_object, why
 from .runfiles import Tail as Tail
 from .shapes import Form, form_of
@@ -311,6 +312,7 @@ class Follower:
         self._run = run
         self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
         self._damage_told: set[Damage] = set()
+        self._silence = Silence(run.path)
         self._finished: dict[str, Any] | None = None
         self.ended = False
 
@@ -326,6 +328,8 @@ class Follower:
                 if event["type"] == "started":
                     self._finished = None
                 news.append(event)
+        if alive and (silent := self._silence.look(bool(fresh))):
+            news.append(self._warning("disk", silent))
         if not alive and not fresh and self._run.state != "starting":
             self.ended = True
             news.append(self._finished or self._lost())
@@ -336,14 +340,16 @@ class Follower:
         found = [damage for tail in self._tails for damage in tail.damages if damage not in self._damage_told]
         found = [damage for damage in found if str(damage)]
         self._damage_told.update(found)
-        return [
-            asdict(Warn(kind="damaged_file", message=str(damage)))
-            | {"t": time.time(), "type": Warn.type, "run": self._run.id}
-            for damage in found
-        ]
+        return [self._warning("damaged_file", str(damage)) for damage in found]
+
+    def _warning(self, kind: str, message: str) -> dict[str, Any]:
+        """What the viewer itself has to say."""
+        head = {"t": time.time(), "type": Warn.type, "run": self._run.id}
+        return head | asdict(Warn(kind=kind, message=message))
 
     def _lost(self) -> dict[str, Any]:
-        summary = self._run.result or {"outcome": "crashed"}
+        told = self._run.result
+        summary = told or {"outcome": "crashed", "error": outage.lost(self._run.path, self._run.log_tail())}
         head = {"t": time.time(), "type": "finished", "run": self._run.id}
         return head | {"outcome": summary.get("outcome"), "summary": summary}
 

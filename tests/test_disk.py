@@ -14,12 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
-from gputui.engine import checkpoint_files, disk, results, runs
+from gputui.engine import checkpoint_files, disk, outage, results, runs
 from gputui.engine.appending import KEPT_BYTES, Gap, LineFile
 from gputui.engine.events import EventWriter, Phase
-from gputui.engine.runs import Run, Tail
+from gputui.engine.runs import Follower, Run, Tail
 from gputui.engine.trainer import keeping
 from gputui.engine.trainer.checkpoints import NotWritten
+from gputui.engine.trainer.devices import Devices
 from gputui.engine.trainer.faults import TrainerError
 from gputui.engine.trainer.session import _failed
 
@@ -309,6 +310,48 @@ def test_the_result_of_a_training_that_ends_on_a_full_disk_is_not_lost() -> None
     assert happened(run, "finished")[-1]["summary"] == result
     assert any("events of the training are missing" in text for text in warnings_of(run, "telemetry.jsonl"))
     assert drafts(run.path) == []
+
+
+def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = runs.create("tiny", "schema_version: 1\n")
+    run.file("engine.log").write_text("first\nOSError: the last line\n\n")
+    monkeypatch.setattr(runs, "STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(outage, "SILENT_SECONDS", 0.0)
+    full = f"largest file size (ulimit -f) reached at {run.path} (File too large)"
+    (lost,) = Follower(run).poll()
+    assert lost["summary"]["error"]["message"] == "the run ended without a result: its engine is gone"
+    assert lost["summary"]["error"]["hint"] == "the last line of engine.log: OSError: the last line"
+    silence = outage.Silence(run.path)
+    assert silence.look(heard=False) == ""
+    with no_writing():
+        (lost,) = Follower(run).poll()
+        assert silence.look(heard=False) == f"{full}: the training goes on, and its events wait in memory"
+        assert silence.look(heard=False) == ""
+    assert lost["summary"]["error"]["message"] == full
+    silence.look(heard=True)
+    assert os.listdir(run.path).count("engine.log") == len(os.listdir(run.path)) - 1  # and preset.yaml
+    with open("/dev/full", "w") as nowhere:
+        done = subprocess.run([*COMMAND, "presets"], stdout=nowhere, stderr=subprocess.PIPE, text=True)
+    assert "no file named" not in done.stderr
+
+
+def test_a_fit_whose_run_finds_no_room_is_trained_unwatched(
+    cpus: Devices, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import keras
+    import numpy as np
+    from gputui.engine.trainer.monitor import Monitor
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with no_writing():
+        monitor = Monitor("tiny")
+        history = model.fit(np.zeros((8, 2)), np.zeros((8, 1)), epochs=2, verbose=0, callbacks=[monitor])
+    assert len(history.history["loss"]) == 2
+    assert monitor.run is None
+    assert "gputui: this fit is not watched: File too large: " in capsys.readouterr().err
 
 
 def test_what_is_handed_over_needs_no_disk(tmp_path: Path) -> None:

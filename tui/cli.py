@@ -358,7 +358,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(fault: Exception) -> int:
-    from ..engine import ending
+    from ..engine import disk, ending
     from ..engine.presets import PresetError
     from ..engine.runs import RunError
 
@@ -373,7 +373,9 @@ def _refuse(fault: Exception) -> int:
         complain(f"{end.message}\n{end.hint}")
         return 1
     elif isinstance(fault, OSError):
-        complain(f"{fault.strerror or fault}: {fault.filename or 'no file named'}")
+        written = "standard output, or the file that was being written" if disk.refusal(fault) else ""
+        where = fault.filename or written
+        complain(f"{fault.strerror or fault}: {where}" if where else fault.strerror or fault)
     else:
         complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")
         return 1

@@ -6,6 +6,7 @@ end, into the summary. Nothing here is called more often than a few times a seco
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -150,7 +151,8 @@ class Figures:
         if (refused or missing) and self.report is not None:
             results.hand_over(results.Report(summary if refused else None, missing), self.report)
         elif refused:
-            print(f"gputui: no result is left: {refused}", file=sys.stderr)
+            with contextlib.suppress(OSError):  # a script's standard error may lie on the same disk
+                print(f"gputui: no result is left: {refused}", file=sys.stderr)
 
     def _summary(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
         p50, p95 = self.clock.overall_ms()

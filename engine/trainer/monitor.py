@@ -6,6 +6,7 @@ run in one: it writes the events of both, and a run without a result whose proce
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
@@ -58,8 +59,13 @@ class Monitor(keras.callbacks.Callback):
             self._watched.gone()
         fit = Fit()
         batch_size = self.batch_size or fit.batch_size()
-        self._watched = _Watched(self.name, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
-        self.run = self._watched.run
+        try:
+            self._watched = _Watched(self.name, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
+            self.run = self._watched.run
+        except OSError as fault:  # whoever looks on must not end what it looks at
+            self._watched = self.run = None
+            with contextlib.suppress(OSError):  # it may be redirected to the same disk
+                print(f"gputui: this fit is not watched: {fault.strerror or fault}: {fault.filename}", file=sys.stderr)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._watched:
