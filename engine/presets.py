@@ -6,6 +6,7 @@ error can name its place. Reading YAML safely is yamlfile.py's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -86,6 +87,22 @@ class _Layers:
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     description: str = ""
     bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that wrote the value
+
+
+def in_current_folder() -> list[Path]:
+    """The preset files of the current folder, other YAML left out."""
+    known = {path.resolve() for path in available().values()}
+    with contextlib.suppress(OSError):
+        found = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(SUFFIXES)]
+        return [path for path in found if path.resolve() not in known and _looks_like_preset(path)]
+    return []
+
+
+def _looks_like_preset(path: Path) -> bool:
+    try:
+        return not set(TOP_LEVEL).isdisjoint(yamlfile.read(path))
+    except (YamlFault, OSError):
+        return False
 
 
 def find(name_or_path: str, beside: Path | None = None) -> Path:

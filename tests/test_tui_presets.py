@@ -49,6 +49,28 @@ async def test_presets_are_listed_with_what_they_change(size: tuple[int, int]) -
         assert pilot.app.screen is form(pilot)
 
 
+async def test_presets_of_the_current_folder_are_listed_and_opened_with_their_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("preset.yaml", "workload: {data: 'npz:a.npz'}"), ("compose.yaml", "services: {a: 1}"),
+                       ("broken.yaml", "a: [")):
+        Path(name).write_text(text + "\n")
+    async with opened() as pilot:
+        await pilot.press("o")
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+        screen = pilot.app.screen
+        assert isinstance(screen, PresetsScreen)
+        assert [path.name for path, _ in screen.found if path.parent == tmp_path] == ["preset.yaml"]
+        assert screen.found[-1][0] == tmp_path / "preset.yaml"
+        screen.query_one(OptionList).highlighted = len(screen.found) - 1
+        await pilot.press("enter")
+        await calm(pilot)
+        assert form(pilot).state.path == tmp_path / "preset.yaml"
+        assert form(pilot).state.texts["workload.data"] == "npz:a.npz"
+
+
 async def test_duplicate_and_delete() -> None:
     async with opened() as pilot:
         await pilot.press("o")

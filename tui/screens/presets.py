@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..host import Host
 
 Found = Preset | PresetError
+WHOSE = ("shipped", "yours", "here")
 
 
 class PresetList(OptionList):
@@ -64,14 +65,14 @@ class PresetsScreen(Screen[None]):
 
     @work(thread=True, exclusive=True)
     def _read(self, select: str = "") -> None:
-        """Shipped presets first, then the user's own, by name."""
+        """Shipped presets first, then the user's own and those of the current folder, by name."""
         found: list[tuple[Path, Found]] = []
-        for path in presets.available().values():
+        for path in (*presets.available().values(), *presets.in_current_folder()):
             try:
                 found.append((path, presets.resolve(str(path))))
             except PresetError as fault:
                 found.append((path, fault))
-        found.sort(key=lambda item: (item[0].parent != presets.SHIPPED, item[0].stem))
+        found.sort(key=lambda item: (WHOSE.index(_whose(item[0])), item[0].stem))
         self.app.call_from_thread(self._show, found, select)
 
     def _show(self, found: list[tuple[Path, Found]], select: str) -> None:
@@ -127,8 +128,13 @@ class PresetsScreen(Screen[None]):
         self._read(select)
 
 
+def _whose(path: Path) -> str:
+    folders = {presets.SHIPPED: "shipped", presets.user_folder(): "yours"}
+    return folders.get(path.parent, "here")
+
+
 def _prompt(path: Path, preset: Found, names: int) -> Content:
-    whose = "shipped" if path.parent == presets.SHIPPED else "yours"
+    whose = _whose(path)
     text = preset.description if isinstance(preset, Preset) else "cannot be used"
     return Content.assemble(
         (clean(path.stem).ljust(names + 2), "bold"), whose.ljust(9), clean(text)
