@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 from . import entry as entries
-from . import export_callbacks, export_training
-from .export_own_data import PYDATASET, data
+from . import export_callbacks, export_draws, export_training
+from .export_own_data import PYDATASET, VALIDATION_PYDATASET, data
 from .export_text import Script, literal
 from .options import Options
 
@@ -18,12 +18,32 @@ from .options import Options
 def code(script: Script, wanted: Options) -> None:
     """`made`: what their build returns, as a dict."""
     script.section("your code")
+    _draws(script, wanted)
     _module(script, wanted)
     _context(script, wanted)
     margin = export_training.scope(script, wanted)
     script.add(f"{margin}made = yours.{_entry(wanted).function}(context)", "workload.entry")
     script.text('if not isinstance(made, dict):\n    made = dict(zip(("model", "train", "validation"), made))')
     script.text('model, train, validation = made["model"], made["train"], made.get("validation")')
+    script.text('if made.get("sample_weight") is not None:\n    train = (*train, made["sample_weight"])')
+
+
+def _draws(script: Script, wanted: Options) -> None:
+    """Where the losses cannot be those of gputui, although the seed is."""
+    try:
+        file = entries.source_file(_entry(wanted), Path(os.path.expanduser(wanted.workload.folder or ".")))
+    except entries.EntryFault:
+        return
+    found = export_draws.told(file)
+    if not found:
+        return
+    rest = len(found) - export_draws.MOST_TOLD
+    script.text("# Losses differ from gputui's: TensorFlow seeds these draws by their place in the graph of a step,")
+    script.text("# which is another one in Keras' fit. keras.random with a SeedGenerator draws the same in both.")
+    for draw in found[: export_draws.MOST_TOLD]:
+        script.text(f"#   {draw}")
+    if rest > 0:
+        script.text(f"#   and {rest} more")
 
 
 def _entry(wanted: Options) -> entries.Entry:
@@ -86,6 +106,9 @@ def training(script: Script, wanted: Options) -> None:
 def _fit(script: Script, wanted: Options) -> None:
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch=steps_per_epoch,")
     script.text("    validation_data=validation,\n    callbacks=callbacks,")
+    script.text('    class_weight=made.get("class_weight"),\n    initial_epoch=made.get("initial_epoch") or 0,')
+    script.text('    validation_freq=made.get("validation_freq") or 1,')
+    script.text(f'    validation_steps=made.get("validation_steps") if {VALIDATION_PYDATASET} else None,')
     if wanted.input.shuffle == "off":
         script.add("    shuffle=False,", "input.shuffle")
     else:

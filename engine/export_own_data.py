@@ -14,15 +14,21 @@ from .export_text import Script, literal
 from .options import Options
 
 PYDATASET = "isinstance(train, keras.utils.PyDataset)"
+VALIDATION_PYDATASET = "isinstance(validation, keras.utils.PyDataset)"
 
 ARRAYS = '''def are_arrays(data):
     return not isinstance(data, (tf.data.Dataset, keras.utils.PyDataset))'''
 
-SINGLE = '''def single(data, count):
+LENGTH = '''def length(data, needed):
+    """Elements of a Dataset; where TensorFlow cannot tell and it is needed, they are counted."""
+    known = int(data.cardinality())
+    return sum(1 for _ in data) if needed and known == tf.data.UNKNOWN_CARDINALITY else known'''
+
+SINGLE = '''def single(data, count, needed):
     """Single samples, and how many of them a pass has: of arrays, or of a Dataset that comes with a map."""
     if are_arrays(data):
         data, count = tf.data.Dataset.from_tensor_slices(as_fitted(data)), None
-    known = int(data.cardinality())
+    known = length(data, needed and not count)
     count = min(known, count or known) if known >= 0 else count
     return (data.take(count), count) if count else (data.repeat(), 2**62)'''
 
@@ -31,9 +37,9 @@ PASS = '''def batches_of(count, drop_remainder=False):
     whole, rest = divmod(count, global_batch)
     return whole if drop_remainder or rest < replicas else whole + 1'''
 
-BATCHED = '''def batches_in(data, count):
+BATCHED = '''def batches_in(data, count, needed):
     """Batches of a Dataset that your code has batched; below 0 where nobody knows."""
-    known = int(data.cardinality())
+    known = length(data, needed and not count)
     if known < 0 and count:
         size = tf.nest.flatten(data.element_spec)[0].shape[0]  # where it is fixed, a smaller rest is left out
         known = count // size if size else math.ceil(count / len(tf.nest.flatten(next(iter(data)))[0]))
@@ -61,7 +67,7 @@ AUGMENTED = '''def is_image(batch):
 def data(script: Script, wanted: Options) -> None:
     """train and validation become what fit takes; batches_per_pass is known afterwards."""
     script.section("data")
-    script.blocks([*extract("own/nests.py", "as_fitted", "as_array"), ARRAYS, SINGLE, PASS, BATCHED])
+    script.blocks([*extract("own/nests.py", "as_fitted", "as_array"), ARRAYS, LENGTH, SINGLE, PASS, BATCHED])
     if wanted.strategy.kind == "mirrored":
         script.blocks([COPIED])
     if wanted.input.augment != "off":
@@ -150,14 +156,16 @@ def _endless(script: Script, wanted: Options) -> None:
 
 def _validating(script: Script, wanted: Options) -> None:
     script.text('\n\ndef validating(data):\n    """The same batches in each epoch."""')
-    script.text('    count = made.get("validation_samples")')
+    script.text('    count, some = made.get("validation_samples"), made.get("validation_steps") or -1')
     script.text('    if isinstance(data, tf.data.Dataset) and "map" not in made:')
-    script.text("        return finished(data.take(batches_in(data, count)))")
-    script.text('    samples, count = single(data, count)\n    load = made.get("validation_map", made.get("map"))')
+    script.text("        return finished(data.take(batches_in(data, count, some < 0)).take(some))")
+    script.text("    samples, count = single(data, count, some < 0)")
+    script.text('    load = made.get("validation_map", made.get("map"))')
     _load(script, wanted, "    ", "samples")
     if wanted.input.cache != "off":
         _cache(script, wanted, "validation")
-    script.add("    return finished(samples.batch(global_batch).take(batches_of(count)))", "input.batch_size")
+    batches = "samples.batch(global_batch).take(batches_of(count))"
+    script.add(f"    return finished({batches}.take(some))", "input.batch_size")
     script.text("\n")
 
 
@@ -178,8 +186,10 @@ def _handed_over(script: Script, wanted: Options) -> None:
     if mirrored:
         script.add("    train = Copied(train)", "strategy.kind")
     script.text('elif are_arrays(train) or "map" in made:')
-    script.text('    train, batches_per_pass = stream(*single(train, made.get("samples")))')
-    script.text('else:\n    batches_per_pass = batches_in(train, made.get("samples"))\n    train = train.repeat()')
+    needed = wanted.train.steps_per_epoch is None
+    script.text(f'    train, batches_per_pass = stream(*single(train, made.get("samples"), {needed}))')
+    script.text(f'else:\n    batches_per_pass = batches_in(train, made.get("samples"), {needed})')
+    script.text("    train = train.repeat()")
     script.text(f"if not {PYDATASET}:")
     if wanted.input.one_batch:
         script.add("    train = train.take(1).cache().repeat()", "input.one_batch", "nothing useful is learnt")
@@ -191,4 +201,4 @@ def _handed_over(script: Script, wanted: Options) -> None:
         script.add("    validation = Copied(validation)", "strategy.kind")
     if wanted.train.steps_per_epoch is None:
         script.text("if not 0 < batches_per_pass < 2**50:")
-        script.text('    sys.exit("it is not known how many samples train has: return samples beside it")')
+        script.text('    sys.exit("train has no end, or no batch: set train.steps_per_epoch")')

@@ -55,6 +55,15 @@ FORMS = {
     "batched": """
         some = samples.filter(lambda x, y: True).batch(context.global_batch_size)
         return {"model": compiled(), "train": some, "samples": 110, "validation": samples.batch(10)}""",
+    "weighted": """
+        return {
+            "model": model(), "loss": "mse", "train": (x, y), "sample_weight": abs(x[:, 0]), "initial_epoch": 1,
+            "validation": samples.repeat().batch(10), "validation_steps": 2, "validation_freq": 2,
+        }""",
+    "counted": """
+        some = samples.filter(lambda x, y: x[0] > 0)
+        classes = lambda x, y: (x, tf.cast(y > 0, tf.int32))
+        return {"model": compiled(), "train": some.batch(20).map(classes), "class_weight": {0: 2.0, 1: 0.5}}""",
     "pages": "return compiled(), Pages(context.global_batch_size), Pages(10)",
 }
 SETTINGS = {
@@ -90,7 +99,7 @@ def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path) -> N
     entry = "entry=train:build" if form == "compiled" else "entry=train.py:build"
     settings = ["deterministic=true", "shuffle=off", "epochs=3", "seed=5", "batch_size=20", entry]
     ours, theirs = losses_of_both(presets.defaults([*settings, *SETTINGS.get(form, [])]), folder)
-    assert len(ours) == 3
+    assert len(ours) == (2 if form == "weighted" else 3)
     assert all(map(math.isfinite, ours))
     assert ours == pytest.approx(theirs, rel=1e-6)
 
@@ -121,6 +130,31 @@ def test_scripts_compile_and_do_without_gputui(entry: str) -> None:
     if entry.startswith("/"):
         strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
         assert {'/a b/it\'s "mine".py', "/a b", 'it\'s "mine"'} <= strings
+
+
+NOISY = """
+import keras, tensorflow as tf
+class Mine(keras.Model):
+    def train_step(self, data):
+        return {"loss": tf.reduce_mean(data[0] + tf.random.normal((4,)) + tf.random.uniform((4,), seed=3))}
+    def call(self, x):
+        return x + keras.random.normal((4,)) + tf.random.Generator.from_seed(1).normal((4,))
+def build(context):
+    at_once = tf.random.stateless_normal((3,), (1, 2))
+    return Mine(), (at_once, at_once)
+"""
+
+
+def test_draws_that_differ_in_keras_own_fit_are_named_in_the_script(folder: Path) -> None:
+    write(folder, "arrays")
+    assert "Losses differ" not in script()
+    (folder / "train.py").write_text(NOISY)
+    code = script()
+    assert "# Losses differ from gputui's" in code
+    assert [line for line in code.splitlines() if line.startswith("#   ")] == [
+        "#   tf.random.normal in train_step (train.py:5)"
+    ]
+    compile(code, "exported.py", "exec")
 
 
 def own_changes() -> dict[str, str]:
