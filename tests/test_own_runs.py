@@ -11,6 +11,7 @@ import pytest
 from gputui.engine import runs
 
 from .front_door import ended, events, gputui, happened, last_losses, opened, step, until
+from .own import PROGRAMS
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -178,6 +179,41 @@ def test_a_killed_run_of_their_model_goes_on_to_the_very_same_losses(
     assert ended(broken)["outcome"] == "ok"
     assert last_losses(broken) == last_losses(whole)
     assert last_losses(whole)["loss"] < 10
+
+
+KILLER = """
+import os, signal
+
+class Killer(keras.callbacks.Callback):
+    batches = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+        if self.batches == 23 and os.path.exists("kill me"):
+            os.unlink("kill me")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+plain = build
+def build(context):
+    made, x, *_ = plain(context)
+    return {"model": made, "train": x, "callbacks": [Killer()]}
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_a_model_that_draws_random_numbers_goes_on_to_the_very_same_losses(folder: Path) -> None:
+    (folder / "train.py").write_text((PROGRAMS / "drawn" / "gan.py").read_text() + KILLER)
+    settings = ["--set", "seed=5", "--set", "epochs=8", "--set", "run.checkpoint=5"]
+    assert gputui("--preset", "preset.yaml", *settings).returncode == 0
+    whole = runs.find("latest")
+    (folder / "kill me").touch()
+    assert gputui("--preset", "preset.yaml", *settings).returncode == 1
+    broken = runs.find("latest")
+    done = gputui("resume", broken.id, "--json")
+    assert done.returncode == 0, done.stderr
+    told = events(done.stdout)
+    assert [event["resumed_at_step"] for event in told if event["type"] == "started"] == [20]
+    assert [event["kind"] == "random_anew" for event in told if event["type"] == "warning"] == [False]
+    assert last_losses(broken) == last_losses(whole)
 
 
 # ---- gputui init ------------------------------------------------------------------------------------
