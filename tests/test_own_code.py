@@ -354,14 +354,34 @@ REFUSED = {
     "samples": ("return {'model': model(), 'train': dataset(), 'samples': -1}", "samples is -1", "whole number"),
     "unbatched": ("return model(), dataset()", "train's elements have shape (4,)", "map: None and gputui batches it"),
     "batched-twice": ("return {'model': model(), 'train': dataset().batch(5), 'map': None}", "train is batched", ""),
-    "unknown-length": (
-        "return model(), dataset().filter(lambda a, b: True).batch(10)",
-        "it is not known how many samples train has", "train.steps_per_epoch",
-    ),
+    "endless": ("return model(), dataset().repeat().batch(10)", "train has no end", "set train.steps_per_epoch"),
     "endless-validation": (
-        "return model(), (x, y), dataset().repeat().batch(10)",
-        "it is not known how many samples validation has", "return validation_samples",
+        "return model(), (x, y), dataset().repeat().batch(10)", "validation has no end",
+        "return validation_steps beside it",
     ),
+    "option": ("return {'model': model(), 'train': (x, y), 'epochs': 3}", "epochs is an option", "set train.epochs in"),
+    "class-weight": ("return {'model': model(), 'train': (x, y), 'class_weight': [1]}", "class_weight is [1]", "dict"),
+    "class-weight-of-many": (
+        "return {'model': model(), 'train': (x, (y, y)), 'class_weight': {0: 2.0}}",
+        "class_weight needs batches of (x, y)", "third element",
+    ),
+    "weighted-twice": (
+        "return {'model': model(), 'train': (x, y, y), 'sample_weight': y}",
+        "sample_weight is given twice", "leave one",
+    ),
+    "both-weights": (
+        "return {'model': model(), 'train': (x, y), 'sample_weight': y, 'class_weight': {0: 2.0}}",
+        "class_weight and sample_weight are both given", "multiply",
+    ),
+    "weights-of-a-dataset": (
+        "return {'model': model(), 'train': dataset().batch(5), 'sample_weight': y}", "sample_weight goes with arrays",
+        "third element",
+    ),
+    "begins-at-its-end": (
+        "return {'model': model(), 'train': (x, y), 'initial_epoch': 9}", "initial_epoch is 9, and train.epochs",
+        "raise train.epochs",
+    ),
+    "never": ("return {'model': model(), 'train': (x, y), 'validation_freq': 0}", "validation_freq is 0", "from 1"),
     "too-few": ("return model(), (x, y)", "100 samples do not fill one global batch of 200", "lower input.batch_size"),
     "no-pass": (
         "return {'model': model(), 'train': dataset().repeat(), 'map': None}",

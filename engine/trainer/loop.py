@@ -101,7 +101,8 @@ class TrainingLoop:
 
     def run(self, resume_at: int | None) -> None:
         """Train to the end; raises StopRequested, TrainerError or what TensorFlow raises."""
-        self.step = resume_at or 0
+        first = self.own.pipeline.fit.initial_epoch * self.steps_per_epoch if self.own else 0
+        self.step = first if resume_at is None else resume_at
         self._restore_from, self._resumed = resume_at, resume_at is not None
         left = self.steps - self.step
         self.figures.clock = StepClock(self._warmup(left), math.inf if self._on_gpu else WINDOW_SECONDS)
@@ -156,6 +157,7 @@ class TrainingLoop:
             steps_per_epoch=steps,
             validation_data=self.feed.validation(self.pipeline.validation()) if validation_batches else None,
             validation_steps=validation_batches or None,
+            validation_freq=self.own.pipeline.fit.validation_freq if self.own else 1,
             callbacks=callbacks,
             shuffle=False,
             verbose=0,

@@ -13,6 +13,8 @@ from typing import Any, Protocol, cast
 
 import keras
 import tensorflow as tf
+from keras.src.backend.common import global_state
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from .faults import TrainerError
 from .logs import flat
@@ -175,9 +177,19 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
     """A step on one (distributed) batch, its logs reduced over the replicas."""
     strategy = model.distribute_strategy
 
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+
+    def in_replica(data: Any) -> Logs:
+        """Keras keeps its generator by thread, and a replica is traced in a thread of its own."""
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+        return step(data)
+
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
+    of_replica = in_replica if mirrored and generator is not None else step
+
     @tf.autograph.experimental.do_not_convert
     def one(data: Any) -> Logs:
-        returned = strategy.run(step, args=(data,))
+        returned = strategy.run(of_replica, args=(data,))
         logs = flat(returned) if isinstance(returned, dict) else {}
         figures = {name: _mean(value, strategy) for name, value in logs.items() if _is_figure(value, strategy)}
         if not figures:

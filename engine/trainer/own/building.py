@@ -19,14 +19,15 @@ from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
 from ..epoch_callbacks import EpochCallbacks, Loop
 from ..figures import Figures
-from ..object_graph import Found, Module, walk
+from ..object_graph import Found, Module, optimizers, walk
 from ..state import State
-from . import context, drawing, parts
+from . import context, drawing, first_step, parts
 from .callbacks import OwnCallbacks, usable
-from .compiling import compile_model, tell_overridden
+from .compiling import compile_model, custom_step, tell_overridden
 from .indexed import Indexed, workers
 from .parts import Parts
 from .pipeline import OwnPipeline, opened
+from .settings import Settings
 from .streams import Samples, Stream, prefetches
 from .user_code import UserCode, UserError
 
@@ -116,7 +117,9 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, figures
     assert workload.entry is not None
     replicas = distribution.num_replicas_in_sync if distribution else 1
     figures.phase("building", workload.entry.rpartition("/")[2])
-    code = UserCode(workload.entry, workload.folder or ".")
+    settings = Settings()
+    with _scope(distribution), settings:  # a module may make its model at its top
+        code = UserCode(workload.entry, workload.folder or ".")
     for name in code.shadowed():
         figures.warn(
             "shadowed",
@@ -124,34 +127,67 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, figures
             "give the file another name",
             name,
         )
-    scope = distribution.scope() if distribution else contextlib.nullcontext()
-    with scope, code.blamed():
+    with _scope(distribution), settings, code.blamed():
         found = parts.checked(code.function(context.of(options, replicas)), code.entry.function)
         own_compile = bool(found.model.compiled)
         own_optimizer = own_compile or found.optimizer is not None
-        pipeline = opened(options, replicas, found, code.file)
+        pipeline = opened(options, replicas, found, code.file, figures)
         handed = _handed(found, options, pipeline.train, own_optimizer)
         _fits(found.model, pipeline)
         tell_overridden(found.model, options, figures)
         compile_model(found, options, pipeline)
-        _build_state(found.model, pipeline.train.spec, distributed=distribution is not None)
+        _build_state(found.model, pipeline.spec, distribution, code)
+    settings.tell(code, figures)
     inapplicable = _inapplicable(handed)
     if pipeline.global_batch_size == options.input.batch_size * replicas:
         inapplicable.pop(BATCH_SIZE, None)  # the code has followed its context
     return Own(code, found.model, pipeline, usable(found.callbacks, options, figures), inapplicable, own_compile)
 
 
-def _build_state(model: keras.Model, spec: Any, distributed: bool) -> None:
+def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:
+    return distribution.scope() if distribution else contextlib.nullcontext()
+
+
+def _build_state(
+    model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode
+) -> None:
     """Create the variables from what a batch looks like; where that fails, the first step creates them."""
     batch = tf.nest.map_structure(_symbol, spec)
     try:
         model._symbolic_build(data_batch=batch)
-    except Exception:
-        if distributed:
-            raise
-        traceback.print_exc()  # into engine.log: the first step shows whether it matters
-        return
+    except Exception as fault:
+        if distribution is None:
+            traceback.print_exc()  # into engine.log: the first step shows whether it matters
+            return
+        _build_by_step(model, batch, fault, code)
+    if distribution is not None:
+        _made_in_scope(model, distribution)
+        first_step.share_generator()
     model._maybe_symbolic_build = lambda *args, **kwargs: None
+
+
+def _build_by_step(model: keras.Model, batch: Any, by_call: Exception, code: UserCode) -> None:
+    """Over several replicas each variable must be there before the first step."""
+    fault = first_step.build(model, batch) if custom_step(model) else by_call
+    if fault is None:
+        return
+    traceback.print_exception(fault)
+    told = code.told(fault)
+    reason = told.message if told else " ".join(str(fault).split())[:200]
+    raise UserError(
+        f"{type(model).__name__} has no variables yet, and they cannot be made for strategy.kind=mirrored: {reason}",
+        "call the model, and the models within it, on one batch in build: model(keras.ops.zeros((1, 28, 28)))",
+    ) from fault
+
+
+def _made_in_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> None:
+    """Refuse here what fails in the first step with words about mixed strategies."""
+    for variable in [*model.variables, *(one for optimizer in optimizers(model) for one in optimizer.variables)]:
+        if not distribution.extended.variable_created_in_scope(variable.value):
+            raise UserError(
+                f"the variable {variable.path} was made outside the scope of strategy.kind=mirrored",
+                "make model and optimizer in build or at the top of its module, in no scope or thread of your own",
+            )
 
 
 def _symbol(spec: Any) -> Any:

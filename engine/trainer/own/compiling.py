@@ -17,7 +17,7 @@ OVERRIDDEN = {"jit_compile": "xla", "steps_per_execution": "steps_per_execution"
 def compile_model(found: Parts, options: Options, pipeline: OwnPipeline) -> None:
     """What is compiled keeps its optimizer, loss and metrics; how its steps are run is the options' in any case."""
     model, xla, together = found.model, options.compile.xla, options.compile.steps_per_execution
-    if xla and pipeline.replicas > 1 and _custom_step(model):
+    if xla and pipeline.replicas > 1 and custom_step(model):
         raise UserError(
             f"{type(model).__name__} has a train_step of its own, which XLA cannot compile over several replicas: "
             "it assigns variables",
@@ -45,7 +45,7 @@ def _compile(found: Parts, options: Options, pipeline: OwnPipeline) -> None:
         found.model.get_compile_config = lambda: None
 
 
-def _custom_step(model: keras.Model) -> bool:
+def custom_step(model: keras.Model) -> bool:
     return type(model).train_step is not keras.Model.train_step
 
 

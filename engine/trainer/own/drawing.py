@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import keras
 
 from .. import step_graph
@@ -38,4 +36,4 @@ def _place(draw: step_graph.Draw, code: UserCode, model: keras.Model) -> str:
     if not theirs:
         return f"{draw.name} in a step of {type(model).__name__}"
     file, line, function = theirs[-1]
-    return f"{draw.name} in {function} ({os.path.relpath(file, code.home)}:{line})"
+    return f"{draw.name} in {function} ({code.name_of(file)}:{line})"

@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from . import fit_arguments
+from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .user_code import UserError
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
@@ -35,18 +37,21 @@ class Parts:
     samples: int | None = None
     validation_samples: int | None = None
     mapped: bool = False
+    fit: FitArguments = NO_ARGUMENTS
 
 
-KEYS = tuple(field.name for field in fields(Parts) if field.name != "mapped")
+KEYS = tuple(field.name for field in fields(Parts) if field.name not in ("mapped", "fit"))
 
 
 def checked(returned: Any, function: str) -> Parts:
     """The parts of what `function` returned; raises UserError."""
     given = _as_dict(returned, function)
+    arguments = fit_arguments.taken(given)
     for key in given:
         if key not in KEYS:
-            near = difflib.get_close_matches(str(key), KEYS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KEYS)}"
+            known = (*KEYS, *fit_arguments.KEYS)
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             raise UserError(f"{function} returned a dict with the unknown key {key!r}", hint)
     for key in ("model", "train"):
         if given.get(key) is None:
@@ -68,6 +73,7 @@ def checked(returned: Any, function: str) -> Parts:
             "samples": _count(given, "samples"),
             "validation_samples": _count(given, "validation_samples"),
             "mapped": "map" in given,
+            "fit": arguments,
         }
     )
 

@@ -16,6 +16,10 @@ from ...options import Options
 from ..data.finishing import finish
 from ..data.source import split_counts
 from ..data.stage_names import Stage
+from ..figures import Figures
+from . import fit_arguments
+from .counting import counted
+from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .indexed import indexed
 from .nests import as_array, as_fitted, as_tensors
 from .parts import Parts
@@ -31,6 +35,7 @@ class OwnPipeline:
     replicas: int
     train: Stream
     held_out: Stream | None
+    fit: FitArguments = NO_ARGUMENTS
 
     @property
     def global_batch_size(self) -> int:
@@ -45,7 +50,10 @@ class OwnPipeline:
 
     @property
     def validation_batches(self) -> int:
-        return (self.held_out.batches or 0) if self.held_out is not None else 0
+        if self.held_out is None:
+            return 0
+        found, wanted = self.held_out.batches, self.fit.validation_steps
+        return min(count for count in (found, wanted) if count is not None)
 
     @property
     def smaller_last_batch(self) -> bool:
@@ -71,12 +79,26 @@ class OwnPipeline:
         """What is wrong with a user's data is told as an error of their code."""
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        batches = self.train.global_batches(first_step)
+        batches = self._weighed(self.train.global_batches(first_step))
         return finish(batches, self.options, self.replicas, self.options.input.one_batch)
 
     def validation(self) -> tf.data.Dataset:
+        """Each evaluation gets the same batches."""
         assert self.held_out is not None
-        return finish(self.held_out.global_batches(0), self.options, self.replicas)
+        batches = self.held_out.global_batches(0)
+        if self.validation_batches != self.held_out.batches:
+            batches = batches.take(self.validation_batches).repeat()
+        return finish(batches, self.options, self.replicas)
+
+    def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        return batches if self.fit.class_weight is None else fit_arguments.weigh(batches, self.fit.class_weight)
+
+    @property
+    def spec(self) -> Any:
+        """What a training step gets."""
+        if self.fit.class_weight is None:
+            return self.train.spec
+        return self._weighed(self.train.global_batches(0)).element_spec
 
     def stages(self) -> tuple[Stage, ...]:
         return self.train.stages()
@@ -86,32 +108,50 @@ def _sized(spec: Any) -> bool:
     return isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None and None not in spec.shape[1:]
 
 
-def opened(options: Options, replicas: int, parts: Parts, file: Path) -> OwnPipeline:
+def opened(options: Options, replicas: int, parts: Parts, file: Path, figures: Figures) -> OwnPipeline:
     """The parts' data as streams; raises UserError where it cannot be trained on."""
     stamp = _stamp(file)
     data, kept_back = parts.train, parts.validation
     if _are_arrays(data):
         data, kept_back = _split(data, kept_back, options)
-    train = _stream(data, parts, "train", options, replicas, stamp)
-    if train.batches is None and options.train.steps_per_epoch is None:
-        raise UserError(
-            "it is not known how many samples train has",
-            "return samples beside it, or set train.steps_per_epoch",
-        )
+    length = _length(data, parts.samples, options.train.steps_per_epoch, "train", figures)
+    train = _stream(data, parts, "train", options, replicas, stamp, length)
     if train.batches is not None and train.batches < 1:
         raise UserError(
             f"{train.samples} samples do not fill one global batch of {train.batch_size}",
             "lower input.batch_size, or set input.drop_remainder=false",
         )
-    held_out = None if kept_back is None else _stream(kept_back, parts, "validation", options, replicas, stamp)
-    if held_out is not None and held_out.batches is None:
-        raise UserError("it is not known how many samples validation has", "return validation_samples beside it")
-    if held_out is not None and not held_out.batches:
+    held_out = None
+    if kept_back is not None:
+        length = _length(kept_back, parts.validation_samples, parts.fit.validation_steps, "validation", figures)
+        held_out = _stream(kept_back, parts, "validation", options, replicas, stamp, length)
+    if held_out is not None and held_out.batches == 0:
         raise UserError("validation has no batch", "look at where it reads from, and at its batch size")
-    return OwnPipeline(options, replicas, train, held_out)
+    pipeline = OwnPipeline(options, replicas, train, held_out, parts.fit)
+    _check_start(options, parts.fit)
+    return pipeline
 
 
-def _stream(data: Any, parts: Parts, role: str, options: Options, replicas: int, stamp: str) -> Stream:
+def _check_start(options: Options, fit: FitArguments) -> None:
+    if fit.initial_epoch >= options.train.epochs:
+        raise UserError(
+            f"initial_epoch is {fit.initial_epoch}, and train.epochs {options.train.epochs}: nothing is left to train",
+            "epochs are counted from the first one, as by fit: raise train.epochs",
+        )
+
+
+def _length(data: Any, samples: int | None, asked: int | None, role: str, figures: Figures) -> int | None:
+    """Elements of a data set whose length is needed and that TensorFlow cannot tell."""
+    told = samples is not None or asked is not None
+    if told or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
+        return None
+    return counted(data, role, figures)
+
+
+def _stream(
+    data: Any, parts: Parts, role: str, options: Options, replicas: int, stamp: str, length: int | None
+) -> Stream:
+    """`length`: elements that have been counted, where TensorFlow cannot tell."""
     trains = role == "train"
     given = parts.samples if trains else parts.validation_samples
     load = parts.map if trains else parts.validation_map
@@ -123,7 +163,7 @@ def _stream(data: Any, parts: Parts, role: str, options: Options, replicas: int,
         return _arrays(data, options, replicas, load, vary, stamp + role)
     if isinstance(data, keras.utils.PyDataset):
         return indexed(data, options, given, parts.model)
-    cardinality = int(data.cardinality())
+    cardinality = int(data.cardinality()) if length is None else length
     if parts.mapped:
         known = given or (cardinality if cardinality >= 0 else None)
         if known is not None and cardinality >= 0:
@@ -145,9 +185,9 @@ def _arrays(data: Any, options: Options, replicas: int, load: Any, vary: Any, st
     with tf.device("/CPU:0"):
         elements = tf.data.Dataset.from_tensor_slices(arrays)
     dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
-    counted = int(elements.cardinality())
+    samples = int(elements.cardinality())
     whole = arrays if dense else None
-    return _checked_images(samples_of(elements, counted, options, replicas, "arrays", load, vary, stamp, whole))
+    return _checked_images(samples_of(elements, samples, options, replicas, "arrays", load, vary, stamp, whole))
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:

@@ -38,6 +38,9 @@ _NOISE = re.compile(
 _KIND = re.compile(r"[A-Za-z_.]*(Error|Exception|Interrupt|Warning)\b")
 
 
+OWN_STRATEGY = "leave out a tf.distribute strategy of your own: strategy.kind makes it, and calls build in its scope"
+
+
 class UserError(TrainerError):
     """Something that the user's code did or handed over."""
 
@@ -91,10 +94,11 @@ class UserCode:
             return None
         file, line, function = place
         source = linecache.getline(file, line).strip()
-        name = os.path.relpath(file, self.home) if Path(file).is_relative_to(self.home) else file
+        name = self.name_of(file)
         inside = f" in {function}" if function and function != "<module>" else ""
         message = f"{name}:{line}{inside}: {_what(fault)}"
-        return UserError(message + (f"\n    {source}" if source else ""), "the full traceback is in engine.log")
+        hint = OWN_STRATEGY if "Strategy" in message else "the full traceback is in engine.log"
+        return UserError(message + (f"\n    {source}" if source else ""), hint)
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
         """The innermost of their lines: of what TensorFlow tells in its message, else of the traceback."""
@@ -116,6 +120,10 @@ class UserCode:
         if path.startswith((*_INSTALLED, _OURS)) or "/site-packages/" in path or "__autograph_generated" in path:
             return False
         return any(Path(path).is_relative_to(home) for home in (self.home, self.folder))
+
+    def name_of(self, file: str) -> str:
+        """As a person knows it: from the folder of their code."""
+        return os.path.relpath(file, self.home) if Path(file).is_relative_to(self.home) else file
 
     def owns(self, module: str) -> bool:
         """Whether a module that has been imported is of their code."""

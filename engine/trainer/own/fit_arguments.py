@@ -1,0 +1,124 @@
+"""What a user's code would give to Keras' fit beside data: weights, when it evaluates, at which epoch it begins.
+
+Separates checking them (a wrong one is refused in words) from their use: weights become part of the batches, the rest
+is the loop's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from .user_code import UserError
+
+OPTIONS = {  # arguments of fit that are options
+    "batch_size": "input.batch_size",
+    "epochs": "train.epochs",
+    "steps_per_epoch": "train.steps_per_epoch",
+    "validation_split": "train.validation_split",
+    "shuffle": "input.shuffle",
+}
+KEYS = ("class_weight", "sample_weight", "initial_epoch", "validation_freq", "validation_steps")
+
+
+@dataclass(frozen=True)
+class FitArguments:
+    """As fit takes them; `sample_weight` has been put beside x and y already."""
+
+    class_weight: Mapping[int, float] | None = None
+    initial_epoch: int = 0
+    validation_freq: int | list[int] = 1
+    validation_steps: int | None = None
+
+
+NO_ARGUMENTS = FitArguments()
+
+
+def taken(given: dict[str, Any]) -> FitArguments:
+    """Take them out of what build returned, a sample_weight into its train; raises UserError."""
+    for key in (key for key in given if key in OPTIONS):
+        raise UserError(f"{key} is an option, and nothing that build returns", f"set {OPTIONS[key]} in the preset")
+    found = {key: given.pop(key, None) for key in KEYS}
+    weights = _class_weight(found["class_weight"])
+    if found["sample_weight"] is not None:
+        given["train"] = _weighted(given.get("train"), found["sample_weight"])
+    _check_one_kind(given.get("train"), weights)
+    return FitArguments(
+        weights,
+        _whole(found["initial_epoch"], "initial_epoch", least=0) or 0,
+        _frequency(found["validation_freq"]),
+        _whole(found["validation_steps"], "validation_steps", least=1),
+    )
+
+
+def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dataset:
+    """(x, y) -> (x, y, weight of y's class), as Keras does it; a class that is not named weighs 1."""
+    table = tf.constant([float(weights.get(c, 1.0)) for c in range(max(weights) + 1)])
+
+    def weighed(x: Any, y: Any) -> Any:
+        classes = _classes(y)
+        known = (classes >= 0) & (classes < len(table))
+        return x, y, tf.where(known, tf.gather(table, tf.where(known, classes, 0)), 1.0)
+
+    spec = batches.element_spec
+    if not isinstance(spec, tuple) or len(spec) != 2 or not isinstance(spec[1], tf.TensorSpec):
+        raise UserError(
+            "class_weight needs batches of (x, y) with one array of classes as y",
+            "give a sample_weight as the third element instead",
+        )
+    return batches.map(weighed)
+
+
+def _classes(y: Any) -> Any:
+    if y.shape.rank is not None and y.shape.rank < 2:
+        return tf.cast(tf.round(tf.cast(y, tf.float32)), tf.int32)
+    if y.shape[-1] == 1:
+        return tf.cast(tf.round(tf.cast(tf.squeeze(y, axis=-1), tf.float32)), tf.int32)
+    return tf.argmax(y, axis=-1, output_type=tf.int32)
+
+
+def _class_weight(value: Any) -> dict[int, float] | None:
+    if value is None or value == {}:
+        return None
+    try:
+        weights = {int(key): float(weight) for key, weight in value.items()}
+    except (AttributeError, TypeError, ValueError):
+        weights = {}
+    if not weights or min(weights) < 0:
+        hint = "give a dict of class numbers and weights, such as {0: 1.0, 1: 5.0}"
+        raise UserError(f"class_weight is {value!r}"[:200], hint)
+    return weights
+
+
+def _weighted(train: Any, weight: Any) -> Any:
+    """Arrays with their weights as the third part."""
+    hint = "give it as the third element: (x, y, sample_weight)"
+    if isinstance(train, tuple | list) and len(train) == 2:
+        return (*train, weight)
+    if isinstance(train, tuple | list) and len(train) == 3:
+        raise UserError("sample_weight is given twice, in train and beside it", "leave one of them out")
+    raise UserError("sample_weight goes with arrays (x, y) only", hint)
+
+
+def _check_one_kind(train: Any, weights: Mapping[int, float] | None) -> None:
+    third = isinstance(train, tuple | list) and len(train) == 3 and train[2] is not None
+    if weights and third:
+        raise UserError("class_weight and sample_weight are both given", "multiply them into one sample_weight")
+
+
+def _frequency(value: Any) -> int | list[int]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_whole(item, "validation_freq", least=1) or 1 for item in value]
+    return _whole(value, "validation_freq", least=1) or 1
+
+
+def _whole(value: Any, key: str, least: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise UserError(f"{key} is {value!r}", f"give a whole number from {least}")
+    return int(value)

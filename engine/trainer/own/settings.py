@@ -1,0 +1,101 @@
+"""Settings of TensorFlow and Keras that a user's code makes and an option makes, too: told, and never an error.
+
+Devices are in use when their code runs, so that TensorFlow refuses most of these calls; the options have done it
+before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..figures import Figures
+from .user_code import UserCode
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A function of a module, the option that stands for it, and whether a call of it does what it says."""
+
+    place: str
+    name: str
+    option: str
+    obeyed: bool = False
+
+
+SETTINGS = (
+    Setting("tensorflow.config.threading", "set_intra_op_parallelism_threads", "device.intra_op_threads"),
+    Setting("tensorflow.config.threading", "set_inter_op_parallelism_threads", "device.inter_op_threads"),
+    Setting("tensorflow.config.experimental", "set_memory_growth", "device.memory_growth"),
+    Setting("tensorflow.config.experimental", "set_virtual_device_configuration", "device.memory_limit_mb"),
+    Setting("tensorflow.config", "set_logical_device_configuration", "device.memory_limit_mb"),
+    Setting("tensorflow.config", "set_visible_devices", "device.visible"),
+    Setting("tensorflow.config.experimental", "set_visible_devices", "device.visible"),
+    Setting("tensorflow.config.optimizer", "set_jit", "compile.xla"),
+    Setting("tensorflow.config.experimental", "enable_tensor_float_32_execution", "precision.tf32", obeyed=True),
+    Setting("tensorflow.config.experimental", "enable_op_determinism", "train.deterministic", obeyed=True),
+    Setting("keras.mixed_precision", "set_global_policy", "precision.policy", obeyed=True),
+    Setting("keras.mixed_precision", "set_dtype_policy", "precision.policy", obeyed=True),
+    Setting("keras.config", "set_dtype_policy", "precision.policy", obeyed=True),
+)
+
+
+@dataclass
+class Settings:
+    """A context around their code, in which these calls are noted; `tell` says which option does it."""
+
+    _calls: dict[tuple[str, str, int], Setting] = field(default_factory=dict)
+    _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
+
+    def __enter__(self) -> Settings:
+        for setting in SETTINGS:
+            for module in _modules(setting.place):
+                if hasattr(module, setting.name):
+                    original = getattr(module, setting.name)
+                    self._replaced.append((module, setting.name, original))
+                    setattr(module, setting.name, self._noting(setting, original))
+        return self
+
+    def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
+        for module, name, original in self._replaced:
+            setattr(module, name, original)
+        self._replaced.clear()
+
+    def _noting(self, setting: Setting, original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any, **named: Any) -> None:
+            caller = sys._getframe(1)
+            self._calls[setting.name, caller.f_code.co_filename, caller.f_lineno] = setting
+            if setting.obeyed:
+                original(*arguments, **named)
+
+        return noted
+
+    def tell(self, code: UserCode, figures: Figures) -> None:
+        for (name, file, line), setting in self._calls.items():
+            if not code.owns_file(file):
+                continue
+            effect = f"is obeyed, and the run's {setting.option} is not" if setting.obeyed else "does nothing here"
+            place = f"{code.name_of(file)}:{line}"
+            figures.warn(
+                "set_by_option",
+                f"{name} in {place} {effect}: gputui sets this up before your code runs",
+                f"set {setting.option} in the preset and leave the call out",
+                setting.option,
+            )
+
+
+def _modules(place: str) -> list[Any]:
+    """The module under its public names; tf.keras has its own copies."""
+    names = place.split(".")
+    found: Any = tf if names[0] == "tensorflow" else keras
+    for name in names[1:]:
+        found = getattr(found, name)
+    copies = [found]
+    if names[0] == "keras":
+        copies += [sys.modules[name] for name in (f"keras._tf_keras.{place}",) if name in sys.modules]
+    return copies
