@@ -33,7 +33,7 @@ def model(**more):
 SHORT = ("epochs=4", "batch_size=20", "validation_split=0", "shuffle=off")
 FORMS = {
     "class-weight": "'train': (x, y), 'class_weight': {0: 3.0, 2: 0.25}",
-    "class-weight-of-batches": "'train': data(), 'class_weight': {0: 3.0, 1: 0.5}",
+    "class-weight-of-batches": "'train': data(), 'class_weight': {0: 3.0, 2: 0.5}",
     "sample-weight": "'train': (x, y), 'sample_weight': weight",
     "seldom": "'train': (x, y), 'validation': (x[:50], y[:50]), 'validation_freq': 2",
     "these": "'train': (x, y), 'validation': (x[:50], y[:50]), 'validation_freq': [1, 4]",
@@ -80,7 +80,7 @@ def test_what_fit_takes_gives_the_figures_of_fit(name: str, own: Write) -> None:
 def test_class_weights_over_replicas_and_an_evaluation_of_some_batches(own: Write) -> None:
     returned = "'train': (x, y), 'validation': data().repeat(), 'validation_steps': 2, 'class_weight': {0: 3.0}"
     source = f"{HEAD}\ndef build(context):\n    return {{'model': model(), {returned}}}\n"
-    training = own(source, *SHORT, "strategy.kind=mirrored", "learning_rate=0").train()
+    training = own(source, *SHORT, "strategy.kind=mirrored").train()
     assert np.isfinite(training.losses()).all()
     module: dict[str, Any] = {}
     exec(HEAD, module)
@@ -138,8 +138,8 @@ def test_settings_that_an_option_makes_are_told_and_break_nothing(own: Write) ->
         ("device.memory_growth", "set_memory_growth in train.py"),
         ("precision.policy", "set_global_policy in train.py"),
     ]
-    assert "train.py:18 does nothing here" in told[0][1]
-    assert "train.py:23 is obeyed, and the run's precision.policy is not" in told[3][1]
+    assert "train.py:16 does nothing here" in told[0][1]
+    assert "train.py:21 is obeyed, and the run's precision.policy is not" in told[3][1]
     assert told[0][2] == "set device.intra_op_threads in the preset and leave the call out"
     assert training.loop.model.layers[0].compute_dtype == "bfloat16"
     assert tf.config.threading.set_intra_op_parallelism_threads.__name__ == "set_intra_op_parallelism_threads"
