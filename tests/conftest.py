@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,28 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GPUTUI_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pilot presses as one does who waits for the answer, and has read a question as soon as it is there.
+
+    tests/bursts.py sends keys that come together.
+    """
+    if "textual" not in sys.modules:
+        return
+    from gputui.tui.host import Host
+    from gputui.tui.screens.questions import Ask
+
+    async def press(app: Host, keys: Iterable[str]) -> None:
+        for key in keys:
+            await at_once(app, [key])
+            while app.typeahead.busy and app.is_running:
+                await asyncio.sleep(0.01)
+
+    at_once = Host._press_keys
+    monkeypatch.setattr(Host, "_press_keys", press)
+    monkeypatch.setattr(Ask, "seen_after_seconds", 0.0)
 
 
 @pytest.fixture(scope="session")

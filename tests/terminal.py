@@ -44,6 +44,14 @@ class Terminal:
         """Press keys, named as tmux names them."""
         self._tmux("send-keys", "-t", "t", *keys)
 
+    def write(self, text: str) -> None:
+        """All characters in one packet, as a terminal pastes that does not mark what is pasted."""
+        self._tmux("send-keys", "-t", "t", "-l", text)
+
+    def send(self, data: bytes) -> None:
+        """Bytes as they are, such as a piece of a key's sequence."""
+        self._tmux("send-keys", "-t", "t", "-H", *(f"{byte:02x}" for byte in data))
+
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-t", "t", "-x", str(width), "-y", str(height))
 

@@ -5,18 +5,24 @@ Separates the screens from app.py, which knows them all: a screen knows this, an
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.app import App
 
 from .errors import clean
+from .typeahead import Typeahead
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from textual.driver import Driver
+
     from ..engine.launch import Warm
     from ..engine.proof.folder import Proof
     from ..engine.runs import Run
+    from ..engine.trash import Trash
     from .form_state import FormState
 
 
@@ -25,6 +31,38 @@ class Host(App[None]):
 
     engines: list[Any]  # started here; kept so that ended children are reaped
     warm: Warm | None = None  # an engine that waits for the form's run
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.typeahead = Typeahead(self, super().on_event)
+
+    @cached_property
+    def trash(self) -> Trash:
+        """The runs that were deleted here."""
+        from ..engine.trash import Trash
+
+        return Trash()
+
+    def on_unmount(self) -> None:
+        if "trash" in vars(self):
+            self.trash.empty()
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is typed waits for what opens; all else is Textual's."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self.typeahead.take(event)
+        elif isinstance(event, events.MouseUp) and not event.is_forwarded:
+            await self.typeahead.click(event)
+        else:
+            await super().on_event(event)
+
+    def get_driver_class(self) -> type[Driver]:
+        driver = super().get_driver_class()
+        if driver.__name__ != "LinuxDriver":
+            return driver
+        from .terminal_input import TerminalDriver
+
+        return TerminalDriver
 
     @property
     def form_state(self) -> FormState:

@@ -13,6 +13,7 @@ from textual.widgets import Button, Input, Label
 
 from ..errors import clean
 
+SEEN_AFTER_SECONDS = 0.3
 BOX = """
 {name} {{
     align: center middle;
@@ -28,14 +29,21 @@ BOX = """
 
 
 class Ask(ModalScreen[str | None]):
-    """Returns the word of the chosen answer, or None. Each answer's first letter chooses it."""
+    """Returns the word of the chosen answer, or None. Each answer's first letter chooses it.
+
+    The last answer is the one that changes nothing, and Enter gives it unless another is gone to.
+    Nobody has read a question that has only just appeared: what is typed within that time does not answer it.
+    """
 
     DEFAULT_CSS = BOX.format(name="Ask")
+    AUTO_FOCUS = ""
     BINDINGS = [
         Binding("escape", "dismiss(None)", "Back"),
         Binding("left", "app.focus_previous", show=False),
         Binding("right", "app.focus_next", show=False),
     ]
+
+    seen_after_seconds = SEEN_AFTER_SECONDS
 
     def __init__(self, question: str, answers: Sequence[str]) -> None:
         super().__init__()
@@ -47,6 +55,9 @@ class Ask(ModalScreen[str | None]):
             with Horizontal(id="answers"):
                 for answer in self.answers:
                     yield Button(f" {answer} ", name=answer, compact=True)
+
+    def on_mount(self) -> None:
+        self.set_focus(self.query(Button).last())
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.name)

@@ -216,10 +216,14 @@ class OptionRow(Widget, can_focus=True):
     def _change(self, text: str) -> None:
         self.post_message(self.Changed(self.key, text))
 
+    def begins_with(self, character: str) -> bool:
+        """Whether a value, and no command, begins with the character."""
+        return character.isdigit() or (character in (".", "-"))
+
     def on_key(self, event: events.Key) -> None:
         """A digit typed on a row begins a new value, and does not act as a command."""
         written = event.character if event.is_printable else None
-        if self.children or written is None or not (written.isdigit() or written in ".-"):
+        if self.children or written is None or not self.begins_with(written):
             return
         event.stop()
         if self.kind == "text":

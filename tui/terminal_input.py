@@ -1,0 +1,123 @@
+"""What the terminal sends, cut into keys: a sequence that arrives in pieces never becomes letters.
+
+A slow line cuts the sequence of an arrow key or of the mouse anywhere. Textual (8.2) waits a tenth of a second for the
+rest and then takes the pieces for letters and digits, which are commands here. Only whole sequences reach its parser;
+pieces are waited for, and what never becomes whole, or what no key has, is left out. A paste is text up to its end.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.constants import ESCAPE_DELAY
+from textual.drivers import linux_driver
+from textual.message import Message
+
+ESC = "\x1b"
+PASTE, PASTE_END = f"{ESC}[200~", f"{ESC}[201~"
+PIECE_SECONDS = 1.0  # the rest of a sequence that has begun takes no longer
+# A sequence with its final byte, the reply of a terminal with its end, or alt with a key.
+WHOLE = re.compile(
+    r"\x1b(\[(\d+\$|\[?[0-?]*[ -/]*[@-Z\\-~])|O[ -~]|[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)|[^\[O\]PX^_\x1b])", re.DOTALL
+)
+REPLY = re.compile(r"\x1b[\]PX^_]")
+# The rest of a sequence whose Escape came before and was taken for the key; its first character may also be a key.
+REST = re.compile(r"\[[0-?A-Za-z~[]|O[A-Za-z]|\][0-9]|P[>0-9]")
+FIRST = ("[", "O", "]", "P")
+
+
+class TerminalInput(XTermParser):
+    """Textual's parser, which is given nothing but whole sequences; `clock` tells the seconds."""
+
+    def __init__(self, debug: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(debug)
+        self._clock = clock
+        self._piece, self._since = "", 0.0
+        self._pasted: str | None = None
+        self._escaped = -PIECE_SECONDS
+        self._doubtful = False  # the piece may be a key after Escape
+
+    def feed(self, data: str) -> Iterator[Message]:
+        if not data:
+            yield from super().feed(data)
+            return
+        now, text = self._clock(), self._piece + data
+        if not self._piece or self._pasted is not None:
+            self._since = now
+        self._doubtful = now - self._escaped < PIECE_SECONDS and text in FIRST
+        if self._doubtful or (now - self._escaped < PIECE_SECONDS and REST.match(text)):
+            text = ESC + text
+        self._escaped = -PIECE_SECONDS
+        self._piece = ""
+        while text:
+            found, text = self._cut(text)
+            yield from found
+
+    def tick(self) -> Iterator[Message]:
+        """Called about every tenth of a second: what has been waited for long enough."""
+        now = self._clock()
+        waited = now - self._since
+        if self._pasted is not None:
+            if waited >= PIECE_SECONDS:
+                yield self._end_paste()
+        elif self._piece == ESC:
+            if waited >= ESCAPE_DELAY:
+                self._piece, self._escaped = "", now
+                yield events.Key("escape", ESC)
+        elif self._doubtful and waited >= ESCAPE_DELAY:
+            piece, self._piece, self._doubtful = self._piece, "", False
+            yield from super().feed(piece[1:])
+        elif waited >= PIECE_SECONDS:
+            self._piece = ""
+
+    def _cut(self, text: str) -> tuple[list[Message], str]:
+        """The events of what the text begins with, and the rest of it."""
+        if self._pasted is not None:
+            return self._paste(text)
+        plain, escape, rest = text.partition(ESC)
+        if plain:
+            return list(super().feed(plain)), escape + rest
+        if text.startswith(ESC + ESC):
+            return [events.Key("escape", ESC)], text[1:]
+        whole = WHOLE.match(text)
+        if whole is None:
+            self._piece = text
+            return [], ""
+        sequence, rest = whole.group(), text[whole.end() :]
+        if sequence == PASTE:
+            self._pasted = ""
+            return [], rest
+        return ([] if REPLY.match(sequence) else self._known(sequence)), rest
+
+    def _known(self, sequence: str) -> list[Message]:
+        """What a sequence stands for; one that Textual does not know would have it wait for more."""
+        found = list(super().feed(sequence))
+        if self._awaiting.timeout is not None:
+            self._gen = self.parse(self._tokens.append)
+            self._awaiting, self._timeout_time = next(self._gen), None
+            if len(sequence) == 2:
+                found += self._sequence_to_key_events(sequence[1], alt=True)
+        return found
+
+    def _paste(self, text: str) -> tuple[list[Message], str]:
+        """Text up to the end of the paste, which may come in pieces, too."""
+        held = (self._pasted or "") + text
+        pasted, end, rest = held.partition(PASTE_END)
+        self._pasted = pasted
+        return ([self._end_paste()], rest) if end else ([], "")
+
+    def _end_paste(self) -> Message:
+        text, self._pasted = self._pasted or "", None
+        return events.Paste(text.replace("\x00", "").replace(ESC, ""))
+
+
+class TerminalDriver(linux_driver.LinuxDriver):
+    """Textual's driver, which makes its parser itself, by this name."""
+
+    def run_input_thread(self) -> None:
+        vars(linux_driver)["XTermParser"] = TerminalInput
+        super().run_input_thread()

@@ -1,0 +1,207 @@
+"""Keys are taken one at a time: the next one waits until what the one before set going is there.
+
+Keys come in bunches (a paste, a slow line, a busy machine), and the field, dialog or screen that a key opens takes a
+moment. Textual hands keys over as they come, so the rest of a bunch would act on what lies beneath. Here it is held
+until the new place is there. What is written goes into its field; a letter that was typed before the place it would
+act in could be seen does nothing, nor does what follows it without a pause. Escape is for leaving: one knows to where.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.dom import DOMNode
+from textual.message_pump import MessagePump
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
+from textual.worker import Worker
+
+LIMIT_SECONDS = 5.0  # what is typed is held no longer than this; then it is dropped
+PAUSE_SECONDS = 0.3  # what follows a key sooner was typed together with it
+FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
+AT_ONCE = "ctrl+q"  # one can leave whatever goes on
+GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping"}  # groups of workers that no key waits for
+ERASING = ("backspace", "delete")
+
+Typed = events.Key | events.Paste
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where keys go: the screen, and the field in which they are written."""
+
+    screen: Screen[Any] | None = None
+    field: Widget | None = None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How things are before or after an event."""
+
+    screen: Screen[Any] | None
+    focused: Widget | None
+    workers: frozenset[Worker[Any]]
+
+
+class Typeahead:
+    """`hand_over` is how the application takes an event from its terminal."""
+
+    def __init__(self, app: App[Any], hand_over: Callable[[events.Event], Awaitable[None]]) -> None:
+        self._app, self._hand_over = app, hand_over
+        self._held: deque[tuple[Typed, int]] = deque()
+        self._settling: asyncio.Task[None] | None = None
+        self._place = Place()
+        self._changes = 0  # of the place; a key that came before the latest was typed for another place
+        self._since = 0.0
+        self._refused = -PAUSE_SECONDS  # when the latest key came that did nothing
+
+    @property
+    def busy(self) -> bool:
+        """Whether a key that comes now waits, or does nothing."""
+        return self._settling is not None or time.monotonic() - self._refused < PAUSE_SECONDS
+
+    # ---- what comes from the terminal -----------------------------------------------------------
+
+    async def take(self, event: Typed) -> None:
+        """A key or a paste: at once where nothing opens, else in its turn."""
+        if isinstance(event, events.Key) and event.key == AT_ONCE:
+            self._held.clear()
+            await self._watched(event)
+            return
+        if self._settling is None and self._ready():
+            self._arrive()
+        self._held.append((event, self._changes))
+        await self._next()
+
+    async def click(self, event: events.MouseUp) -> None:
+        """A click may open something, too: keys wait for it."""
+        await self._watched(event)
+
+    async def _next(self) -> None:
+        while self._held and self._settling is None:
+            if not self._ready():
+                self._settle_after(self._now())
+                return
+            event, changes = self._held.popleft()
+            if self._meant(event, ahead=changes != self._changes):
+                await self._watched(event)
+
+    async def _watched(self, event: events.Event) -> None:
+        """Hand it over, and have the next key wait for what it sets going."""
+        before = self._now()
+        await self._hand_over(event)
+        if self._settling is None:
+            self._settle_after(before, isinstance(event, events.Key) and event.key == "escape")
+
+    # ---- what may act ---------------------------------------------------------------------------
+
+    def _meant(self, event: Typed, ahead: bool) -> bool:
+        """Whether the event may act here; `ahead`: it was typed before this place was there."""
+        if isinstance(event, events.Paste):
+            return True
+        if event.key == "escape":
+            self._refused = -PAUSE_SECONDS
+            return True
+        unseen = time.monotonic() - self._since < getattr(self._place.screen, "seen_after_seconds", 0.0)
+        command = event.is_printable or event.key in ERASING
+        blind = ahead and command and not _written(self._app.focused, event)
+        if unseen or blind or event.time - self._refused < PAUSE_SECONDS:
+            self._refused = event.time
+            return False
+        return True
+
+    def _arrive(self) -> None:
+        """Look where keys go now."""
+        place = Place(self._app.screen, self._app.focused if _is_field(self._app.focused) else None)
+        if place != self._place:
+            self._place, self._since = place, time.monotonic()
+            self._changes += 1
+
+    # ---- waiting --------------------------------------------------------------------------------
+
+    def _now(self) -> Moment:
+        screen = self._app.screen if self._app.screen_stack else None
+        return Moment(screen, screen.focused if screen else None, frozenset(self._app.workers))
+
+    def _settle_after(self, before: Moment, leaving: bool = False) -> None:
+        self._settling = asyncio.create_task(self._settle(before, leaving))
+
+    async def _settle(self, before: Moment, leaving: bool) -> None:
+        """Wait for messages, new screens and what the event had done in the background."""
+        until, target = time.monotonic() + LIMIT_SECONDS, before.focused
+        seen: tuple[object, ...] = ()
+        while time.monotonic() < until:
+            handled = [await _flush(node) for node in [*_upwards(target), *self._path()]]
+            now = self._now()
+            waits = self._waits_for(now, before)
+            if all(handled) and (now.screen, now.focused) == seen and not waits and self._ready():
+                break
+            seen, target = (now.screen, now.focused), None
+            await asyncio.sleep(0.01 if waits else 0)
+        else:
+            self._held.clear()
+        self._app.call_later(self._settled, leaving)
+
+    async def _settled(self, leaving: bool) -> None:
+        self._settling = None
+        if self._ready():
+            self._arrive()
+        if leaving:
+            self._held = deque((event, self._changes) for event, _ in self._held)
+        await self._next()
+
+    def _ready(self) -> bool:
+        """Whether the screen, and the field in it, are there."""
+        if not self._app.screen_stack or not self._app.screen.is_mounted:
+            return False
+        return self._app.focused is None or self._app.focused.is_mounted
+
+    def _waits_for(self, now: Moment, before: Moment) -> bool:
+        """Whether something that the event set going may still open a screen."""
+        if now.screen is not before.screen or _is_field(now.focused):
+            return False
+        new = now.workers - before.workers
+        return any(worker.group not in GOING_ON and not worker.is_finished for worker in new)
+
+    def _path(self) -> Iterator[MessagePump]:
+        """The way of a key: from the focus up to the application."""
+        if self._app.screen_stack:
+            yield from _upwards(self._app.focused or self._app.screen)
+        yield self._app
+
+
+def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:
+    if node is not None:
+        yield from (above for above in node.ancestors_with_self if not isinstance(above, App))
+
+
+async def _flush(node: MessagePump) -> bool:
+    """Wait until what the node has been sent so far is handled; whether it is."""
+    handled = asyncio.Event()
+    if not node.is_running or not node.call_later(handled.set):
+        return True
+    try:
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await handled.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _is_field(widget: Widget | None) -> bool:
+    """Whether all that is typed is written there."""
+    return isinstance(widget, Input) or (isinstance(widget, TextArea) and not widget.read_only)
+
+
+def _written(widget: Widget | None, event: events.Key) -> bool:
+    """Whether the key is written here, and no command."""
+    begins = getattr(widget, "begins_with", None)  # of what becomes a field with the first character
+    return _is_field(widget) or (begins is not None and begins(event.character or ""))
