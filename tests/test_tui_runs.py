@@ -106,20 +106,56 @@ async def test_deleting_asks_and_spares_a_running_one(five: list[Run]) -> None:
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "5 of 5")
         await pilot.press("down", "d")
-        await wait_for(pilot, "This cannot be undone")
+        await wait_for(pilot, "u brings it back")
         await pilot.press("k")
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
         assert five[3].path.exists()
         await pilot.press("d")
-        await wait_for(pilot, "This cannot be undone")
+        assert five[3].id in await wait_for(pilot, "Delete 1 run")
+        await pilot.press("enter")  # Keep is the answer unless another is chosen
+        await wait_for(pilot, "5 of 5")
+        assert five[3].path.exists()
+        await pilot.press("d")
+        await wait_for(pilot, "Delete 1 run")
         await pilot.press("d")
         await wait_for(pilot, "4 of 4 runs")
         assert not five[3].path.exists()
         await pilot.press("up", "d")
-        await wait_for(pilot, "This cannot be undone")
+        await wait_for(pilot, "Delete 1 run")
         await pilot.press("d")
         await wait_for(pilot, "deleting it")
         assert five[4].path.exists()
+
+
+async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: Path) -> None:
+    kept = five[0].file("result.json").read_bytes()
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "down", "down", "space", "space")
+        await wait_for(pilot, "2 marked, m clears")
+        await pilot.press("slash", *"oom", "enter")
+        await wait_for(pilot, "2 marked (2 hidden)")
+        await pilot.press("d")
+        shown = await wait_for(pilot, "Delete 2 runs")
+        for text in (five[0].id, five[1].id, "2 of them are hidden by the filter", "u brings them back"):
+            assert text in shown, text
+        await pilot.press("d")
+        await wait_for(pilot, "deleted 2 runs; u brings them back")
+        assert [run.id for run in all_runs()] == [run.id for run in reversed(five[2:])]
+        await pilot.press("escape", "u")
+        await wait_for(pilot, "5 of 5")
+        assert five[0].file("result.json").read_bytes() == kept
+        await pilot.press("u")
+        await wait_for(pilot, "nothing that was deleted here")
+        await pilot.press("space", "m")
+        shown = await wait_for(pilot, "5 of 5")
+        assert "marked," not in shown
+        await pilot.press(*["down"] * 4, "d")
+        await wait_for(pilot, "Delete 1 run")
+        await pilot.press("d")
+        await wait_for(pilot, "4 of 4")
+        assert list((home / "runs").glob(".deleted-*"))
+    assert sorted(path.name for path in (home / "runs").iterdir()) == [run.id for run in five[1:]]
 
 
 async def test_it_refreshes_itself(five: list[Run], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +164,7 @@ async def test_it_refreshes_itself(five: list[Run], home: Path, monkeypatch: pyt
         await wait_for(pilot, "5 of 5")
         await pilot.press("down", "space")
         recorded.write(home, name="20260921-150000-new", gpus=0, seconds=20)
-        await wait_for(pilot, "1 marked  6 of 6")
+        await wait_for(pilot, "1 marked, m clears  6 of 6")
         five[4].file("result.json").write_text('{"outcome": "ok", "samples_per_second": 77777}')
         await wait_for(pilot, "77,777")
 

@@ -70,6 +70,7 @@ class GputuiApp(Host):
         return self.form
 
     def on_mount(self) -> None:
+        self._sweep()
         if self.watched is not None:
             self.open_run(self.watched)
         else:
@@ -196,6 +197,13 @@ class GputuiApp(Host):
             if run.state in ("running", "starting"):
                 self.call_from_thread(self.form.offer, run)
                 return
+
+    @work(thread=True, group="sweeping")
+    def _sweep(self) -> None:
+        """Remove the deleted runs of a screen that was killed."""
+        from ..engine import trash
+
+        trash.sweep()
 
     @work
     async def action_help(self) -> None:

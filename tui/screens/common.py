@@ -8,6 +8,9 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
+# A section of the help.
+LOSS = ("Loss and metrics", (("goes on", "the mean of the epoch so far"), ("has ended", "of its last whole epoch")))
+
 
 def colour(app: App[Any], name: str) -> str:
     """A colour of the theme (success, warning, error, primary) for text that is styled by hand."""

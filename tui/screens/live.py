@@ -34,6 +34,7 @@ from ..widgets.frugal import FrugalCompositor
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.log_view import LogPanel
 from ..widgets.panel import Panel
+from .common import LOSS
 from .live_actions import LiveActions
 
 REPAINT_SECONDS = 0.25  # of the head with its spinner
@@ -63,7 +64,7 @@ class LiveScreen(LiveActions, Screen[None]):
         Binding("escape", "back", "Back"),
     ]
 
-    HELP_SECTIONS = (("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"))),)
+    HELP_SECTIONS = (("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"))), LOSS)
 
     def __init__(
         self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] = time.time

@@ -11,8 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input
 
-from ...engine import baseline, runs
-from ...engine.runs import Run, RunError
+from ...engine import baseline
+from ...engine.runs import Run
 from ..drawing.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, spread
 from ..errors import clean
@@ -22,7 +22,7 @@ from ..widgets.panel import Panel
 
 if TYPE_CHECKING:
     from ..host import Host
-from .common import OpeningTable, colour
+from .common import LOSS, OpeningTable, colour
 from .live_actions import name_of
 from .questions import Ask
 
@@ -32,6 +32,7 @@ WIDTHS = {
     "memory": 9, "loss": 8, "when": 7, "description": 0,
 }
 FIGURES = ("samples/s", "step ms", "wait", "memory", "loss", "when")  # at the right of their columns
+NAMED = 8  # of the runs to be deleted
 FULL_ID = 100  # from this width on the whole id is shown, with its date
 
 
@@ -40,6 +41,7 @@ class RunsScreen(Screen[None]):
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
+    HELP_SECTIONS = (LOSS,)
     app: Host
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "Mark"),
@@ -47,6 +49,8 @@ class RunsScreen(Screen[None]):
         Binding("d,delete", "delete", "Delete", key_display="d"),
         Binding("s", "sort", "Sort by the next column", show=False),
         Binding("S", "reverse", "Reverse", show=False),
+        Binding("u", "bring_back", "Bring back what was deleted", show=False),
+        Binding("m", "clear_marks", "Clear all marks", show=False),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("p", "proofs", "Proofs"),
         Binding("f3,2", "app.live", "Live", show=False),  # Enter opens one
@@ -172,7 +176,8 @@ class RunsScreen(Screen[None]):
     def _said(self, width: int, height: int) -> list[Row]:
         """The whole id of the run under the cursor, and how many there are."""
         at = self.current
-        marked = f"{len(self.marked)} marked  " if self.marked else ""
+        hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
+        marked = f"{len(self.marked)} marked{hidden}, m clears  " if self.marked else ""
         count = f"{marked}{len(self.shown)} of {len(self.entries)} runs"
         empty = "no runs so far: gputui --preset quickstart makes the first" if not self.entries else ""
         left = [(clean(at.run.id) if at else empty, "value"), (f"  {clean(at.description)}" if at else "", "label")]
@@ -236,6 +241,10 @@ class RunsScreen(Screen[None]):
         self.table.action_cursor_down()
         self.query_one(Panel).repaint()
 
+    def action_clear_marks(self) -> None:
+        self.marked = {}
+        self.rearrange()
+
     def action_compare(self) -> None:
         if len(baseline.line_up(self.marked.values()).runs) < 2:
             self.notify("mark two or more runs with space, then compare them")
@@ -243,23 +252,38 @@ class RunsScreen(Screen[None]):
         oldest_first = [entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in self.marked]
         self.app.open_compare(oldest_first)
 
+    @property
+    def _hidden(self) -> list[str]:
+        """The marked runs that the filter hides."""
+        return [name for name in self.marked if name not in self.shown]
+
     @work
     async def action_delete(self) -> None:
         chosen = list(self.marked.values()) or [at.run for at in (self.current,) if at]
         if not chosen:
             return
-        what = chosen[0].id if len(chosen) == 1 else f"{len(chosen)} runs"
-        question = f"Delete {what} with events, checkpoints and log? This cannot be undone."
+        question = _deletion([run.id for run in chosen], self._hidden if self.marked else [])
         if await self.app.push_screen_wait(Ask(question, ("Delete", "Keep"))) == "Delete":
             self._delete(chosen)
 
     @work(thread=True, group="deleting")
     def _delete(self, chosen: list[Run]) -> None:
-        for run in chosen:
-            try:
-                runs.delete(run)
-            except RunError as reason:
-                self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
+        gone, refused = self.app.trash.put(chosen)
+        said = f"deleted {_counted(len(gone))}; u brings {'them' if len(gone) > 1 else 'it'} back" if gone else ""
+        self._changed(said, refused)
+
+    @work(thread=True, group="deleting")
+    def action_bring_back(self) -> None:
+        back, refused = self.app.trash.bring_back()
+        said = f"{_counted(len(back))} {'are' if len(back) > 1 else 'is'} there again" if back else ""
+        self._changed(said if back or refused else "nothing that was deleted here can be brought back", refused)
+
+    def _changed(self, said: str, refused: list[str]) -> None:
+        """From the threads that delete: say it, and read the table anew."""
+        if said:
+            self.app.call_from_thread(self.notify, said, markup=False)
+        for reason in refused:
+            self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
         self.app.call_from_thread(self.refresh_runs)
 
     def action_proofs(self) -> None:
@@ -285,6 +309,19 @@ class RunsScreen(Screen[None]):
             self.table.focus()
         elif len(self.app.screen_stack) > 1:
             self.app.pop_screen()
+
+
+def _counted(count: int) -> str:
+    return f"{count} run" if count == 1 else f"{count} runs"
+
+
+def _deletion(names: list[str], hidden: list[str]) -> str:
+    """What is deleted, by name, as far as there is room; and what of it is not seen."""
+    listed = "\n".join(f"  {name}{' (hidden)' if name in hidden else ''}" for name in names[:NAMED])
+    more = f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
+    head = f"Delete {_counted(len(names))} with events, checkpoints and log?\n{listed}{more}{unseen}"
+    return f"{head}\nUntil gputui is left, u brings {'them' if len(names) > 1 else 'it'} back."
 
 
 def _kind(entry: Entry) -> str:
