@@ -195,7 +195,7 @@ class Supervisor:
             traces=progress.get("traces"),
             epochs=epoch.get("epoch", 0),
             steps=progress.get("step", 0),
-            metrics=epoch.get("metrics", {}),
+            metrics=epoch.get("metrics") or _means_so_far(progress),
             seconds=time.time() - self.started,
             error={"kind": end.kind, "message": end.message, "hint": end.hint},
         )
@@ -266,3 +266,9 @@ class _Activity:
             event = events.parse_line(line)
             if event and event["type"] == "phase":
                 self.phase = event["phase"]
+
+
+def _means_so_far(progress: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of an epoch that did not become whole."""
+    figures = {"loss": progress.get("loss"), **progress.get("metrics", {})}
+    return {name: value for name, value in figures.items() if value is not None}

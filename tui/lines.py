@@ -15,6 +15,7 @@ from ..engine.checks import Finding
 from ..engine.runs import Run
 from .errors import clean, told
 from .figures import NONE, amount, compiling, seconds, share, size
+from .reading.epoch_mean import of_result
 
 LINE_SECONDS = 5.0
 _DOING = {
@@ -96,7 +97,7 @@ class LineView:
             f"{amount(event['samples_per_second'])} samples/s",
             f"{amount(event['step_ms_p50'])} ms/step",
             f"input wait {share(event['input_wait'])}",
-            f"loss {amount(event['loss'])}",
+            f"loss {amount(event['loss'])} so far",
         ]
         if self.gpu is not None:
             parts.append(f"GPU busy {share(self.gpu.get('busy'))}, {size(self.gpu.get('memory_used_bytes'))}")
@@ -185,6 +186,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
                                   f"from {summary.get('measured_steps', 0)} steps"),
         ("input wait", share(waited)),
         *((name.replace("_", " "), amount(value)) for name, value in metrics.items()),
+        ("loss, metrics", metrics and f"means of the {of_result(summary, next(iter(metrics))).steps}"),
         ("epochs, steps", f"{summary.get('epochs', 0)}, {summary.get('steps', 0)}"),
         ("first step", seconds(summary.get("first_step_seconds"))),
         ("first evaluation", seconds(summary.get("first_evaluation_seconds"))),

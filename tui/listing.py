@@ -20,6 +20,7 @@ from ..engine.values import to_json
 from .errors import DONE, WRONG, Refused, clean, complain
 from .figures import amount, seconds, share
 from .headless import place
+from .reading import epoch_mean
 from .tables_diagnosis import show_table
 
 
@@ -51,7 +52,7 @@ def show_runs(as_json: bool) -> None:
             amount(result.get("samples_per_second")),
             amount(step_ms.get("p50")),
             share(result.get("input_wait")),
-            amount((result.get("metrics") or {}).get("loss")),
+            amount(epoch_mean.of_result(result).value),
             seconds(result.get("seconds")),
         )
     show_table(table)

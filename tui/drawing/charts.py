@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..reading import epoch_mean
 from ..reading.series import Line
 from ..reading.store import Snapshot, number
 from .plot import Curve, Plot, percent
+
+# What the mean of a step's figure is, where it is not that of a whole epoch.
+NOTES = {"": "", epoch_mean.WHOLE: "", epoch_mean.SO_FAR: "so far", epoch_mean.UNFINISHED: "unfinished epoch"}
 
 
 def plots(now: Snapshot) -> list[Plot]:
@@ -44,13 +48,14 @@ def _over_time(now: Snapshot, title: str, unit: str, bounds: str, *curves: Curve
 
 
 def _over_steps(now: Snapshot, name: str) -> Plot:
-    curves = [Curve("train", now.line(name))]
+    mean = epoch_mean.of_run(now, name)
+    curves = [Curve("train", now.line(name), value=mean.value)]
     if len(validation := now.line(f"val_{name}")):
         curves.append(Curve("val", validation, marked=True))
     end = max((line.x[-1] for line in (curve.line for curve in curves) if len(line)), default=0.0)
     steps = number(now.progress.get("steps"))
     final = now.outcome is not None or (steps is not None and end >= steps)
-    return Plot(name.replace("_", " "), "", tuple(curves), "free", "steps", end, final)
+    return Plot(name.replace("_", " "), "", tuple(curves), "free", "steps", end, final, NOTES[mean.steps])
 
 
 def _grown(elapsed: float, curves: tuple[Curve, ...]) -> float:

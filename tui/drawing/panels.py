@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import clean
 from ..figures import amount, compiling, seconds, share, size
+from ..reading.epoch_mean import UNFINISHED, of_result
 from ..reading.store import Message, Snapshot, number
 from . import verdict
 from .glyphs import Glyphs
@@ -163,6 +164,7 @@ def summary_items(now: Snapshot) -> list[tuple[str, str]]:
     """What a finished run came to."""
     of = now.summary
     step_ms = of.get("step_ms") if isinstance(of.get("step_ms"), Mapping) else {}
+    loss = of_result(of)
     items = [
         ("samples/s", amount(number(of.get("samples_per_second")))),
         ("step p50", f"{amount(number((step_ms or {}).get('p50')))} ms"),
@@ -172,6 +174,7 @@ def summary_items(now: Snapshot) -> list[tuple[str, str]]:
         ("start-up", seconds(number(of.get("startup_seconds")))),
         ("goodput", share(number(of.get("goodput")))),
         ("peak memory", size(number(of.get("peak_memory_bytes")))),
+        ("loss" if loss.steps != UNFINISHED else "loss so far", amount(loss.value)),
         ("steps", _count(of.get("steps"))),
         ("whole time", seconds(number(of.get("seconds")))),
     ]

@@ -22,11 +22,15 @@ _DASHES = ((1, 1), (2, 3), (1, 3), (1, 4))  # cells drawn of so many, for each c
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with its name; `marked` puts a mark on every point where there is room."""
+    """A line with its name; `marked` puts a mark on every point where there is room.
+
+    `value` is told as the last one, where the line's own last point is not it.
+    """
 
     label: str
     line: Line
     marked: bool = False
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,7 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
     name: Row = [(plot.title, "title")]
     legend: Row = []
     for number, curve in enumerate(plot.curves):
-        last = curve.line.y[-1] if len(curve.line) and curve.line.last is not None else None
+        last = curve.value if curve.value is not None else curve.line.last
         value = percent(last) if plot.bounds == "share" else f"{amount(last):>5}"
         if len(plot.curves) > 1:
             legend.append((f"{' ' * (number > 0)}{glyphs.legend[number % 4]} ", f"curve{number % 4 + 1}"))
@@ -179,6 +183,8 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
     if plot.note:
         legend.append((f"  {plot.note}", "value"))
     room = max(0, width - length(name) - 1)
+    if plot.note and len(plot.curves) > 1 and length(legend) > room:
+        legend.pop()  # which curve is which tells more
     if length(legend) > room:
         legend = [piece for piece in legend if piece[1] != "label" or piece[0].startswith(" ")]
     while length(legend) > room and legend:

@@ -15,6 +15,7 @@ from ...engine.runfiles import open_regular
 from ...engine.runs import GOES_ON, Run
 from ...engine.values import harmless, mapping, number
 from ...engine.yamlfile import YamlFault
+from . import epoch_mean
 
 TAIL_BYTES = 16384
 WORDS = {"ok": "done", "error": "failed"}
@@ -107,7 +108,7 @@ def _changed(run: Run, name: str) -> float:
 def _entry(run: Run, known: Entry | None) -> Entry:
     result = run.result or {}
     latest = {} if result else _last_progress(run)
-    step_ms, metrics = mapping(result.get("step_ms")), mapping(result.get("metrics"))
+    step_ms = mapping(result.get("step_ms"))
     now = run.life
     return Entry(
         run,
@@ -117,7 +118,7 @@ def _entry(run: Run, known: Entry | None) -> Entry:
         number(step_ms.get("p50", latest.get("step_ms_p50"))),
         number(result.get("input_wait", latest.get("input_wait"))),
         number(result.get("peak_memory_bytes")),
-        number(metrics.get("loss", latest.get("loss"))),
+        (epoch_mean.of_result(result) if result else epoch_mean.of_progress(latest)).value,
         _changed(run, "preset.yaml"),
         now.host,
     )

@@ -1,0 +1,41 @@
+"""The one figure that is shown of a run's loss or metric, and what it is the mean of: the same wherever it is shown.
+
+Of a run that has ended it is the mean over the training steps of its last whole epoch, as Keras reports it
+(result.json); where no epoch became whole, the mean up to the end. Of a run that goes on it is the mean so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...engine.values import mapping, number
+from .store import Snapshot
+
+WHOLE, UNFINISHED, SO_FAR = "last whole epoch", "epoch not finished", "epoch so far"
+
+
+@dataclass(frozen=True)
+class EpochMean:
+    """The value, None where there is none, and the steps that it is the mean of."""
+
+    value: float | None = None
+    steps: str = ""
+
+
+def of_result(summary: Mapping[str, Any], name: str = "loss") -> EpochMean:
+    value = number(mapping(summary.get("metrics")).get(name))
+    if value is None:
+        return EpochMean()
+    return EpochMean(value, WHOLE if number(summary.get("epochs")) else UNFINISHED)
+
+
+def of_progress(progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
+    value = number(progress.get("loss") if name == "loss" else mapping(progress.get("metrics")).get(name))
+    return EpochMean(value, SO_FAR) if value is not None else EpochMean()
+
+
+def of_run(now: Snapshot, name: str = "loss") -> EpochMean:
+    """As the live view has it."""
+    return of_result(now.summary, name) if now.outcome is not None and now.summary else of_progress(now.progress, name)
