@@ -3,12 +3,14 @@
 `--warm` instead of the folder: start the trainer now, and take the folder from standard input later (launch.Warm).
 """
 
+import os
 import signal
 import sys
 from pathlib import Path
 
 from . import locks, log_streams, scratch, stop_signals
-from .spawn import WARM, own_lock, put_result_aside, start_trainer, take_run, wake, write_to_log
+from .run_clock import VARIABLE, RunClock
+from .spawn import WARM, own_lock, put_result_aside, read_address, start_trainer, take_run, wake, write_to_log
 
 if __name__ == "__main__":
     # A lost terminal stops nothing; the trainer inherits this.
@@ -18,15 +20,16 @@ if __name__ == "__main__":
         scratch.make()
         trainer = start_trainer(WARM)
         stop_signals.set_defaults()
-        folder, lock = take_run()
+        address, lock = take_run()
         if lock is None:
             scratch.remove()
             sys.exit(0)  # nobody wants a run; the trainer sees the end of its pipe and goes, too
         stop_signals.hold()  # until there are handlers again
+        clock, folder = read_address(address)
         write_to_log(Path(folder))
-        trainer = wake(trainer, folder)
+        trainer = wake(trainer, clock, folder)
     else:
-        folder = sys.argv[1]
+        folder, clock = sys.argv[1], RunClock.read(os.environ.pop(VARIABLE, None))
         try:
             lock = own_lock(Path(folder) / locks.ENGINE_LOCK)
         except locks.Taken:
@@ -34,7 +37,7 @@ if __name__ == "__main__":
         put_result_aside(Path(folder))
         scratch.make()
         try:
-            trainer = start_trainer(folder)
+            trainer = start_trainer(folder, clock)
         except OSError as fault:
             from . import last_words
 
@@ -45,7 +48,7 @@ if __name__ == "__main__":
 
     with lock:
         try:
-            code = Supervisor(Run(Path(folder)), trainer, lock).supervise()
+            code = Supervisor(Run(Path(folder)), trainer, lock, clock).supervise()
         except Exception as fault:
             from . import last_words
 

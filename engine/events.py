@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from .appending import RETRY_SECONDS, Gap, LineFile
+from .run_clock import RunClock
 from .shapes import Fields, Form, form_of
 from .values import MAX_DEPTH, depth, harmless_in, moment
 from .values import finite as finite
@@ -306,8 +307,9 @@ class EventWriter:
     A disk that takes nothing fails nobody: events wait (appending.py), and a warning ends the gap.
     """
 
-    def __init__(self, path: Path, run_id: str) -> None:
+    def __init__(self, path: Path, run_id: str, clock: RunClock | None = None) -> None:
         self.path, self._run_id = path, run_id
+        self.clock = clock or RunClock.launched()
         self._lock = threading.Lock()
         self._file = LineFile(path)
         self._closed = False
@@ -337,7 +339,7 @@ class EventWriter:
             self._closed = True
 
     def _line(self, event: Event, t: float | None = None) -> str:
-        head = {"t": round(time.time() if t is None else t, 4), "type": event.type, "run": self._run_id}
+        head = {"t": round(self.clock.now() if t is None else t, 4), "type": event.type, "run": self._run_id}
         return json.dumps(head | plain(asdict(event)), allow_nan=False, separators=(",", ":"))
 
     def _tell(self, gap: Gap | None) -> None:

@@ -20,8 +20,9 @@ from .identity import Place
 from .life import Life
 from .locks import ENGINE_LOCK, Lock
 from .presets import Preset
+from .run_clock import VARIABLE, RunClock
 from .runs import Run, RunError
-from .spawn import LOCK, WARM, put_result_aside
+from .spawn import LOCK, WARM, addressed, put_result_aside
 from .writing import write_atomically
 
 ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds, unless it was stopped or killed
@@ -45,9 +46,10 @@ def start(
     `path` is the run folder, if it is to be another than a new one among the runs; the preset's relative paths count
     from `paths_from`, the current folder if not given.
     """
+    clock = RunClock.launched()
     text = settle(preset, paths_from or Path.cwd()).to_yaml()
     run = runs.create(preset.name, text) if path is None else runs.create_at(path, text)
-    return run, _spawn_or_remove(run)
+    return run, _spawn_or_remove(run, clock)
 
 
 class Warm:
@@ -69,21 +71,22 @@ class Warm:
 
     def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
         """As `start`; a warm engine that has died in the meantime, or does not answer, is replaced by a cold one."""
+        clock = RunClock.launched()
         run = runs.create(preset.name, settle(preset, Path.cwd()).to_yaml())
         with _lock_of_new(run) as lock:
-            if self._line.fileno() < 0 or not self._take(run, lock):
-                self.process = _spawn(run, lock)
+            if self._line.fileno() < 0 or not self._take(run, lock, clock):
+                self.process = _spawn(run, lock, clock)
         return run, self.process
 
     def close(self) -> None:
         """Nobody wants a run: engine and trainer end."""
         self._line.close()
 
-    def _take(self, run: Run, lock: Lock) -> bool:
+    def _take(self, run: Run, lock: Lock, clock: RunClock) -> bool:
         """Whether the engine has taken the run; one that has not never will."""
         with contextlib.suppress(OSError), self._line as line:
             line.settimeout(ANSWER_SECONDS)
-            socket.send_fds(line, [os.fsencode(run.path)], [lock.fd])
+            socket.send_fds(line, [os.fsencode(addressed(clock, run.path))], [lock.fd])
             if line.recv(1):
                 return True
         self.process.kill()
@@ -96,6 +99,7 @@ def resume(run: Run) -> subprocess.Popen[bytes]:
 
     Raises RunError, and PresetError where the run's preset cannot be read; nothing of the run has changed then.
     """
+    clock = RunClock.launched(not_before=run.last_date())
     with runs.reserved(run, "resume") as lock:
         state = run.state_of(Life())
         if state not in RESUMABLE:
@@ -111,14 +115,14 @@ def resume(run: Run) -> subprocess.Popen[bytes]:
         if not lock.works:  # what says there that a run starts
             put_result_aside(run.path)
             run.file("status.json").unlink(missing_ok=True)
-        return _spawn(run, lock)
+        return _spawn(run, lock, clock)
 
 
-def _spawn_or_remove(run: Run) -> subprocess.Popen[bytes]:
+def _spawn_or_remove(run: Run, clock: RunClock) -> subprocess.Popen[bytes]:
     """A new run whose engine cannot be started leaves nothing behind."""
     try:
         with _lock_of_new(run) as lock:
-            return _spawn(run, lock)
+            return _spawn(run, lock, clock)
     except OSError:
         shutil.rmtree(run.path, ignore_errors=True)
         raise
@@ -140,7 +144,7 @@ def _has_whole_checkpoint(run: Run) -> bool:
         raise RunError(f"{run.id} has no whole checkpoint to resume from ({damage})\n{again}") from None
 
 
-def _spawn(run: Run, lock: Lock) -> subprocess.Popen[bytes]:
+def _spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
     """The engine holds the lock from its first moment on; the caller may let go of it."""
     with run.file("engine.log").open("ab") as log, stop_signals.held():
         return subprocess.Popen(
@@ -149,7 +153,7 @@ def _spawn(run: Run, lock: Lock) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {LOCK: str(lock.fd)},
+            env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.told()},
             pass_fds=[lock.fd],
             start_new_session=True,
         )

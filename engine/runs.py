@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import life, locks, outage, private, signalling
-from .events import OUTCOMES, Summary, Warn
+from .events import OUTCOMES, Summary, Warn, parse_line
 from .identity import Process
 from .life import Life
 from .locks import ENGINE_LOCK, Lock
@@ -33,6 +33,7 @@ from .values import NO_NAME, nameable
 from .writing import sync, write_atomically
 
 STARTING_SECONDS = 15.0  # where no lock can say that a run starts
+LAST_BYTES = 16384
 GOES_ON = ("running", "starting", "stopping")
 _STATUS = Form({
     "phase": str, "host": str, "boot_id": str, "pid_namespace": str,
@@ -129,6 +130,20 @@ class Run:
             return self.file("preset.yaml").stat().st_mtime
         except OSError:
             return 0.0
+
+    def last_date(self) -> float:
+        """The Unix time of its newest event; 0 where there is none."""
+        found = [event["t"] for name in EVENT_FILES for event in self._last_events(name)]
+        return max(map(float, found), default=0.0)
+
+    def _last_events(self, name: str) -> list[dict[str, Any]]:
+        try:
+            with open_regular(self.file(name)) as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - LAST_BYTES))
+                lines = stream.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return []
+        return [event for line in lines if (event := parse_line(line)) is not None]
 
     def log_tail(self, lines: int = 20) -> list[str]:
         """The last lines of engine.log, at most 64 kB of them."""

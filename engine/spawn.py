@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import locks, scratch
 from .locks import Lock
+from .run_clock import VARIABLE, RunClock
 
 WARM = "--warm"  # in place of a run folder, which then comes later
 LOCK = "GPUTUI_LOCK"  # in the environment of an engine or a proof: the descriptor of its lock
@@ -25,14 +26,16 @@ class Trainer:
     report: int
 
 
-def start_trainer(run_folder: str) -> Trainer:
+def start_trainer(run_folder: str, clock: RunClock | None = None) -> Trainer:
     """The trainer holds the pipe's reading end: it sees the end of file when this process is gone."""
     reader, writer = os.pipe()
     report, their_report = os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "gputui.engine.trainer", run_folder],
         stdin=subprocess.DEVNULL,
-        env=os.environ | {"GPUTUI_LIFELINE": str(reader), "GPUTUI_REPORT": str(their_report)},
+        env=os.environ
+        | {"GPUTUI_LIFELINE": str(reader), "GPUTUI_REPORT": str(their_report)}
+        | ({VARIABLE: clock.told()} if clock else {}),
         pass_fds=[reader, their_report],
     )
     os.close(reader)
@@ -67,30 +70,41 @@ def put_result_aside(run_folder: Path) -> None:
 
 
 def take_run() -> tuple[str, Lock | None]:
-    """Wait on standard input, a socket, for a run folder and its lock; an empty name where none comes."""
+    """Wait on standard input, a socket, for a run and its lock; the run as `addressed` wrote it, or nothing."""
     import socket
 
-    run_folder, lock = "", None
+    address, lock = "", None
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(0)) as line:
         name, descriptors, _, _ = socket.recv_fds(line, 65536, 1)
         if name and descriptors:
-            run_folder, lock = os.fsdecode(name), locks.inherited(descriptors[0])
+            address, lock = os.fsdecode(name), locks.inherited(descriptors[0])
             line.sendall(b"\n")  # it is taken
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    return run_folder, lock
+    return address, lock
 
 
-def wake(trainer: Trainer, run_folder: str) -> Trainer:
+def addressed(clock: RunClock, run_folder: str | Path) -> str:
+    """A run in one line, for a process that has waited for it: when it was launched, and its folder."""
+    return f"{clock.told()} {run_folder}"
+
+
+def read_address(address: str) -> tuple[RunClock, str]:
+    date, mark, run_folder = address.split(" ", 2)
+    return RunClock.read(f"{date} {mark}"), run_folder
+
+
+def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
     """Give the run to the trainer that waits; to a new one where that has gone, killed for its memory perhaps."""
     try:
         if trainer.process.poll() is None:
-            os.write(trainer.lifeline, os.fsencode(f"{run_folder}\n"))
+            os.write(trainer.lifeline, os.fsencode(f"{addressed(clock, run_folder)}\n"))
             return trainer
     except BrokenPipeError:
         pass
     print("gputui: the trainer that waited has gone; another one is started", file=sys.stderr, flush=True)
     os.close(trainer.lifeline)
+    os.close(trainer.report)
     scratch.remove()
     scratch.make()
-    return start_trainer(run_folder)
+    return start_trainer(run_folder, clock)

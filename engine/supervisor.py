@@ -23,6 +23,7 @@ import yaml
 from . import disk, ending, events, limits, reaper, results, scratch, stop_signals
 from .identity import Place, Process
 from .locks import Lock
+from .run_clock import RunClock
 from .runs import Run, Tail
 from .spawn import Trainer
 from .telemetry.sampler import Sampler
@@ -41,12 +42,12 @@ NO_LOCKS_HINT = "resume it nowhere else while it runs; set GPUTUI_HOME to a fold
 class Supervisor:
     """One run: look after its trainer until it has ended, leave a result."""
 
-    def __init__(self, run: Run, trainer: Trainer, lock: Lock) -> None:
+    def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock) -> None:
         self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
         self.lock, self.report = lock, trainer.report
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
         self.limits: dict[str, Any] = self.preset["run"]
-        self.started = time.time()
+        self.clock = clock
         self._processes = {"engine": Process.of(os.getpid()), "trainer": Process.of(self.trainer.pid)}
         self.phase = "starting"
         self.stop_requests = self.stops_told = 0
@@ -55,7 +56,7 @@ class Supervisor:
         self.killed = False
         self.limit = ""
         self.oom_kills = ending.kernel_oom_kills()
-        self.events = events.EventWriter(run.file("telemetry.jsonl"), run.id)
+        self.events = events.EventWriter(run.file("telemetry.jsonl"), run.id, clock)
 
     def supervise(self) -> int:
         """The whole life of the engine; returns its exit status."""
@@ -71,7 +72,7 @@ class Supervisor:
             pcie=self.limits.get("pcie", False),
         )
         sampler.start()
-        watcher = Watcher(self.run, self.events.emit)
+        watcher = Watcher(self.run, self.events.emit, self.clock)
         watcher.start()
         try:
             self._watch(sampler)
@@ -122,7 +123,7 @@ class Supervisor:
         minutes, hang = self.limits["max_minutes"], self.limits["hang_seconds"]
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
-        elif minutes is not None and time.time() - self.started > minutes * 60 and not self.asked_because:
+        elif minutes is not None and self.clock.elapsed() > minutes * 60 and not self.asked_because:
             self._ask("timeout", f"run.max_minutes={minutes:g}")
         elif hang != "off" and tail.idle_seconds > hang and not self.killed:
             self.limit = f"run.hang_seconds={hang:g}"
@@ -196,7 +197,7 @@ class Supervisor:
             epochs=epoch.get("epoch", 0),
             steps=progress.get("step", 0),
             metrics=epoch.get("metrics") or _means_so_far(progress),
-            seconds=time.time() - self.started,
+            seconds=self.clock.elapsed(),
             error={"kind": end.kind, "message": end.message, "hint": end.hint},
         )
 

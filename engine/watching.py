@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from .diagnosis import diagnose
 from .events import Diagnosis, Event
+from .run_clock import RunClock
 from .runs import Run, Tail
 from .signals import Collector, options_of
 
@@ -25,12 +26,12 @@ SURER = 0.15  # so much more confidence is news
 class Watcher(threading.Thread):
     """Tells a Diagnosis when the verdict changes, when it has grown surer, and now and then with newer figures."""
 
-    def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
+    def __init__(self, run: Run, tell: Callable[[Event], None], clock: RunClock) -> None:
         super().__init__(name="diagnosis", daemon=True)
         self._tell = tell
         self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._tails = [Tail(run.file(name)) for name in ("events.jsonl", "telemetry.jsonl")]
-        self._began_t = time.time()
+        self._began_t = clock.date
         self._done = threading.Event()
         self._last: Diagnosis | None = None
         self._untold = False

@@ -25,7 +25,7 @@ if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
     lifeline, folder = os.fdopen(int(os.environ.pop("GPUTUI_LIFELINE"))), sys.orig_argv[-1]
     if folder == "--warm":
-        folder = lifeline.readline().strip() or os._exit(0)
+        folder = (lifeline.readline() or os._exit(0)).strip().split(" ", 2)[2]
 
     def tell(**event):
         line = json.dumps({"t": time.time(), "run": os.path.basename(folder)} | event) + "\\n"

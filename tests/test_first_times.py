@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gputui.engine.diagnosis import diagnose
 from gputui.engine.events import LATER_COMPILING, Diagnosis, Event
+from gputui.engine.run_clock import RunClock
 from gputui.engine.runs import Run
 from gputui.engine.signals import Collector, read
 from gputui.engine.watching import Watcher
@@ -116,7 +117,7 @@ def test_a_run_that_was_too_short_is_undecided_and_says_why(steps: int, seconds:
 
 def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path) -> None:
     told: list[Event] = []
-    watcher = Watcher(Run(tmp_path), told.append)
+    watcher = Watcher(Run(tmp_path), told.append, RunClock.launched())
     summary = {"outcome": "ok", "steps": 4, "measured_steps": 0, "step_ms": None}
     lines = [{"t": time.time(), "type": "phase", "phase": "training"},
              {"t": time.time(), "type": "finished", "summary": summary}]

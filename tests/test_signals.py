@@ -13,6 +13,7 @@ from gputui.engine import signals as signal_files
 from gputui.engine.diagnosis import diagnose
 from gputui.engine.events import Diagnosis, Event
 from gputui.engine.remedies import remedies
+from gputui.engine.run_clock import RunClock
 from gputui.engine.runs import Run
 from gputui.engine.signals import Collector, Signals
 from gputui.engine.watching import Watcher
@@ -203,7 +204,7 @@ def test_nothing_of_the_last_sitting_outlives_it() -> None:
 def test_the_engine_of_a_resumed_run_does_not_tell_its_last_verdict(tmp_path: Path) -> None:
     run, told = Run(tmp_path), list[Event]()
     run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in _sitting(0, 0.6)))
-    watcher = Watcher(run, told.append)
+    watcher = Watcher(run, told.append, RunClock.launched())
     watcher._look(final=True)
     assert told == []
     with run.file("events.jsonl").open("a") as events:

@@ -5,7 +5,6 @@ Separates following a proof (its proof.json, read anew) from starting it and fro
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..engine.proof import words
+from ..engine.proof.record import elapsed_of
 from .errors import clean
 from .figures import amount, seconds, share, size
 
@@ -65,7 +65,7 @@ class LiveProof(ProofLines):
         self.doing(data)
 
     def doing(self, data: Mapping[str, Any]) -> None:
-        gone = time.time() - data["started_t"]
+        gone = elapsed_of(data)
         self._status.update(Text(clean(f"{data['doing']}  {seconds(gone)}{left(data)}"), overflow="ellipsis"))
 
     def close(self) -> None:
@@ -110,5 +110,5 @@ def left(data: Mapping[str, Any]) -> str:
     budget = data.get("budget_seconds")
     if budget is None:
         return ""
-    remaining = max(0.0, data["started_t"] + budget - time.time())
+    remaining = max(0.0, budget - elapsed_of(data))
     return f", about {seconds(remaining)} left"

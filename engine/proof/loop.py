@@ -7,7 +7,6 @@ not tried again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,7 +113,7 @@ class Prover:
     def _time_left(self) -> bool:
         limit = self.request.limit_seconds
         needed = estimate.remaining_seconds(self.record, 2 * self.request.repeats, self._guessed_seconds)
-        return limit is None or time.time() - self.record.started_t + needed <= limit
+        return limit is None or self.record.elapsed + needed <= limit
 
     def _try(self, remedy: Mapping[str, Any]) -> None:
         comparison = Comparison(
@@ -181,7 +180,7 @@ class Prover:
             self._versions()
         trials_left = max(0, self._planned - len(self.record.trials))
         left = estimate.remaining_seconds(self.record, trials_left, self._guessed_seconds)
-        self.record.budget_seconds = time.time() - self.record.started_t + left
+        self.record.budget_seconds = self.record.elapsed + left
         self.record.write(doing or None)
 
     def _versions(self) -> None:

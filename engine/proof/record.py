@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import events
-from ..identity import Process
+from ..identity import Place, Process
+from ..run_clock import steady
 from ..writing import write_atomically
 
 KINDS = ("ab", "loop", "diagnosis")
@@ -115,6 +116,7 @@ class Record:
     boot_id: str | None = None
     pid_namespace: str | None = None
     started_t: float = field(default_factory=time.time)
+    started_mark: float = field(default_factory=steady)  # the same moment by the clock that nobody can set
     seconds: float = 0.0
     budget_seconds: float | None = None
     doing: str = ""
@@ -142,11 +144,15 @@ class Record:
         for name, value in told.items():
             setattr(self, name, value)
 
+    @property
+    def elapsed(self) -> float:
+        return steady() - self.started_mark
+
     def write(self, doing: str | None = None) -> None:
         """Replace proof.json; `doing` says in words what happens now."""
         if doing is not None:
             self.doing = doing
-        self.seconds = time.time() - self.started_t
+        self.seconds = self.elapsed
         told = events.plain(asdict(self))
         del told["path"]
         write_atomically(self.path, json.dumps(told, indent=1, default=str, allow_nan=False), durable=False)
@@ -159,6 +165,14 @@ class Record:
         profiled = [self.profile_trial] if self.profile_trial else []
         found = (*self.baseline_trials, *ablation, *profiled, *compared)
         return list({trial.run: trial for trial in found}.values())
+
+
+def elapsed_of(data: Mapping[str, Any]) -> float:
+    """Seconds since the beginning of a proof; where it runs on another machine, by the wall clocks."""
+    place, mark = Place.read(data), data.get("started_mark")
+    if mark is not None and place is not None and place.shares_kernel:
+        return steady() - float(mark)
+    return time.time() - float(data["started_t"])
 
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from .. import log_streams, scratch, stop_signals
 from ..events import EventWriter, Phase
-from ..spawn import WARM, write_to_log
+from ..run_clock import VARIABLE, RunClock
+from ..spawn import WARM, read_address, write_to_log
 from . import environment
 from .stopping import StopSwitch
 
@@ -22,15 +23,19 @@ def main() -> None:
     report = int(os.environ.pop("GPUTUI_REPORT"))
     os.set_inheritable(report, False)
     another_backend = environment.choose_backend()
-    folder = _when_wanted(lifeline.readline) if sys.argv[1] == WARM else Path(sys.argv[1])
-    writer = EventWriter(folder / "events.jsonl", folder.name)
+    clock, folder = RunClock.read(os.environ.pop(VARIABLE, None)), sys.argv[1]
+    if folder == WARM:
+        clock, folder = read_address(_when_wanted(lifeline.readline))
+        write_to_log(Path(folder))
+    writer = EventWriter(Path(folder) / "events.jsonl", Path(folder).name, clock)
+    writer.emit(Phase(phase="starting"), clock.date)
     writer.emit(Phase(phase="importing", detail="TensorFlow"))
     # Imported after the first sign of life. Until the switch listens, signals and the engine's words wait.
     from ..runs import Run
     from .figures import Figures
     from .leaving import Leaving
 
-    figures, stop = Figures(Run(folder), writer), StopSwitch()
+    figures, stop = Figures(Run(Path(folder)), writer), StopSwitch()
     figures.report = report
     leaving = Leaving(stop)
     stop.leave_result = lambda reason: figures.finish(reason, 0) if reason == "stopped" else None
@@ -42,17 +47,16 @@ def main() -> None:
     leaving.at_the_end(train_run(figures, stop))
 
 
-def _when_wanted(next_line: Callable[[], str]) -> Path:
+def _when_wanted(next_line: Callable[[], str]) -> str:
     """Import what takes seconds, then wait for a run; end where none comes."""
     stop_signals.set_defaults()
     from . import assembly  # noqa: F401
 
-    folder = next_line().strip()
-    if not folder:
+    address = next_line().rstrip("\n")
+    if not address:
         scratch.remove()  # its engine may have been killed
         os._exit(0)
-    write_to_log(Path(folder))
-    return Path(folder)
+    return address
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -46,7 +45,6 @@ class Figures:
     def __init__(self, run: Run, writer: events.EventWriter) -> None:
         self.run, self.writer = run, writer
         self.report: int | None = None  # the pipe to the engine, where there is one
-        self.began = time.time()
         self.doing = "importing"  # the phase
         self.clock = StepClock(warmup=0)
         self.plan = Plan(0, 0, 0)
@@ -68,6 +66,11 @@ class Figures:
         self._finishing = threading.Lock()
         self._finished = False
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the person started the run."""
+        return self.writer.clock.elapsed()
+
     def phase(self, phase: str, detail: str = "") -> None:
         self.doing = phase
         self.writer.emit(events.Phase(phase=phase, detail=detail))
@@ -80,8 +83,8 @@ class Figures:
 
     def first_step_done(self, seconds: float) -> None:
         self.first_step_seconds = seconds
-        self.startup_seconds = time.time() - self.began
-        self.training_since = time.time()
+        self.startup_seconds = self.elapsed
+        self.training_since = self.writer.clock.now()
 
     def first_checkpoint_done(self, seconds: float) -> None:
         """A checkpoint has been written; those after the first change nothing."""
@@ -156,7 +159,7 @@ class Figures:
 
     def _summary(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
         p50, p95 = self.clock.overall_ms()
-        seconds = time.time() - self.began
+        seconds = self.elapsed
         wait, python = self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
         return events.Summary(
             outcome=outcome,

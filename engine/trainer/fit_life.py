@@ -18,6 +18,7 @@ from typing import Any
 from .. import events, locks
 from ..identity import Place, Process
 from ..locks import ENGINE_LOCK
+from ..run_clock import RunClock
 from ..runs import Run
 from ..telemetry.sampler import Sampler
 from ..writing import write_atomically
@@ -30,12 +31,13 @@ class Life:
     """The run's status, readings and stop signal while the fit runs; put back as they were at its end."""
 
     def __init__(
-        self, run: Run, sample_seconds: float, fit: Fit, stop: Callable[[], None], gone: Callable[[], None]
+        self, run: Run, sample_seconds: float, fit: Fit, stop: Callable[[], None], gone: Callable[[], None],
+        clock: RunClock,
     ) -> None:
         self._run, self._fit, self._stop, self._gone = run, fit, stop, gone
         self._me = Process.current()
         self._lock = locks.take(run.file(ENGINE_LOCK))
-        self._telemetry = events.EventWriter(run.file("telemetry.jsonl"), run.id)
+        self._telemetry = events.EventWriter(run.file("telemetry.jsonl"), run.id, clock)
         self._sampler = Sampler(self._telemetry, os.getpid(), sample_seconds)
         self._done = threading.Event()
         self._write(alive=True)

@@ -92,7 +92,7 @@ class TrainingLoop:
         self._checkpoint_due = False
         self._tests_left = 0  # steps of the run's own evaluation
         self._next_pulse = self._next_memory = 0.0
-        self._epoch_began = time.time()
+        self._epoch_began = time.monotonic()
         self._metrics: dict[str, float] = {}
         self._counts: dict[int, Any] = {}
         self._iterator: Any = None
@@ -301,7 +301,7 @@ class TrainingLoop:
         if lost or (self.health.every is None and self.health.due(self.step)):
             self._look(metrics)
         now = time.perf_counter()
-        young = time.time() - self.figures.began < SLOW_AFTER_SECONDS
+        young = self.figures.elapsed < SLOW_AFTER_SECONDS
         self._next_pulse = now + (PULSE_SECONDS if young else SLOW_PULSE_SECONDS)
         self.figures.pulse(self._moment(metrics))
         if now >= self._next_memory:
@@ -372,7 +372,7 @@ class TrainingLoop:
     # ---- epochs -------------------------------------------------------------------------------
 
     def epoch_begins(self) -> None:
-        self._epoch_began = time.time()
+        self._epoch_began = time.monotonic()
         if self._restore_from is not None and self.checkpoints.fits(self._restore_from):
             self._restore()
 
@@ -392,7 +392,7 @@ class TrainingLoop:
         self._look(metrics)
         self.figures.pulse(self._moment({k: v for k, v in metrics.items() if not k.startswith("val_")}))
         self.figures.memory(peak_bytes(self.devices))
-        self.figures.epoch_done(epoch + 1, self.step, metrics, time.time() - self._epoch_began)
+        self.figures.epoch_done(epoch + 1, self.step, metrics, time.monotonic() - self._epoch_began)
         if self._checkpoint_due or self.options.run.checkpoint == "epoch":
             self._checkpoint_due = False
             self.save()

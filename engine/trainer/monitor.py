@@ -126,7 +126,7 @@ class _Watched:
         window = math.inf if self._on_gpu else WINDOW_SECONDS
         self.figures.clock = StepClock(warmup_steps(total) if total else warmup_steps(1_000_000), window)
         self.epoch = self.step = 0
-        self._epoch_began = time.time()
+        self._epoch_began = time.monotonic()
         self._executions = 0
         self.ended = -1  # the last step of the epoch that has ended
         self.logs: Any = None  # what it returned
@@ -134,7 +134,7 @@ class _Watched:
         self._stopping = False
         self._finishing = threading.Lock()
         self._announce(batch_size)
-        self._life = Life(self.run, sample_seconds, fit, self._ask_to_stop, self.gone)
+        self._life = Life(self.run, sample_seconds, fit, self._ask_to_stop, self.gone, self.figures.writer.clock)
 
     def _steps(self, steps: int, batch_size: int | None) -> None:
         self.figures.plan = Plan(self.epochs, steps, batch_size or 0)
@@ -162,7 +162,7 @@ class _Watched:
         )
 
     def epoch_begins(self, epoch: int) -> None:
-        self.epoch, self._epoch_began = epoch, time.time()
+        self.epoch, self._epoch_began = epoch, time.monotonic()
         if self._executions:
             self.figures.phase("training")
 
@@ -242,7 +242,7 @@ class _Watched:
         self.figures.clock.pause(time.perf_counter())
         self._count(epoch)
         self._pulse({name: value for name, value in metrics.items() if not name.startswith("val_")})
-        self.figures.epoch_done(epoch + 1, self.step, metrics, time.time() - self._epoch_began)
+        self.figures.epoch_done(epoch + 1, self.step, metrics, time.monotonic() - self._epoch_began)
 
     def _count(self, epoch: int) -> None:
         """How many steps an epoch has is known at the end of the first, at the latest."""

@@ -20,6 +20,7 @@ from typing import Any
 from .logs import floats
 from .train_function import GraphClock
 
+SET_SECONDS = 0.05  # between two readings: more than the wall clock is ever slewed, so that it was set
 SAMPLE_AFTER = 3  # executions after a pulse, in which the input pipeline has had time to get ahead again
 
 
@@ -33,6 +34,7 @@ class StepParts:
         self._sample_seconds = self._input_seconds = self._graph_seconds = 0.0
         self._ends = 0.0  # of the executions since the last reading, counted as the graph counts their beginnings
         self._last_logs: dict[str, Any] = {}
+        self._read_at, self._wall_ahead = time.monotonic(), time.time() - time.monotonic()
 
     def pulse(self) -> None:
         """The device has been waited for and looked after: take a sample soon."""
@@ -82,6 +84,12 @@ class StepParts:
     def _read(self) -> float:
         """Take over what the graph has counted; returns the seconds waited since the last reading."""
         waited, begun = self.clock.take()
+        read_at, self._read_at = self._read_at, time.monotonic()
+        ahead, self._wall_ahead = self._wall_ahead, time.time() - self._read_at
+        if abs(self._wall_ahead - ahead) > SET_SECONDS:  # what the graph has counted by the wall clock is worth nothing
+            self._graph_seconds += self._read_at - read_at
+            self._ends = 0.0
+            return 0.0
         self._graph_seconds += self._ends - begun
         self._ends = 0.0
         return waited

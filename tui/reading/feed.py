@@ -179,15 +179,31 @@ class Picture:
     reading: bool = True  # there is more on disk than has been read
 
 
+class Onward:
+    """The time of a run that goes on: the date of its newest event, carried on by a clock that nobody can set."""
+
+    def __init__(self) -> None:
+        self._newest_t, self._seen_at = 0.0, time.monotonic()
+
+    def take(self, fresh: list[Event]) -> None:
+        if fresh:
+            self._newest_t, self._seen_at = max(float(event["t"]) for event in fresh), time.monotonic()
+
+    def now(self) -> float:
+        return self._newest_t + time.monotonic() - self._seen_at
+
+
 class Feed:
     """One viewer of one run. `poll` is called by one thread; `picture` may be taken by any."""
 
-    def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] = time.time) -> None:
-        self.run, self._clock = run, clock
+    def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:
+        self.run = run
+        self._onward = Onward()
+        self._clock = clock or self._onward.now
         self.picture = Picture()
         self._store = Store()
         self._log = LogTail(run.file("engine.log"))
-        self._replay = Replay(run, replay_speed, clock) if replay_speed else None
+        self._replay = Replay(run, replay_speed, clock or time.monotonic) if replay_speed else None
         self._follower = _BulkFollower(run)
 
     @property
@@ -200,6 +216,7 @@ class Feed:
             return False
         fresh = (self._replay or self._follower).poll()
         self._store.feed(fresh)
+        self._onward.take(fresh)
         self._log.poll()
         behind = self._replay is None and len(fresh) >= EVENTS_A_READ
         now = self._replay.now() if self._replay else self._clock()

@@ -20,6 +20,7 @@ from .series import NOTHING, Line, Series
 __all__ = ["Gpu", "Message", "Snapshot", "Store", "mapping", "number"]
 
 MAX_MESSAGES = 200
+_BEGINNINGS = ("starting", "importing")  # the phases with which a sitting begins
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,10 @@ class Store:
 
     def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
         phase = str(event.get("phase", ""))
-        if phase == "importing" and self._facts["phase"] not in ("starting", "importing"):
+        if phase in _BEGINNINGS and self._facts["phase"] not in _BEGINNINGS:
             self._resume(t)
+        elif phase == "starting" and self._begun is not None:
+            self._begun = min(self._begun, t)  # told late, by a trainer that has imported TensorFlow meanwhile
         compiled = self._facts["phase"] == "compiling" and self._facts["phase_detail"] not in LATER_COMPILING
         if phase == "training" and compiled:
             self._set(first_step_seconds=t - self._phase_t)

@@ -7,7 +7,6 @@ picture a few times a second and repaints what differs. Nothing here waits for t
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -67,7 +66,7 @@ class LiveScreen(LiveActions, Screen[None]):
     HELP_SECTIONS = (("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"))), LOSS)
 
     def __init__(
-        self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] = time.time
+        self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] | None = None
     ) -> None:
         super().__init__()
         self._compositor = FrugalCompositor()
