@@ -92,8 +92,8 @@ class Life:
             self._heart.join()
         self._sampler.stop()
         self._telemetry.close()
-        self._write(alive=False)
         self._lock.release()
+        self._write(alive=False)
         mine = self._listens and signal.getsignal(signal.SIGTERM) == self._on_signal
         if mine and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
