@@ -96,6 +96,15 @@ def test_each_fit_is_a_run_of_its_own_and_early_stopping_ends_it_as_done(cpus: A
     assert len(events(first, "epoch")) == 2
 
 
+def test_tracing_the_evaluation_is_told_once_as_compiling(cpus: Any) -> None:
+    monitor = Monitor("evaluated")
+    model().fit(X, X[:, 0], epochs=3, verbose=0, callbacks=[monitor], validation_data=(X, X[:, 0]))
+    told = [(event["phase"], event["detail"]) for event in events(monitor.run, "phase")]
+    assert [phase for phase, _ in told].count("evaluating") == 3
+    assert [detail for phase, detail in told if phase == "compiling"] == ["tracing", "evaluation"]
+    assert events(monitor.run, "finished")[0]["summary"]["first_evaluation_seconds"] > 0
+
+
 def test_the_package_has_nothing_else_to_give() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Watcher'"):
         _ = engine.Watcher
