@@ -6,7 +6,6 @@ Click parses; everything it or we refuse becomes one or two lines on stderr and 
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import cli_about, completing
-from .errors import INTERRUPTED, WRONG, Refused, complain
+from .errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams
 
 if TYPE_CHECKING:
     from ..engine.runs import Run
@@ -338,6 +337,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """The command's exit code."""
+    open_closed_streams()
+    code = _code(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as fault:
+        discard_output()
+        if not isinstance(fault, BrokenPipeError):
+            complain(f"standard output cannot be written ({fault.strerror or fault})")
+            return code or UNHEARD
+    return code
+
+
+def _code(arguments: Sequence[str] | None) -> int:
     try:
         code: Any = cli.main(args=arguments, prog_name="gputui", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -349,9 +361,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         words = fault.ctx.command_path if fault.ctx else "gputui"
         complain(f"{fault.format_message()}\n{words} --help shows what there is")
         return WRONG
-    except BrokenPipeError:
-        # Whoever read our output has gone; keep Python from failing again at its last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit as leave:
+        if not isinstance(leave.__context__, BrokenPipeError):
+            raise
+        discard_output()  # whoever read it has had enough; click makes an exit of this
         return 0
     except Exception as fault:
         return _refuse(fault)

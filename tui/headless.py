@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -24,7 +26,7 @@ from ..engine.checks import Finding
 from ..engine.presets import Preset
 from ..engine.runs import Follower, Run, RunError
 from ..engine.values import to_json
-from .errors import DONE, Refused, complain, exit_code
+from .errors import DONE, UNHEARD, Refused, complain, discard_output, exit_code
 
 POLL_SECONDS = 0.1
 
@@ -58,12 +60,13 @@ def run_preset(
         _say(findings)
         sys.stdout.write(launch.settle(preset, Path.cwd()).to_yaml())
         return DONE
+    presses = Presses()  # from here on Ctrl-C is for the run
     run, process = launch.start(preset)
     if detach:
         _say(findings)
         print(run.id)
         return DONE
-    return _follow(run, Follower(run), process, as_json, findings)
+    return _follow(run, Follower(run), process, as_json, findings, presses)
 
 
 def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
@@ -80,13 +83,13 @@ def resume_run(name: str, *, as_json: bool = False, detach: bool = False) -> int
     for finding in findings:
         if finding.level == "error":
             raise Refused(f"{run.id}: {finding}")
-    follower = Follower(run, from_now=True)
+    follower, presses = Follower(run, from_now=True), Presses()
     process = launch.resume(run)
     if detach:
         _say(findings)
         print(run.id)
         return DONE
-    return _follow(run, follower, process, as_json, findings)
+    return _follow(run, follower, process, as_json, findings, presses)
 
 
 def _say(findings: Sequence[Finding]) -> None:
@@ -95,30 +98,52 @@ def _say(findings: Sequence[Finding]) -> None:
 
 
 def _follow(
-    run: Run, follower: Follower, process: subprocess.Popen[bytes], as_json: bool, findings: Sequence[Finding]
+    run: Run,
+    follower: Follower,
+    process: subprocess.Popen[bytes],
+    as_json: bool,
+    findings: Sequence[Finding],
+    presses: Presses,
 ) -> int:
-    view = _view(run, as_json, findings)
-    presses = Presses()
-    asked = 0
+    presses.ask(lambda: _ask_to_stop(run))
     try:
-        while not follower.ended:
-            for event in follower.poll():
-                view.show(event)
-            if presses.count > asked:
-                asked += 1
-                view.stopping()
-                _ask_to_stop(run)
-            if not follower.ended:
-                time.sleep(POLL_SECONDS)
-    finally:
-        view.close()
+        _show(run, follower, as_json, findings, presses)
+    except OSError as fault:
+        return _unheard(run, fault)
     process.wait()
     return exit_code((run.result or {}).get("outcome"))
 
 
+def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
+    """Until the run has ended; raises OSError where standard output cannot be written."""
+    view = _view(run, as_json, findings)
+    said = 0
+    try:
+        while not follower.ended:
+            for event in follower.poll():
+                view.show(event)
+            if presses.count > said:
+                said += 1
+                view.stopping()
+            if not follower.ended:
+                time.sleep(POLL_SECONDS)
+    finally:
+        view.close()
+
+
+def _unheard(run: Run, fault: OSError) -> int:
+    """Nobody reads any more, or the disk behind standard output is full: the viewer goes, the run does not."""
+    why = "nobody reads it" if isinstance(fault, BrokenPipeError) else fault.strerror or fault
+    goes_on = f"{run.id} goes on; look at it with: gputui watch {run.id}"
+    has_ended = f"{run.id} has ended; everything is in {run.path}"
+    complain(f"standard output cannot be written ({why})\n{goes_on if run.state in run_folders.GOES_ON else has_ended}")
+    discard_output()
+    return UNHEARD
+
+
 def _ask_to_stop(run: Run) -> None:
-    """Also in the moment before the engine has told its process id."""
-    for _ in range(50):
+    """Also in the moment before the engine has told its process."""
+    while True:
         try:
             run_folders.request_stop(run)
             return
@@ -129,15 +154,26 @@ def _ask_to_stop(run: Run) -> None:
 
 
 class Presses:
-    """Counts Ctrl-C (SIGINT) and SIGTERM instead of dying of them."""
+    """Counts Ctrl-C (SIGINT) and SIGTERM instead of dying of them; passes each on while the main thread is blocked."""
 
     def __init__(self) -> None:
         self.count = 0
+        self._waiting: SimpleQueue[None] = SimpleQueue()  # whose `put` a signal handler may call
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._pressed)
 
+    def ask(self, act: Callable[[], None]) -> None:
+        """From here on `act` is called for each, those that have come already too, in a thread of its own."""
+        threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
+
+    def _pass_on(self, act: Callable[[], None]) -> None:
+        while True:
+            self._waiting.get()
+            act()
+
     def _pressed(self, number: int, frame: Any) -> None:
         self.count += 1
+        self._waiting.put(None)
 
 
 def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
