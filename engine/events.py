@@ -27,7 +27,7 @@ LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; all
 PHASES = ("starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended")
 
 # What readers may rely on in the mappings below; they hold more.
-_Stage = Annotated[
+Stage = Annotated[
     Mapping[str, Any],
     Fields(
         {"name": str, "op": str | None, "ms_per_batch": float | None, "parallelism": float | None},
@@ -153,7 +153,7 @@ class InputStages(Event):
     """
 
     type: ClassVar[str] = "input_stages"
-    stages: Sequence[_Stage]
+    stages: Sequence[Stage]
     buffer_fill: float | None = None
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from .values import LARGEST, LARGEST_WHOLE, number, whole
@@ -20,6 +21,7 @@ _SCALARS: Mapping[Any, Fits] = {
     bool: lambda value: type(value) is bool,
     float: lambda value: number(value) is not None,
     int: lambda value: whole(value) is not None,
+    Path: lambda value: isinstance(value, Path),
     str: lambda value: type(value) is str,
     type(None): lambda value: value is None,
 }
@@ -75,10 +77,40 @@ def form_of(declared: Any) -> Form:
     return Form({name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar})
 
 
+def completed(declared: Any, found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The fields of a dataclass as a file has them, absent ones with their defaults; None where it is not whole."""
+    return _filled(declared, found) if fits(declared)(found) else None
+
+
+def _filled(declared: Any, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Also in the dataclasses that its fields hold."""
+    filled = {field.name: _default(field) for field in fields(declared) if _has_default(field)} | dict(found)
+    for name, hint in get_type_hints(declared).items():
+        inner = next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
+        value = filled.get(name)
+        if inner is not None and isinstance(value, list):
+            filled[name] = [_filled(inner, item) for item in value]
+        elif inner is not None and isinstance(value, dict):
+            filled[name] = _filled(inner, value)
+    return filled
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
 def fits(hint: Any) -> Fits:
     """The test for a type hint, of the kinds that stand in events.py."""
     if hint in _SCALARS:
         return _SCALARS[hint]
+    if is_dataclass(hint):
+        declared: Any = hint
+        form, needed = form_of(declared), [field.name for field in fields(hint) if not _has_default(field)]
+        return lambda value: isinstance(value, dict) and all(name in value for name in needed) and form.holds(value)
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _declared(*inner)
@@ -98,9 +130,9 @@ def fits(hint: Any) -> Fits:
 
 
 def _declared(hint: Any, *remarks: Fields) -> Fits:
-    outer, (fields,) = fits(hint), remarks
-    form = form_of(fields.of) if isinstance(fields.of, type) else Form(fields.of)
-    return lambda value: outer(value) and all(name in value for name in fields.needed) and form.holds(value)
+    outer, (declared,) = fits(hint), remarks
+    form = form_of(declared.of) if isinstance(declared.of, type) else Form(declared.of)
+    return lambda value: outer(value) and all(name in value for name in declared.needed) and form.holds(value)
 
 
 def _each(parts: Sequence[Fits], values: Sequence[Any]) -> list[bool]:

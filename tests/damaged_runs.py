@@ -65,7 +65,7 @@ def violations(template: Path, home: Path, file: str, kind: Kind, seed: int = 0)
     found = []
     with _environment(GPUTUI_HOME=str(home)):
         for command in COMMANDS:
-            found += [f"{' '.join(command)}: {what}" for what in _judged(command)]
+            found += [f"{' '.join(command)}: {what}" for what in judged(command)]
         found += _read_by_screens(Run(home / "runs" / BAD))
     return found
 
@@ -78,7 +78,8 @@ def ran(command: tuple[str, ...]) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def _judged(command: tuple[str, ...]) -> Iterator[str]:
+def judged(command: tuple[str, ...]) -> Iterator[str]:
+    """What is wrong with the command's answer."""
     try:
         code, out, err = ran(command)
     except BaseException as fault:
@@ -102,7 +103,7 @@ def _content(command: tuple[str, ...], out: str) -> Iterator[str]:
     if command[0] == "runs" and GOOD not in out:
         yield "the whole run is not listed"
     if "--json" in command:
-        texts = out.splitlines() if command[0] == "runs" else [out]
+        texts = out.splitlines() if len(command) == 2 else [out]  # a list, or one thing
         try:
             for text in texts:
                 json.loads(text, parse_constant=_no_json)

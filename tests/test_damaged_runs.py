@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from gputui.engine.runfiles import Tail, told
 from gputui.engine.runs import Run
 
 from .damage import FILES, Kind, kinds
-from .damaged_runs import BAD, GOOD, home_of_two, ran, violations
+from .damaged_runs import BAD, GOOD, home_of_two, judged, ran, violations
+from .recorded_proof import write_proof
 
 KINDS = kinds()
 ODD_THINGS = ("a folder", "a named pipe", "a link to /dev/zero", "lists in lists", "value 400 digits", "value text")
@@ -36,6 +38,20 @@ def test_no_damage_is_a_riddle(template: Path, tmp_path: Path, file: str) -> Non
     """A few kinds of each; all of them, at many places, are in benchmarks/faults.py."""
     some = [kind for number, kind in enumerate(KINDS) if number % 9 == FILES.index(file) or kind.name in ODD_THINGS]
     found = {kind.name: wrong for kind in some if (wrong := violations(template, tmp_path / "two", file, kind))}
+    assert not found
+
+
+def test_a_damaged_proof_is_told_and_hides_no_other(home: Path) -> None:
+    found: dict[str, list[str]] = {}
+    for kind in KINDS[::2]:
+        shutil.rmtree(home, ignore_errors=True)
+        bad, good = write_proof(home, "20260101-000000-bad"), write_proof(home, "20260102-000000-good")
+        kind.damage(bad.path / "proof.json")
+        commands = ((), ("--json",), (bad.id,), (bad.id, "--markdown"), (bad.id, "--json"), (bad.id, "--stop"))
+        wrong = [what for given in commands for what in judged(("proof", *given))]
+        if good.id not in ran(("proof",))[1]:
+            wrong.append("the whole proof is not listed")
+        found |= {kind.name: wrong} if wrong else {}
     assert not found
 
 

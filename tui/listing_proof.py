@@ -150,7 +150,10 @@ def show_proofs(as_json: bool) -> None:
     elif not found:
         print("No proofs so far; gputui ab and gputui diagnose --apply make them.")
     else:
-        tables_proof.show_list([proof.data for proof in found if proof.data])
+        known = {proof.id: proof.data for proof in found}
+        if lost := [name for name, data in known.items() if not data]:
+            complain(f"left out, as proof.json is damaged: {', '.join(lost)}")
+        tables_proof.show_list([data for data in known.values() if data])
 
 
 def _head(proof: Proof) -> dict[str, object]:

@@ -23,7 +23,9 @@ from ..identity import Place, Process
 from ..life import Life
 from ..runfiles import read_object
 from ..runs import Run
+from ..shapes import completed
 from ..spawn import LOCK
+from ..values import moment
 from ..writing import write_atomically
 from .record import Record
 from .request import ProofError, Request
@@ -49,7 +51,11 @@ class Proof:
     @property
     def data(self) -> dict[str, Any]:
         """proof.json, with `crashed` for the state of one whose process is gone; empty where it cannot be read."""
-        data = dict(read_object(self.path / "proof.json").value)
+        path = self.path / "proof.json"
+        data = completed(Record, {**read_object(path).value, "path": path})
+        if data is None or moment(data["started_t"]) is None:
+            return {}
+        del data["path"]
         if data.get("state") == "running" and not self.life(data).engine:
             data["state"] = "crashed"
         return data
@@ -137,11 +143,21 @@ def start(proof: Proof) -> subprocess.Popen[bytes]:
 
 def proofs() -> list[Proof]:
     """All proofs, the newest first."""
-    folder = proofs_folder()
-    if not folder.is_dir():
+    try:
+        found = [Proof(path) for path in proofs_folder().iterdir()]
+    except FileNotFoundError:
         return []
-    found = [Proof(path) for path in folder.iterdir() if (path / "request.json").is_file()]
-    return sorted(found, key=lambda proof: ((proof.path / "request.json").stat().st_mtime, proof.id), reverse=True)
+    begun = {proof.id: begun_t for proof in found if (begun_t := _begun_t(proof)) is not None}
+    known = [proof for proof in found if proof.id in begun]
+    return sorted(known, key=lambda proof: (begun[proof.id], proof.id), reverse=True)
+
+
+def _begun_t(proof: Proof) -> float | None:
+    """None for what is no proof, or cannot be looked into."""
+    try:
+        return (proof.path / "request.json").lstat().st_mtime
+    except OSError:
+        return None
 
 
 def find(text: str) -> Proof:

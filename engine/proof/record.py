@@ -12,17 +12,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from .. import events
 from ..identity import Place, Process
 from ..run_clock import steady
+from ..shapes import Fields
 from ..writing import write_atomically
 
 KINDS = ("ab", "loop", "diagnosis")
 STATES = ("running", "done", "stopped", "failed")
 # Of a comparison in a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
+Verdict = Annotated[Mapping[str, Any], Fields(events.Diagnosis)]
 FIGURES = ("samples_per_second", "step_ms", "input_wait", "peak_memory_bytes", "gpu_busy_mean")
 
 
@@ -93,7 +95,7 @@ class Ablation:
     trials: list[Trial]
     input_cost: float | None = None
     input_wait: float | None = None
-    stages: Sequence[Mapping[str, Any]] = ()
+    stages: Sequence[events.Stage] = ()
     why: str = ""
 
 
@@ -127,12 +129,12 @@ class Record:
     profile_trial: Trial | None = None
     profile: Mapping[str, Any] | None = None  # engine/profile_report.py, as plain values
     profile_missing: str = ""  # why there is none although one was asked for
-    diagnosis: Mapping[str, Any] | None = None  # of the preset as it was
+    diagnosis: Verdict | None = None  # of the preset as it was
     comparisons: list[Comparison] = field(default_factory=list)
     before: Mapping[str, float | None] | None = None
     after: Mapping[str, float | None] | None = None  # of an `ab` its changed side, of a loop what was kept
     gain_total: float | None = None
-    final_verdict: Mapping[str, Any] | None = None
+    final_verdict: Verdict | None = None
     preset_after: str | None = None
     changes_kept: dict[str, Any] = field(default_factory=dict)
     ended_because: str = ""

@@ -12,7 +12,9 @@ from typing import Any
 from .. import checks, options, presets
 from ..machine import Machine
 from ..presets import Preset
+from ..runfiles import read_object
 from ..runs import Run, RunError
+from ..shapes import completed
 from ..signals import options_of
 from . import words
 from .pairs import LEAST_REPEATS
@@ -53,7 +55,12 @@ class Request:
 
     @classmethod
     def read(cls, path: Path) -> Request:
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        """Raises ProofError for what is no request."""
+        read = read_object(path)
+        found = completed(cls, read.value)
+        if found is None:
+            raise ProofError(f"{path} is no request: {read.damage or 'something of it is missing'}")
+        return cls(**{name: found[name] for name in cls.__dataclass_fields__})
 
     def baseline(self) -> Preset:
         """The preset as it was given."""

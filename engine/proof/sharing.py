@@ -83,7 +83,7 @@ def _of_run(run: Run, here: Machine) -> Names:
 def _of_proof(proof: Proof, here: Machine) -> Names:
     try:
         return of_request(proof.request, here)
-    except (PresetError, OSError, ValueError, TypeError):
+    except (PresetError, ProofError, OSError):
         return frozenset()
 
 
