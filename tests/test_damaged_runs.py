@@ -12,10 +12,13 @@ import pytest
 from gputui.engine import events, runs
 from gputui.engine.runfiles import Tail, told
 from gputui.engine.runs import Run
+from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.runs import RunsScreen
 
 from .damage import FILES, Kind, kinds
 from .damaged_runs import BAD, GOOD, home_of_two, judged, ran, violations
 from .recorded_proof import write_proof
+from .tiny import Tiny, wait_for
 
 KINDS = kinds()
 ODD_THINGS = ("a folder", "a named pipe", "a link to /dev/zero", "lists in lists", "value 400 digits", "value text")
@@ -95,15 +98,38 @@ def test_a_closed_run_folder_hides_no_other_for_its_user(bad: Run) -> None:
 
 def test_a_run_folder_that_cannot_be_entered_hides_no_other(bad: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the system says of another user's folder, also to a test that runs as root."""
+    _close(bad.path, monkeypatch)
+    _assert_left_out()
+
+
+def _close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lstat = Path.lstat
 
     def closed(path: Path) -> os.stat_result:
-        if path.parent == bad.path:
+        if path.parent == folder:
             raise PermissionError(13, "Permission denied", str(path))
         return lstat(path)
 
     monkeypatch.setattr(Path, "lstat", closed)
-    _assert_left_out()
+
+
+@pytest.mark.parametrize("value", ["400 digits", "control text", "list", "1e400", "deep", "missing"])
+async def test_the_screen_of_runs_says_what_is_left_out(bad: Run, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table, and the live view of the damaged run: each at a size at which all of it is drawn."""
+    kind = next(kind for kind in KINDS if kind.name == f"value {value}")
+    for file in FILES[1:4]:
+        kind.damage(bad.file(file), 3)
+    bad.file("result.json").write_text('{"outcome": "ok", "seconds": "long"}')
+    other = bad.path.with_name("20260103-000000-closed")
+    shutil.copytree(bad.path, other)
+    _close(other, monkeypatch)
+    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        shown = await wait_for(pilot, "2 of 2 runs, 1 closed to you")
+        assert "whole" in shown
+        await pilot.press("G", "end", "down")
+        await wait_for(pilot, "result.json is damaged, seconds left out")
+    async with Tiny(lambda: LiveScreen(bad)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "done")
 
 
 def _assert_left_out() -> None:

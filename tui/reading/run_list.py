@@ -35,6 +35,7 @@ class Entry:
     loss: float | None = None
     when: float = 0.0
     host: str = ""  # the other machine on which it runs
+    damage: str = ""  # what of its files is left out
 
     @property
     def goes_on(self) -> bool:
@@ -80,11 +81,14 @@ class RunList:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[float, ...], Entry]] = {}
+        self.closed = 0  # folders that this user may not look into
 
     def read(self) -> list[Entry]:
         """The latest first."""
         found: dict[str, tuple[tuple[float, ...], Entry]] = {}
-        for run in runs.all_runs():
+        survey = runs.survey()
+        self.closed = len(survey.closed)
+        for run in survey.runs:
             stamp = _stamp(run)
             known = self._known.get(run.id)
             if known is None or known[0] != stamp or known[1].goes_on:
@@ -121,6 +125,7 @@ def _entry(run: Run, known: Entry | None) -> Entry:
         (epoch_mean.of_result(result) if result else epoch_mean.of_progress(latest)).value,
         _changed(run, "preset.yaml"),
         now.host,
+        "; ".join(run.damage),
     )
 
 

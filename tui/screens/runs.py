@@ -179,8 +179,11 @@ class RunsScreen(Screen[None]):
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
         marked = f"{len(self.marked)} marked{hidden}, m clears  " if self.marked else ""
         count = f"{marked}{len(self.shown)} of {len(self.entries)} runs"
+        if self._list.closed:
+            count += f", {self._list.closed} closed to you"
         empty = "no runs so far: gputui --preset quickstart makes the first" if not self.entries else ""
-        left = [(clean(at.run.id) if at else empty, "value"), (f"  {clean(at.description)}" if at else "", "label")]
+        about = f"  {clean(at.damage or at.description)}" if at else ""
+        left = [(clean(at.run.id) if at else empty, "value"), (about, "label")]
         return [spread(left, [("  " + count, "label")], width)]
 
     @property
