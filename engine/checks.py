@@ -7,14 +7,15 @@ change. Nothing here starts a process or touches a device; the form and the comm
 from __future__ import annotations
 
 import os
-import stat
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from . import dataset_files, paths
-from . import entry as entries
+from . import paths
+from .checks_files import _entry, _entry_alone, _paths
+from .finding import Finding as Finding
+from .finding import error
 from .machine import Gpu, Machine
 from .options import OPTIONS, Options
 from .options.data import TESTED_SOURCES
@@ -22,21 +23,6 @@ from .options.field import About
 from .options.training import MOMENTUM
 from .presets import Preset
 from .telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from .values import NO_NAME, nameable
-
-
-@dataclass(frozen=True)
-class Finding:
-    """An `error` refuses the launch; a `warning` and a `note` are said. `options` are the keys it is about."""
-
-    level: str
-    options: tuple[str, ...]
-    message: str
-    change: str
-
-    def __str__(self) -> str:
-        return f"{', '.join(self.options)}: {self.message}; {self.change}"
-
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
 
@@ -50,7 +36,7 @@ def _with_remedy(finding: Finding, preset: Preset) -> Finding:
     for key in finding.options if finding.level == "error" else ():
         if text := paths.typed_here(key, preset):
             file = os.path.basename(preset.origins[key][0])
-            change = f"paths in {file} count from its own folder; for the current folder give --set {key}={text}"
+            change = f"paths count from {file}; for the current folder give --set {key}={text}"
             return replace(finding, change=change)
     return finding
 
@@ -88,9 +74,9 @@ def _missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
     for name in visible:
         if name not in known and not str(name).startswith("MIG-"):
             have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
-            yield _error("device.visible", f"there is no GPU {name} ({have})", "set it to all, none or existing GPUs")
+            yield error("device.visible", f"there is no GPU {name} ({have})", "set it to all, none or existing GPUs")
     if len(set(visible)) != len(visible):
-        yield _error("device.visible", "names a GPU twice", "name each once")
+        yield error("device.visible", "names a GPU twice", "name each once")
 
 
 def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -113,7 +99,7 @@ def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
         total_mb = (gpu.memory_total_bytes or 0) // 1024**2
         wanted_mb = (device.memory_limit_mb or 0) * device.logical_devices
         if total_mb and wanted_mb > total_mb:
-            yield _error(
+            yield error(
                 "device.memory_limit_mb",
                 f"{device.logical_devices} x {device.memory_limit_mb} MB is more than GPU {gpu.index} has ({total_mb})",
                 f"give at most {total_mb * 9 // 10 // device.logical_devices}",
@@ -142,7 +128,7 @@ def _precision(options: Options, machine: Machine) -> Iterator[Finding]:
     for gpu in training_gpus(options, machine):
         if needed and gpu.compute_capability and tuple(gpu.compute_capability) < needed:
             have = ".".join(str(part) for part in gpu.compute_capability)
-            yield _error(
+            yield error(
                 "precision.policy",
                 f"it needs compute capability {needed[0]}.{needed[1]}, GPU {gpu.index} has {have}",
                 "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32",
@@ -182,9 +168,9 @@ def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding("warning", ("strategy.devices",), "single uses the first device only", "set strategy.kind")
     if kind != "single" and devices != "all":
         if len(set(devices)) != len(devices) or not devices:
-            yield _error("strategy.devices", "must name at least one device, each once", "set it to all")
+            yield error("strategy.devices", "must name at least one device, each once", "set it to all")
         elif max(devices) >= available:
-            yield _error(
+            yield error(
                 "strategy.devices",
                 f"there is no device {max(devices)}; there are {available}, counted from 0",
                 "name fewer, or raise device.logical_devices",
@@ -197,7 +183,7 @@ def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
             "use strategy.kind=single, or device.logical_devices=2 to rehearse",
         )
     if options.strategy.communication == "nccl" and not training_gpus(options, machine):
-        yield _error("strategy.communication", "nccl works between GPUs only", "set it to auto")
+        yield error("strategy.communication", "nccl works between GPUs only", "set it to auto")
     if options.strategy.communication != "auto" and kind != "mirrored":
         yield Finding("warning", ("strategy.communication",), f"{kind} exchanges nothing", "set it to auto")
 
@@ -341,63 +327,6 @@ def _one_batch(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _entry_alone(options: Options, machine: Machine) -> Iterator[Finding]:
-    if options.workload.entry is None:
-        for name in ("args", "folder"):
-            if getattr(options.workload, name):
-                what = "does nothing without workload.entry"
-                yield Finding("warning", (f"workload.{name}",), what, "take it out, or name an entry")
-        return
-    for info in OPTIONS:
-        about: About = info.about
-        if about.own == "replaced" and getattr(options.workload, info.name) != info.default:
-            yield Finding(
-                "error",
-                (info.key, "workload.entry"),
-                "your own code takes the place of gputui's model and data",
-                f"take one out: {info.name} or entry",
-            )
-
-
-def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
-    workload = options.workload
-    if workload.entry is None:
-        return
-    folder = Path(os.path.expanduser(workload.folder or "."))
-    if not nameable(f"{folder.absolute()}{workload.entry}"):
-        yield _error("workload.folder", f"{folder} {NO_NAME}", "move your code to another folder")
-        return
-    if not os.path.isdir(folder):
-        yield _error("workload.folder", f"there is no folder {paths.near(str(folder))}", "give an existing folder")
-        return
-    try:
-        entries.look(workload.entry, folder.absolute())
-    except entries.EntryFault as fault:
-        yield _error("workload.entry", fault.message, fault.change)
-
-
-def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
-    kind, place = options.workload.source if options.workload.entry is None else ("", "")
-    for level, message, change in dataset_files.faults(kind, place):
-        yield Finding(level, ("workload.data",), message, change)
-    for key, path in {"workload.data": place, "input.cache": options.input.cache}.items():
-        if not nameable(path):
-            yield _error(key, f"{paths.near(path)} {NO_NAME}", "give another path")
-    cache = options.input.cache
-    if cache not in ("off", "memory") and (what := _no_folder(cache)):
-        yield _error("input.cache", f"{paths.near(cache)} {what}", "give a folder, off or memory")
-
-
-def _no_folder(path: str) -> str:
-    """Why there can be no folder of this name, or nothing."""
-    try:
-        return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as fault:
-        return f"cannot be a folder: {getattr(fault, 'strerror', None) or fault}"
-
-
 def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:
     workload, source = options.workload, options.workload.source[0]
     images = workload.model in ("cnn", "separable_cnn", "resnet50")
@@ -408,10 +337,6 @@ def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:
             f"{workload.model} needs images, the shape is {workload.shape}",
             "give [height, width, channels], or use workload.model=mlp",
         )
-
-
-def _error(key: str, message: str, change: str) -> Finding:
-    return Finding("error", (key,), message, change)
 
 
 RULES: tuple[Rule, ...] = (

@@ -68,7 +68,7 @@ def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
     if count is None:
         yield Remark("warning", "TF_CONFIG names no cluster that can be read, and is not used", unset)
     elif count > 1:
-        yield Remark("error", f"TF_CONFIG names a cluster of {count}, {COPIES}: {ALONE}", f"start one, and {unset}")
+        yield Remark("error", f"TF_CONFIG names a cluster of {count}, {COPIES}", f"start one alone; {unset}")
     else:
         yield Remark("warning", f"TF_CONFIG names a cluster of one, and is not used: {ALONE}", unset)
 
