@@ -418,6 +418,15 @@ def test_no_name_is_no_run() -> None:
     assert done.stderr == "name a run, or latest; gputui runs lists them\n"
 
 
+def test_a_home_that_is_relative_stays_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUTUI_HOME", "here")
+    run = runs.create("mine", presets.resolve("quickstart").to_yaml())
+    monkeypatch.chdir("/")
+    assert run.path.parent == tmp_path / "here" / "runs"
+    assert run.file("preset.yaml").is_file()
+
+
 # ---- warm, and private --------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from gputui.engine import runs
@@ -88,6 +89,24 @@ def test_a_full_disk_behind_the_output_is_told() -> None:
     assert "(No space left on device)" in done.stderr
     assert f"{the_run().id} goes on" in done.stderr
     assert (listed.returncode, listed.stderr.count("\n")) == (2, 1)
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+def test_ctrl_c_while_the_command_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_IMPORT)
+    done = gputui("runs", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_closed_descriptors_are_no_obstacle() -> None:

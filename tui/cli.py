@@ -6,6 +6,7 @@ Click parses; everything it or we refuse becomes one or two lines on stderr and 
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -332,6 +333,8 @@ def _speed(text: str | None) -> float | None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs the command and exits with its code; never lets a traceback out."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(run(arguments))
 
 
