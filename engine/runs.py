@@ -215,8 +215,10 @@ def survey() -> Survey:
     private.tighten(runs_folder())
     try:
         found = [Run(path) for path in runs_folder().iterdir() if not path.name.startswith(".")]  # those are being made
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Survey([], {})
+    except OSError as fault:
+        return Survey([], {".": why(fault)})
     open_ones, closed = [], {}
     for run in found:
         try:
