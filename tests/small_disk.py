@@ -6,7 +6,7 @@ import os
 import resource
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ def no_writing(*pids: int, most_bytes: int = 0) -> Iterator[None]:
         yield
     finally:
         for pid, limits in before.items():
-            if Path(f"/proc/{pid}").exists():
+            with suppress(ProcessLookupError):  # it has ended
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
