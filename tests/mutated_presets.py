@@ -88,6 +88,8 @@ def _names_its_place(line: str, path: Path) -> list[str]:
         return [] if "cannot be read" in line else [f"no line is named: {line}"]
     rest = found["rest"].removeprefix("error: ").removeprefix("warning: ").removeprefix("note: ")
     key, colon, _ = rest.partition(":")
+    if re.search(r".: unknown (key|option)", rest):  # whatever it looks like
+        return []
     if _NO_KEY.match(rest) or (colon and all(_KEY.match(part) for part in key.split(", "))):
         return []
     return [f"no key is named: {line}"]
