@@ -1,0 +1,49 @@
+"""What lies on the disk, damaged: files of runs, and presets that somebody has written by accident."""
+
+from __future__ import annotations
+
+import functools
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests import damage, damaged_runs, mutated_presets
+
+from .lab import Violation
+
+
+@functools.cache
+def _template() -> Path:
+    return damaged_runs.home_of_two(Path(tempfile.mkdtemp(prefix="faults-two-")))
+
+
+def damaged_file(file: str) -> Callable[[random.Random], None]:
+    """One file of a run, with each kind of damage; every command and the screens' reading answer."""
+
+    def case_of(chance: random.Random) -> None:
+        found = []
+        with tempfile.TemporaryDirectory() as folder:
+            for kind in damage.kinds():
+                seed = chance.randrange(10**6)
+                wrong = damaged_runs.violations(_template(), Path(folder) / "home", file, kind, seed)
+                found += [f"{kind.name} (seed {seed}): {what}" for what in wrong]
+        if found:
+            raise Violation(f"{len(found)} of {len(damage.kinds())} kinds: {found[0]}")
+
+    return case_of
+
+
+def presets(number: int) -> Callable[[random.Random], None]:
+    """So many presets changed at random: each answer is one line with file, line and key, and never a traceback."""
+
+    def case_of(chance: random.Random) -> None:
+        found = []
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(number):
+                seed = chance.randrange(10**9)
+                found += [f"seed {seed}: {what}" for what in mutated_presets.violations(seed, Path(folder))]
+        if found:
+            raise Violation(f"{len(found)} of {number}: {found[0]}")
+
+    return case_of
