@@ -17,6 +17,7 @@ from . import locks
 from .identity import Place, Process
 from .locks import ENGINE_LOCK
 
+OWN_FILES = {"engine": "telemetry.jsonl", "trainer": "events.jsonl"}  # that a process of the run holds open
 FRESH_SECONDS = 60.0  # an older heartbeat has stopped; the clocks of two machines may differ by that much
 BEATS_WITHIN_SECONDS = 3.0  # a heartbeat that goes on is seen to go on within this time
 
@@ -43,20 +44,26 @@ def look(folder: Path, status: Mapping[str, Any]) -> Life:
 
 
 def _look_here(folder: Path, status: Mapping[str, Any]) -> Life:
-    engine, trainer = (Process.read(status, role) for role in ("engine", "trainer"))
-    told = engine is not None and (engine.alive() or _is_of_old(engine, folder))
+    told, trains = (_lives(Process.read(status, role), folder / own) for role, own in OWN_FILES.items())
     held = locks.held(folder / ENGINE_LOCK)
     alive = told if held is None else held
     return Life(
         engine=alive,
-        trainer=trainer is not None and (trainer.alive() or _is_of_old(trainer, folder)),
+        trainer=trains,
         starting=alive and not told,
     )
 
 
-def _is_of_old(process: Process, folder: Path) -> bool:
-    """A process that was told without place and start, as gputui once did: its command line names the run."""
-    return process.place is None and process.is_mine() and process.serves(folder)
+def _lives(process: Process | None, own_file: Path) -> bool:
+    """Any process can be named in a status file, and a folder be copied: it has to be seen at work for this very run.
+
+    A process without place and start is of an older gputui: its command line must name the run.
+    """
+    if process is None:
+        return False
+    if process.place is None:
+        return process.is_mine() and process.serves(own_file.parent)
+    return process.alive() and (process.serves(own_file.parent) or process.has_open(own_file))
 
 
 def look_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Life:

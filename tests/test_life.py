@@ -355,13 +355,19 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_process_that_is_no_engine_gets_no_signal(bystander: subprocess.Popen[bytes]) -> None:
+@pytest.mark.parametrize("role", ["engine", "trainer"])
+def test_a_process_that_is_not_at_work_for_a_run_is_no_part_of_it(
+    role: str, bystander: subprocess.Popen[bytes]
+) -> None:
     run = left(place=Place.here())
     run.file(ENGINE_LOCK).unlink()  # as of a file system without locks: the status alone names the process
-    rewritten(run, **Process.of(bystander.pid).told("engine"))
-    assert run.state == "running"
-    with pytest.raises(RunError, match="is not at work for it: no signal is sent"):
+    process = Process.of(bystander.pid)
+    rewritten(run, **process.told(role))
+    assert run.state == "crashed"
+    with pytest.raises(RunError, match="is not running"):
         runs.request_stop(run)
+    with pytest.raises(RunError, match="is not at work for it: no signal is sent"):
+        runs.signal_process(run, role, process)
     assert bystander.poll() is None
 
 
@@ -373,8 +379,10 @@ def test_a_status_of_another_user_sends_no_signal(stand_in: None) -> None:
     foreign.file(ENGINE_LOCK).symlink_to(run.file(ENGINE_LOCK))
     foreign.file("status.json").write_text(json.dumps(dict(run.status)))
     os.chown(foreign.file("status.json"), 65534, 65534)
+    engine = foreign.process("engine")
+    assert engine is not None
     with pytest.raises(RunError, match="belongs to another user"):
-        runs.request_stop(foreign)
+        runs.signal_process(foreign, "engine", engine)
     assert run.state == "running"
     stopped(run)
 
@@ -384,7 +392,7 @@ def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None)
     copy = Run(run.path.with_name("copy"))
     shutil.copytree(run.path, copy.path)
     assert not copy.alive("engine")
-    with pytest.raises(RunError, match="no signal is sent"):
+    with pytest.raises(RunError, match="is not running"):
         runs.request_stop(copy)
     assert run.state == "running"
     stopped(run)
