@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,7 +30,10 @@ def no_writing(*pids: int, most_bytes: int = 0) -> Iterator[None]:
 
 
 class SmallDisk:
-    """A file system of a few megabytes that can be filled and freed."""
+    """A file system of a few megabytes that can be filled and freed.
+
+    It stays full: what a process frees, such as an older checkpoint that it removes, is taken up at once.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,33 +43,56 @@ class SmallDisk:
         """Not one more byte."""
         filler = self.path / "filler"
         with filler.open("wb", buffering=0) as stream:
-            for size in (1 << 16, 1 << 12, 1):
-                try:
-                    while stream.write(bytes(size)) == size:
-                        pass
-                except OSError:
-                    continue
-        try:
-            yield
-        finally:
-            filler.unlink()
+
+            def fill() -> None:
+                for size in (1 << 16, 1 << 12, 1):
+                    with suppress(OSError):
+                        while stream.write(bytes(size)) == size:
+                            pass
+
+            try:
+                with _kept_up(fill):
+                    yield
+            finally:
+                filler.unlink()
 
     @contextmanager
     def without_inodes(self) -> Iterator[None]:
         """Not one more file, though there is room for bytes."""
         made: list[Path] = []
-        try:
-            while True:
-                path = self.path / f"filler{len(made)}"
-                try:
+
+        def fill() -> None:
+            with suppress(OSError):
+                while True:
+                    path = self.path / f"filler{len(made)}"
                     path.touch()
-                except OSError:
-                    break
-                made.append(path)
-            yield
+                    made.append(path)
+
+        try:
+            with _kept_up(fill):
+                yield
         finally:
             for path in made:
                 path.unlink()
+
+
+@contextmanager
+def _kept_up(fill: Callable[[], None]) -> Iterator[None]:
+    """Fill before and all the while."""
+    over = threading.Event()
+
+    def again() -> None:
+        while not over.wait(0.05):
+            fill()
+
+    fill()
+    filling = threading.Thread(target=again)
+    filling.start()
+    try:
+        yield
+    finally:
+        over.set()
+        filling.join()
 
 
 @pytest.fixture
