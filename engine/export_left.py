@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .export_text import Script
-from .options import Options
+from .options import OPTIONS, Options, by_key
+from .options.own import UNREAD
 from .presets import Preset
 
 WATCHER = "needs a process that watches this one"
@@ -61,4 +62,6 @@ def _reason(key: str, wanted: Options) -> str:
             switch, off = "run.checkpoint", wanted.run.checkpoint == "off"
         if off:
             return f"{switch} is off"
+    if wanted.workload.entry is not None and by_key(OPTIONS)[key].about.own == "unread":
+        return UNREAD
     return OUTSIDE.get(key) or IDLE.get(key) or "gputui's own; plain Keras has nothing like it"

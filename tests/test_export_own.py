@@ -15,7 +15,7 @@ from gputui.engine.options import OPTIONS
 from gputui.tui import cli
 
 from .exporting import closing_list, losses_of_both, losses_of_script, named
-from .test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT
+from .test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT, SPECIAL
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -132,6 +132,8 @@ def test_scripts_compile_and_do_without_gputui(entry: str) -> None:
         assert {'/a b/it\'s "mine".py', "/a b", 'it\'s "mine"'} <= strings
 
 
+UNREAD = {info.key for info in OPTIONS if info.about.own == "unread"}  # what only data that gputui reads can take
+
 NOISY = """
 import keras, tensorflow as tf
 class Mine(keras.Model):
@@ -165,10 +167,17 @@ def own_changes() -> dict[str, str]:
 
 @pytest.mark.parametrize(("key", "text"), own_changes().items(), ids=own_changes())
 def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason(key: str, text: str) -> None:
-    code = script("train.schedule=cosine", *NEEDS.get(key, ()), f"{key}={text}")
-    left = {key} & NOT_IN_A_SCRIPT
+    needs = () if key in UNREAD else NEEDS.get(key, ())  # data that gputui reads
+    code = script("train.schedule=cosine", *needs, f"{key}={text}")
+    left = {key} & (NOT_IN_A_SCRIPT | UNREAD)
     assert (key in named(code)) == (not left)
     assert set(closing_list(code)) == left
+
+
+def test_what_their_code_reads_itself_is_left_out_for_that_reason() -> None:
+    assert {"train.validation", "input.parallel_reads"} <= UNREAD
+    for key in UNREAD:
+        assert closing_list(script(f"{key}={(CHANGES | SPECIAL)[key]}")) == {key: "your code reads its data itself"}
 
 
 def test_the_entry_its_arguments_and_its_folder_are_named(tmp_path: Path) -> None:

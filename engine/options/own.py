@@ -13,6 +13,7 @@ Own = Literal[
 ]  # fmt: skip
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
+UNREAD = "your code reads its data itself"
 WORDS: dict[str, str] = {
     "applies": "always",
     "prefetch": "always; a prefetch of your own in a tf.data.Dataset stays",
@@ -22,7 +23,7 @@ WORDS: dict[str, str] = {
     "arrays": "to arrays handed over without validation data",
     "images": "to arrays, and to a tf.data.Dataset with `map`, whose x is one float32 image batch in 0 to 1",
     "uncompiled": "to a model that your code has not compiled, and for which it gives no optimizer",
-    "unread": "never: your code reads its data itself",
+    "unread": f"never: {UNREAD}",
     "replaced": "never: your code takes its place; setting it beside workload.entry is refused",
 }
 
@@ -58,7 +59,7 @@ def obstacle(own: str, handed: Handed) -> str:
     if own == "arrays" and handed.data != "arrays":
         return "only arrays are split"
     if own == "unread":
-        return "your code reads its data itself"
+        return UNREAD
     if own == "uncompiled" and handed.own_optimizer:
         return "your code has chosen the optimizer"
     return ""
