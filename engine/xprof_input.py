@@ -89,7 +89,7 @@ def _name(chain: list[str], declared: Sequence[Row]) -> tuple[str, str]:
     """
     name, place, left = chain[-1], " ".join(chain), list(declared)
     for part in chain:
-        met = [i for i, stage in enumerate(left) if stage["op"] == part]
+        met = [i for i, stage in enumerate(left) if stage.get("op") == part]
         if met:
             name, place, left = str(left[met[-1]]["name"]), part, left[: met[-1]]
     return name, place

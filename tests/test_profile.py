@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from gputui.engine import profile_report, runs, xprof_process, xprof_tables
+from gputui.engine.events import EventWriter, InputStages
 from gputui.engine.profile_report import ProfileError, ProfileReport, read
 from gputui.engine.runs import Run
 from gputui.tui.lines_profile import lines
@@ -161,8 +162,8 @@ def test_the_markers_of_the_steps_asked_for(
 def test_evaluations_and_checkpoints_belong_to_no_step(
     build: Build, told: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    epochs = ("epochs=2", "steps_per_epoch=3", "validation_split=0.02", "checkpoint=2")
-    training = build(*TINY, *epochs, "profile=2-5")
+    epochs = ("epochs=3", "steps_per_epoch=3", "validation_split=0.02", "checkpoint=2")
+    training = build(*TINY, *epochs, "profile=2-7")
 
     def evaluate(iterator: Any) -> dict[str, Any]:
         if told[-1] != "test":
@@ -172,7 +173,8 @@ def test_evaluations_and_checkpoints_belong_to_no_step(
     training.loop.model.test_function = evaluate
     monkeypatch.setattr(training.loop.checkpoints, "save", lambda step: told.append("save"))
     training.train()
-    assert told == ["start", 2, -2, "save", 3, -3, "test", 4, -4, "save", 5, -5, "stop", "save", "test"]
+    first, second = ["start", 2, -2, "save", 3, -3, "test"], [4, -4, "save", 5, -5, 6, -6, "test", "save"]
+    assert told == [*first, *second, 7, -7, "stop", "save", "test"]  # at an epoch's end the evaluation comes first
 
 
 @needs_xprof
@@ -366,8 +368,9 @@ def test_the_slowest_stage_is_not_the_one_that_waits(run: Run) -> None:
 def test_stages_are_called_as_the_run_calls_them(run: Run) -> None:
     stages = [{"name": "read", "op": "TFRecord"}, {"name": "load", "op": "Map"}, {"name": "batch", "op": "BatchV2"},
               {"name": "prepare", "op": "Map"}, {"name": "prefetch", "op": "Prefetch"}]  # fmt: skip
-    event = {"t": 1.0, "type": "input_stages", "run": "x", "stages": stages}
-    run.file("events.jsonl").write_text(json.dumps(event) + "\n")
+    writer = EventWriter(run.file("events.jsonl"), "x")
+    writer.emit(InputStages(stages=[stage | {"ms_per_batch": 1.0, "parallelism": None} for stage in stages]))
+    writer.close()
     told = tools()
     found = reported(told, run).slowest_stage
     assert found is not None
