@@ -369,7 +369,8 @@ def test_stages_are_called_as_the_run_calls_them(run: Run) -> None:
     stages = [{"name": "read", "op": "TFRecord"}, {"name": "load", "op": "Map"}, {"name": "batch", "op": "BatchV2"},
               {"name": "prepare", "op": "Map"}, {"name": "prefetch", "op": "Prefetch"}]  # fmt: skip
     writer = EventWriter(run.file("events.jsonl"), "x")
-    writer.emit(InputStages(stages=[stage | {"ms_per_batch": 1.0, "parallelism": None} for stage in stages]))
+    told_by_run = [stage | {"ms_per_batch": 1.0, "parallelism": None} for stage in stages]
+    writer.emit(InputStages(stages=[*told_by_run, {"name": "damaged", "ms_per_batch": 1.0}]))  # op may be absent
     writer.close()
     told = tools()
     found = reported(told, run).slowest_stage
