@@ -17,7 +17,7 @@ from . import locks
 from .identity import Place, Process
 from .locks import ENGINE_LOCK
 
-OWN_FILES = {"engine": "telemetry.jsonl", "trainer": "events.jsonl"}  # that a process of the run holds open
+EVENTS = "events.jsonl"  # which the trainer holds open
 FRESH_SECONDS = 60.0  # an older heartbeat has stopped; the clocks of two machines may differ by that much
 BEATS_WITHIN_SECONDS = 3.0  # a heartbeat that goes on is seen to go on within this time
 
@@ -44,26 +44,27 @@ def look(folder: Path, status: Mapping[str, Any]) -> Life:
 
 
 def _look_here(folder: Path, status: Mapping[str, Any]) -> Life:
-    told, trains = (_lives(Process.read(status, role), folder / own) for role, own in OWN_FILES.items())
     held = locks.held(folder / ENGINE_LOCK)
+    told = _lives(Process.read(status, "engine"), folder)
     alive = told if held is None else held
     return Life(
         engine=alive,
-        trainer=trains,
+        trainer=_lives(Process.read(status, "trainer"), folder, seen=held is not None),
         starting=alive and not told,
     )
 
 
-def _lives(process: Process | None, own_file: Path) -> bool:
-    """Any process can be named in a status file, and a folder be copied: it has to be seen at work for this very run.
+def _lives(process: Process | None, folder: Path, seen: bool = False) -> bool:
+    """Whether a process that the status names is there; where `seen`, it has to be seen at work for this very run.
 
-    A process without place and start is of an older gputui: its command line must name the run.
+    Any process can be named in a status file, and a folder be copied. One without place and start is of an older
+    gputui: its command line must name the run.
     """
     if process is None:
         return False
     if process.place is None:
-        return process.is_mine() and process.serves(own_file.parent)
-    return process.alive() and (process.serves(own_file.parent) or process.has_open(own_file))
+        return process.is_mine() and process.serves(folder)
+    return process.alive() and (not seen or process.serves(folder) or process.has_open(folder / EVENTS))
 
 
 def look_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Life:

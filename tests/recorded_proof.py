@@ -99,6 +99,7 @@ PROOF: dict[str, Any] = {
     "boot_id": None,
     "pid_namespace": None,
     "started_t": recorded.BEGAN,
+    "started_mark": 0.0,
     "seconds": 262.0,
     "budget_seconds": None,
     "doing": "ended",

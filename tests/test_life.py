@@ -356,16 +356,21 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("role", ["engine", "trainer"])
-def test_a_process_that_is_not_at_work_for_a_run_is_no_part_of_it(
-    role: str, bystander: subprocess.Popen[bytes]
+@pytest.mark.parametrize("locks", [True, False])
+def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
+    locks: bool, role: str, bystander: subprocess.Popen[bytes]
 ) -> None:
     run = left(place=Place.here())
-    run.file(ENGINE_LOCK).unlink()  # as of a file system without locks: the status alone names the process
     process = Process.of(bystander.pid)
     rewritten(run, **process.told(role))
-    assert run.state == "crashed"
-    with pytest.raises(RunError, match="is not running"):
-        runs.request_stop(run)
+    if locks:
+        assert run.state == "crashed"
+        with pytest.raises(RunError, match="is not running"):
+            runs.request_stop(run)
+    else:
+        run.file(ENGINE_LOCK).unlink()  # as of a file system without locks: the status alone names the process
+        with pytest.raises(RunError, match="no signal is sent"):
+            runs.request_stop(run)
     with pytest.raises(RunError, match="is not at work for it: no signal is sent"):
         runs.signal_process(run, role, process)
     assert bystander.poll() is None

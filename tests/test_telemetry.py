@@ -402,7 +402,7 @@ def test_the_host_is_read_and_what_is_unknown_is_none() -> None:
         ("NVIDIA A100-1-5CME", "float16", None),
         ("NVIDIA L40-2B4", "float16", None),
         ("GRID T4", "float16", None),
-        ("NVIDIA A10G", "float16", None),
+        ("NVIDIA A16", "float16", None),
         ("Something Else", "float32", None),
         (None, "float32", None),
     ],

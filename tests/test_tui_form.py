@@ -248,10 +248,13 @@ async def test_conflicts_are_listed_and_lead_to_their_option() -> None:
         assert form(pilot).focused is not None
 
 
-async def test_the_form_and_presets_check_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_form_and_presets_check_say_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from gputui.tui import listing
 
-    file = tmp_path / "wrong.yaml"
+    monkeypatch.chdir(tmp_path)
+    file = Path("wrong.yaml")  # a line with a longer place is shortened
     file.write_text("compile: {xla: true}\ntrain: {deterministic: true}\n")
     listing.check_presets([str(file)])
     told = capsys.readouterr().err
