@@ -103,10 +103,10 @@ class Lab:
         return found
 
     def engines(self) -> list[int]:
-        return [pid for pid in self.processes("gputui.engine ") if "trainer" not in command_line(pid)]
+        return self.processes("-m gputui.engine ")
 
     def trainers(self) -> list[int]:
-        return self.processes("gputui.engine.trainer")
+        return self.processes("-m gputui.engine.trainer ")
 
     def end(self, run: Path, seconds: float = 120) -> dict[str, Any]:
         """Wait until nothing of the run lives; its result, or nothing."""
@@ -128,12 +128,6 @@ def lab() -> Iterator[Lab]:
         yield made
     finally:
         made.close()
-
-
-def command_line(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return ""
 
 
 def check(holds: object, otherwise: str) -> None:
