@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from gputui.engine import runs
+from gputui.engine import runs, stop_signals
 
 from .own import own as own
 from .training import Build, options
@@ -28,6 +28,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GPUTUI_HOME", str(folder))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def handlers_put_back() -> Iterator[None]:
+    """A command that follows a run keeps Ctrl-C and SIGTERM until its process ends; here they are put back."""
+    before = {number: signal.getsignal(number) for number in stop_signals.NUMBERS}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) != handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,8 @@ def gputui(*arguments: str, timeout: float = 180, **more: Any) -> subprocess.Com
 def opened(*arguments: str, **more: Any) -> subprocess.Popen[str]:
     """Start a command and leave it running."""
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    command = [*COMMAND, *arguments]
+    # Under nohup SIGHUP is ignored, by the tests and by what they start.
+    command = ["env", "--default-signal=HUP", *COMMAND, *arguments]
     process: subprocess.Popen[str] = subprocess.Popen(
         command, stdout=pipe, stderr=pipe, stdin=nothing, text=True, **more
     )
