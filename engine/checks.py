@@ -7,18 +7,15 @@ change. Nothing here starts a process or touches a device; the form and the comm
 from __future__ import annotations
 
 import os
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from . import paths
-from .checks_files import _entry, _entry_alone, _paths
+from .checks_files import _entry, _entry_alone, _paths, _validation
 from .finding import Finding as Finding
 from .finding import error
 from .machine import Gpu, Machine
 from .options import OPTIONS, Options
-from .options.data import TESTED_SOURCES
 from .options.field import About
 from .options.training import MOMENTUM
 from .presets import Preset
@@ -234,37 +231,6 @@ def _optimizer(options: Options, machine: Machine) -> Iterator[Finding]:
             "holding the learning rate does nothing where it is constant",
             "set train.schedule, or take train.hold_steps out",
         )
-
-
-def _validation(options: Options, machine: Machine) -> Iterator[Finding]:
-    workload = options.workload
-    if options.train.validation == "split" or workload.entry is not None:
-        return
-    kind, place = workload.source
-    if kind not in TESTED_SOURCES:
-        yield Finding(
-            "error",
-            ("train.validation", "workload.data"),
-            f"{kind} has no test part",
-            f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}",
-        )
-    elif kind == "npz" and (missing := _missing_arrays(Path(place), ("x_test", "y_test"))):
-        yield Finding(
-            "error",
-            ("train.validation", "workload.data"),
-            f"{place} has no array {' and no array '.join(missing)}",
-            "add it, or set train.validation=split",
-        )
-
-
-def _missing_arrays(path: Path, names: Sequence[str]) -> list[str]:
-    """Those that a .npz file lacks; none where it cannot be read, which is told elsewhere."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            there = {name.removesuffix(".npy") for name in file.namelist()}
-    except (OSError, zipfile.BadZipFile):
-        return []
-    return [name for name in names if name not in there]
 
 
 def _without_effect(options: Options, machine: Machine) -> Iterator[Finding]:

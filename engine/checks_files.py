@@ -12,6 +12,7 @@ from . import entry as entries
 from .finding import Finding, error
 from .machine import Machine
 from .options import OPTIONS, Options
+from .options.data import TESTED_SOURCES
 from .options.field import About
 from .values import NO_NAME, nameable
 
@@ -61,6 +62,36 @@ def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
     cache = options.input.cache
     if cache not in ("off", "memory") and (what := _no_folder(cache)):
         yield error("input.cache", f"{paths.near(cache)} {what}", "give a folder, off or memory")
+
+
+def _validation(options: Options, machine: Machine) -> Iterator[Finding]:
+    workload = options.workload
+    if options.train.validation == "split" or workload.entry is not None:
+        return
+    kind, place = workload.source
+    if kind not in TESTED_SOURCES:
+        yield Finding(
+            "error",
+            ("train.validation", "workload.data"),
+            f"{kind} has no test part",
+            f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}",
+        )
+    elif kind == "npz" and (missing := _missing_test_part(place)):
+        yield Finding(
+            "error",
+            ("train.validation", "workload.data"),
+            f"{paths.near(place)} has no array {' and no array '.join(missing)}",
+            "add it, or set train.validation=split",
+        )
+
+
+def _missing_test_part(place: str) -> list[str]:
+    """The arrays that it needs; none where the file cannot be read, which is told elsewhere."""
+    try:
+        there = dataset_files.arrays(place)
+    except (OSError, *dataset_files.NO_ZIP):
+        return []
+    return [name for name in ("x_test", "y_test") if name not in there]
 
 
 def _no_folder(path: str) -> str:

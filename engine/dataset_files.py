@@ -15,6 +15,7 @@ from pathlib import Path
 from .paths import near
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+NO_ZIP = (zipfile.BadZipFile, ValueError, NotImplementedError)
 LOOKED_AT = 100  # class folders: on a network file system each costs a question
 # Of the sets that Keras downloads: the files in its folder, in words and as a pattern.
 KERAS_FILES = {
@@ -52,14 +53,19 @@ def _download(name: str) -> Iterator[Fault]:
         yield "warning", told, "start it once where there is a network, or copy the files"
 
 
+def arrays(place: str) -> list[str]:
+    """The names of the arrays in a .npz file; raises OSError, or one of NO_ZIP."""
+    with zipfile.ZipFile(place) as file:
+        return [name.removesuffix(".npy") for name in file.namelist()]
+
+
 def _npz(place: str) -> Iterator[Fault]:
     if not os.path.isfile(place):
         yield "error", f"there is no file {near(place)}", "give the path of a .npz file"
         return
     try:
-        with zipfile.ZipFile(place) as file:
-            names = [name.removesuffix(".npy") for name in file.namelist()]
-    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        names = arrays(place)
+    except NO_ZIP:
         yield "error", f"{near(place)} is not a .npz file", "write it with numpy.savez(path, x=..., y=...)"
         return
     for name in ("x", "y"):

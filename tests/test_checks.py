@@ -251,6 +251,6 @@ def test_an_npz_without_a_test_part_is_found_without_opening_its_arrays(tmp_path
         for name in ("x.npy", "y.npy", "x_test.npy"):
             file.writestr(name, b"")
     wanted = options(f"data=npz:{tmp_path}/a.npz", "validation=test")
-    (found,) = checks._validation(wanted, NONE)
+    (found,) = [finding for finding in checks.check(wanted, NONE) if "train.validation" in finding.options]
     assert found.level == "error"
     assert "has no array y_test" in found.message
