@@ -46,6 +46,11 @@ class LineFile:
         return len(self._waiting)
 
     @property
+    def lines(self) -> list[str]:
+        """Those that wait."""
+        return [line.decode().removesuffix("\n") for line in self._waiting]
+
+    @property
     def missing(self) -> int:
         """How many lines are not in the file, waiting or given up."""
         return len(self._waiting) + self._lost

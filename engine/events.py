@@ -332,6 +332,11 @@ class EventWriter:
                 return missing
             time.sleep(RETRY_SECONDS)
 
+    def unwritten(self) -> list[str]:
+        """The lines that still wait for the disk."""
+        with self._lock:
+            return self._file.lines
+
     def close(self) -> None:
         with self._lock:
             self._tell(self._file.flush())

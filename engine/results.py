@@ -1,4 +1,4 @@
-"""Brings a run's result to the disk: the trainer does, or the engine where the disk takes nothing for a while.
+"""Brings a run's result and last events to the disk: the trainer does, or the engine where the disk takes nothing.
 
 The trainer holds a GPU and waits a moment only. What it could not write it hands to its engine through a pipe, which
 needs no disk; the engine can wait longer.
@@ -7,28 +7,32 @@ needs no disk; the engine can wait longer.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .appending import RETRY_SECONDS, LineFile
 from .runs import Run
 from .writing import write_atomically
 
 TRAINER_SECONDS = 2.0
 ENGINE_SECONDS = 120.0
-_RETRY_SECONDS = 0.5
-_PIPE_BYTES = 1 << 16
+RESULT_RETRY_SECONDS = 0.5
+PIPE_BYTES = 1 << 20  # as much as Linux allows everybody
+LEAST_PIPE_BYTES = 1 << 14
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the trainer could not bring to the disk: its result, and how many of its last events."""
+    """What the trainer could not bring to the disk: its result, its last events, and how many it has given up."""
 
     result: Mapping[str, Any] | None = None
-    missing_events: int = 0
+    lines: Sequence[str] = ()
+    lost_events: int = 0
 
 
 def write(
@@ -43,21 +47,58 @@ def write(
         except OSError as fault:
             if time.monotonic() >= until or given_up():
                 return fault
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(RESULT_RETRY_SECONDS)
+
+
+def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
+    """Append the trainer's last events, trying for so long; returns how many are missing."""
+    file = LineFile(run.file("events.jsonl"))
+    until = time.monotonic() + seconds
+    for line in lines:
+        file.append(line)
+    while file.waiting:
+        file.flush()
+        if time.monotonic() >= until or given_up():
+            break
+        time.sleep(RETRY_SECONDS)
+    file.close()
+    return file.missing
 
 
 def hand_over(report: Report, pipe: int) -> None:
-    """Give the engine what it is to know; never waits."""
+    """Give the engine what it is to bring to the disk; the oldest events without room are left out. Never waits."""
     with contextlib.suppress(OSError):
         os.set_blocking(pipe, False)
-        os.write(pipe, json.dumps([report.result, report.missing_events]).encode())
+        with contextlib.suppress(OSError, AttributeError):  # outside of Linux a pipe stays as large as it is
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        os.write(pipe, _fitting(report, _room_bytes(pipe)))
+
+
+def _room_bytes(pipe: int) -> int:
+    try:
+        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    except (OSError, AttributeError):
+        return LEAST_PIPE_BYTES
+
+
+def _fitting(report: Report, room_bytes: int) -> bytes:
+    """The report as JSON, with as many of the newest lines as there is room for."""
+    kept: list[str] = []
+    room_bytes -= len(json.dumps([report.result, [], 10**9]))
+    for line in reversed(report.lines):
+        room_bytes -= len(json.dumps(line)) + 2
+        if room_bytes < 0:
+            break
+        kept.append(line)
+    lost = report.lost_events + len(report.lines) - len(kept)
+    return json.dumps([report.result, kept[::-1], lost]).encode()
 
 
 def take(pipe: int) -> Report:
     """What the trainer, which has ended, has handed over."""
     try:
         os.set_blocking(pipe, False)
-        result, missing = json.loads(os.read(pipe, _PIPE_BYTES))
+        result, lines, lost = json.loads(os.read(pipe, PIPE_BYTES))
     except (OSError, ValueError):
         return Report()
-    return Report(result, missing)
+    return Report(result, lines, lost)

@@ -144,12 +144,10 @@ class Supervisor:
     def _leave_result(self, sampler: Sampler) -> None:
         """Write the result where the trainer did not; what the trainer wrote stands."""
         report = results.take(self.report)
-        if report.missing_events:
-            self.events.emit(_missing(report.missing_events))
-        if self.run.result is not None:
-            return
-        if report.result is not None:
-            self._keep(report.result)
+        if self.run.result is None and report.result is not None:
+            self._write(report.result)
+        self._append(report)
+        if self.run.result is not None or report.result is not None:
             return
         end = ending.classify(
             ending.Evidence(
@@ -170,12 +168,24 @@ class Supervisor:
         self._keep(events.plain(asdict(self._summary(end))))
 
     def _keep(self, summary: Mapping[str, Any]) -> None:
+        self._write(summary)
+        self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
+
+    def _write(self, summary: Mapping[str, Any]) -> None:
         """Write the result; a disk that takes nothing is waited for, unless somebody asks to stop."""
         asked = self.stop_requests
         refused = results.write(self.run, summary, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
         if refused:
             print(f"gputui: no result is left: {refused}", file=sys.stderr)
-        self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
+
+    def _append(self, report: results.Report) -> None:
+        """Write the trainer's last events, the one that says that it has finished among them."""
+        asked = self.stop_requests
+        missing = results.append(self.run, report.lines, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
+        if missing + report.lost_events:
+            self.events.emit(_missing(missing + report.lost_events))
+        if missing and report.result is not None:
+            self.events.emit(events.Finished(outcome=report.result["outcome"], summary=report.result))
 
     def _summary(self, end: ending.Ending) -> events.Summary:
         """What is known of a run whose trainer left no summary: its last figures."""

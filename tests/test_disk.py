@@ -308,7 +308,9 @@ def test_the_result_of_a_training_that_ends_on_a_full_disk_is_not_lost() -> None
     assert result["epochs"] == 8
     assert result["metrics"]["val_accuracy"] > 0.9
     assert happened(run, "finished")[-1]["summary"] == result
-    assert any("events of the training are missing" in text for text in warnings_of(run, "telemetry.jsonl"))
+    assert [event["epoch"] for event in happened(run, "epoch")] == list(range(1, 9))
+    assert len(happened(run, "finished")) == 1
+    assert not any("are missing" in text for text in warnings_of(run, "telemetry.jsonl"))
     assert drafts(run.path) == []
 
 
@@ -364,9 +366,15 @@ def test_what_is_handed_over_needs_no_disk(tmp_path: Path) -> None:
             os.close(reading)
             os.close(writing)
 
-    for report in (results.Report({"outcome": "ok", "metrics": {"loss": None}}, 7), results.Report(None, 3)):
+    whole = {"outcome": "ok", "metrics": {"loss": None}}
+    for report in (results.Report(whole, [], 7), results.Report(None, ["a", "é"])):
         assert passed(report) == report
-    assert passed(results.Report({"outcome": "x" * 200_000}, 7)) == results.Report()  # more than a pipe holds
+    assert passed(results.Report({"outcome": "x" * 2_000_000})) == results.Report()  # more than a pipe holds
+    many = [f"{number} {'x' * 1000}" for number in range(3000)]
+    newest = passed(results.Report({"outcome": "ok"}, many, 1))
+    assert newest.lines == many[-len(newest.lines) :]
+    assert 900 < len(newest.lines) < 1100
+    assert newest.lost_events == 1 + 3000 - len(newest.lines)
     run = runs.create("tiny", "schema_version: 1\n")
     with no_writing():
         refused = results.write(run, {"outcome": "ok"}, 0.0)

@@ -152,7 +152,8 @@ class Figures:
         self.writer.emit(events.Finished(outcome=outcome, summary=summary))
         missing = self.writer.drain(0.0 if refused else results.TRAINER_SECONDS)
         if (refused or missing) and self.report is not None:
-            results.hand_over(results.Report(summary if refused else None, missing), self.report)
+            lines = self.writer.unwritten()
+            results.hand_over(results.Report(summary if refused else None, lines, missing - len(lines)), self.report)
         elif refused:
             with contextlib.suppress(OSError):  # a script's standard error may lie on the same disk
                 print(f"gputui: no result is left: {refused}", file=sys.stderr)
