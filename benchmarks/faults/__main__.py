@@ -50,7 +50,7 @@ def kinds() -> Iterator[Kind]:
     for label, name in (("newline", "a\nb"), ("escape", "a\x1b[31mb"), ("no UTF-8", "a\udcffb"), ("spaces", "a b 'c'")):
         yield Kind("surroundings", f"a home with {label} in its name", DEAR, code.odd_home(name))
     yield from _around()
-    for text, *shown in (("/train", "train."), ("/run", "run."), ("/start", "start"), ("osay", "")):
+    for text, *shown in (("/train", "train"), ("/run", "run"), ("/start", "start"), ("osay", "")):
         yield Kind("keys", f"{text} in the form", DEAR, keys.form(text, *filter(None, shown)))
     yield Kind("keys", "a number on an option's row", DEAR, keys.value)
     yield Kind("keys", "/diverge and Enter in the runs", DEAR, keys.runs_filter)
