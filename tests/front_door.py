@@ -13,6 +13,8 @@ from typing import Any
 from gputui.engine import runs
 from gputui.engine.runs import Run
 
+# Under nohup, or in the background of a script, these are ignored: by the tests, and by what they start.
+AS_IN_A_TERMINAL = ["/usr/bin/env", "--default-signal=HUP,INT"]
 COMMAND = [str(Path(sys.executable).parent / "gputui")]
 
 # Trains long enough to be interfered with, on any machine: about 5 ms a step.
@@ -21,16 +23,16 @@ LONG = ["--preset", "quickstart", "--set", "epochs=5000"]
 
 def gputui(*arguments: str, timeout: float = 180, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
+    command = [*AS_IN_A_TERMINAL, *COMMAND, *arguments]
     return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more
+        command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more
     )
 
 
 def opened(*arguments: str, **more: Any) -> subprocess.Popen[str]:
     """Start a command and leave it running."""
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    # Under nohup SIGHUP is ignored, by the tests and by what they start.
-    command = ["env", "--default-signal=HUP", *COMMAND, *arguments]
+    command = [*AS_IN_A_TERMINAL, *COMMAND, *arguments]
     process: subprocess.Popen[str] = subprocess.Popen(
         command, stdout=pipe, stderr=pipe, stdin=nothing, text=True, **more
     )

@@ -48,6 +48,7 @@ def result(run: Run) -> dict[str, Any]:
 # ---- what XProf says of real runs -------------------------------------------------------------
 
 
+@pytest.mark.alone
 @needs_xprof
 def test_a_run_that_waits_for_its_input() -> None:
     data = ("data=synthetic", "shape=[96, 96, 3]", "samples=2048", "shuffle=off", "prefetch=off", "parallel_calls=off")

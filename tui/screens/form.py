@@ -164,7 +164,7 @@ class FormScreen(Screen[None]):
         self.app.call_from_thread(self._checked, preset, found)
 
     def _checked(self, preset: Preset, found: tuple[Finding, ...]) -> None:
-        if preset is self.state.preset:
+        if preset is self.state.preset and self.query(Findings):  # none on a screen that is being taken down
             self._findings, self.checked = found, preset
             self.options.grey(self.no_gpu_reason)
             self._show_remarks()
