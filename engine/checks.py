@@ -31,9 +31,9 @@ def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
 
 def _with_remedy(finding: Finding, preset: Preset) -> Finding:
     for key in finding.options if finding.level == "error" else ():
-        if text := paths.typed_here(key, preset):
-            file = os.path.basename(preset.origins[key][0])
-            change = f"paths count from {file}; for the current folder give --set {key}={text}"
+        file, line = preset.origins.get(key, ("", None))
+        if line is not None and (text := paths.typed_here(key, preset.options, file)):
+            change = f"paths count from {os.path.basename(file)}; for the current folder give --set {key}={text}"
             return replace(finding, change=change)
     return finding
 

@@ -17,7 +17,6 @@ from .options.data import ENTRY, PATH_SOURCES
 
 if TYPE_CHECKING:
     from .options import Options
-    from .presets import Preset
 
 Parts = tuple[str, str, str]  # what stands before the path, the path, what stands behind it
 
@@ -88,15 +87,11 @@ def near(place: str) -> str:
     return _inside(place, os.path.abspath("")) if os.path.isabs(place) else place
 
 
-def typed_here(key: str, preset: Preset) -> str | None:
+def typed_here(key: str, options: Options, file: str) -> str | None:
     """What to type here for a path that a preset's file names in vain, where it is right from the current folder."""
-    place, line = preset.origins.get(key, ("", None))
-    if line is None:
-        return None
     group, name = key.split(".", 1)
-    value = getattr(getattr(preset.options, group), name)
-    written_in = os.path.dirname(os.path.abspath(place))
-    home = (key == ENTRY_KEY and preset.options.workload.folder) or written_in
+    value = getattr(getattr(options, group), name)
+    home = (key == ENTRY_KEY and options.workload.folder) or os.path.dirname(os.path.abspath(file))
     parts = _parts(key, value)
     if parts is None:
         return value if key == ENTRY_KEY and _module_lies(value, "") and not _module_lies(value, home) else None
