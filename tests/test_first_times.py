@@ -13,6 +13,7 @@ from gputui.engine.events import LATER_COMPILING, Diagnosis, Event
 from gputui.engine.run_clock import RunClock
 from gputui.engine.runs import Run
 from gputui.engine.signals import Collector, read
+from gputui.engine.trainer.stopping import StopRequested
 from gputui.engine.watching import Watcher
 
 from .judged import OPTIONS, signals, waits
@@ -146,3 +147,22 @@ def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:
     assert diagnose(signals(uneven=8.0, **crowd)).verdict != "stalls"
     assert diagnose(signals(**waits(0.5), **crowd)).sentence.endswith("other programs use the CPU, too")
     assert any(row["signal"] == "others_cpu" for row in diagnose(signals(**waits(0.5), **crowd)).evidence)
+
+
+def test_an_epoch_that_is_stopped_in_its_evaluation_is_told(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = build("model=mlp", "width=0.05", "epochs=3", "steps_per_epoch=4", "batch_size=8")
+    loop = training.loop
+    begin = loop.tests_begin
+
+    def stopped() -> None:
+        begin()
+        loop.stop.reason = "stopped"
+
+    monkeypatch.setattr(loop, "tests_begin", stopped)
+    with pytest.raises(StopRequested):
+        loop.run(None)
+    loop.leave()
+    (told,) = training.events("epoch")
+    assert (told["epoch"], told["step"]) == (1, 4)
+    assert told["metrics"]["loss"] > 0
+    assert not any(name.startswith("val_") for name in told["metrics"])

@@ -130,6 +130,13 @@ def lab() -> Iterator[Lab]:
         made.close()
 
 
+def lives(pid: int) -> bool:
+    """Whether the process has not ended yet, whether or not somebody has waited for it."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
 def check(holds: object, otherwise: str) -> None:
     if not holds:
         raise Violation(otherwise)

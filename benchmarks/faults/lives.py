@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .ends import is_one, send
-from .lab import ENDLESS, LIVES, LONG, SHORT, Lab, check, events, lab, result, step, until
+from .lab import ENDLESS, LIVES, LONG, SHORT, Lab, check, events, lab, lives, result, step, until
 
 # time.time() of a process and of all it starts, moved by what a file says: what a clock that is set looks like.
 CLOCK = """
@@ -217,7 +217,7 @@ def warm_killed(role: str) -> Callable[[random.Random], None]:
             time.sleep(chance.uniform(0, 4))
             there = case.engines() if role == "engine" else case.trainers()
             send(case, 9, role)
-            until(lambda: not set(there) & set(case.processes()), 20, "what was killed is gone")
+            until(lambda: not any(map(lives, there)), 20, "what was killed is gone")
             form.stdin.write("start\n")
             form.stdin.flush()
             run = case.home / "runs" / form.stdout.readline().strip()

@@ -91,6 +91,7 @@ class TrainingLoop:
         self._resumed = False
         self._checkpoint_due = False
         self._tests_left = 0  # steps of the run's own evaluation
+        self._untold: dict[str, float] | None = None  # figures of an epoch that has ended, while it is evaluated
         self._next_pulse = self._next_memory = 0.0
         self._epoch_began = time.monotonic()
         self._metrics: dict[str, float] = {}
@@ -130,6 +131,9 @@ class TrainingLoop:
         self.profiler.close()
         self.figures.pulse(self._moment(self._metrics))
         self.figures.memory(peak_bytes(self.devices))
+        if self._untold:  # stopped in the evaluation, which is not made up for
+            epoch, seconds = self.step // self.steps_per_epoch, time.monotonic() - self._epoch_began
+            self.figures.epoch_done(epoch, self.step, self._untold, seconds)
         if self.options.run.checkpoint != "off":
             self.save()
 
@@ -388,7 +392,7 @@ class TrainingLoop:
         self._restore_from = None
 
     def epoch_ends(self, epoch: int, logs: dict[str, Any]) -> None:
-        metrics = floats(logs)
+        metrics, self._untold = floats(logs), None
         self._look(metrics)
         self.figures.pulse(self._moment({k: v for k, v in metrics.items() if not k.startswith("val_")}))
         self.figures.memory(peak_bytes(self.devices))
@@ -399,6 +403,7 @@ class TrainingLoop:
 
     def tests_begin(self) -> None:
         self.pause()
+        self._untold = self._parts.wait_for_device() if self.step % self.steps_per_epoch == 0 else None
         self._first.tests_begin()
         self._tests_left = self.pipeline.validation_batches
 
