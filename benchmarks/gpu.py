@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gputui.engine import machine
+from gputui.engine.telemetry import machine
 
 BASE = {
     "workload.model": "resnet50",

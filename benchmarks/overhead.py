@@ -27,7 +27,7 @@ PLAIN = """
 import json, sys, time
 import keras, numpy as np, tensorflow as tf
 from gputui.engine.options import Options
-from gputui.engine.trainer import models
+from gputui.engine.trainer.setup import models
 
 model_name, spe, steps, epochs, batch, digits = sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6]
 keras.utils.set_random_seed(1)

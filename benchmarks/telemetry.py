@@ -25,12 +25,12 @@ from typing import Any
 from gputui.engine.runs import Run, Tail, request_stop
 
 GPUS = 8
-SOURCE = Path(__file__).parents[1] / "tests/fakenvml/nvml.c"
+SOURCE = Path(__file__).parents[1] / "tests/support/fakenvml/nvml.c"
 OFF = 3600  # seconds between two readings: in a short run there is none but the first
 WARM_UP_SECONDS = 15.0
 READER = """
 import sys, time
-from gputui.engine.events import EventWriter
+from gputui.engine.runs.events import EventWriter
 from gputui.engine.telemetry.sampler import Sampler
 from pathlib import Path
 Sampler(EventWriter(Path("/dev/null"), "benchmark"), int(sys.argv[1]), 1.0).start()

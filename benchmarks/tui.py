@@ -24,8 +24,8 @@ from pathlib import Path
 
 import psutil
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-import recorded
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.support import recorded
 
 SIZE = (40, 120)
 SCREENFUL = 2000  # bytes that only a painted screen has
@@ -63,7 +63,7 @@ OPEN = """
 import re, sys, time
 from pathlib import Path
 from gputui.engine.runs import Run
-from gputui.tui.reading.feed import Feed
+from gputui.tui.reading.run_reader import Feed
 def peak_kb():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 before, began = peak_kb(), time.perf_counter()

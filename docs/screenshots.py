@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import resvg_py
-from gputui.engine import launch, presets, runs
+from gputui.engine import presets, runs
+from gputui.engine.process import launch
 from gputui.engine.proof import folder, request
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown

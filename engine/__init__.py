@@ -10,5 +10,5 @@ def __getattr__(name: str) -> Any:
     if name == "Monitor":
         from importlib import import_module  # by name: nothing here may load TensorFlow before it is asked for
 
-        return import_module(".trainer.monitor", __name__).Monitor
+        return import_module(".trainer.monitor.callback", __name__).Monitor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

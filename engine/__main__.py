@@ -8,9 +8,10 @@ import signal
 import sys
 from pathlib import Path
 
-from . import locks, log_streams, scratch, stop_signals
-from .run_clock import VARIABLE, RunClock
-from .spawn import WARM, own_lock, put_result_aside, read_address, start_trainer, take_run, wake, write_to_log
+from .files import log_streams, scratch
+from .process.spawn import WARM, own_lock, put_result_aside, read_address, start_trainer, take_run, wake, write_to_log
+from .system import locks, stop_signals
+from .system.run_clock import VARIABLE, RunClock
 
 if __name__ == "__main__":
     # A lost terminal stops nothing; the trainer inherits this.
@@ -39,18 +40,18 @@ if __name__ == "__main__":
         try:
             trainer = start_trainer(folder, clock)
         except OSError as fault:
-            from . import last_words
+            from .process import failure
 
-            sys.exit(last_words.leave(folder, None, fault))
+            sys.exit(failure.leave(folder, None, fault))
     # Imported while the trainer starts: the first phase is on the screen 0.1 s sooner.
+    from .process.supervisor import Supervisor
     from .runs import Run
-    from .supervisor import Supervisor
 
     with lock:
         try:
             code = Supervisor(Run(Path(folder)), trainer, lock, clock).supervise()
         except Exception as fault:
-            from . import last_words
+            from .process import failure
 
-            code = last_words.leave(folder, trainer, fault)
+            code = failure.leave(folder, trainer, fault)
     sys.exit(code)

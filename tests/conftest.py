@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from gputui.engine import runs, stop_signals
+from gputui.engine import runs
+from gputui.engine.system import stop_signals
 
-from .own import own as own
-from .training import Build, options
+from tests.support.own import own as own
+from tests.support.training import Build, options
 
 if TYPE_CHECKING:
-    from gputui.engine.trainer.devices import Devices
+    from gputui.engine.trainer.setup.devices import Devices
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +45,11 @@ def handlers_put_back() -> Iterator[None]:
 def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pilot presses as one does who waits for the answer, and has read a question as soon as it is there.
 
-    tests/bursts.py sends keys that come together.
+    tests/support/bursts.py sends keys that come together.
     """
     if "textual" not in sys.modules:
         return
-    from gputui.tui.host import Host
+    from gputui.tui.base.services import Host
     from gputui.tui.screens.questions import Ask
 
     async def press(app: Host, keys: Iterable[str]) -> None:
@@ -66,7 +67,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def cpus() -> Devices:
     """TensorFlow of this process, with two logical CPUs and no GPU."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    from gputui.engine.trainer import devices
+    from gputui.engine.trainer.setup import devices
 
     found = devices.configure(options("logical_devices=2"))
     del os.environ["CUDA_VISIBLE_DEVICES"]  # meant for this process only
@@ -79,7 +80,7 @@ def build(tmp_path: Path, cpus: Devices) -> Iterator[Build]:
     """build("epochs=1", ...): a training in this process, each in a run folder of its own; nothing has run."""
     import keras
 
-    from .training import Training, built
+    from tests.support.training import Training, built
 
     made: list[Training] = []
 

@@ -78,7 +78,7 @@ def test_importing_all_but_the_trainer_loads_nothing_heavy() -> None:
         if path.stem not in ("__main__", "__init__")
     ]
     assert "gputui.tui.cli" in modules
-    assert "gputui.engine.supervisor" in modules
+    assert "gputui.engine.process.supervisor" in modules
     program = (
         f"import importlib, sys\nfor name in {modules}: importlib.import_module(name)\n"
         f"print([name for name in {sorted(HEAVY)} if name in sys.modules])"

@@ -21,10 +21,10 @@ from textual.screen import Screen
 
 from ..engine import presets
 from ..engine.presets import Preset, PresetError
-from .form_state import FormState
-from .host import Host
+from .base.services import Host
+from .base.themes import THEMES
+from .form.state import FormState
 from .screens.form import FormScreen
-from .themes import THEMES
 
 if TYPE_CHECKING:
     from ..engine.proof.folder import Proof
@@ -201,7 +201,7 @@ class GputuiApp(Host):
     @work(thread=True, group="sweeping")
     def _sweep(self) -> None:
         """Remove the deleted runs of a screen that was killed."""
-        from ..engine import trash
+        from ..engine.runs import trash
 
         trash.sweep()
 
@@ -226,7 +226,7 @@ class GputuiApp(Host):
         unwanted = self.is_headless or os.environ.get("GPUTUI_WARM") == "0"
         if unwanted or self.warm is not None or self.going_on() or self.measuring():
             return
-        from ..engine.launch import Warm
+        from ..engine.process.launch import Warm
 
         self.warm = Warm()
 

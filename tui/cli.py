@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import cli_about, completing
-from .errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams
+from .base.errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams
+from .commands import about, completion
 
 if TYPE_CHECKING:
     from ..engine.runs import Run
@@ -30,13 +30,13 @@ SET_HELP = (
 
 def _preset(help: str, required: bool = False) -> Callable[[Command], Command]:
     return click.option(
-        "--preset", metavar="NAME_OR_PATH", required=required, help=help, shell_complete=completing.preset
+        "--preset", metavar="NAME_OR_PATH", required=required, help=help, shell_complete=completion.preset
     )
 
 
 def _settings(help: str = SET_HELP) -> Callable[[Command], Command]:
     return click.option(
-        "--set", "settings", metavar="KEY=VALUE", multiple=True, help=help, shell_complete=completing.setting
+        "--set", "settings", metavar="KEY=VALUE", multiple=True, help=help, shell_complete=completion.setting
     )
 
 
@@ -69,13 +69,13 @@ def cli(
         if settings or as_json or detach or dry_run:
             raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
         context.exit(_open_screen())
-    from . import headless
+    from .commands import train
 
-    context.exit(headless.run_preset(preset, settings, as_json=as_json, detach=detach, dry_run=dry_run))
+    context.exit(train.run_preset(preset, settings, as_json=as_json, detach=detach, dry_run=dry_run))
 
 
 @cli.command()
-@click.argument("run", default="latest", shell_complete=completing.run)
+@click.argument("run", default="latest", shell_complete=completion.run)
 @click.option(
     "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Play the run again, SPEED times as fast."
 )
@@ -93,52 +93,52 @@ def watch(context: click.Context, run: str, replay: str | None) -> None:
 @click.option("-o", "--output", metavar="FILE", help="Write there, not to stdout.")
 def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     """The same training as a plain TensorFlow script that does not need gputui."""
-    from . import listing
+    from .commands import runs_and_presets
 
-    listing.export_preset(preset, settings, output)
+    runs_and_presets.export_preset(preset, settings, output)
 
 
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def runs(as_json: bool) -> None:
     """List runs, the latest first."""
-    from . import listing
+    from .commands import runs_and_presets
 
-    listing.show_runs(as_json)
+    runs_and_presets.show_runs(as_json)
 
 
 @cli.command()
-@click.argument("run", shell_complete=completing.run)
+@click.argument("run", shell_complete=completion.run)
 def stop(run: str) -> None:
     """Stop RUN gracefully: it finishes its step and writes its result. A second time ends it at once."""
-    from . import listing
+    from .commands import runs_and_presets
 
-    listing.stop_run(run)
+    runs_and_presets.stop_run(run)
 
 
 @cli.command()
-@click.argument("run", shell_complete=completing.run)
+@click.argument("run", shell_complete=completion.run)
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object a line.")
 @click.option("--detach", is_flag=True, help="Go on in the background, print the run's id, return.")
 @click.pass_context
 def resume(context: click.Context, run: str, as_json: bool, detach: bool) -> None:
     """Go on with RUN from its last checkpoint."""
-    from . import headless
+    from .commands import train
 
-    context.exit(headless.resume_run(run, as_json=as_json, detach=detach))
+    context.exit(train.resume_run(run, as_json=as_json, detach=detach))
 
 
 @cli.command("history")
-@click.argument("run", default="latest", shell_complete=completing.run)
+@click.argument("run", default="latest", shell_complete=completion.run)
 @click.option("--csv", "form", flag_value="csv", default=True, help="One row for each moment, the default.")
 @click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object a line.")
 @click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard; takes some seconds.")
 @click.option("-o", "--output", metavar="PATH", help="The file, or the folder for TensorBoard; else stdout or RUN/.")
 def history(run: str, form: str, output: str | None) -> None:
     """The figures of RUN over time, the latest if none is named."""
-    from . import listing_history
+    from .commands import history as history_command
 
-    listing_history.show_history(run, form, output)
+    history_command.show_history(run, form, output)
 
 
 @cli.group(invoke_without_command=True)
@@ -146,50 +146,50 @@ def history(run: str, form: str, output: str | None) -> None:
 def presets(context: click.Context) -> None:
     """List, show and check presets."""
     if context.invoked_subcommand is None:
-        from . import listing
+        from .commands import runs_and_presets
 
-        listing.list_presets()
+        runs_and_presets.list_presets()
 
 
 @presets.command("list")
 def presets_list() -> None:
     """The presets that ship and your own."""
-    from . import listing
+    from .commands import runs_and_presets
 
-    listing.list_presets()
+    runs_and_presets.list_presets()
 
 
 @presets.command("show")
-@click.argument("name", shell_complete=completing.preset)
+@click.argument("name", shell_complete=completion.preset)
 def presets_show(name: str) -> None:
     """The resolved preset NAME, every value explicit."""
-    from . import listing
+    from .commands import runs_and_presets
 
-    listing.show_preset(name)
+    runs_and_presets.show_preset(name)
 
 
 @presets.command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completing.preset)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completion.preset)
 @click.pass_context
 def presets_check(context: click.Context, files: Sequence[str]) -> None:
     """Check preset files, and the options in them against this machine."""
-    from . import listing
+    from .commands import runs_and_presets
 
-    context.exit(listing.check_presets(files))
+    context.exit(runs_and_presets.check_presets(files))
 
 
 @presets.command("schema")
 def presets_schema() -> None:
     """The JSON Schema of presets, for editors."""
-    from . import listing
+    from .commands import runs_and_presets
 
-    listing.show_schema()
+    runs_and_presets.show_schema()
 
 
 @cli.command()
-@click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completing.run)
-@click.option("--baseline", metavar="RUN", shell_complete=completing.run, help="Compare with this run, this time only.")
-@click.option("--pin", metavar="RUN", shell_complete=completing.run, help="The baseline from now on.")
+@click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completion.run)
+@click.option("--baseline", metavar="RUN", shell_complete=completion.run, help="Compare with this run, this time only.")
+@click.option("--pin", metavar="RUN", shell_complete=completion.run, help="The baseline from now on.")
 @click.option("--unpin", is_flag=True, help="Forget the pinned baseline.")
 @click.option("--json", "form", flag_value="json", help="As one JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="As a Markdown table.")
@@ -199,16 +199,16 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
 
     The baseline comes first: the pinned run, or the first that is named where none is pinned.
     """
-    from . import listing_compare
+    from .commands import compare as compare_command
 
     if pin is None and not unpin:
-        listing_compare.show_comparison(names, form or "table", baseline)
+        compare_command.show_comparison(names, form or "table", baseline)
     elif names or baseline is not None or form or (unpin and pin is not None):
         raise Refused("--pin RUN and --unpin stand alone; compare runs with a command of their own")
     elif pin is not None:
-        listing_compare.pin_baseline(pin)
+        compare_command.pin_baseline(pin)
     else:
-        listing_compare.unpin_baseline()
+        compare_command.unpin_baseline()
 
 
 @cli.command("ab")
@@ -234,13 +234,13 @@ def ab(
     gputui ab --preset quickstart --set steps_per_execution=16
     gputui ab --preset mine.yaml --set device.visible=none         GPU against CPU
     """
-    from . import listing_proof
+    from .commands import proof as proof_command
 
-    context.exit(listing_proof.measure_change(preset, settings, repeats, seconds, as_json, anyway))
+    context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway))
 
 
 @cli.command("diagnose")
-@click.argument("run", required=False, shell_complete=completing.run)
+@click.argument("run", required=False, shell_complete=completion.run)
 @_preset("Measure this preset, with and without its input.")
 @_settings()
 @click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
@@ -256,38 +256,38 @@ def diagnose(
     context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **wanted: Any
 ) -> None:
     """Say what holds RUN back, or a preset: the verdict, its evidence, and what to do about it."""
-    from . import listing_diagnosis
+    from .commands import diagnose as diagnose_command
 
-    context.exit(listing_diagnosis.diagnose(run, preset, settings, wanted))
+    context.exit(diagnose_command.diagnose(run, preset, settings, wanted))
 
 
 @cli.command("proof")
-@click.argument("name", metavar="[PROOF]", required=False, shell_complete=completing.proof)
+@click.argument("name", metavar="[PROOF]", required=False, shell_complete=completion.proof)
 @click.option("--json", "form", flag_value="json", help="As one JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="As a report in Markdown.")
 @click.option("-o", "--output", metavar="FILE", help="Save the improved preset there.")
 @click.option("--stop", is_flag=True, help="Stop it with the trial that runs; a second time at once.")
 def proof(name: str | None, form: str | None, output: str | None, stop: bool) -> None:
     """List proofs, or show PROOF: every trial, before and after."""
-    from . import listing_proof
+    from .commands import proof as proof_command
 
     if name is None and (form == "markdown" or output or stop):
         raise Refused("name a proof; gputui proof lists them")
     if sum(map(bool, (form, output, stop))) > 1:
         raise Refused("--json, --markdown, -o and --stop do not go together")
     if name is None:
-        listing_proof.show_proofs(as_json=form == "json")
+        proof_command.show_proofs(as_json=form == "json")
     else:
-        listing_proof.show_proof(name, form or "table", output, stop)
+        proof_command.show_proof(name, form or "table", output, stop)
 
 
 @cli.command("init")
 @click.argument("folder", metavar="[DIR]", default=".")
 def init(folder: str) -> None:
     """Write a preset.yaml and a small train.py to start from, in DIR or here; never overwrites."""
-    from . import listing_init
+    from .commands import init as init_command
 
-    listing_init.begin(folder)
+    init_command.begin(folder)
 
 
 @cli.command("doctor")
@@ -296,12 +296,12 @@ def init(folder: str) -> None:
 @click.pass_context
 def doctor(context: click.Context, as_json: bool, deep: bool) -> None:
     """What this machine can do, and what is wrong with it; exit code 1 when something blocks training."""
-    from . import listing_doctor
+    from .commands import doctor as doctor_command
 
-    context.exit(listing_doctor.show_doctor(as_json, deep))
+    context.exit(doctor_command.show_doctor(as_json, deep))
 
 
-for command in (cli_about.options, cli_about.guide, cli_about.completion):
+for command in (about.options, about.guide, about.completion):
     cli.add_command(command)
 
 
@@ -374,8 +374,9 @@ def _code(arguments: Sequence[str] | None) -> int:
 
 
 def _refuse(fault: Exception) -> int:
-    from ..engine import disk, ending
+    from ..engine.files import disk
     from ..engine.presets import PresetError
+    from ..engine.process import ending
     from ..engine.runs import RunError
 
     if isinstance(fault, PresetError):

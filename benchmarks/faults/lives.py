@@ -13,8 +13,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .ends import is_one, send
-from .lab import ENDLESS, LIVES, LONG, SHORT, Lab, check, events, lab, lives, result, step, until
+from gputui.benchmarks.faults.ends import is_one, send
+from gputui.benchmarks.faults.lab import (
+    ENDLESS,
+    LIVES,
+    LONG,
+    SHORT,
+    Lab,
+    check,
+    events,
+    lab,
+    lives,
+    result,
+    step,
+    until,
+)
 
 # time.time() of a process and of all it starts, moved by what a file says: what a clock that is set looks like.
 CLOCK = """
@@ -195,7 +208,7 @@ def warm_killed(role: str) -> Callable[[random.Random], None]:
     """What waits warm behind the form is killed; a run is started with it all the same."""
     program = (
         "import sys, time\n"
-        "from gputui.engine import launch, presets\n"
+        "from gputui.engine import presets\nfrom gputui.engine.process import launch\n"
         "warm = launch.Warm()\n"
         "print('warm', flush=True)\n"
         "sys.stdin.readline()\n"

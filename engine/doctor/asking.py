@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from .. import limits
+from ..telemetry import limits
 from ..telemetry.nvml import NO_GPU
 from ..telemetry.patience import Asked
 from ..telemetry.processes import described

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .. import limits
+from ..telemetry import limits
 
 NVIDIA = "0x10de"
 DISPLAY = "0x03"  # graphics and compute chips; the others are a card's audio and USB parts, and bridges

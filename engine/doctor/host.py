@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import psutil
 
-from .. import limits
 from ..runs import runs_folder
+from ..telemetry import limits
 from .finding import Finding, gib
 
 GIB = 1024**3

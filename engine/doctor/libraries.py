@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .. import limits
+from ..telemetry import limits
 from .finding import Finding
 
 # What TensorFlow 2.21 opens by name when it first looks for GPUs, or with the first operation that needs it.

@@ -13,10 +13,11 @@ import traceback
 from importlib import metadata
 from pathlib import Path
 
-from .. import locks, machine
-from ..identity import Process
 from ..options import Options
-from ..spawn import own_lock
+from ..process.spawn import own_lock
+from ..system import locks
+from ..system.identity import Process
+from ..telemetry import machine
 from . import sharing
 from .comparing import BaselineFailed, Stopped
 from .folder import PROOF_LOCK

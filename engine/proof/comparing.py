@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..presets import Preset
-from . import pairs, words
+from . import pairs, sentences
 from .record import Comparison, Trial
 from .trial import Bench
 
@@ -88,7 +88,7 @@ class Comparing:
         return self.bench.measure(self.b if side == "b" else self.a, side, repeat)
 
     def _doing(self, side: str, repeat: int) -> str:
-        what = words.changes(self.comparison.changes)
+        what = sentences.changes(self.comparison.changes)
         which = f"with {what}" if side == "b" else f"without {what}"
         return f"repeat {repeat} of {self.repeats}: {which}"
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from .. import measuring, signals
-from ..diagnosis import diagnose
+from .. import measuring
+from ..diagnosis import diagnose, measurements
+from ..diagnosis.measurements import Signals
 from ..presets import Preset
 from ..runs import Run
-from ..signals import Signals
 from .picking import flat
 
 
@@ -22,7 +22,7 @@ def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
     """A trial's epoch has no end and its options are its own: here it has the preset's."""
-    known = signals.read(run)
+    known = measurements.read(run)
     passes = preset.options.train.steps_per_epoch or _steps_per_pass(known)
     real = replace(known, options=flat(preset), steps_per_epoch=passes)
     return asdict(diagnose(replace(real, ablation=input_cost, communication=communication)))

@@ -18,15 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import life, locks, private, runs, signalling
-from ..identity import Place, Process
-from ..life import Life
-from ..runfiles import read_object
-from ..runs import Run
-from ..shapes import completed
-from ..spawn import LOCK
-from ..values import moment
-from ..writing import write_atomically
+from .. import runs
+from ..files import private
+from ..files.shapes import completed
+from ..files.values import moment
+from ..files.writing import write_atomically
+from ..process.spawn import LOCK
+from ..runs import Run, life
+from ..runs.life import Life
+from ..runs.reading import read_object
+from ..system import locks, signalling
+from ..system.identity import Place, Process
 from .record import Record
 from .request import ProofError, Request
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import new_file, saving
-from ..presets import Preset
+from ..presets import Preset, saving
+from ..runs import new_file
 from .folder import Proof
 from .request import ProofError
 from .trial import with_changes

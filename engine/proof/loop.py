@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..machine import Machine
 from ..presets import Preset, PresetError
 from ..runs import Tail
-from . import ablation, diagnosing, estimate, learning, pairs, profiling, words
+from ..telemetry.machine import Machine
+from . import ablation, diagnosing, estimate, learning, pairs, profiling, sentences
 from .comparing import BaselineFailed, Comparing, Stopped
 from .picking import Picking
 from .record import Comparison, Record, Trial, medians
@@ -104,7 +104,8 @@ class Prover:
             self._planned = len(self.record.trials) + 2 * self.request.repeats * len(untried) - ready
             if not self._time_left():
                 minutes = (self.request.limit_seconds or 0) / 60
-                self.record.ended_because = f"{words.OUT_OF_TIME} of {minutes:g} min does not allow another comparison"
+                late = sentences.OUT_OF_TIME
+                self.record.ended_because = f"{late} of {minutes:g} min does not allow another comparison"
                 return
             self._picking.tried(untried[0])
             self._try(untried[0])

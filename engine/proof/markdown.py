@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..measuring import LEAST_STEPS
-from . import markdown_findings, words
+from . import markdown_findings, sentences
 from .markdown_parts import FIGURES, capital, cell, table, trials
 from .pairs import LEAST_GAIN, SPREADS, least_told
 
@@ -18,7 +18,7 @@ def as_markdown(data: Mapping[str, Any]) -> str:
     """The whole report of a proof.json."""
     parts = [
         f"# {_TITLES.get(data['kind'], 'Proof')}: {cell(data['preset_name'])}",
-        f"**{cell(capital(words.conclusion(data)))}.**",
+        f"**{cell(capital(sentences.conclusion(data)))}.**",
         _asked(data),
         *markdown_findings.diagnosis(data),
         *markdown_findings.ablation(data),
@@ -67,7 +67,7 @@ def _spreads(repeats: int) -> str:
 
 def _question(data: Mapping[str, Any]) -> str:
     if data["kind"] == "ab" and data["comparisons"]:
-        return f"`--preset {data['preset_name']} {words.settings(data['comparisons'][0]['changes'])}`"
+        return f"`--preset {data['preset_name']} {sentences.settings(data['comparisons'][0]['changes'])}`"
     if data["kind"] == "diagnosis":
         return "what holds the training back, and what its input costs"
     return "what makes the training faster, by the remedies for what holds it back"
@@ -75,10 +75,10 @@ def _question(data: Mapping[str, Any]) -> str:
 
 def _comparison(number: int, one: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
     place = f"{number}. " if data["kind"] == "loop" else ""
-    head = f"## {place}`{words.changes(one['changes'])}`: {one['decision']}"
+    head = f"## {place}`{sentences.changes(one['changes'])}`: {one['decision']}"
     told = [f"Why tried: {one['reason']}." if data["kind"] == "loop" else ""]
     if one.get("expected_gain"):
-        told.append(f"Expected: at most {words.times(one['expected_gain'])} as fast.")
+        told.append(f"Expected: at most {sentences.times(one['expected_gain'])} as fast.")
     told.append(f"Result: {one['why'] or 'none'}.")
     yield f"{head}\n\n{cell(' '.join(filter(None, told)))}"
     if one["trials"]:
@@ -112,15 +112,15 @@ def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
 def _gain(data: Mapping[str, Any]) -> str:
     """The gain, and why the medians above may say another one."""
     several = " of what is kept, multiplied" if len(data.get("comparisons") or ()) > 1 else ""
-    told = f"{capital(words.speedup(data))} (the median gain of the pairs{several})"
-    other = words.differing_medians(data)
+    told = f"{capital(sentences.speedup(data))} (the median gain of the pairs{several})"
+    other = sentences.differing_medians(data)
     if other:
         told += f"; {other} by the medians in the table, which were taken over the whole proof and not pair by pair"
     return f"{told}."
 
 
 def _ending(data: Mapping[str, Any]) -> Iterator[str]:
-    if disturbed := words.disturbance(data):
+    if disturbed := sentences.disturbance(data):
         yield f"{cell(disturbed)}."
     if data.get("ended_because"):
         yield f"Ended because: {cell(data['ended_because'])}."
@@ -133,5 +133,5 @@ def _preset(data: Mapping[str, Any]) -> Iterator[str]:
     if not text:
         text, title = data["preset_before"], "The preset"
     elif data.get("changes_kept"):
-        title += f" ({words.changes(data['changes_kept'])})"
+        title += f" ({sentences.changes(data['changes_kept'])})"
     yield f"## {cell(title)}\n\n```yaml\n{text.strip()}\n```"

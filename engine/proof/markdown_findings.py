@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .. import profile_words
-from . import profiled, words
+from ..profile import phrases
+from . import profiled, sentences
 from .markdown_parts import capital, cell, figure, table, trials
 
 
@@ -19,7 +19,7 @@ def diagnosis(data: Mapping[str, Any]) -> Iterator[str]:
     if rows:
         yield table(["evidence", "value", "threshold", "source"], rows)
     if found.get("others"):
-        yield f"Also found: {words.others(found)}."
+        yield f"Also found: {sentences.others(found)}."
     if found.get("remedies"):
         yield table(["remedy", "reason", "expected"], [_remedy(remedy) for remedy in found["remedies"]])
 
@@ -31,15 +31,15 @@ def _threshold(evidence: Mapping[str, Any]) -> str:
 def _remedy(remedy: Mapping[str, Any]) -> list[str]:
     gain = remedy.get("expected_gain")
     learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
-    what = f"`{words.changes(remedy['changes'])}`" if remedy["changes"] else "(advice)"
-    return [what, remedy["reason"] + learns, "-" if gain is None else f"at most {words.times(gain)}"]
+    what = f"`{sentences.changes(remedy['changes'])}`" if remedy["changes"] else "(advice)"
+    return [what, remedy["reason"] + learns, "-" if gain is None else f"at most {sentences.times(gain)}"]
 
 
 def ablation(data: Mapping[str, Any]) -> Iterator[str]:
     told = data.get("ablation")
     if not told:
         return
-    yield f"## Without input\n\n{cell(capital(words.input_cost(told)))}."
+    yield f"## Without input\n\n{cell(capital(sentences.input_cost(told)))}."
     yield trials(told["trials"], {"a": "as it is", "b": "one batch, prepared once"})
     stages = [[stage["name"], stage.get("op") or "-", figure(stage.get("ms_per_batch")),
                str(stage.get("parallelism") or "-")] for stage in told.get("stages") or ()]
@@ -55,6 +55,6 @@ def profile(data: Mapping[str, Any]) -> Iterator[str]:
     yield trials([data["profile_trial"]], {"p": "profiled"})
     report = profiled.report(data)
     if report is not None and report.operations:
-        rows = [[profile_words.kind(one), one.name, figure(one.ms), f"{100 * one.share:.0f} %"]
+        rows = [[phrases.kind(one), one.name, figure(one.ms), f"{100 * one.share:.0f} %"]
                 for one in report.operations]
         yield table(["operation", "name", "ms", "share"], rows)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from .. import profile_report
 from ..presets import Preset
-from ..profile_report import ProfileError, ProfileReport
+from ..profile import reports
+from ..profile.reports import ProfileError, ProfileReport
 from .estimate import WARMUP_STEPS
 from .record import Record, Trial
 from .request import SINGLE_STEPS
@@ -43,4 +43,4 @@ def measure(
 def _read(bench: Bench, trial: Trial) -> ProfileReport:
     if not trial.good:
         raise ProfileError(f"its trial ended before: {trial.outcome}: {trial.error}")
-    return profile_report.read(bench.run_of(trial))
+    return reports.read(bench.run_of(trial))

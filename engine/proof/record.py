@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from .. import events
-from ..identity import Place, Process
-from ..run_clock import steady
-from ..shapes import Fields
-from ..writing import write_atomically
+from ..files.shapes import Fields
+from ..files.writing import write_atomically
+from ..runs import events
+from ..system.identity import Place, Process
+from ..system.run_clock import steady
 
 KINDS = ("ab", "loop", "diagnosis")
 STATES = ("running", "done", "stopped", "failed")
@@ -127,7 +127,7 @@ class Record:
     baseline_trials: list[Trial] = field(default_factory=list)  # of a loop without ablation: its first diagnosis
     ablation: Ablation | None = None
     profile_trial: Trial | None = None
-    profile: Mapping[str, Any] | None = None  # engine/profile_report.py, as plain values
+    profile: Mapping[str, Any] | None = None  # engine/profile/reports.py, as plain values
     profile_missing: str = ""  # why there is none although one was asked for
     diagnosis: Verdict | None = None  # of the preset as it was
     comparisons: list[Comparison] = field(default_factory=list)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, options, presets
-from ..machine import Machine
+from ..diagnosis.measurements import options_of
+from ..files.shapes import completed
 from ..presets import Preset
-from ..runfiles import read_object
 from ..runs import Run, RunError
-from ..shapes import completed
-from ..signals import options_of
-from . import words
+from ..runs.reading import read_object
+from ..telemetry.machine import Machine
+from . import sentences
 from .pairs import LEAST_REPEATS
 from .trial import OWN, as_trial, with_changes
 
@@ -103,7 +103,7 @@ def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
         if key in OWN:
             raise ProofError(f"{key} cannot be compared: every trial sets it for itself")
         if value == _value(before, key):
-            raise ProofError(f"--set {setting} changes nothing: {key} is {words.value(value)} in {name}")
+            raise ProofError(f"--set {setting} changes nothing: {key} is {sentences.value(value)} in {name}")
         changes[key] = value
     return _of("ab", before, str(presets.find(name).resolve()), changes=changes, **more)
 
@@ -155,7 +155,7 @@ def _refuse_same_devices(request: Request, machine: Machine) -> None:
     same = gpus == [gpu.index for gpu in checks.training_gpus(without, machine)]
     if same and (gpus or isinstance(with_change.device.visible, str)):
         where = f"GPU {', '.join(map(str, gpus))}" if gpus else f"the CPU ({machine.no_gpu_reason or 'no GPU is used'})"
-        raise ProofError(f"device.visible={words.value(request.changes['device.visible'])} compares nothing here: "
+        raise ProofError(f"device.visible={sentences.value(request.changes['device.visible'])} compares nothing here: "
                          f"both sides train on {where}")
 
 

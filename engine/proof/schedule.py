@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from .. import plan
 from ..checks import training_gpus
-from ..machine import Machine
 from ..options import Options
+from ..telemetry.machine import Machine
 
 # Samples before the validation split; the trainer's sources have these sizes (trainer/data/named.py).
 _SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}

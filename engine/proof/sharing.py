@@ -12,13 +12,14 @@ from pathlib import Path
 
 import psutil
 
-from .. import machine, presets, runs
+from .. import presets, runs
 from ..checks import training_gpus
-from ..machine import Gpu, Machine
 from ..options import Options
 from ..presets import PresetError
+from ..process.spawn import WARM
 from ..runs import Run, Tail
-from ..spawn import WARM
+from ..telemetry import machine
+from ..telemetry.machine import Gpu, Machine
 from .folder import Proof, create, proofs, start
 from .request import ProofError, Request, refuse, sides
 

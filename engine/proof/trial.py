@@ -15,11 +15,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import launch, measuring, presets, runs, signals
-from ..machine import Machine
+from .. import measuring, presets, runs
+from ..diagnosis import measurements
 from ..options import OPTIONS, Options, by_key
 from ..presets import Preset
+from ..process import launch
 from ..runs import Run, RunError
+from ..telemetry.machine import Machine
 from .record import Trial
 from .schedule import decay_steps
 
@@ -143,7 +145,7 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False) -> Trial:
 
 def disturbed(run: Run, neighbour: str = "") -> str:
     """Who else used the devices or cores of a trial; `neighbour` is what of gputui was seen beside it, in words."""
-    known = signals.read(run)
+    known = measurements.read(run)
     cores = f"other programs used {100 * (known.others_cpu or 0):.0f} % of the CPU's cores" if known.crowded else ""
     gpus = f"other programs on its GPU: {', '.join(known.gpu_neighbours)}" if known.gpu_neighbours else ""
     return ", ".join(filter(None, (neighbour, cores, gpus)))

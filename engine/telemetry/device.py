@@ -13,7 +13,7 @@ from typing import Any
 
 import pynvml
 
-from .. import limits
+from . import limits
 from .flow import REFUSED, Flow
 from .processes import described
 from .questions import MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, text

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import psutil
 
-from .. import limits
-from ..events import HostReading
+from ..runs.events import HostReading
+from . import limits
 from .children import Children
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..events import Event, GpuReadings, Warn
+from ..runs.events import Event, GpuReadings, Warn
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
 
 SLOW_FIGURES_SECONDS = 10.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from ..events import EventWriter, Warn
+from ..runs.events import EventWriter, Warn
 from .host import Host
 from .reader import GpuReader
 

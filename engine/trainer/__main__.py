@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import log_streams, scratch, stop_signals
-from ..events import EventWriter, Phase
-from ..run_clock import VARIABLE, RunClock
-from ..spawn import WARM, read_address, write_to_log
-from . import environment
-from .stopping import StopSwitch
+from ..files import log_streams, scratch
+from ..process.spawn import WARM, read_address, write_to_log
+from ..runs.events import EventWriter, Phase
+from ..system import stop_signals
+from ..system.run_clock import VARIABLE, RunClock
+from .common.stopping import StopSwitch
+from .setup import environment
 
 
 def main() -> None:
@@ -32,8 +33,8 @@ def main() -> None:
     writer.emit(Phase(phase="importing", detail="TensorFlow"))
     # Imported after the first sign of life. Until the switch listens, signals and the engine's words wait.
     from ..runs import Run
-    from .figures import Figures
-    from .leaving import Leaving
+    from .common.leaving import Leaving
+    from .measure.reporting import Figures
 
     figures, stop = Figures(Run(Path(folder)), writer), StopSwitch()
     figures.report = report

@@ -11,17 +11,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..machine import Gpu, visible_gpus
 from ..options import Options
-from . import devices as device_setup
-from . import models, optimizer, strategy
-from .checkpoints import Checkpoints
+from ..telemetry.machine import Gpu, visible_gpus
+from .checkpoint.checkpoints import Checkpoints
+from .checkpoint.state import State
+from .common.stopping import StopSwitch
 from .data import pipeline as pipelines
-from .devices import Devices
-from .figures import Figures
-from .loop import TrainingLoop
-from .state import State
-from .stopping import StopSwitch
+from .fit.loop import TrainingLoop
+from .measure.reporting import Figures
+from .setup import devices as device_setup
+from .setup import models, optimizer, strategy
+from .setup.devices import Devices
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,16 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from .. import disk, ending, events, limits
+from ..files import disk
 from ..options import Options
 from ..presets import resolve
-from ..telemetry import chips
-from . import environment
-from .faults import TrainerError
-from .figures import Figures
-from .stopping import StopRequested, StopSwitch
+from ..process import ending
+from ..runs import events
+from ..telemetry import chips, limits
+from .common.faults import TrainerError
+from .common.stopping import StopRequested, StopSwitch
+from .measure.reporting import Figures
+from .setup import environment
 
 _OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[Op:.*")
 _PLACE = re.compile(
@@ -64,8 +66,9 @@ def _stopped(figures: Figures, reason: str, options: Options) -> None:
 def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
     import tensorflow as tf  # seconds; everything below imports it too
 
-    from . import generated_code, keeping
     from .assembly import assemble
+    from .fit import keeping
+    from .setup import generated_code
 
     generated_code.keep_apart()
     figures.phase("configuring")
@@ -89,7 +92,8 @@ def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
 
 
 def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
-    from . import flops, truth
+    from .measure import flops
+    from .setup import truth
 
     options, loop = training.options, training.loop
     peak = flops.peak(options, training.gpus, loop.pipeline.replicas) if figures.gpus else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .glyphs import Glyphs
+from ..base.glyphs import Glyphs
 
 _TALL = {
     "0": ("╭─╮", "│ │", "╰─╯"),

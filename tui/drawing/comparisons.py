@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...engine.proof import profiled, words
-from ..errors import clean
-from ..figures import NONE, amount, seconds, share, size
+from ...engine.proof import profiled, sentences
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
-from .glyphs import Glyphs
+from ..text.figures import NONE, amount, seconds, share, size
 from .rows import Piece, Row, fit, fitting, length, two_lines
 
 Told = Mapping[str, Any]
@@ -45,7 +45,7 @@ def compared(data: Told) -> list[Told]:
             "changes": {"input.one_batch": True},
             "trials": ablation.get("trials"),
             "decision": "measured" if known or data.get("state") != "running" else "running",
-            "why": words.input_cost(ablation),
+            "why": sentences.input_cost(ablation),
         })
     if trial := mapping(data.get("profile_trial")):
         found.append(_of_profile(data, trial))
@@ -66,7 +66,7 @@ def _of_profile(data: Told, trial: Told) -> Told:
 
 
 def changes(comparison: Told) -> str:
-    return clean(comparison.get("title") or words.changes(mapping(comparison.get("changes"))))
+    return clean(comparison.get("title") or sentences.changes(mapping(comparison.get("changes"))))
 
 
 def most(comparison: Told) -> str:
@@ -81,7 +81,7 @@ def measured(comparison: Told, glyphs: Glyphs) -> str:
     if gain is None:
         return NONE
     sign = "±" if glyphs.braille else "+-"
-    return f"{words.percent(gain)} {sign} {_spread(sigma)}"
+    return f"{sentences.percent(gain)} {sign} {_spread(sigma)}"
 
 
 def _spread(sigma: float | None) -> str:
@@ -156,7 +156,7 @@ def _remarks(comparison: Told) -> Iterator[Piece]:
 # Title, key, width, text of a value; what does not fit is left out from the right, and what no trial knows.
 _TRIAL: tuple[tuple[str, str, int, Callable[[float], str]], ...] = (
     ("samples/s", "samples_per_second", 11, amount),
-    ("gain", "gain", 9, words.percent),
+    ("gain", "gain", 9, sentences.percent),
     ("step ms", "step_ms", 9, amount),
     ("wait", "input_wait", 7, share),
     ("memory", "peak_memory_bytes", 10, size),

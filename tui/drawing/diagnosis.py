@@ -1,6 +1,6 @@
 """The whole diagnosis of a run as rows: verdict, evidence, input stages as bars, remedies in their order.
 
-Separates what is said from the screen that scrolls it. The figures are the engine's (engine/diagnosis.py); text that is
+Separates what is said from the screen that scrolls it. The figures are the engine's (engine/diagnosis); text that is
 not ours is cleaned, and what is absent is left out.
 """
 
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...engine.diagnosis import WORDS
-from ...engine.proof import words
-from ...engine.signals import stage_ms
-from ..errors import clean
-from ..figures import NONE, amount, share, size
+from ...engine.diagnosis.measurements import stage_ms
+from ...engine.proof import sentences
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
+from ..text.figures import NONE, amount, share, size
 from . import verdict
 from .gauge import gauge
-from .glyphs import Glyphs
 from .rows import Row, fit, fitting, headline, length
 
 Told = Mapping[str, Any]
@@ -193,7 +193,7 @@ def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
     gain = number(remedy.get("expected_gain"))
     most = f"at most {gain:.1f} times as fast" if gain is not None else "gain known only by measuring"
     learns = ", changes what is learnt" if remedy.get("changes_learning") else ""
-    changes = clean(words.changes(mapping(remedy.get("changes"))))
+    changes = clean(sentences.changes(mapping(remedy.get("changes"))))
     row: Row = [(f"{order:>2} ", "label"), (changes, "title"), (f"  {most}", "value"), (learns, "warn")]
     if length(row) > width:
         return [row[:2], *_wrapped(f"{most}{learns}", width, 3, "value"),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from .glyphs import Glyphs
+from ..base.glyphs import Glyphs
 from .rows import Row
 
 

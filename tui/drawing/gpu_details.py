@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import clean
-from ..figures import size
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
 from ..reading.gpus import Gpu, GpuProcess
-from .glyphs import Glyphs
+from ..text.figures import size
 from .plot import percent
 from .rows import Row, fit, fitting, length
 

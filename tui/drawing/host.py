@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import clean
-from ..figures import size
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
 from ..reading.store import Snapshot, number
+from ..text.figures import size
 from .gauge import gauge
-from .glyphs import Glyphs
 from .plot import Curve, Plot, curve_rows, percent, soon
 from .rows import Row, fit, headline, length
 

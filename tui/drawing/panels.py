@@ -9,12 +9,12 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import clean
-from ..figures import amount, compiling, seconds, share, size
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
 from ..reading.epoch_mean import UNFINISHED, of_result
 from ..reading.store import Message, Snapshot, number
+from ..text.figures import amount, compiling, seconds, share, size
 from . import verdict
-from .glyphs import Glyphs
 from .plot import percent
 from .rows import Piece, Row, fit, length, spread
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..figures import amount
+from ..base.glyphs import Glyphs
 from ..reading.series import Line
-from .glyphs import Glyphs
+from ..text.figures import amount
 from .rows import Row, fit, headline, length
 
 GUTTER = 7  # six characters of label and the axis

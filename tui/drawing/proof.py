@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...engine.proof import words
-from ..errors import clean
-from ..figures import NONE, amount, seconds, share, size
+from ...engine.proof import sentences
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
+from ..text.figures import NONE, amount, seconds, share, size
 from .big import tall
-from .glyphs import Glyphs
 from .rows import Piece, Row, fitting, length, spread, two_lines
 
 Told = Mapping[str, Any]
@@ -70,7 +70,7 @@ def _before_and_after(data: Told, width: int, glyphs: Glyphs, low: bool) -> list
         return [[("no speed has been measured so far" if data else "reading the proof ...", "label")]]
     text = amount(before) if after is None else f"{amount(before)} → {amount(after)}"
     lines = tall(text, glyphs)
-    other = words.differing_medians(data)
+    other = sentences.differing_medians(data)
     by_them = f", {other} by these medians" if other else ""
     beside: list[Row] = [[], [(f"samples/s{by_them}", "label")], _gain(data)]
     if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
@@ -91,7 +91,7 @@ def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int
 def _gain(data: Told) -> Row:
     gain = number(data.get("gain_total"))
     if gain is not None:
-        return [(words.speedup(data), "good" if gain > 1 else "value")]
+        return [(sentences.speedup(data), "good" if gain > 1 else "value")]
     listed = data.get("comparisons")
     only = mapping(listed[0]) if data.get("kind") == "ab" and isinstance(listed, list) and listed else {}
     return [(UNSURE, "label")] if only.get("decision") == "undecided" else []
@@ -135,8 +135,8 @@ def _findings(data: Told, width: int, glyphs: Glyphs) -> list[Row]:
     listed = found.get("remedies")
     remedies = [mapping(remedy).get("changes") for remedy in listed] if isinstance(listed, list) else []
     lines = {
-        "also ": words.others(found),
-        "to try ": "; ".join(words.changes(mapping(changes)) for changes in remedies if changes),
+        "also ": sentences.others(found),
+        "to try ": "; ".join(sentences.changes(mapping(changes)) for changes in remedies if changes),
     }
     return [[(name, "label"), (fitting(clean(text), width - len(name), glyphs), "value")]
             for name, text in lines.items() if text]
@@ -145,7 +145,7 @@ def _findings(data: Told, width: int, glyphs: Glyphs) -> list[Row]:
 def conclusion(data: Told) -> str:
     """What the whole of it came to, in a sentence."""
     try:
-        return words.conclusion(data)
+        return sentences.conclusion(data)
     except (AttributeError, KeyError, TypeError, ValueError):
         return "proof.json cannot be read"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
-from .glyphs import Glyphs
+from ..base.glyphs import Glyphs
 
 Piece = tuple[str, str]
 Row = list[Piece]

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...engine.events import LATER_COMPILING
-from ..errors import clean
+from ...engine.runs.events import LATER_COMPILING
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
 from ..reading.store import Snapshot, number
-from .glyphs import Glyphs
 from .rows import Piece, Row, length, spread
 
 SURE, LIKELY = 0.8, 0.55

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine.values import mapping, number
+from ...engine.files.values import mapping, number
 from .store import Snapshot
 
 WHOLE, UNFINISHED, SO_FAR = "last whole epoch", "epoch not finished", "epoch so far"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.values import EMPTY, mapping, moment, number
+from ...engine.files.values import EMPTY, mapping, moment, number
 from .series import NOTHING, Line
 
 NOT_ASKED = "not asked"

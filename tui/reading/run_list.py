@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine import events, runs, yamlfile
-from ...engine.runfiles import open_regular
-from ...engine.runs import GOES_ON, Run
-from ...engine.values import harmless, mapping, number
-from ...engine.yamlfile import YamlFault
+from ...engine import runs
+from ...engine.files import located_yaml
+from ...engine.files.located_yaml import YamlFault
+from ...engine.files.reading import open_regular
+from ...engine.files.values import harmless, mapping, number
+from ...engine.runs import GOES_ON, Run, events
 from . import epoch_mean
 
 TAIL_BYTES = 16384
@@ -144,8 +145,8 @@ def _last_progress(run: Run) -> Mapping[str, Any]:
 def description(run: Run) -> str:
     """The preset's own words, from the first lines of its file."""
     try:
-        text = yamlfile.read_text(run.file("preset.yaml"))
-        head = yamlfile.parse(text.partition("\nworkload:")[0])
+        text = located_yaml.read_text(run.file("preset.yaml"))
+        head = located_yaml.parse(text.partition("\nworkload:")[0])
     except (OSError, YamlFault):
         return ""
     said = head["description"].value if "description" in head else ""

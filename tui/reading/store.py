@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ...engine.events import LATER_COMPILING
-from ...engine.values import EMPTY, mapping, number
+from ...engine.files.values import EMPTY, mapping, number
+from ...engine.runs.events import LATER_COMPILING
 from . import gpus
 from .gpus import Gpu
 from .series import NOTHING, Line, Series

@@ -18,16 +18,15 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
-from ...engine import baseline
-from ...engine.compare import Comparison, FigureRow, compare
-from ...engine.runs import Run
+from ...engine.compare.comparison import Comparison, FigureRow, compare
+from ...engine.runs import Run, baseline
+from ..base.errors import clean
 from ..drawing.rows import Row
-from ..errors import clean
-from ..listing_compare import as_markdown, change_text, has_noise, noise_text, option_text, remarks, value_text
+from ..text.comparison import as_markdown, change_text, has_noise, noise_text, option_text, remarks, value_text
 from ..widgets.panel import Panel
 
 if TYPE_CHECKING:
-    from ..host import Host
+    from ..base.services import Host
 from .common import OpeningTable, colour
 from .live_actions import name_of
 

@@ -16,20 +16,20 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Footer
 
+from ...engine.files.values import EMPTY
 from ...engine.runs import Run
-from ...engine.values import EMPTY
+from ..base.errors import clean
+from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.diagnosis import rows
-from ..drawing.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, spread
 from ..drawing.verdict import MEASURING, is_due
-from ..errors import clean
 from ..reading.store import Snapshot
 from ..widgets.page import Page
 from ..widgets.panel import Panel
 from . import proving
 
 if TYPE_CHECKING:
-    from ..host import Host
+    from ..base.services import Host
 
 LOOK_SECONDS = 0.5
 NOT_BEGUN = "training has not begun: there is nothing to judge yet"

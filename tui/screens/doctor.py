@@ -16,9 +16,9 @@ from textual.widgets import DataTable, Footer
 
 from ...engine.doctor import Examination, Finding
 from ...engine.telemetry.patience import Asked
+from ..base.errors import clean
 from ..drawing.rows import Row
-from ..errors import clean
-from ..listing_doctor import conclusion, sign, terminal
+from ..text.doctor import conclusion, sign, terminal
 from ..widgets.panel import Panel
 from .common import OpeningTable, colour
 

@@ -19,8 +19,8 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Footer, Input, Static
 
-from ..errors import clean
-from ..form_state import FormState
+from ..base.errors import clean
+from ..form.state import FormState
 from ..widgets.findings import Findings, Remark
 from ..widgets.option_help import MARKS, ROW_KEYS, help_text
 from ..widgets.option_row import OptionRow
@@ -29,10 +29,10 @@ from ..widgets.start_bar import StartBar
 
 if TYPE_CHECKING:
     from ...engine.checks import Finding
-    from ...engine.machine import Machine
     from ...engine.presets import Preset
     from ...engine.runs import Run
-    from ..host import Host
+    from ...engine.telemetry.machine import Machine
+    from ..base.services import Host
 
 CHECK_SECONDS = 0.15
 WIDE, HUGE, HIGH = 110, 180, 30  # from here on: help beside the options, two columns of options, long remarks whole
@@ -141,7 +141,7 @@ class FormScreen(Screen[None]):
 
     @work(thread=True, group="machine")
     def _read_machine(self) -> None:
-        from ...engine import machine
+        from ...engine.telemetry import machine
 
         here = machine.read()
         self.app.call_from_thread(self._machine_read, here)

@@ -16,18 +16,18 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
 
+from ..base.errors import clean
+from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing import panels
-from ..drawing.glyphs import Glyphs, glyphs_of
 from ..drawing.host import host, host_line
 from ..drawing.layout import Cards, arrange_whole
 from ..drawing.plot import soon
 from ..drawing.rows import Row, spread
-from ..errors import clean
-from ..reading.machine_feed import MachineFeed
+from ..reading.machine_reader import MachineFeed
 from ..reading.store import Snapshot
-from ..widgets.frugal import FrugalCompositor
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.panel import Panel
+from ..widgets.partial_updates import FrugalCompositor
 
 REPAINT_SECONDS = 0.5
 STUCK_SECONDS = 5.0

@@ -18,21 +18,21 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
 
 from ...engine.runs import Run
+from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing import panels, verdict
 from ..drawing.charts import plots
-from ..drawing.glyphs import Glyphs, glyphs_of
 from ..drawing.host import host, host_line
 from ..drawing.layout import HEAD, Layout, Wanted, share_out
 from ..drawing.plot import Plot, soon
 from ..drawing.rows import Row
-from ..reading.feed import Feed, Picture
 from ..reading.run_list import description
+from ..reading.run_reader import Feed, Picture
 from ..reading.store import Snapshot
 from ..widgets.chart import EMPTY, Chart
-from ..widgets.frugal import FrugalCompositor
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.log_view import LogPanel
 from ..widgets.panel import Panel
+from ..widgets.partial_updates import FrugalCompositor
 from .common import LOSS
 from .live_actions import LiveActions
 

@@ -15,7 +15,7 @@ from textual.widgets import Input
 from ...engine import runs
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
-from ..errors import clean
+from ..base.errors import clean
 from ..reading.store import Snapshot
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.log_view import LogLines, LogPanel
@@ -24,7 +24,7 @@ from .questions import Ask
 if TYPE_CHECKING:
     from textual.screen import Screen
 
-    from ..host import Host
+    from ..base.services import Host
 
     _Base = Screen[None]
 else:
@@ -108,7 +108,9 @@ class LiveActions(_Base):
     @work(thread=True, group="again", exclusive=True)
     def action_again(self) -> None:
         """The same preset, in a run of its own."""
-        from ...engine import checks, launch, machine, presets
+        from ...engine import checks, presets
+        from ...engine.process import launch
+        from ...engine.telemetry import machine
 
         try:
             preset = presets.resolve(str(self.run_folder.file("preset.yaml")))

@@ -14,16 +14,16 @@ from textual.screen import Screen
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ...engine import presets, saving
-from ...engine.presets import Preset, PresetError
-from ...engine.saving import SaveError
-from ..errors import clean
-from ..form_state import INFO, shown, to_text
+from ...engine import presets
+from ...engine.presets import Preset, PresetError, saving
+from ...engine.presets.saving import SaveError
+from ..base.errors import clean
+from ..form.state import INFO, shown, to_text
 from .questions import Ask
 from .saving import AskName
 
 if TYPE_CHECKING:
-    from ..host import Host
+    from ..base.services import Host
 
 Found = Preset | PresetError
 WHOSE = ("shipped", "yours", "here")

@@ -20,9 +20,9 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer
 
 from ...engine.runs import Run
+from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing import comparisons
 from ..drawing import proof as drawing
-from ..drawing.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, fitting
 from ..widgets.panel import Panel
 from . import proof_actions
@@ -30,7 +30,7 @@ from .common import OpeningTable, styled
 
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
-    from ..host import Host
+    from ..base.services import Host
 
 READ_SECONDS = 0.5
 ENDED_READ_SECONDS = 3.0

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...engine.files.writing import write_atomically
 from ...engine.runs import RunError
-from ...engine.writing import write_atomically
 from .questions import Ask, AskText
 
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
-    from ..host import Host
+    from ..base.services import Host
 
 STOP = (
     "Stop the proof? The trial that runs is ended; what has been measured and kept stays.\n"

@@ -11,20 +11,20 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
-from ...engine.proof import words
-from ..drawing.glyphs import Glyphs, glyphs_of
+from ...engine.proof import sentences
+from ..base.errors import clean
+from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.proof import STATES, conclusion
 from ..drawing.rows import Row, fitting
-from ..errors import clean
-from ..figures import NONE
 from ..reading.proof_list import ProofEntry, ProofList
 from ..reading.run_list import when_text
 from ..reading.store import mapping, number
+from ..text.figures import NONE
 from ..widgets.panel import Panel
 from .common import OpeningTable, styled
 
 if TYPE_CHECKING:
-    from ..host import Host
+    from ..base.services import Host
 
 REFRESH_SECONDS = 2.0
 EMPTY = "no proofs so far: d, then p, in the live view of an ended run makes one"
@@ -156,12 +156,12 @@ def _gain(entry: ProofEntry) -> str:
     """How many times as fast; of one comparison, its own gain, kept or not."""
     total = number(entry.data.get("gain_total"))
     if total is not None:
-        return words.times(total)
+        return sentences.times(total)
     listed = entry.data.get("comparisons")
     one = mapping(listed[0]) if isinstance(listed, list) and listed and entry.data.get("kind") == "ab" else {}
     if one.get("decision") == "undecided":
         return "undecided"
-    return words.percent(number(one.get("gain"))) if one else NONE
+    return sentences.percent(number(one.get("gain"))) if one else NONE
 
 
 def _kept(entry: ProofEntry) -> str:
@@ -169,5 +169,5 @@ def _kept(entry: ProofEntry) -> str:
     kept = mapping(entry.data.get("changes_kept"))
     listed = entry.data.get("comparisons")
     if not kept and entry.data.get("kind") == "ab" and isinstance(listed, list) and listed:
-        return clean(words.changes(mapping(mapping(listed[0]).get("changes"))))
-    return clean(words.changes(kept)) if kept else "nothing kept"
+        return clean(sentences.changes(mapping(mapping(listed[0]).get("changes"))))
+    return clean(sentences.changes(kept)) if kept else "nothing kept"

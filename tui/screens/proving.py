@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ...engine.proof.folder import Proof
     from ...engine.proof.request import Request
-    from ..host import Host
+    from ..base.services import Host
 
 STATES_THAT_GO_ON = ("running", "starting", "stopping")
 STOP_FIRST = (
@@ -57,8 +57,8 @@ async def _stop_first(app: Host, run: Run) -> None:
 
 def _request(run: Run) -> tuple[Request, float]:
     """What is to be proved, and how long one comparison takes; raises what speaks against it."""
-    from ...engine import machine
     from ...engine.proof import estimate, request, sharing
+    from ...engine.telemetry import machine
 
     asked, here = request.of_run(run), machine.read()
     if busy := sharing.beside(sharing.of_request(asked, here), here):

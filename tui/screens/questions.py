@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
-from ..errors import clean
+from ..base.errors import clean
 
 SEEN_AFTER_SECONDS = 0.3
 BOX = """

@@ -11,17 +11,16 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input
 
-from ...engine import baseline
-from ...engine.runs import Run
-from ..drawing.glyphs import Glyphs, glyphs_of
+from ...engine.runs import Run, baseline
+from ..base.errors import clean
+from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, spread
-from ..errors import clean
-from ..figures import amount, share, size
 from ..reading.run_list import COLUMNS, Entry, RunList, ordered, when_text
+from ..text.figures import amount, share, size
 from ..widgets.panel import Panel
 
 if TYPE_CHECKING:
-    from ..host import Host
+    from ..base.services import Host
 from .common import LOSS, OpeningTable, colour
 from .live_actions import name_of
 from .questions import Ask

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...engine import saving
-from ...engine.saving import SaveError
-from ..form_state import FormState
+from ...engine.presets import saving
+from ...engine.presets.saving import SaveError
+from ..form.state import FormState
 from .questions import Ask, AskText
 
 if TYPE_CHECKING:
-    from ..host import Host
+    from ..base.services import Host
 
 
 async def save(app: Host, state: FormState) -> bool:

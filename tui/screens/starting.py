@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...engine.checks import Finding
-    from ...engine.launch import Warm
-    from ...engine.machine import Machine
     from ...engine.presets import Preset
+    from ...engine.process.launch import Warm
     from ...engine.runs import Run
+    from ...engine.telemetry.machine import Machine
 
 
 class ConflictError(Exception):
@@ -22,7 +22,9 @@ class ConflictError(Exception):
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
     """The run and its engine's process; raises ConflictError, or OSError and RunError where it cannot be launched."""
-    from ...engine import checks, launch, machine
+    from ...engine import checks
+    from ...engine.process import launch
+    from ...engine.telemetry import machine
 
     here = machine.read()
     found = tuple(checks.of_preset(preset, here))

@@ -10,11 +10,11 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static, TextArea
 
-from ..errors import clean
-from ..form_state import FormState
+from ..base.errors import clean
+from ..form.state import FormState
 
 if TYPE_CHECKING:
-    from ..host import Host
+    from ..base.services import Host
 
 TITLES = {
     "yaml": "YAML: the preset, every value explicit",
@@ -74,9 +74,9 @@ class TextScreen(Screen[None]):
             return self.state.preset.to_yaml()
         if self.what == "command":
             return self.state.command() + "\n"
-        from ...engine import export
+        from ...engine.export import script
 
-        return export.to_script(self.state.preset)
+        return script.to_script(self.state.preset)
 
     def action_copy(self) -> None:
         area = self.query_one(TextArea)

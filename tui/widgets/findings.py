@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from ..errors import clean
+from ..base.errors import clean
 
 STYLES = {"error": "bold $text-error", "warning": "$text-warning", "note": "$foreground-muted"}
 

@@ -10,14 +10,14 @@ import textwrap
 from textual import events
 from textual.message import Message
 
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
 from ..drawing.gauge import gauge
-from ..drawing.glyphs import Glyphs
 from ..drawing.gpu_details import telling, whole
 from ..drawing.plot import Curve, Plot, curve_rows, percent
 from ..drawing.rows import Row, fit, headline, length
-from ..errors import clean
-from ..figures import NONE
 from ..reading.gpus import Gpu
+from ..text.figures import NONE
 from .painted import Painted
 
 GIB = 1024**3

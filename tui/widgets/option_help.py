@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from ..errors import clean
-from ..form_state import INFO, FormState, shown, to_text
+from ..base.errors import clean
+from ..form.state import INFO, FormState, shown, to_text
 from .findings import STYLES, Remark
 
 NAME_WIDTH = 9

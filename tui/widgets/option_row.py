@@ -15,8 +15,8 @@ from textual.suggester import SuggestFromList
 from textual.widget import Widget
 from textual.widgets import Input
 
-from ..errors import clean
-from ..form_state import INFO, FormState, kind, to_text
+from ..base.errors import clean
+from ..form.state import INFO, FormState, kind, to_text
 
 LABEL_WIDTH = 22
 MARK_WIDTH = 3

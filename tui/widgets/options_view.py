@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from ...engine.options import OPTIONS
-from ..form_state import FormState, about_group, matches
+from ..form.state import FormState, about_group, matches
 from .option_row import OptionRow
 
 

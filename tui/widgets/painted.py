@@ -12,7 +12,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ..drawing.glyphs import Glyphs, glyphs_of
+from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, differences, fit
 
 STYLES = ("title", "label", "value", "track", "good", "warn", "bad", "curve1", "curve2", "curve3", "curve4")

@@ -10,11 +10,11 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Button, Static
 
-from ..errors import clean
+from ..base.errors import clean
 
 if TYPE_CHECKING:
-    from ...engine.machine import Machine
     from ...engine.options import Options
+    from ...engine.telemetry.machine import Machine
 
 
 class StartBar(Horizontal):

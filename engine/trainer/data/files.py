@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...dataset_files import IMAGE_ENDINGS
+from ...checks.dataset_files import IMAGE_ENDINGS
 from ...options import Options
-from ..faults import DataError
+from ..common.faults import DataError
 from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays, split_counts
 
 _NO_NPZ = (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ...dataset_files import KERAS_FILES, keras_folder
+from ...checks.dataset_files import KERAS_FILES, keras_folder
 from ...options import Options
-from ..faults import DataError
+from ..common.faults import DataError
 from .source import Batch, Part, Source, check_arrays, from_arrays, split_counts
 
 DEFAULT_SYNTHETIC_SAMPLES = 4096

@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...options import Options
-from ..faults import DataError
+from ..common.faults import DataError
 from . import files, named
 from .augment import augment
 from .finishing import autotuned, finish

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..faults import DataError
+from ..common.faults import DataError
 
 MAX_FLOAT_BYTES = 2**30
 MAX_CLASSES = 1_000_000

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ... import events
+from ...runs import events
 from .stage_names import MANY, Naming, Place, Stage, Tally, Timed
 
 LOOK_SECONDS = 0.5

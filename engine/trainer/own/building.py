@@ -14,13 +14,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import disk
+from ...files import disk
 from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
-from ..epoch_callbacks import EpochCallbacks, Loop
-from ..figures import Figures
-from ..object_graph import Found, Module, optimizers, walk
-from ..state import State
+from ..checkpoint.object_graph import Found, Module, optimizers, walk
+from ..checkpoint.state import State
+from ..common.epoch_callbacks import EpochCallbacks, Loop
+from ..measure.reporting import Figures
 from . import context, drawing, first_step, parts
 from .callbacks import OwnCallbacks, usable
 from .compiling import compile_model, custom_step, tell_overridden

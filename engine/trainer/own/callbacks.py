@@ -12,9 +12,9 @@ from typing import Any
 import keras
 
 from ...options import Options
-from ..epoch_callbacks import EpochCallbacks, Loop
-from ..figures import Figures
-from ..logs import as_keras
+from ..common.epoch_callbacks import EpochCallbacks, Loop
+from ..common.step_logs import as_keras
+from ..measure.reporting import Figures
 from .user_code import UserError
 
 _BATCH_BEGIN, _BATCH_END = ("on_train_batch_begin", "on_batch_begin"), ("on_train_batch_end", "on_batch_end")

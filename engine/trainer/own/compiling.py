@@ -5,8 +5,8 @@ from __future__ import annotations
 import keras
 
 from ...options import Options
-from .. import optimizer
-from ..figures import Figures
+from ..measure.reporting import Figures
+from ..setup import optimizer
 from .parts import Parts
 from .pipeline import OwnPipeline
 from .user_code import UserError

@@ -9,7 +9,7 @@ import time
 
 import tensorflow as tf
 
-from ..figures import Figures
+from ..measure.reporting import Figures
 from .user_code import UserError
 
 MOST_SECONDS = 120.0

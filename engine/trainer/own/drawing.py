@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import keras
 
-from .. import step_graph
-from ..figures import Figures
+from ..checkpoint import step_graph
+from ..measure.reporting import Figures
 from .user_code import UserCode
 
 MOST_TOLD = 4

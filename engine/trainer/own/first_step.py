@@ -16,8 +16,8 @@ import tensorflow as tf
 from keras.src.backend import compute_output_spec
 from keras.src.random.seed_generator import global_seed_generator
 
-from .. import random_states
-from ..object_graph import optimizers
+from ..checkpoint import random_states
+from ..checkpoint.object_graph import optimizers
 
 MOST_TRACES = 8  # each gets as far as the variables that the one before has made allow
 

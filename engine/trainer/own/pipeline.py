@@ -16,7 +16,7 @@ from ...options import Options
 from ..data.finishing import finish
 from ..data.source import split_counts
 from ..data.stage_names import Stage
-from ..figures import Figures
+from ..measure.reporting import Figures
 from . import fit_arguments
 from .counting import counted
 from .fit_arguments import NO_ARGUMENTS, FitArguments

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..figures import Figures
+from ..measure.reporting import Figures
 from .user_code import UserCode
 
 

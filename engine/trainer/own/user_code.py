@@ -21,10 +21,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import entry as entries
-from ...entry import Entry
-from ..faults import TrainerError
-from ..stopping import StopRequested
+from ...presets import entry as entries
+from ...presets.entry import Entry
+from ..common.faults import TrainerError
+from ..common.stopping import StopRequested
 
 _OURS = str(Path(__file__).resolve().parents[2])
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})

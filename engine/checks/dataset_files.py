@@ -1,0 +1,105 @@
+"""What can be told of a data set's files without TensorFlow: that they are missing, empty, or not what was named.
+
+Separates the quick look before a launch from reading the data, which the trainer does (trainer/data/).
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..presets.paths import near
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+NO_ZIP = (zipfile.BadZipFile, ValueError, NotImplementedError)
+LOOKED_AT = 100  # class folders: on a network file system each costs a question
+# Of the sets that Keras downloads: the files in its folder, in words and as a pattern.
+KERAS_FILES = {
+    "mnist": ("mnist.npz", "mnist.npz"),
+    "fashion_mnist": ("fashion-mnist/ (four train-* and t10k-* .gz files)", "fashion-mnist/t*.gz"),
+    "cifar10": ("cifar-10-batches-py-target.tar.gz", "cifar-10-batches-py*"),
+}
+
+Fault = tuple[str, str, str]  # level, what is wrong, what to do
+
+
+def faults(kind: str, place: str) -> Iterator[Fault]:
+    """What is wrong with a data source, as far as a look tells."""
+    if kind in KERAS_FILES:
+        yield from _download(kind)
+        return
+    try:
+        yield from _LOOKS.get(kind, _nothing)(place)
+    except OSError as fault:
+        yield "error", f"{near(place)} cannot be read: {fault.strerror or fault}", "look at its owner and permissions"
+
+
+def keras_folder() -> Path:
+    """Where Keras keeps the data sets that it has downloaded."""
+    return Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets"
+
+
+def _nothing(place: str) -> Iterator[Fault]:
+    yield from ()
+
+
+def _download(name: str) -> Iterator[Fault]:
+    if not any(keras_folder().glob(KERAS_FILES[name][1])):
+        told = f"{name} is not in {keras_folder()}: Keras downloads it at the start, which needs the network"
+        yield "warning", told, "start it once where there is a network, or copy the files"
+
+
+def arrays(place: str) -> list[str]:
+    """The names of the arrays in a .npz file; raises OSError, or one of NO_ZIP."""
+    with zipfile.ZipFile(place) as file:
+        return [name.removesuffix(".npy") for name in file.namelist()]
+
+
+def _npz(place: str) -> Iterator[Fault]:
+    if not os.path.isfile(place):
+        yield "error", f"there is no file {near(place)}", "give the path of a .npz file"
+        return
+    try:
+        names = arrays(place)
+    except NO_ZIP:
+        yield "error", f"{near(place)} is not a .npz file", "write it with numpy.savez(path, x=..., y=...)"
+        return
+    for name in ("x", "y"):
+        if name not in names and f"{name}_train" not in names:
+            have = ", ".join(names[:8]) or "none"
+            told = f"{near(place)} has no array {name!r} or '{name}_train' (it has: {have})"
+            yield "error", told, "write it with numpy.savez(path, x=..., y=...)"
+
+
+def _images(place: str) -> Iterator[Fault]:
+    change = "give a folder with one folder of images for each class"
+    if not os.path.isdir(place):
+        yield "error", f"there is no folder {near(place)}", change
+        return
+    with os.scandir(place) as found:
+        names = sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
+    if len(names) < 2:
+        yield "error", f"{near(place)} has {len(names)} class folder(s); at least 2 are needed", change
+        return
+    for name in names[:LOOKED_AT]:
+        with os.scandir(os.path.join(place, name)) as found:
+            if not any(one.name.lower().endswith(IMAGE_ENDINGS) for one in found):
+                told = f"{near(os.path.join(place, name))} holds no image ({', '.join(IMAGE_ENDINGS)})"
+                yield "error", told, "fill or remove it"
+                return
+
+
+def _tfrecord(place: str) -> Iterator[Fault]:
+    found = glob.iglob(place)
+    first = list(itertools.islice(found, 1))
+    if not first:
+        yield "error", f"no file fits {near(place)}", "give a path or pattern such as data/*.tfrecord"
+    elif not any(os.path.getsize(file) for file in itertools.chain(first, found)):
+        yield "error", f"the file(s) that fit {near(place)} are empty", "write records into them"
+
+
+_LOOKS: dict[str, Callable[[str], Iterator[Fault]]] = {"npz": _npz, "images": _images, "tfrecord": _tfrecord}

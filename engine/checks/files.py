@@ -1,0 +1,105 @@
+"""The rules about what options name on disk: a user's own code, data, folders."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..files.values import NO_NAME, nameable
+from ..options import OPTIONS, Options
+from ..options.data import TESTED_SOURCES
+from ..options.field import About
+from ..presets import entry as entries
+from ..presets import paths
+from ..telemetry.machine import Machine
+from . import dataset_files
+from .finding import Finding, error
+
+
+def _entry_alone(options: Options, machine: Machine) -> Iterator[Finding]:
+    if options.workload.entry is None:
+        for name in ("args", "folder"):
+            if getattr(options.workload, name):
+                what = "does nothing without workload.entry"
+                yield Finding("warning", (f"workload.{name}",), what, "take it out, or name an entry")
+        return
+    for info in OPTIONS:
+        about: About = info.about
+        if about.own == "replaced" and getattr(options.workload, info.name) != info.default:
+            yield Finding(
+                "error",
+                (info.key, "workload.entry"),
+                "your own code takes the place of gputui's model and data",
+                f"take one out: {info.name} or entry",
+            )
+
+
+def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
+    workload = options.workload
+    if workload.entry is None:
+        return
+    folder = Path(os.path.expanduser(workload.folder or "."))
+    if not nameable(f"{folder.absolute()}{workload.entry}"):
+        yield error("workload.folder", f"{folder} {NO_NAME}", "move your code to another folder")
+        return
+    if not os.path.isdir(folder):
+        yield error("workload.folder", f"there is no folder {paths.near(str(folder))}", "give an existing folder")
+        return
+    try:
+        entries.look(workload.entry, folder.absolute())
+    except entries.EntryFault as fault:
+        yield error("workload.entry", fault.message, fault.change)
+
+
+def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
+    kind, place = options.workload.source if options.workload.entry is None else ("", "")
+    for level, message, change in dataset_files.faults(kind, place):
+        yield Finding(level, ("workload.data",), message, change)
+    for key, path in {"workload.data": place, "input.cache": options.input.cache}.items():
+        if not nameable(path):
+            yield error(key, f"{paths.near(path)} {NO_NAME}", "give another path")
+    cache = options.input.cache
+    if cache not in ("off", "memory") and (what := _no_folder(cache)):
+        yield error("input.cache", f"{paths.near(cache)} {what}", "give a folder, off or memory")
+
+
+def _validation(options: Options, machine: Machine) -> Iterator[Finding]:
+    workload = options.workload
+    if options.train.validation == "split" or workload.entry is not None:
+        return
+    kind, place = workload.source
+    if kind not in TESTED_SOURCES:
+        yield Finding(
+            "error",
+            ("train.validation", "workload.data"),
+            f"{kind} has no test part",
+            f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}",
+        )
+    elif kind == "npz" and (missing := _missing_test_part(place)):
+        yield Finding(
+            "error",
+            ("train.validation", "workload.data"),
+            f"{paths.near(place)} has no array {' and no array '.join(missing)}",
+            "add it, or set train.validation=split",
+        )
+
+
+def _missing_test_part(place: str) -> list[str]:
+    """The arrays that it needs; none where the file cannot be read, which is told elsewhere."""
+    try:
+        there = dataset_files.arrays(place)
+    except (OSError, *dataset_files.NO_ZIP):
+        return []
+    return [name for name in ("x_test", "y_test") if name not in there]
+
+
+def _no_folder(path: str) -> str:
+    """Why there can be no folder of this name, or nothing."""
+    try:
+        return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as fault:
+        return f"cannot be a folder: {getattr(fault, 'strerror', None) or fault}"

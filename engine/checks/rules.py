@@ -1,0 +1,328 @@
+"""Options and this machine -> conflicts, before anything is launched.
+
+Each rule is one function of one table: it looks at the options and the machine, and yields findings that say what to
+change. Nothing here starts a process or touches a device; the form and the command line show the same findings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ..options import OPTIONS, Options
+from ..options.field import About
+from ..options.training import MOMENTUM
+from ..presets import Preset, paths
+from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from ..telemetry.machine import Gpu, Machine
+from .files import _entry, _entry_alone, _paths, _validation
+from .finding import Finding as Finding
+from .finding import error
+
+Rule = Callable[[Options, Machine], Iterator[Finding]]
+
+
+def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
+    """All findings, and of a path that a preset's file names in vain whether it is right from the current folder."""
+    return [_with_remedy(finding, preset) for finding in check(preset.options, machine)]
+
+
+def _with_remedy(finding: Finding, preset: Preset) -> Finding:
+    for key in finding.options if finding.level == "error" else ():
+        file, line = preset.origins.get(key, ("", None))
+        if line is not None and (text := paths.typed_here(key, preset.options, file)):
+            change = f"paths count from {os.path.basename(file)}; for the current folder give --set {key}={text}"
+            return replace(finding, change=change)
+    return finding
+
+
+def check(options: Options, machine: Machine) -> list[Finding]:
+    """All findings, errors first."""
+    found = [finding for rule in RULES for finding in rule(options, machine)]
+    return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
+
+
+def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
+    """The GPUs of the machine that the options let TensorFlow see."""
+    visible = options.device.visible
+    if visible == "none":
+        return []
+    if visible == "all":
+        return list(machine.gpus)
+    return [gpu for name in visible for gpu in machine.gpus if name in (gpu.index, gpu.uuid)]
+
+
+def of_job(machine: Machine) -> list[Finding]:
+    """What is to be said of the job's other tasks, whatever the options are."""
+    return [Finding(remark.level, ("strategy.kind",), remark.message, remark.change) for remark in machine.job]
+
+
+def _job(options: Options, machine: Machine) -> Iterator[Finding]:
+    yield from of_job(machine)
+
+
+def _missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
+    visible = options.device.visible
+    if isinstance(visible, str):
+        return
+    known = {gpu.index for gpu in machine.gpus} | {gpu.uuid for gpu in machine.gpus}
+    for name in visible:
+        if name not in known and not str(name).startswith("MIG-"):
+            have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
+            yield error("device.visible", f"there is no GPU {name} ({have})", "set it to all, none or existing GPUs")
+    if len(set(visible)) != len(visible):
+        yield error("device.visible", "names a GPU twice", "name each once")
+
+
+def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
+    device = options.device
+    if not training_gpus(options, machine) or device.memory_growth is not True:
+        return
+    for name, used in (("memory_limit_mb", device.memory_limit_mb), ("logical_devices", device.logical_devices > 1)):
+        if used:
+            yield Finding(
+                "error",
+                ("device.memory_growth", f"device.{name}"),
+                "TensorFlow drops memory growth when memory is limited or partitioned",
+                "set device.memory_growth=auto",
+            )
+
+
+def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
+    device, gpus = options.device, training_gpus(options, machine)
+    for gpu in gpus:
+        total_mb = (gpu.memory_total_bytes or 0) // 1024**2
+        wanted_mb = (device.memory_limit_mb or 0) * device.logical_devices
+        if total_mb and wanted_mb > total_mb:
+            yield error(
+                "device.memory_limit_mb",
+                f"{device.logical_devices} x {device.memory_limit_mb} MB is more than GPU {gpu.index} has ({total_mb})",
+                f"give at most {total_mb * 9 // 10 // device.logical_devices}",
+            )
+    if not gpus and device.logical_devices > 1:
+        yield Finding(
+            "note",
+            ("device.logical_devices",),
+            f"no GPU is used: the CPU is split into {device.logical_devices} logical devices, as a rehearsal",
+            "no speed-up is to be expected",
+        )
+
+
+def _gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:
+    if training_gpus(options, machine):
+        return
+    for info in OPTIONS:
+        about: About = info.about
+        value = getattr(getattr(options, info.group), info.name)
+        if about.gpu_only and value != info.default:
+            yield Finding("note", (info.key,), "does nothing without a GPU", "the training goes on without it")
+
+
+def _precision(options: Options, machine: Machine) -> Iterator[Finding]:
+    needed = {"mixed_float16": FLOAT16_CAPABILITY, "mixed_bfloat16": BFLOAT16_CAPABILITY}.get(options.precision.policy)
+    for gpu in training_gpus(options, machine):
+        if needed and gpu.compute_capability and tuple(gpu.compute_capability) < needed:
+            have = ".".join(str(part) for part in gpu.compute_capability)
+            yield error(
+                "precision.policy",
+                f"it needs compute capability {needed[0]}.{needed[1]}, GPU {gpu.index} has {have}",
+                "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32",
+            )
+    if options.precision.policy == "mixed_float16" and not training_gpus(options, machine):
+        yield Finding(
+            "warning",
+            ("precision.policy",),
+            "float16 is slower than float32 on a CPU",
+            "mixed_bfloat16 is the one that CPUs with AVX-512 BF16 or AMX speed up",
+        )
+
+
+def _xla(options: Options, machine: Machine) -> Iterator[Finding]:
+    if not options.compile.xla:
+        return
+    if options.train.deterministic:
+        yield Finding(
+            "error",
+            ("compile.xla", "train.deterministic"),
+            "Keras turns XLA off when operations must be deterministic",
+            "set one of them to false",
+        )
+    if not options.input.drop_remainder:
+        yield Finding(
+            "warning",
+            ("compile.xla", "input.drop_remainder"),
+            "XLA compiles once more for the last, smaller batch of the epoch",
+            "set input.drop_remainder=true",
+        )
+
+
+def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
+    kind, devices = options.strategy.kind, options.strategy.devices
+    available = max(1, len(training_gpus(options, machine))) * options.device.logical_devices
+    if kind == "single" and devices != "all":
+        yield Finding("warning", ("strategy.devices",), "single uses the first device only", "set strategy.kind")
+    if kind != "single" and devices != "all":
+        if len(set(devices)) != len(devices) or not devices:
+            yield error("strategy.devices", "must name at least one device, each once", "set it to all")
+        elif max(devices) >= available:
+            yield error(
+                "strategy.devices",
+                f"there is no device {max(devices)}; there are {available}, counted from 0",
+                "name fewer, or raise device.logical_devices",
+            )
+    if kind == "mirrored" and (available if devices == "all" else len(devices)) < 2:
+        yield Finding(
+            "warning",
+            ("strategy.kind", "device.logical_devices"),
+            "mirrored over one device is no faster than single",
+            "use strategy.kind=single, or device.logical_devices=2 to rehearse",
+        )
+    if options.strategy.communication == "nccl" and not training_gpus(options, machine):
+        yield error("strategy.communication", "nccl works between GPUs only", "set it to auto")
+    if options.strategy.communication != "auto" and kind != "mirrored":
+        yield Finding("warning", ("strategy.communication",), f"{kind} exchanges nothing", "set it to auto")
+
+
+def _determinism(options: Options, machine: Machine) -> Iterator[Finding]:
+    if options.train.deterministic and not options.input.deterministic_order:
+        yield Finding(
+            "error",
+            ("train.deterministic", "input.deterministic_order"),
+            "samples in changing order cannot give the same result twice",
+            "set input.deterministic_order=true",
+        )
+    if options.run.checkpoint != "off" and not options.input.deterministic_order:
+        yield Finding(
+            "warning",
+            ("run.checkpoint", "input.deterministic_order"),
+            "resuming is not exact when samples come in changing order",
+            "set input.deterministic_order=true",
+        )
+
+
+def _clipping(options: Options, machine: Machine) -> Iterator[Finding]:
+    names = [n for n in ("clip_norm", "clip_value", "global_clip_norm") if getattr(options.train, n) is not None]
+    if len(names) > 1:
+        yield Finding("error", tuple(f"train.{n}" for n in names), "Keras takes one kind of clipping", "keep one")
+
+
+def _optimizer(options: Options, machine: Machine) -> Iterator[Finding]:
+    train = options.train
+    if train.momentum and train.optimizer not in MOMENTUM:
+        yield Finding(
+            "error",
+            ("train.momentum", "train.optimizer"),
+            f"{train.optimizer} takes no momentum",
+            f"set train.optimizer to {' or '.join(MOMENTUM)}, or train.momentum=0",
+        )
+    if train.nesterov and (train.optimizer != "sgd" or not train.momentum):
+        yield Finding(
+            "error",
+            ("train.nesterov", "train.optimizer", "train.momentum"),
+            "Nesterov's gradient is for sgd with momentum",
+            "set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false",
+        )
+    if train.hold_steps and train.schedule == "constant":
+        yield Finding(
+            "warning",
+            ("train.hold_steps", "train.schedule"),
+            "holding the learning rate does nothing where it is constant",
+            "set train.schedule, or take train.hold_steps out",
+        )
+
+
+def _without_effect(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Options that another option's value makes idle."""
+    workload = options.workload
+    if workload.entry is not None:
+        return
+    if workload.blocks is not None and workload.model != "transformer":
+        yield Finding(
+            "error",
+            ("workload.blocks", "workload.model"),
+            f"{workload.model} has a fixed depth",
+            "take workload.blocks out, or set workload.model=transformer",
+        )
+    if options.input.parallel_reads != "off" and workload.source[0] != "tfrecord":
+        yield Finding(
+            "warning",
+            ("input.parallel_reads", "workload.data"),
+            f"{workload.source[0]} data is not read from TFRecord files",
+            "take input.parallel_reads out; input.parallel_calls is for other data",
+        )
+
+
+def _steps(options: Options, machine: Machine) -> Iterator[Finding]:
+    per_epoch, together = options.train.steps_per_epoch, options.compile.steps_per_execution
+    if per_epoch is not None and together > per_epoch:
+        yield Finding(
+            "warning",
+            ("compile.steps_per_execution", "train.steps_per_epoch"),
+            f"an execution of {together} steps is cut to the epoch's {per_epoch}",
+            f"set compile.steps_per_execution to at most {per_epoch}",
+        )
+    elif per_epoch is not None and per_epoch % together:
+        yield Finding(
+            "note",
+            ("compile.steps_per_execution", "train.steps_per_epoch"),
+            f"the last execution of each epoch has {per_epoch % together} steps instead of {together}",
+            "a divisor of the epoch avoids it",
+        )
+
+
+def _shuffle(options: Options, machine: Machine) -> Iterator[Finding]:
+    wanted = options.input.shuffle
+    if isinstance(wanted, int) and wanted < options.input.batch_size:
+        yield Finding(
+            "warning",
+            ("input.shuffle", "input.batch_size"),
+            f"a shuffle buffer of {wanted} is smaller than one batch",
+            "make it several batches, or the whole data set",
+        )
+
+
+def _one_batch(options: Options, machine: Machine) -> Iterator[Finding]:
+    if options.input.one_batch:
+        yield Finding(
+            "warning",
+            ("input.one_batch",),
+            "nothing useful is learnt from one batch again and again",
+            "set input.one_batch=false for anything but measuring",
+        )
+
+
+def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:
+    workload, source = options.workload, options.workload.source[0]
+    images = workload.model in ("cnn", "separable_cnn", "resnet50")
+    if workload.entry is None and source == "synthetic" and images and len(workload.shape) != 3:
+        yield Finding(
+            "error",
+            ("workload.model", "workload.shape"),
+            f"{workload.model} needs images, the shape is {workload.shape}",
+            "give [height, width, channels], or use workload.model=mlp",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    _job,
+    _missing_gpus,
+    _memory_modes,
+    _partitions,
+    _gpu_only,
+    _precision,
+    _xla,
+    _strategy,
+    _determinism,
+    _clipping,
+    _optimizer,
+    _validation,
+    _without_effect,
+    _steps,
+    _shuffle,
+    _one_batch,
+    _entry_alone,
+    _entry,
+    _paths,
+    _data_fits_model,
+)

@@ -1,0 +1,189 @@
+"""Runs side by side: only the options that differ, and the figures with their difference from the first, the baseline.
+
+Separates what differs from how it is shown. Runs whose options are the same, the seed aside, are repeats: how far
+their figures lie apart is the noise below which a difference says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..diagnosis.measurements import read_options
+from ..files.values import number
+from ..runs import Run
+from ..runs.baseline import Choice, LineUp
+from .caveats import caveats
+
+SEED = "train.seed"
+# Key in result.json, words, unit, and whether more of it is better (None: neither).
+FIGURES: tuple[tuple[str, str, str, bool | None], ...] = (
+    ("samples_per_second", "throughput", "samples/s", True),
+    ("step_ms.p50", "step time p50", "ms", False),
+    ("step_ms.p95", "step time p95", "ms", False),
+    ("input_wait", "input wait", "share", False),
+    ("python_share", "Python between steps", "share", False),
+    ("gpu_busy_mean", "GPU busy", "share", True),
+    ("peak_memory_bytes", "peak memory", "bytes", False),
+    ("first_step_seconds", "first step", "seconds", False),
+    ("startup_seconds", "start-up", "seconds", False),
+    ("first_evaluation_seconds", "first evaluation", "seconds", False),
+    ("first_checkpoint_seconds", "first checkpoint", "seconds", False),
+    ("seconds", "whole time", "seconds", None),
+    ("goodput", "goodput", "share", True),
+    ("steps", "steps", "count", None),
+    ("measured_steps", "measured steps", "count", None),
+    ("traces", "traces", "count", False),
+)
+_LESS_IS_BETTER = ("loss", "error", "mae", "mse")
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """An option that is not the same in all runs; None where a run does not have it."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class FigureRow:
+    """A figure of each run.
+
+    `changes` are relative to the first run (of unit `share`: the difference itself); `noise`, in the same terms, is
+    the largest spread among repeats, None where there are none.
+    """
+
+    key: str
+    label: str
+    unit: str
+    more_is_better: bool | None
+    values: tuple[float | None, ...]
+    changes: tuple[float | None, ...]
+    noise: float | None
+
+    def tells(self, position: int) -> bool | None:
+        """Whether the run's difference from the first is larger than the noise; None where that is not known."""
+        change = self.changes[position]
+        return None if change is None or self.noise is None else abs(change) > self.noise
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`runs` has the baseline first, `choice` says how it came to be it.
+
+    `groups` gives repeats the same number. `notes` say what of this cannot be compared honestly, and what was left out.
+    """
+
+    baseline: str
+    choice: Choice
+    runs: tuple[str, ...]
+    states: tuple[str, ...]
+    groups: tuple[int, ...]
+    options: tuple[OptionRow, ...]
+    figures: tuple[FigureRow, ...]
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def compare(line_up: LineUp) -> Comparison:
+    """The comparison of two or more runs; a run without a result has no figures."""
+    runs = line_up.runs
+    read = [read_options(run) for run in runs]
+    options = [found for found, _ in read]
+    results = [_flat(run.result or {}) for run in runs]
+    groups = _groups(options)
+    rows = [_figure(*row, results, groups) for row in (*FIGURES, *_metrics(results))]
+    states = tuple(run.state for run in runs)
+    lost = (line_up.lost,) if line_up.lost else ()
+    return Comparison(
+        baseline=runs[0].id,
+        choice=line_up.choice,
+        runs=tuple(run.id for run in runs),
+        states=states,
+        groups=groups,
+        options=tuple(_different(options)),
+        figures=tuple(row for row in rows if any(value is not None for value in row.values)),
+        notes=(*lost, *_damage(runs, [why for _, why in read]), *caveats(options, results, states)),
+    )
+
+
+def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
+    """What of the runs' files cannot be used, so that it is missing here."""
+    return [f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True)
+            for text in (*run.damage, preset) if text]
+
+
+def _flat(result: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers by dotted key."""
+    found: dict[str, float] = {}
+    for key, value in result.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{name}": figure for name, figure in _flat(value).items()}
+        elif (figure := number(value)) is not None:
+            found[key] = figure
+    return found
+
+
+def _different(options: Sequence[Mapping[str, Any]]) -> list[OptionRow]:
+    keys = list(dict.fromkeys(key for of_run in options for key in of_run))
+    rows = [OptionRow(key, tuple(of_run.get(key) for of_run in options)) for key in keys]
+    return [row for row in rows if any(value != row.values[0] for value in row.values)]
+
+
+def _groups(options: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """Equal options, the seed aside, get equal numbers."""
+    kinds: list[dict[str, Any]] = []
+    numbers = []
+    for of_run in options:
+        kind = {key: value for key, value in of_run.items() if key != SEED}
+        if kind not in kinds:
+            kinds.append(kind)
+        numbers.append(kinds.index(kind))
+    return tuple(numbers)
+
+
+def _metrics(results: Sequence[Mapping[str, float]]) -> list[tuple[str, str, str, bool | None]]:
+    keys = dict.fromkeys(key for result in results for key in result if key.startswith("metrics."))
+    return [(key, _words(key), "value", not any(word in key for word in _LESS_IS_BETTER)) for key in keys]
+
+
+def _words(key: str) -> str:
+    return key.removeprefix("metrics.").replace("_", " ")
+
+
+def _figure(
+    key: str,
+    label: str,
+    unit: str,
+    more_is_better: bool | None,
+    results: Sequence[Mapping[str, float]],
+    groups: Sequence[int],
+) -> FigureRow:
+    values = tuple(result.get(key) for result in results)
+    changes = (None, *(_change(values[0], value, unit) for value in values[1:]))
+    return FigureRow(key, label, unit, more_is_better, values, changes, _noise(values, groups, unit))
+
+
+def _change(first: float | None, value: float | None, unit: str) -> float | None:
+    if first is None or value is None:
+        return None
+    if unit == "share":
+        return value - first
+    return (value - first) / abs(first) if first else None
+
+
+def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
+    """The largest spread of any group of two or more, relative to the least of it: no repeat differs by more."""
+    spreads = []
+    for group in set(groups):
+        members = [value for value, of in zip(values, groups, strict=True) if of == group and value is not None]
+        least = min(map(abs, members), default=0.0)
+        if len(members) > 1 and (unit == "share" or least):
+            spread = max(members) - min(members)
+            spreads.append(spread if unit == "share" else spread / least)
+    return max(spreads, default=None)

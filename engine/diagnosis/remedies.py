@@ -1,0 +1,207 @@
+"""What could make a training faster, as changes of options, in the order in which they are worth trying.
+
+Separates what may help from whether it does: each remedy has its reason and, where the figures tell, what it can bring
+at most; only measuring (proof/) decides. The order is that of TensorFlow's GPU guide: input, one device, precision,
+XLA, several GPUs; one change at a time. A remedy without changes is advice for a person. What makes the input cheaper
+is in remedies_input.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..files.values import number, whole
+from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from .measurements import Signals
+from .remedies_input import for_input, in_the_data
+from .remedy import Remedy, gain
+
+ORDER = ("input", "device", "precision", "xla", "gpus")
+FEW_STEPS = 16  # steps in one execution: beyond, the time per step hardly falls (FACTS: 622 -> 228 us from 1 to 50)
+ROOM_FOR_BATCH = 0.45  # of the device: twice of it still fits
+
+
+def remedies(signals: Signals, verdicts: Sequence[str]) -> list[Remedy]:
+    """For all verdicts, the most important first; each change once, in the order of trying."""
+    makers: dict[str, Callable[[Signals], Iterator[Remedy]]] = {
+        "input_bound": for_input,
+        "python_overhead": _python,
+        "underfilled": _underfilled,
+        "compute_bound": _computing,
+        "memory_limit": _memory,
+        "stalls": _stalls,
+        "communication_bound": _communication,
+        "retracing": _retracing,
+        "throttled": _throttled,
+        "memory_growing": _growing,
+        "imbalance": _imbalance,
+    }
+    found: list[Remedy] = []
+    for verdict in verdicts:
+        for remedy in makers.get(verdict, _none)(signals):
+            if remedy.changes not in [known.changes for known in found if known.changes]:
+                found.append(remedy)
+    if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in found):
+        found.append(in_the_data(signals))
+    found = [_within_reach(remedy, signals.inapplicable) for remedy in found]
+    return sorted(found, key=lambda remedy: (ORDER.index(remedy.step), not remedy.changes))
+
+
+def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
+    """What no option does to a user's own training is advice on their code."""
+    out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
+    if not out_of_reach:
+        return remedy
+    return Remedy(step=remedy.step, reason=f"in your code ({out_of_reach[0]}): {remedy.reason}")
+
+
+def for_computing(signals: Signals) -> list[Remedy]:
+    """What is left to try where computing itself is the limit."""
+    return [remedy for remedy in _computing(signals) if remedy.changes]
+
+
+def _none(s: Signals) -> Iterator[Remedy]:
+    yield from ()
+
+
+# ---- one device -------------------------------------------------------------------------------
+
+
+def _python(s: Signals) -> Iterator[Remedy]:
+    steps = number(s.option("compile.steps_per_execution")) or 1
+    if steps < FEW_STEPS:
+        yield Remedy(
+            step="device",
+            changes={"compile.steps_per_execution": FEW_STEPS},
+            reason=f"{FEW_STEPS} steps in one call share its cost in Python",
+            expected_gain=gain(s.python_share or 0.0),
+        )
+    elif (s.python_share or 0.0) >= 0.15:
+        yield from _larger_batch(s)
+
+
+def _underfilled(s: Signals) -> Iterator[Remedy]:
+    yield from _python(s)
+    yield from _larger_batch(s)
+    if s.option("device.gpu_thread_mode") == "global":
+        yield Remedy(
+            step="device",
+            changes={"device.gpu_thread_mode": "gpu_private"},
+            reason="the input pipeline may delay the launch of kernels; these threads are theirs alone",
+        )
+    yield from _xla(s)
+
+
+def _larger_batch(s: Signals) -> Iterator[Remedy]:
+    batch = whole(s.option("input.batch_size"))
+    fits = s.memory_peak is None or s.memory_peak <= ROOM_FOR_BATCH
+    enough = (s.global_batch_size or 0) * 4 <= (s.train_samples or 0)
+    if batch is not None and fits and enough:
+        yield Remedy(
+            step="device",
+            changes={"input.batch_size": 2 * batch},
+            reason="a step has too little work; the memory allows twice the batch",
+            expected_gain=2.0,
+            changes_learning=True,
+        )
+
+
+# ---- computing --------------------------------------------------------------------------------
+
+
+def _computing(s: Signals) -> Iterator[Remedy]:
+    yield from _precision(s)
+    yield from _xla(s)
+    if s.on_gpu and s.idle_gpus and s.option("strategy.kind") == "single":
+        gpus = s.gpus + s.idle_gpus
+        yield Remedy(
+            step="gpus",
+            changes={"device.visible": "all", "strategy.kind": "mirrored"},
+            reason=f"{s.idle_gpus} more GPU(s) stand idle; the global batch grows with them",
+            expected_gain=float(gpus),
+            changes_learning=True,
+        )
+
+
+def _precision(s: Signals) -> Iterator[Remedy]:
+    if s.option("precision.policy") != "float32":
+        return
+    if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:
+        yield Remedy(
+            step="precision",
+            changes={"precision.tf32": True},
+            reason="this GPU multiplies float32 several times faster in TensorFloat-32",
+            changes_learning=True,
+        )
+    policy = _sixteen_bits(s)
+    if policy:
+        yield Remedy(
+            step="precision",
+            changes={"precision.policy": policy},
+            reason=f"the device computes in {policy.removeprefix('mixed_')} natively; it is not in use",
+            changes_learning=True,
+        )
+
+
+def _sixteen_bits(s: Signals) -> str | None:
+    """The 16-bit format that the device is made for."""
+    if not s.on_gpu:
+        return "mixed_bfloat16" if s.cpu_bfloat16 else None
+    capability = s.compute_capability or (0, 0)
+    if capability >= BFLOAT16_CAPABILITY:
+        return "mixed_bfloat16"
+    return "mixed_float16" if capability >= FLOAT16_CAPABILITY else None
+
+
+def _xla(s: Signals) -> Iterator[Remedy]:
+    if s.option("compile.xla") is not False or s.option("train.deterministic"):
+        return
+    changes: dict[str, Any] = {"compile.xla": True}
+    if s.option("input.drop_remainder") is False and (s.train_samples or 0) % (s.global_batch_size or 1):
+        changes["input.drop_remainder"] = True
+    both = ", and steps of one shape compile only once" if len(changes) > 1 else ""
+    yield Remedy(step="xla", changes=changes, reason=f"XLA joins small operations into few{both}; some models gain")
+
+
+# ---- advice -----------------------------------------------------------------------------------
+
+
+def _memory(s: Signals) -> Iterator[Remedy]:
+    yield from _precision(s)
+    yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
+
+
+def _stalls(s: Signals) -> Iterator[Remedy]:
+    every = s.option("run.checkpoint")
+    if isinstance(every, int):
+        yield Remedy(step="device", reason=f"checkpoints are written every {every} steps: write them more rarely")
+    if (s.pauses or 0) >= 0.15 and (number(s.option("train.validation_split")) or 0) > 0:
+        yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
+
+
+def _communication(s: Signals) -> Iterator[Remedy]:
+    if s.option("strategy.communication") in ("auto", "nccl"):
+        yield Remedy(
+            step="gpus",
+            changes={"strategy.communication": "hierarchical_copy"},
+            reason="without NVLink between the GPUs, copies in a tree can be faster than NCCL",
+        )
+    yield from _larger_batch(s)
+
+
+def _retracing(s: Signals) -> Iterator[Remedy]:
+    reason = "inputs change their shape or Python values from step to step: pad or bucket them, pass tensors"
+    yield Remedy(step="device", reason=reason)
+
+
+def _throttled(s: Signals) -> Iterator[Remedy]:
+    yield Remedy(step="device", reason=f"look after cooling and power of the box ({', '.join(s.throttle)})")
+
+
+def _growing(s: Signals) -> Iterator[Remedy]:
+    yield Remedy(step="device", reason="look for lists that keep tensors, and for functions that are traced anew")
+
+
+def _imbalance(s: Signals) -> Iterator[Remedy]:
+    yield Remedy(step="gpus", reason="look for other processes on the busier GPUs, and for GPUs of two kinds")

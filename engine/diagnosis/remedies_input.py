@@ -1,0 +1,170 @@
+"""What could make an input cheaper: options first, then what a person can do to their data.
+
+A training that waits for its input can win back the wait and no more. Stages of the input run side by side, so that the
+slowest one decides how long is waited: a change to it may win all of that; of a change to another only an estimate can
+be given, which is no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..files.values import number, whole
+from .measurements import Signals, stage_ms
+from .remedy import Remedy, gain
+
+ROOM_FOR_CACHE = 0.5  # of the free host memory
+WORTH = 0.05  # a stage, as a share of the input's time, that is worth a remedy
+READING = ("read",)  # what reading several files at once speeds up
+LOADING = ("read", "load")  # what a cache saves
+MAPPED = ("load", "prepare", "augment")  # what runs in parallel
+ADVICE: Mapping[str, str] = {
+    "read": "keep the data on a local disk, in a few large files (TFRecord shards)",
+    "load": "store the samples smaller, or already decoded",
+    "shuffle": "shuffle the list of files instead, with a smaller input.shuffle",
+    "batch": "hand over fewer bytes: smaller samples, or uint8 that the model converts",
+    "prepare": "do what is the same in each epoch once, and save the result",
+    "augment": "move it into the model, as layers that run on the GPU, or do less of it",
+}
+ANY_STAGE = "make its work cheaper, or do it once and save the result"
+
+
+def for_input(s: Signals) -> Iterator[Remedy]:
+    """In the order of trying."""
+    for maker in (_cache, _reads, _parallel, _prefetch, _disk, _less_augmenting):
+        yield from maker(s)
+
+
+def in_the_data(s: Signals) -> Remedy:
+    """Where no option is left: what to do about the slowest stage."""
+    cores = "the CPU's cores are all busy; " if s.cores_busy else ""
+    stage = s.slowest_stage
+    if stage is None:
+        return Remedy(step="input", reason=f"{cores}no option is left for the input: {ANY_STAGE}")
+    name = str(stage["name"])
+    advice = next((text for known, text in ADVICE.items() if name.startswith(known)), ANY_STAGE)
+    slowest = f"its slowest stage is {name} ({stage_ms(stage):.1f} ms a batch)"
+    return Remedy(step="input", reason=f"{cores}no option is left for the input; {slowest}: {advice}")
+
+
+# ---- options ----------------------------------------------------------------------------------
+
+
+def _cache(s: Signals) -> Iterator[Remedy]:
+    if s.option("input.cache") != "off" or _share(s, LOADING) < WORTH or _passes(s) < 1.5:
+        return
+    wanted = (s.train_samples or 0) * (s.sample_bytes or 0)
+    free = s.host_memory_free_bytes
+    if free is not None and wanted > ROOM_FOR_CACHE * free:
+        yield Remedy(
+            step="input",
+            reason=f"a cache would save reading, but {_size(wanted)} do not fit into {_size(free)} of free memory: "
+            "set input.cache to a folder on a fast disk",
+        )
+        return
+    most, about = _expected(s, LOADING)
+    yield Remedy(
+        step="input",
+        changes={"input.cache": "memory"},
+        reason=f"each epoch reads and decodes the same samples anew; decoded they take {_size(wanted)}{about}",
+        expected_gain=most,
+    )
+
+
+def _reads(s: Signals) -> Iterator[Remedy]:
+    """Of files of one format only: others are read by the calls that load them."""
+    if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
+        return
+    if _share(s, READING) >= WORTH:
+        most, about = _expected(s, READING)
+        yield Remedy(
+            step="input",
+            changes={"input.parallel_reads": "auto"},
+            reason=f"the TFRecord files are read one after the other; several at once hide the time of the disk{about}",
+            expected_gain=most,
+            changes_learning=True,
+        )
+
+
+def _parallel(s: Signals) -> Iterator[Remedy]:
+    calls, threads = s.option("input.parallel_calls"), _threads(s)
+    at_once = max(1, whole(calls) or 1)
+    if calls in ("auto", None) or 1 < threads <= at_once or _share(s, MAPPED) < WORTH:
+        return
+    most, about = _expected(s, MAPPED)
+    left = _waited(s) * _share(s, MAPPED) * at_once / threads  # of the step, when all threads share this work
+    yield Remedy(
+        step="input",
+        changes={"input.parallel_calls": "auto"},
+        reason=f"samples are prepared {_at_a_time(calls)}; this machine has {s.cpus or 1} CPUs{about}",
+        expected_gain=None if most is None else min(most, round(1 / left, 2)),
+    )
+
+
+def _prefetch(s: Signals) -> Iterator[Remedy]:
+    """Input and computing side by side take at least as long as the longer of them."""
+    if s.option("input.prefetch") == "off":
+        yield Remedy(
+            step="input",
+            changes={"input.prefetch": "auto"},
+            reason="nothing is prepared while the model computes",
+            expected_gain=gain(min(_waited(s), 1 - _waited(s))),
+        )
+
+
+def _disk(s: Signals) -> Iterator[Remedy]:
+    if s.disk_waited_for:
+        yield Remedy(step="input", reason="the disk is slow: copy the data to a local one, or write TFRecord shards")
+
+
+def _less_augmenting(s: Signals) -> Iterator[Remedy]:
+    if s.option("input.augment") == "heavy" and _share(s, ("augment",)) >= 0.5:
+        yield Remedy(step="input", reason="augment=heavy is most of the input's work; light costs far less")
+
+
+# ---- what it can bring ------------------------------------------------------------------------
+
+
+def _waited(s: Signals) -> float:
+    return max(s.input_wait or 0.0, s.ablation or 0.0)
+
+
+def _expected(s: Signals, names: Sequence[str]) -> tuple[float | None, str]:
+    """Of a change to the named stages: the most it can bring, or about what it brings, in words."""
+    slowest = s.slowest_stage
+    if slowest is None or _is_one_of(slowest, names):
+        return gain(_waited(s)), ""
+    about = gain(_waited(s) * _share(s, names))
+    words = f"about {about:.1f} times as fast" if about else "little to gain"
+    return None, f"; {words}, as {slowest['name']} is slower"
+
+
+def _share(s: Signals, names: Sequence[str]) -> float:
+    """The named stages' part of the input's time; 1 where the stages are not known."""
+    whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
+    if not whole:
+        return 1.0
+    return sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, names)) / whole
+
+
+def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
+    return str(stage["name"]).startswith(tuple(names))
+
+
+def _threads(s: Signals) -> int:
+    """That prepare samples: one for each CPU unless asked for otherwise."""
+    return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
+
+
+def _passes(s: Signals) -> float:
+    """How often the training goes over its data."""
+    steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
+    return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
+
+
+def _at_a_time(calls: object) -> str:
+    return "one at a time" if calls == "off" else f"{calls} at a time"
+
+
+def _size(size_bytes: float) -> str:
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"

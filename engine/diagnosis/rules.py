@@ -1,0 +1,318 @@
+"""Measured figures -> what holds the training back, with the evidence and what to do about it.
+
+Separates judging from measuring (signals.py) and from the remedies (remedies.py). The rules are one table: each line
+names a figure, from where on it counts, from where on it decides, and who says so. Of the sources, XProf is the
+analysis of TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler plugin, TF guide
+TensorFlow's guides to GPU and data performance; thresholds of our own are marked gputui.
+
+All rules but two judge a run while it goes on: `ablation` needs `gputui diagnose --preset` or a proof, which measure
+without the input; `communication` needs a profile (--profile there). The transfer of batches to a GPU has no rule: it
+happens within the step, and only the profile's own report tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from ..runs import Run
+from ..runs.events import Diagnosis
+from ..runs.reading import Told
+from .measurements import CORES_BUSY, DISK_WAITED, ENOUGH_SECONDS, Signals, read, stage_ms
+from .remedies import for_computing, remedies
+
+FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
+ENOUGH_STEPS = 20
+LEAST_SECONDS = 0.5  # of a run that has ended: one delay of 20 ms is then 4 %, and only what decides counts
+ENOUGH_WINDOWS = 200  # SageMaker takes more than 10 slow steps for a finding: 5 % of so many readings
+LONG_PAUSE_SECONDS = 10.0  # one that needs no second to be believed
+SURE_SECONDS = 10.0
+AGREES = 0.10  # ablation and input wait are two ways to one figure
+COMPUTES = 0.80  # of the step: the rest is too little to hold it back
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`signal` (a field of Signals) counts from `notable` on and decides from `strong` on, or below them if `below`.
+
+    `rank` orders verdicts: faults before lost time before unused devices before limits; of lost time the most. A rule
+    that stands beside (BESIDE) finds nothing alone: it says why, and makes surer of, what another has found.
+    """
+
+    verdict: str
+    signal: str
+    notable: float
+    strong: float
+    text: str
+    source: str
+    rank: int
+    unit: str = "share"
+    below: bool = False
+    when: Callable[[Signals], bool] = lambda s: True
+
+    def value(self, signals: Signals) -> float | None:
+        value = getattr(signals, self.signal)
+        return None if value is None or not self.when(signals) else float(value)
+
+    def passes(self, value: float, threshold: float) -> bool:
+        return value < threshold if self.below else value >= threshold
+
+
+def _gpu_waits(s: Signals) -> bool:
+    """A GPU that is busy all the time loses nothing while the host is in Python."""
+    return not s.on_gpu or s.busy_mean is None or s.busy_mean < 0.9
+
+
+def _pauses_repeat(s: Signals) -> bool:
+    """One short evaluation may have been slow by chance."""
+    return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
+
+
+def _slow_by_itself(s: Signals) -> bool:
+    """Enough readings for slow steps to be more than chance, no input that they wait for, and cores of its own."""
+    return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
+
+
+def _gpu_works(s: Signals) -> bool:
+    return not s.on_gpu or s.busy_mean is None or s.busy_mean >= 0.7
+
+
+RULES: tuple[Rule, ...] = (
+    #    verdict, figure, from where on it counts and decides, in words, source, rank
+    # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
+    Rule("retracing", "traces", 5, 5, "TensorFlow has traced the step {value:.0f} times (usual: 1 or 2)",
+         "TF guide (retracing), gputui", FAULT, unit="count"),
+    Rule("throttled", "throttled", 0.10, 0.20, "the GPU slows itself down in {value:.0%} of the readings",
+         "SageMaker (outliers), gputui", FAULT),
+    Rule("memory_growing", "memory_growth", 0.05, 0.05, "its memory has grown by {value:.0%} of the GPU's",
+         "SageMaker (mean of 10 readings + 5 points)", FAULT),
+    Rule("memory_growing", "host_memory_growth", 0.05, 0.05, "its memory has grown by {value:.0%} of the machine's",
+         "SageMaker (mean of 10 readings + 5 points)", FAULT),
+    Rule("input_bound", "input_wait", 0.05, 0.20, "steps wait {value:.0%} of their time for input",
+         "XProf (5 and 20 % of the step)", LOST_TIME),
+    # Measured only by `gputui diagnose --preset` and by proofs.
+    Rule("input_bound", "ablation", 0.05, 0.20, "a step takes {value:.0%} less time when its input is ready",
+         "TF guide (synthetic input), XProf", LOST_TIME),
+    Rule("input_bound", "io_wait", DISK_WAITED, 0.50, "the CPU stands idle {value:.0%} of the time because of the disk",
+         "SageMaker (I/O wait 50 %), gputui", BESIDE, when=lambda s: s.reads_from_disk),
+    Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "the CPU's cores are all busy ({value:.0%})",
+         "SageMaker (CPU >= 90 %)", BESIDE),
+    Rule("python_overhead", "python_share", 0.03, 0.15, "Python between the steps takes {value:.0%} of the time",
+         "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
+    # Needs a profile.
+    Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value:.0%} of the step",
+         "XProf (collectives: 3 and 15 %)", LOST_TIME),
+    Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value:.0%} of the time",
+         "gputui", LOST_TIME, when=_pauses_repeat),
+    Rule("imbalance", "busy_gap", 0.20, 0.50, "the busiest GPU is busy {value:.0%} of the time more than the idlest",
+         "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
+    Rule("underfilled", "busy_mean", 0.70, 0.50, "the GPU is busy {value:.0%} of the time",
+         "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
+    Rule("stalls", "busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value:.0%}",
+         "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
+    Rule("stalls", "uneven", 3, 6, "one step in 20 takes {value:.1f} times as long as usual, or longer",
+         "SageMaker (outliers), gputui", UNUSED, unit="times", when=_slow_by_itself),
+    Rule("memory_limit", "memory_peak", 0.90, 0.97, "TensorFlow's memory reached {value:.0%} of the device",
+         "Kineto (90 %)", LIMIT),
+    Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "computing takes {value:.0%} of the step",
+         "TF guide (97 % of synthetic), gputui", LIMIT, when=lambda s: _gpu_works(s) and bool(for_computing(s))),
+)
+WORDS = {
+    "input_bound": "Input-bound",
+    "python_overhead": "Python overhead",
+    "communication_bound": "Communication-bound",
+    "stalls": "Stalls",
+    "throttled": "Throttled",
+    "retracing": "Retracing",
+    "memory_growing": "Memory grows",
+    "memory_limit": "Memory is at the limit",
+    "imbalance": "GPUs are not equally busy",
+    "underfilled": "GPU under-used",
+    "compute_bound": "Compute-bound",
+    "healthy": "Healthy",
+    "undecided": "Undecided",
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rule that applies, with its figure."""
+
+    rule: Rule
+    value: float
+
+    @property
+    def strong(self) -> bool:
+        return self.rule.passes(self.value, self.rule.strong)
+
+    @property
+    def order(self) -> tuple[bool, bool, int, float]:
+        lost = self.value if self.rule.rank == LOST_TIME else 0.0
+        return (self.rule.rank == BESIDE, not self.strong, self.rule.rank, -lost)
+
+
+def of_run(run: Run, found: Told | None = None) -> Diagnosis:
+    """The diagnosis of a run folder, running or finished; `found` is what it has told, where that has been read."""
+    return diagnose(read(run, found))
+
+
+def diagnose(signals: Signals) -> Diagnosis:
+    """The verdict on what is known so far, `undecided` where that is too little."""
+    too_little = _too_little(signals)
+    if too_little:
+        return Diagnosis(verdict="undecided", sentence=f"Undecided: {too_little}", confidence=0.0, steps=signals.steps)
+    all_found = _findings(signals)
+    found = sorted(_sure(all_found) if signals.doubtful else all_found, key=lambda finding: finding.order)
+    well = _computes(signals) and not any(map(_faint_loss, all_found))
+    verdicts = list(dict.fromkeys(finding.rule.verdict for finding in found if finding.rule.rank != BESIDE))
+    verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
+    mine = [finding for finding in found if finding.rule.verdict == verdict]
+    return Diagnosis(
+        verdict=verdict,
+        sentence=_sentence(verdict, signals, mine),
+        confidence=_confidence(signals, verdict, mine),
+        evidence=[*(_evidence(finding) for finding in mine), *_beside(signals, verdict)],
+        others=[other for other in verdicts if other != verdict],
+        remedies=[asdict(remedy) for remedy in remedies(signals, verdicts or [verdict])],
+        steps=signals.steps,
+    )
+
+
+def _too_little(s: Signals) -> str:
+    least = ENOUGH_SECONDS if s.outcome is None else LEAST_SECONDS
+    if s.step_ms is None or s.steps < ENOUGH_STEPS or s.seconds < least:
+        so_far = " so far" if s.outcome is None else ""
+        return (f"{s.steps} steps in {s.seconds:.1f} s measured{so_far}; "
+                f"a verdict needs {ENOUGH_STEPS} steps and {least:g} s")
+    if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):
+        return "train.deterministic hides where the time goes; diagnose without it"
+    return ""
+
+
+def _findings(signals: Signals) -> list[Found]:
+    found = []
+    for rule in RULES:
+        value = rule.value(signals)
+        if value is not None and rule.passes(value, rule.notable):
+            found.append(Found(rule, value))
+    return found
+
+
+def _sure(found: Sequence[Found]) -> list[Found]:
+    """Of figures that may be chance what decides; where time may be lost, computing is not the limit."""
+    lost = any(_faint_loss(finding) for finding in found)
+    return [finding for finding in found if finding.strong and not (lost and finding.rule.rank == LIMIT)]
+
+
+def _faint_loss(finding: Found) -> bool:
+    return finding.rule.rank == LOST_TIME and not finding.strong
+
+
+def _computes(s: Signals) -> bool:
+    """Computing is nearly all of the step, and the device does it."""
+    return s.compute_share is not None and s.compute_share >= COMPUTES and _gpu_works(s)
+
+
+def _evidence(finding: Found) -> dict[str, object]:
+    rule = finding.rule
+    return {
+        "signal": rule.signal,
+        "value": round(finding.value, 4),
+        "unit": rule.unit,
+        "threshold": rule.strong if finding.strong else rule.notable,
+        "text": rule.text.format(value=finding.value),
+        "source": rule.source,
+    }
+
+
+# ---- what else speaks for it ------------------------------------------------------------------
+
+
+def _beside(s: Signals, verdict: str) -> list[dict[str, object]]:
+    """Figures that have no threshold of their own, where they tell more of the verdict."""
+    rows: list[dict[str, object]] = []
+    if s.crowded:
+        rows += _row("others_cpu", s.others_cpu, "share", "other programs use {:.0%} of the CPU's cores")
+    if verdict == "input_bound":
+        rows += _about_input(s)
+    if verdict == "healthy":
+        rows += _row("compute_share", s.compute_share, "share", "computing takes {:.0%} of the step")
+    if verdict in ("compute_bound", "healthy", "underfilled"):
+        rows += _row("sm_active", s.sm_active, "share", "the GPU's multiprocessors work {:.0%} of the time")
+        rows += _row("tensor_active", s.tensor_active, "share", "its tensor cores work {:.0%} of the time")
+        rows += _row("mfu", s.mfu, "share", "{:.0%} of the chip's peak is reached")
+    return rows
+
+
+def _about_input(s: Signals) -> list[dict[str, object]]:
+    stage = s.slowest_stage
+    rows = []
+    if stage is not None:
+        calls = f" with {stage['parallelism']} calls at a time" if (stage.get("parallelism") or 1) > 1 else ""
+        text = f"its slowest stage is {stage['name']}: {{:.1f}} ms a batch{calls}"
+        rows += _row("stage", stage_ms(stage), "ms", text)
+    rows += _row("buffer_fill", s.buffer_fill, "share", "the prefetch buffer is {:.0%} full")
+    rows += _row("trainer_cores", s.trainer_cores, "cores", f"the training uses {{:.1f}} of {s.cpus or 1} CPUs")
+    if s.disk_waited_for:
+        megabytes = None if s.read_bytes_per_second is None else s.read_bytes_per_second / 1e6
+        rows += _row("disk_reads", megabytes, "MB/s", "the training reads {:.0f} MB a second from the disk")
+    elif (s.io_wait or 0) >= 0.05:
+        rows += _row("io_wait", s.io_wait, "share", "CPUs wait {:.0%} of the time for the disk")
+    return rows
+
+
+def _row(signal: str, value: float | None, unit: str, text: str) -> list[dict[str, object]]:
+    if value is None:
+        return []
+    known = {"signal": signal, "value": round(value, 4), "unit": unit, "threshold": None}
+    return [known | {"text": text.format(value), "source": "measured"}]
+
+
+# ---- in words ---------------------------------------------------------------------------------
+
+
+def _sentence(verdict: str, s: Signals, found: Sequence[Found]) -> str:
+    """One line of at most 100 characters."""
+    words = WORDS[verdict]
+    if verdict == "healthy":
+        return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui knows nothing faster to try"
+    if not found:
+        return f"{words}: no single cause stands out{_why_doubtful(s)}"
+    whole = f"{words}: {found[0].rule.text.format(value=found[0].value)}"
+    endings = _where(s) if verdict == "input_bound" else []
+    return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)
+
+
+def _why_doubtful(s: Signals) -> str:
+    if s.seconds < ENOUGH_SECONDS:
+        return " in so short a run"
+    return " while other programs use the CPU" if s.crowded else ""
+
+
+def _where(s: Signals) -> list[str]:
+    """Which part of the input: the disk, or a stage by name. From the longest to the shortest."""
+    if s.disk_waited_for:
+        return [", and the disk is waited for"]
+    stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
+    if s.crowded:
+        return [f"{stage}; other programs use the CPU, too", stage]
+    return [f"{stage}; the CPU's cores are all busy", stage] if s.cores_busy else [stage]
+
+
+def _confidence(s: Signals, verdict: str, found: Sequence[Found]) -> float:
+    """Grows with the time measured and with the distance from the threshold; what stands beside confirms it."""
+    time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
+    distance = _distance(found[0]) if found else 0.5
+    value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance)
+    if s.ablation is not None and s.input_wait is not None:
+        value = min(0.99, value / 0.9) if abs(s.ablation - s.input_wait) <= AGREES else value / 2
+    elif any(finding.rule.rank == BESIDE for finding in found):
+        value = min(0.99, value / 0.9)
+    return round(min(value, 0.3) if verdict == "undecided" else value, 2)
+
+
+def _distance(finding: Found) -> float:
+    """0 at the threshold that counts, 1 at twice (or half) the one that decides."""
+    rule, value = finding.rule, finding.value
+    far = rule.strong / 2 if rule.below else min(2 * rule.strong, 1.0) if rule.unit == "share" else 2 * rule.strong
+    return min(1.0, max(0.0, (value - rule.notable) / (far - rule.notable))) if far != rule.notable else 1.0

@@ -1,0 +1,1 @@
+"""Options as a plain TensorFlow script that trains the same without gputui."""

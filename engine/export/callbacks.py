@@ -1,0 +1,75 @@
+"""The part of an exported script that watches the training: checkpoints, profile, time limit, NaN."""
+
+from __future__ import annotations
+
+from ..options import Options
+from .text import Script
+
+PROFILE = '''class Profile(keras.callbacks.Callback):
+    """Writes TensorFlow's profile of the steps from `first` to `last`, counted from 1."""
+
+    def __init__(self, first, last):
+        super().__init__()
+        self.first, self.last, self.step = first, last, 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.step += 1
+        if self.step == self.first:
+            tf.profiler.experimental.start("profile")
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.step == self.last:
+            tf.profiler.experimental.stop()'''
+
+TIME_LIMIT = '''class TimeLimit(keras.callbacks.Callback):
+    """Ends the training after so many minutes."""
+
+    def __init__(self, minutes):
+        super().__init__()
+        self.end = time.monotonic() + 60 * minutes
+
+    def on_train_batch_end(self, batch, logs=None):
+        if time.monotonic() > self.end:
+            self.model.stop_training = True'''
+
+
+def callbacks(script: Script, wanted: Options, theirs: str = "") -> None:
+    """Defines `callbacks`, beginning with those of the expression `theirs`."""
+    run = wanted.run
+    if run.profile_steps:
+        script.blocks([PROFILE])
+    if run.max_minutes is not None:
+        script.blocks([TIME_LIMIT])
+    script.text("callbacks = [")
+    if theirs:
+        script.text(f"    *{theirs},")
+    _nan(script, wanted)
+    _checkpoint(script, wanted)
+    if run.profile_steps:
+        script.add(f"    Profile{run.profile_steps},", "run.profile")
+    if run.max_minutes is not None:
+        script.add(f"    TimeLimit({run.max_minutes}),", "run.max_minutes")
+    script.text("]")
+
+
+def _nan(script: Script, wanted: Options) -> None:
+    if not wanted.train.stop_on_nan:
+        script.add("    # no TerminateOnNaN", "train.stop_on_nan")
+    elif wanted.precision.policy == "mixed_float16":
+        why = "not with float16, where TerminateOnNaN ends healthy runs at a skipped step"
+        script.add("    # no TerminateOnNaN", "train.stop_on_nan", why)
+    else:
+        script.add("    keras.callbacks.TerminateOnNaN(),", "train.stop_on_nan", "looks at the loss alone")
+
+
+def _checkpoint(script: Script, wanted: Options) -> None:
+    every = wanted.run.checkpoint
+    if every == "epoch":
+        script.add('    keras.callbacks.BackupAndRestore("backup"),', "run.checkpoint",
+                   "starts again at the epoch; exact without shuffling and dropout")
+    elif every != "off":
+        script.add(
+            f'    keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every}),',
+            "run.checkpoint",
+            "the weights alone; Keras resumes from epochs only",
+        )

@@ -1,0 +1,67 @@
+"""What an exported script leaves out: changed options that no line obeys, each with the reason."""
+
+from __future__ import annotations
+
+from ..options import OPTIONS, Options, by_key
+from ..options.own import UNREAD
+from ..presets import Preset
+from .text import Script
+
+WATCHER = "needs a process that watches this one"
+OUTSIDE = {
+    "run.hang_seconds": WATCHER,
+    "run.sample_seconds": WATCHER,
+    "run.pcie": WATCHER,
+    "run.measure_seconds": "ends a run that is measured; a script trains to its end",
+    "run.keep": "Keras' callbacks keep one checkpoint",
+    "train.nan_check_steps": "TerminateOnNaN looks at the loss of every batch, not at the weights",
+}
+# Options without an effect beside the others: by gputui, too, nothing would be done with them.
+IDLE = {
+    "device.memory_growth": "TensorFlow knows no growth beside device.memory_limit_mb and device.logical_devices",
+    "strategy.devices": "strategy.kind=single takes the first device",
+    "strategy.communication": "only strategy.kind=mirrored exchanges gradients",
+    "train.decay_steps": "train.schedule is constant",
+    "train.decay_rate": "train.schedule is constant",
+    "workload.shape": "only synthetic, images and tfrecord data take it",
+    "workload.classes": "only synthetic and tfrecord data take it",
+    "workload.samples": "only synthetic and tfrecord data take it",
+    "workload.tfrecord_input": "only tfrecord data takes it",
+    "workload.tfrecord_label": "only tfrecord data takes it",
+    "workload.tfrecord_encoding": "only tfrecord data takes it",
+    "workload.blocks": "only the transformer takes it",
+    "input.parallel_reads": "only tfrecord data is read so",
+    "train.hold_steps": "train.schedule is constant",
+    "train.momentum": "only sgd and rmsprop take it",
+    "train.nesterov": "only sgd with momentum takes it",
+    "workload.args": "workload.entry is not set",
+    "workload.folder": "workload.entry is not set",
+}
+TITLE = "# Not in this script:"
+PYDATASET = (
+    "# Of a keras.utils.PyDataset also not, for Keras loads its batches with the workers that your code gives it:",
+    "# input.prefetch, input.parallel_calls, input.private_threads, input.deterministic_order, input.one_batch",
+)
+ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoch"
+
+
+def leftovers(script: Script, preset: Preset, told: frozenset[str]) -> None:
+    """The closing list; `told` are the options that have been named above it."""
+    wanted = preset.options
+    lines = [f"# {key}: {_reason(key, wanted)}" for key in preset.changed() if key not in told]
+    if lines:
+        script.text("\n".join(("", TITLE, *lines)))
+    if wanted.workload.entry is not None:
+        script.text("\n".join(("", *PYDATASET, *([] if wanted.train.steps_per_epoch is None else [ONE_PASS]))))
+
+
+def _reason(key: str, wanted: Options) -> str:
+    if key in ("train.nan_check_steps", "run.keep"):
+        switch, off = ("train.stop_on_nan", not wanted.train.stop_on_nan)
+        if key == "run.keep":
+            switch, off = "run.checkpoint", wanted.run.checkpoint == "off"
+        if off:
+            return f"{switch} is off"
+    if wanted.workload.entry is not None and by_key(OPTIONS)[key].about.own == "unread":
+        return UNREAD
+    return OUTSIDE.get(key) or IDLE.get(key) or "gputui's own; plain Keras has nothing like it"

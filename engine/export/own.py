@@ -1,0 +1,121 @@
+"""The part of an exported script that trains a user's own code: their build, a context for it, and what it returns.
+
+Separates calling and training their code from the data that it returns (export_own_data.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..options import Options
+from ..presets import entry as entries
+from . import callbacks, draws
+from . import training as training_part
+from .own_data import PYDATASET, VALIDATION_PYDATASET, data
+from .text import Script, literal
+
+
+def code(script: Script, wanted: Options) -> None:
+    """`made`: what their build returns, as a dict."""
+    script.section("your code")
+    _draws(script, wanted)
+    _module(script, wanted)
+    _context(script, wanted)
+    margin = training_part.scope(script, wanted)
+    script.add(f"{margin}made = yours.{_entry(wanted).function}(context)", "workload.entry")
+    script.text('if not isinstance(made, dict):\n    made = dict(zip(("model", "train", "validation"), made))')
+    script.text('model, train, validation = made["model"], made["train"], made.get("validation")')
+    script.text('if made.get("sample_weight") is not None:\n    train = (*train, made["sample_weight"])')
+
+
+def _draws(script: Script, wanted: Options) -> None:
+    """Where the losses cannot be those of gputui, although the seed is."""
+    try:
+        file = entries.source_file(_entry(wanted), Path(os.path.expanduser(wanted.workload.folder or ".")))
+    except entries.EntryFault:
+        return
+    found = draws.told(file)
+    if not found:
+        return
+    rest = len(found) - draws.MOST_TOLD
+    script.text("# Losses differ from gputui's: TensorFlow seeds these draws by their place in the graph of a step,")
+    script.text("# which is another one in Keras' fit. keras.random with a SeedGenerator draws the same in both.")
+    for draw in found[: draws.MOST_TOLD]:
+        script.text(f"#   {draw}")
+    if rest > 0:
+        script.text(f"#   and {rest} more")
+
+
+def _entry(wanted: Options) -> entries.Entry:
+    assert wanted.workload.entry is not None
+    return entries.parse(wanted.workload.entry)
+
+
+def _module(script: Script, wanted: Options) -> None:
+    """Their module as `yours`: a file by its path, under its own name if that is free."""
+    entry = _entry(wanted)
+    folder = os.path.abspath(os.path.expanduser(wanted.workload.folder or "."))
+    script.add(f"os.chdir({literal(folder)})", "workload.folder", "relative paths of your code count from here")
+    if entry.module is not None:
+        script.add(f"sys.path.insert(0, {literal(folder)})", "workload.folder")
+        script.add(f"import {entry.module} as yours", "workload.entry")
+        return
+    file = Path(os.path.abspath(Path(folder) / os.path.expanduser(str(entry.file))))
+    script.add(f"sys.path.insert(0, {literal(str(file.parent))})", "workload.entry")
+    found = f"importlib.util.spec_from_file_location({literal(file.stem)}, {literal(str(file))})"
+    script.add(f"spec = {found}", "workload.entry")
+    script.text("yours = importlib.util.module_from_spec(spec)")
+    script.text(f"sys.modules.setdefault({literal(file.stem)}, yours)\nspec.loader.exec_module(yours)")
+
+
+def _context(script: Script, wanted: Options) -> None:
+    """The fields of trainer/own/context.py."""
+    calls = wanted.input.parallel_calls
+    number = {"off": "None", "auto": "tf.data.AUTOTUNE"}.get(str(calls), str(calls))
+    replicas = "1" if wanted.strategy.kind == "single" else "strategy.num_replicas_in_sync"
+    script.text(f"replicas = {replicas}\ncontext = SimpleNamespace(")
+    script.add("    batch_size=BATCH_SIZE,", "input.batch_size")
+    script.text("    global_batch_size=global_batch,\n    replicas=replicas,")
+    script.add(f"    steps_per_epoch={wanted.train.steps_per_epoch},", "train.steps_per_epoch")
+    script.text("    epochs=EPOCHS,\n    seed=SEED,")
+    script.add(f"    precision={literal(wanted.precision.policy)},", "precision.policy")
+    script.add(f"    map_parallel_calls={number},", "input.parallel_calls")
+    script.add(f"    args={literal(wanted.workload.args)},", "workload.args")
+    script.text(")")
+
+
+def training(script: Script, wanted: Options) -> None:
+    """Compiles the model where their code has not, and trains it."""
+    script.section("training")
+    training_part.steps(script, wanted, unless=PYDATASET)
+    training_part.rate(script, wanted)
+    script.text("if not model.compiled:  # else it keeps the optimizer that your code has chosen")
+    margin = "    "
+    if wanted.strategy.kind != "single":
+        script.add("    with strategy.scope():", "strategy.kind")
+        margin = "        "
+    script.text(f'{margin}model.compile(\n{margin}    optimizer=made.get("optimizer")')
+    training_part.optimizer(script, wanted, margin + "    ", "or ")
+    script.text(f'{margin}    loss=made.get("loss"),\n{margin}    metrics=made.get("metrics"),\n{margin})')
+    for name, value, told in training_part.execution(wanted):
+        script.add(f"model.{name} = {value}", *told)
+    callbacks.callbacks(script, wanted, 'tf.nest.flatten(made.get("callbacks") or [])')
+    _fit(script, wanted)
+
+
+def _fit(script: Script, wanted: Options) -> None:
+    script.text("model.fit(\n    train,\n    epochs=EPOCHS,\n    steps_per_epoch=steps_per_epoch,")
+    script.text("    validation_data=validation,\n    callbacks=callbacks,")
+    script.text('    class_weight=made.get("class_weight"),\n    initial_epoch=made.get("initial_epoch") or 0,')
+    script.text('    validation_freq=made.get("validation_freq") or 1,')
+    script.text(f'    validation_steps=made.get("validation_steps") if {VALIDATION_PYDATASET} else None,')
+    if wanted.input.shuffle == "off":
+        script.add("    shuffle=False,", "input.shuffle")
+    else:
+        script.add(f"    shuffle={PYDATASET},", "input.shuffle", "in Keras' own order; all else is shuffled")
+    script.text("    verbose=2,\n)")
+    training_part.save(script, wanted)
+
+
+PARTS = (code, data, training)

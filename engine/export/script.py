@@ -1,0 +1,193 @@
+"""Options -> a plain TensorFlow script that trains the same without gputui.
+
+The order of the script is the order TensorFlow obeys: environment, devices, precision, strategy, data, model,
+compile, fit. Each line that an option caused names it; what plain code cannot express stands in a list at its end.
+A user's own code (workload.entry) takes the place of data and model: export_own.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..options import Options
+from ..options.data import BLOCKS
+from ..presets import Preset
+from . import data, left_out, own, training
+from .source import extract
+from .text import Script, literal
+
+BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
+STANDARD = {
+    "glob": "import glob",
+    "importlib": "import importlib.util",
+    "math": "import math",
+    "os": "import os",
+    "random": "import random",
+    "sys": "import sys",
+    "time": "import time",
+    "Path": "from pathlib import Path",
+    "SimpleNamespace": "from types import SimpleNamespace",
+    "Any": "from typing import Any",
+}
+PACKAGES = {
+    "keras": "import keras",
+    "np": "import numpy as np",
+    "tf": "import tensorflow as tf",
+    "layers": "from keras import layers",
+}
+
+
+def to_script(preset: Preset) -> str:
+    """The source of a script; running it needs TensorFlow and nothing else."""
+    wanted = preset.options
+    parts = (_data, _model, training.training) if wanted.workload.entry is None else own.PARTS
+    body, environment = Script(), Script()
+    _environment(environment, wanted)
+    for write in (_constants, _devices, _strategy, *parts):
+        write(body, wanted)
+    left_out.leftovers(body, preset, body.told | environment.told)
+    code = str(body)
+    return "\n".join((_head(preset), _imports(code, STANDARD), str(environment), _imports(code, PACKAGES), code))
+
+
+def _head(preset: Preset) -> str:
+    title = _docstring(f"{preset.name}: {preset.description}" if preset.description else preset.name)
+    return (
+        f'"""{title}\n\nPlain TensorFlow, exported by gputui. The comment at the end of a line names the option '
+        'that caused it.\n"""\n'
+    )
+
+
+def _docstring(text: str) -> str:
+    """Text that cannot end or escape a docstring."""
+    return "".join(c if c.isprintable() and c not in '"\\' else "'" for c in " ".join(text.split()))
+
+
+def _imports(code: str, lines: dict[str, str]) -> str:
+    """The imports that the code uses; os is for the environment."""
+    used = [line for name, line in lines.items() if name == "os" or re.search(rf"(?<![.\w]){name}\b", code)]
+    return "\n".join(used) + "\n"
+
+
+def _environment(script: Script, wanted: Options) -> None:
+    """What CUDA and TensorFlow read once, before they are imported."""
+    visible = wanted.device.visible
+    script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
+    if visible != "all":
+        names = "-1" if visible == "none" else ",".join(str(name) for name in visible)
+        script.add(f'os.environ["CUDA_VISIBLE_DEVICES"] = {literal(names)}', "device.visible")
+    if wanted.device.gpu_thread_mode != "global":
+        mode = literal(wanted.device.gpu_thread_mode)
+        script.add(f'os.environ["TF_GPU_THREAD_MODE"] = {mode}', "device.gpu_thread_mode")
+
+
+def _constants(script: Script, wanted: Options) -> None:
+    train = wanted.train
+    if wanted.workload.entry is None:
+        data.settings(script, wanted)
+    script.add(f"BATCH_SIZE = {wanted.input.batch_size}", "input.batch_size")
+    script.add(f"EPOCHS = {train.epochs}", "train.epochs")
+    script.add(f"LEARNING_RATE = {train.learning_rate}", "train.learning_rate")
+    script.add(f"VALIDATION_SPLIT = {train.validation_split}", "train.validation_split")
+    if train.seed is None:
+        script.add("SEED = random.randrange(2**31)", "train.seed", "not given, so drawn at each start")
+    else:
+        script.add(f"SEED = {train.seed}", "train.seed")
+
+
+def _devices(script: Script, wanted: Options) -> None:
+    device = wanted.device
+    script.section("devices: before anything touches them")
+    for name in ("inter_op", "intra_op"):
+        threads = getattr(device, f"{name}_threads")
+        if threads != "auto":
+            script.add(f"tf.config.threading.set_{name}_parallelism_threads({threads})", f"device.{name}_threads")
+    if device.log_placement:
+        script.add("tf.debugging.set_log_device_placement(True)", "device.log_placement")
+    script.text('gpus = tf.config.list_physical_devices("GPU")')
+    if device.divided:
+        _partitions(script, wanted)
+    else:
+        script.text("for gpu in gpus:")
+        script.add(f"    tf.config.experimental.set_memory_growth(gpu, {device.grows})", "device.memory_growth")
+    tf32 = wanted.precision.tf32
+    script.add(f"tf.config.experimental.enable_tensor_float_32_execution({tf32})", "precision.tf32")
+    script.add("keras.utils.set_random_seed(SEED)", "train.seed")
+    if wanted.train.deterministic:
+        script.add("tf.config.experimental.enable_op_determinism()", "train.deterministic")
+    if wanted.precision.policy != "float32":
+        script.add(f'keras.mixed_precision.set_global_policy("{wanted.precision.policy}")', "precision.policy")
+
+
+def _partitions(script: Script, wanted: Options) -> None:
+    """Limited or divided memory; a CPU is divided without limits."""
+    device = wanted.device
+    if device.memory_limit_mb is None:
+        script.add("LIMIT_MB = 4096", "device.memory_limit_mb", "not given: gputui shares out 90 % of each GPU")
+    else:
+        script.add(f"LIMIT_MB = {device.memory_limit_mb}", "device.memory_limit_mb")
+    parts = f"[tf.config.LogicalDeviceConfiguration(memory_limit=LIMIT_MB)] * {device.logical_devices}"
+    script.text("for gpu in gpus:")
+    script.add(f"    tf.config.set_logical_device_configuration(gpu, {parts})", "device.logical_devices")
+    if device.logical_devices > 1:
+        cpu = 'tf.config.list_physical_devices("CPU")[0]'
+        parts = f"[tf.config.LogicalDeviceConfiguration()] * {device.logical_devices}"
+        script.text("if not gpus:")
+        script.add(f"    tf.config.set_logical_device_configuration({cpu}, {parts})", "device.logical_devices")
+
+
+def _strategy(script: Script, wanted: Options) -> None:
+    strategy = wanted.strategy
+    if strategy.kind == "single":
+        script.text("global_batch = BATCH_SIZE")
+        return
+    script.section("strategy")
+    script.text('devices = tf.config.list_logical_devices("GPU" if gpus else "CPU")')
+    if strategy.devices == "all":
+        script.text("names = [device.name for device in devices]")
+    else:
+        script.add(f"names = [devices[i].name for i in {list(strategy.devices)}]", "strategy.devices")
+    if strategy.kind == "one_device":
+        script.add("strategy = tf.distribute.OneDeviceStrategy(names[0])", "strategy.kind")
+    else:
+        _mirrored(script, strategy.communication)
+    script.text("global_batch = BATCH_SIZE * strategy.num_replicas_in_sync")
+
+
+def _mirrored(script: Script, communication: str) -> None:
+    kinds = {
+        "nccl": "NcclAllReduce",
+        "hierarchical_copy": "HierarchicalCopyAllReduce",
+        "reduction_to_one_device": "ReductionToOneDevice",
+    }
+    told = ["strategy.kind"]
+    given = ""
+    if communication in kinds:
+        given, told = f", cross_device_ops=tf.distribute.{kinds[communication]}()", [*told, "strategy.communication"]
+    script.add(f"strategy = tf.distribute.MirroredStrategy(names{given})", *told)
+
+
+def _data(script: Script, wanted: Options) -> None:
+    script.section("data")
+    data.source(script, wanted)
+    data.batches(script, wanted)
+
+
+def _model(script: Script, wanted: Options) -> None:
+    script.section("model")
+    name, width, norm = wanted.workload.model, wanted.workload.width, wanted.workload.normalization_of_model
+    if name == "transformer":
+        script.blocks(extract("setup/models.py", "_transformer"))
+    else:
+        script.blocks(extract("setup/models.py", BUILDERS[name], "_logits"))
+    script.text("\n\ndef build():")
+    if name == "transformer":
+        made = f'transformer(tuple(shape), classes, {width}, "{norm}", {wanted.workload.blocks or BLOCKS})'
+        keys = ("model", "width", "normalization", "blocks")
+        script.add(f"    return {made}", *(f"workload.{key}" for key in keys))
+    else:
+        script.text("    inputs = keras.Input(tuple(shape))")
+        made = f'{name}(inputs, {width}, "{norm}")'
+        script.add(f"    features = {made}", "workload.model", "workload.width", "workload.normalization")
+        script.text(f'    return keras.Model(inputs, logits(features, classes), name="{name}")')
+    script.text("")

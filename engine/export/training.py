@@ -1,0 +1,136 @@
+"""The part of an exported script that compiles the model and trains it: steps, learning rate, optimizer, fit."""
+
+from __future__ import annotations
+
+from ..options import Options
+from . import callbacks
+from .source import extract
+from .text import Script
+
+OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}
+
+
+def training(script: Script, wanted: Options) -> None:
+    """Compiles what build() makes, in the scope of the strategy, and trains it."""
+    script.section("training")
+    steps(script, wanted)
+    rate(script, wanted)
+    margin = scope(script, wanted)
+    script.text(f"{margin}model = build()\n{margin}model.compile(")
+    optimizer(script, wanted, margin + "    ", "optimizer=")
+    script.text(f"{margin}    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),")
+    script.text(f'{margin}    metrics=["accuracy"],')
+    for name, value, told in execution(wanted):
+        script.add(f"{margin}    {name}={value},", *told)
+    script.text(f"{margin})")
+    _fit(script, wanted)
+
+
+def scope(script: Script, wanted: Options) -> str:
+    """Opens the strategy's scope, if there is one; the margin of what follows."""
+    if wanted.strategy.kind == "single":
+        return ""
+    script.add("with strategy.scope():", "strategy.kind")
+    return "    "
+
+
+def steps(script: Script, wanted: Options, unless: str = "") -> None:
+    """`unless`: a condition under which an epoch is one pass in any case."""
+    given = wanted.train.steps_per_epoch
+    if given is None:
+        script.text("steps_per_epoch = batches_per_pass")
+    else:
+        otherwise = f"batches_per_pass if {unless} else " if unless else ""
+        script.add(f"steps_per_epoch = {otherwise}{given}", "train.steps_per_epoch")
+    script.text("steps = steps_per_epoch * EPOCHS")
+    together = wanted.compile.steps_per_execution
+    if together > 1 and wanted.strategy.kind != "mirrored":
+        script.text("# Keras runs whole executions only: they have to divide the epoch.")
+        divisor = f"max(n for n in range(1, {together} + 1) if steps_per_epoch % n == 0)"
+        script.add(f"steps_together = {divisor}", "compile.steps_per_execution")
+
+
+def execution(wanted: Options) -> list[tuple[str, str, list[str]]]:
+    """How steps are run: name, value and the comment of each. Keras' own fit can do neither over several replicas."""
+    mirrored = wanted.strategy.kind == "mirrored"
+    xla, together = wanted.compile.xla, wanted.compile.steps_per_execution
+    unable = ["Keras' fit fails with it over several replicas"] if mirrored else []
+    return [
+        ("jit_compile", str(xla and not mirrored), ["compile.xla", *(unable if xla else [])]),
+        (
+            "steps_per_execution",
+            "1" if mirrored or together == 1 else "steps_together",
+            ["compile.steps_per_execution", *(unable if together > 1 else [])],
+        ),
+    ]
+
+
+def rate(script: Script, wanted: Options) -> None:
+    """`rate`: a number, one of Keras' schedules, or the trainer's own where Keras has none like it."""
+    train = wanted.train
+    if train.schedule == "constant" and not train.warmup_steps:  # holding a constant rate changes nothing
+        script.text("rate = LEARNING_RATE")
+        return
+    before = train.warmup_steps + train.hold_steps
+    after = f"max(1, steps - {before})" if before else "steps"
+    default = {"step": f"max(1, {after} // 3)", "cyclical": "steps_per_epoch"}
+    decay = train.decay_steps or default.get(train.schedule, after)
+    script.add(f"decay_steps = {decay}", "train.decay_steps")
+    schedules = "keras.optimizers.schedules"
+    calls = {
+        "cosine": f"{schedules}.CosineDecay(LEARNING_RATE, decay_steps, alpha={train.decay_rate})",
+        "exponential": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay_steps, {train.decay_rate})",
+        "step": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay_steps, {train.decay_rate}, staircase=True)",
+    }
+    if train.schedule in calls and not before:
+        script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
+    else:
+        _own_schedule(script, wanted)
+
+
+def _own_schedule(script: Script, wanted: Options) -> None:
+    train = wanted.train
+    script.blocks(extract("setup/optimizer.py", "Schedule"))
+    script.text("rate = Schedule(")
+    script.add(f'    kind="{train.schedule}",', "train.schedule")
+    script.add("    learning_rate=LEARNING_RATE,", "train.learning_rate")
+    script.add(f"    warmup_steps={train.warmup_steps},", "train.warmup_steps")
+    script.add("    decay_steps=decay_steps,", "train.decay_steps")
+    script.add(f"    decay_rate={train.decay_rate},", "train.decay_rate")
+    if train.hold_steps:
+        script.add(f"    hold_steps={train.hold_steps},", "train.hold_steps")
+    script.text(")")
+
+
+def optimizer(script: Script, wanted: Options, margin: str, before: str) -> None:
+    """The optimizer of the options, as an argument."""
+    train = wanted.train
+    script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
+    script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
+    for name in ("momentum", "nesterov", "weight_decay"):
+        value = getattr(train, name)
+        if value not in (None, False, 0.0) or (name == "weight_decay" and value == 0.0):
+            script.add(f"{margin}    {name}={value},", f"train.{name}")
+    for name, argument in (
+        ("clip_norm", "clipnorm"), ("clip_value", "clipvalue"), ("global_clip_norm", "global_clipnorm")
+    ):  # fmt: skip
+        value = getattr(train, name)
+        if value is not None:
+            script.add(f"{margin}    {argument}={value},", f"train.{name}")
+    script.text(f"{margin}),")
+
+
+def _fit(script: Script, wanted: Options) -> None:
+    callbacks.callbacks(script, wanted)
+    script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
+    script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
+    if wanted.train.validates:
+        told = "train.validation" if wanted.train.validation == "test" else "train.validation_split"
+        script.add("    validation_data=validation,", told)
+    script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")
+    save(script, wanted)
+
+
+def save(script: Script, wanted: Options) -> None:
+    if wanted.run.save_model:
+        script.add('model.save("model.keras")', "run.save_model")

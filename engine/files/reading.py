@@ -1,0 +1,56 @@
+"""Opens files so that none can stop or mislead its reader: regular files only, and of a size that can be held."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from .values import harmless
+
+MAX_OBJECT_BYTES = 20_000_000  # of a file that is one JSON object
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """The file for reading; raises OSError, also for what is no regular file. Never waits for a writer."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    _refuse_odd(path, os.stat(path))  # a device may do something when it is opened
+    descriptor = os.open(path, flags)
+    try:
+        _refuse_odd(path, os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def _refuse_odd(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        what = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "no file")
+        raise OSError(errno.EINVAL, f"is {what}, not a file", str(path))
+
+
+def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
+    """The whole file; raises OSError, also for one that is larger than `most`."""
+    with open_regular(path) as stream:
+        block = stream.read(most + 1)
+    if len(block) > most:
+        raise OSError(errno.EFBIG, f"is larger than {most / 1e6:g} MB", str(path))
+    return block
+
+
+def why(fault: OSError) -> str:
+    """The reason alone, in the words of the system or of this module."""
+    return harmless(str(fault.strerror or fault))
+
+
+# ---- one JSON object --------------------------------------------------------------------------

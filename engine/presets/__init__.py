@@ -1,0 +1,11 @@
+"""Presets: YAML files to options and back. What others use is named here."""
+
+from __future__ import annotations
+
+from ..files.preset_names import SHIPPED, available, user_folder
+from .resolving import Preset, PresetError, assemble, defaults, find, in_current_folder, resolve, resolve_text
+
+__all__ = [
+    "SHIPPED", "Preset", "PresetError", "assemble", "available", "defaults", "find", "in_current_folder", "resolve",
+    "resolve_text", "user_folder",
+]

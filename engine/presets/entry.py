@@ -1,0 +1,145 @@
+"""`workload.entry`: what it names, where that lies, and what can be told of it without running it.
+
+Separates looking at a user's code from running it, which only the trainer does: here it is parsed and never imported,
+so that a missing file or function and a syntax error are told, with file and line, before anything is launched.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from ..files.reading import read_bytes, why
+from ..files.values import brief, harmless
+from ..options.data import ENTRY
+
+MAX_SOURCE_BYTES = 1_000_000  # more is no code that a person has written, and takes seconds to look through
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A function, and the file or module (of `place` one is None) that it stands in."""
+
+    file: str | None
+    module: str | None
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file or self.module}:{self.function}"
+
+
+class EntryFault(Exception):
+    """The entry cannot be used; the text says why, with file and line where there are any, `change` what to do."""
+
+    def __init__(self, message: str, change: str) -> None:
+        self.message, self.change = brief(harmless(message)), change
+        super().__init__(self.message)
+
+
+def parse(text: str) -> Entry:
+    """What an accepted value of the option names."""
+    match = ENTRY.fullmatch(text)
+    assert match is not None, "the option has been validated"
+    place, function = match["place"], match["function"]
+    return Entry(place, None, function) if place.endswith(".py") else Entry(None, place, function)
+
+
+def source_file(entry: Entry, folder: Path) -> Path:
+    """The file that holds the function; raises EntryFault."""
+    if entry.file is not None:
+        path = folder / os.path.expanduser(entry.file)
+        if not os.path.isfile(path):  # without raising, whatever the name is
+            what = "is a folder" if os.path.isdir(path) else "is no file" if os.path.exists(path) else "does not exist"
+            raise EntryFault(f"{path} {what}", "name a file with your code, such as train.py")
+        return path
+    spec = _find_module(str(entry.module), folder)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise EntryFault(
+            f"there is no module {entry.module} in {folder}, nor is it installed here",
+            "modules are found from workload.folder; of a preset's file that is its own folder",
+        )
+    return Path(spec.origin)
+
+
+def look(text: str, folder: Path) -> None:
+    """Raises EntryFault where running the code must fail: no file, no such function, no Python."""
+    entry = parse(text)
+    path = source_file(entry, folder)
+    shown = entry.file or str(path)
+    tree = _parsed(path, shown)
+    try:
+        defined = dict(_top_level(tree.body))
+    except RecursionError:
+        raise EntryFault(f"{shown} is nested too deep to be looked through", "name another file") from None
+    if "*" in defined or entry.function in defined:
+        _takes_one_argument(defined.get(entry.function), entry.function, shown)
+        return
+    functions = [name for name, node in defined.items() if isinstance(node, ast.FunctionDef)]
+    have = f"it has {', '.join(functions[:8])}" if functions else "it has none"
+    raise EntryFault(f"{shown} has no function {entry.function} ({have})", f"write def {entry.function}(context): ...")
+
+
+def _parsed(path: Path, shown: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the user's code; Python says them when it runs
+            return ast.parse(read_bytes(path, MAX_SOURCE_BYTES), str(path))
+    except (RecursionError, MemoryError):
+        raise EntryFault(f"{shown} is nested too deep for Python to read it", "name another file") from None
+    except SyntaxError as fault:
+        line = f": {fault.text.strip()[:120]}" if fault.text and fault.text.strip() else ""
+        raise EntryFault(f"{shown}:{fault.lineno}: {fault.msg}{line}", "mend the line") from None
+    except ValueError as fault:
+        raise EntryFault(f"{shown} is no Python: {fault}", "name another file") from None
+    except OSError as fault:
+        raise EntryFault(f"{shown} cannot be read: {why(fault)}", "name another file") from None
+
+
+def _top_level(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+    """The names that a module binds, also inside its conditions; `*` for an import of unknown names."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name.split(".")[0], node) for alias in node.names)
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While):
+            for block in ("body", "orelse", "finalbody"):
+                yield from _top_level(getattr(node, block, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _top_level(handler.body)
+        else:
+            targets = (inner for inner in ast.walk(node) if isinstance(inner, ast.Name))
+            yield from ((name.id, node) for name in targets if isinstance(name.ctx, ast.Store))
+
+
+def _takes_one_argument(node: ast.stmt | None, name: str, shown: str) -> None:
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise EntryFault(f"{shown}:{node.lineno}: {name} is async", f"write def {name}(context): ...")
+    if not isinstance(node, ast.FunctionDef):
+        return
+    taken = node.args
+    positional = [*taken.posonlyargs, *taken.args]
+    needed = len(positional) - len(taken.defaults)
+    named = [arg for arg, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True) if default is None]
+    if needed > 1 or named or not (positional or taken.vararg):
+        raise EntryFault(
+            f"{shown}:{node.lineno}: {name} is called with one argument, the context", f"write def {name}(context): ..."
+        )
+
+
+def _find_module(name: str, folder: Path) -> ModuleSpec | None:
+    """Its place, found without importing any of its packages."""
+    places: list[str] | None = [str(folder), *sys.path]
+    spec = None
+    for length, _ in enumerate(name.split("."), start=1):
+        spec = PathFinder.find_spec(".".join(name.split(".")[:length]), places)
+        if spec is None:
+            return None
+        places = list(spec.submodule_search_locations or [])
+    return spec

@@ -1,0 +1,107 @@
+"""The two files that `gputui init` writes: a preset with a word on what is worth setting, and a program to start from.
+
+Separates the text, which is meant to be changed by whoever gets it, from writing it without harm to what is there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..options import SCHEMA_VERSION
+
+PRESET = """\
+# What is trained, and how. Change a value here, or for one run: gputui --preset preset.yaml --set batch_size=128
+# Every option that is not named here has its default. gputui options tells what there is, gputui options batch_size all
+# about one, gputui guide what train.py may do. For an editor that checks and completes this file:
+# gputui presets schema > schema.json, and a first line # yaml-language-server: $schema=schema.json
+schema_version: {version}
+description: My training
+
+workload:
+  entry: "train.py:build"     # the function that gives gputui the model and the data
+  args: {{units: 64}}           # what it finds in context.args
+
+input:
+  batch_size: 32              # samples in one step, on each GPU
+  cache: memory               # keep the loaded samples; off where they do not fit
+  shuffle: 2000               # samples to shuffle among; off: as they come
+
+train:
+  epochs: 5
+  optimizer: adam
+  learning_rate: 0.003
+  seed: 1                     # the same each time; null: drawn anew
+
+# What often makes a GPU faster; gputui diagnose latest says what holds a run back.
+# precision: {{policy: mixed_bfloat16}}
+# compile: {{xla: true, steps_per_execution: 10}}
+# strategy: {{kind: mirrored}}  # all GPUs
+
+run:
+  checkpoint: epoch           # gputui resume goes on from the last one
+"""
+
+PROGRAM = '''\
+"""A Keras training: `gputui --preset preset.yaml` runs build, `python train.py` runs main."""
+
+import keras
+import numpy as np
+from keras import layers
+
+
+def make_data(samples=2000):
+    """Points in two rings, to be told apart: put your own arrays here."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, samples)
+    angle, radius = rng.uniform(0, 2 * np.pi, samples), 1.0 + y + rng.normal(0, 0.2, samples)
+    x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return x.astype("float32"), y.astype("float32")
+
+
+def make_model(units):
+    return keras.Sequential(
+        [
+            keras.Input((2,)),
+            layers.Dense(units, activation="relu"),
+            layers.Dense(units, activation="relu"),
+            layers.Dense(1, activation="sigmoid"),
+        ]
+    )
+
+
+def build(context):
+    """Called by gputui. The model is not compiled: the preset's options choose how it learns."""
+    x, y = make_data()
+    return {
+        "model": make_model(context.args.get("units", 64)),
+        "train": (x[400:], y[400:]),
+        "validation": (x[:400], y[:400]),
+        "loss": "binary_crossentropy",
+        "metrics": ["accuracy"],
+    }
+
+
+def main():
+    x, y = make_data()
+    model = make_model(64)
+    model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+    model.fit(x[400:], y[400:], batch_size=32, epochs=5, validation_data=(x[:400], y[:400]))
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def write(folder: Path) -> list[Path]:
+    """Write both files; raises FileExistsError, having written nothing, where one of them is there already."""
+    preset = PRESET.format(version=SCHEMA_VERSION)
+    texts = {folder / "preset.yaml": preset, folder / "train.py": PROGRAM}
+    for path in texts:
+        if path.exists() or path.is_symlink():
+            raise FileExistsError(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    return list(texts)

@@ -1,0 +1,190 @@
+"""How a run ended, where the trainer could not say it itself: return code, log and counters -> outcome.
+
+A pure function over evidence, so that every ending can be told apart without making it happen.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..telemetry.limits import Ceilings, ceilings
+
+# What TensorFlow, XLA, CUDA, the C++ runtime, the loader and Python write when memory runs out.
+_MEMORY_WORDS = re.compile(
+    r"OOM when allocating|Out of memory|out of memory|ResourceExhausted|RESOURCE_EXHAUSTED|std::bad_alloc"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|MemoryError|failed to allocate|[Cc]annot allocate memory|failed to map segment"
+)
+_THREAD_WORDS = re.compile(r"can't start new thread|pthread_create(\(\))? failed")
+_UNKNOWN_FLAGS = re.compile(r"Unknown flags? in (?P<variable>[A-Z_]+): (?P<flags>--\S+(?: --\S+)*)")
+# Phases in which the batch has no part in what memory is used for.
+_DOING = {"starting": "starting", "importing": "being imported", "configuring": "opening devices"}
+# Measured: TensorFlow 2.21 trains a tiny model on a CPU with 2.5 GB of address space, and dies in 2.0 GB.
+ADDRESS_SPACE_NEEDED_BYTES = 4_000_000_000
+_SAY_SPACE = "raise it with ulimit -v unlimited; TensorFlow reserves much more than it uses"
+_SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job), or end other processes of yours"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known when a trainer fails, or is gone without a result."""
+
+    returncode: int
+    log_tail: Sequence[str]
+    batch_size: int
+    stopped_because: str = ""  # "", "stop", "timeout" or "hang": what the engine itself asked for
+    limit: str = ""  # the option and value that asked for it
+    kernel_oom_kills: int = 0
+    memory_share: float | None = None  # the trainer's resident bytes of all memory, at the last reading
+    phase: str = ""  # the last one that the trainer has told
+    ceilings: Ceilings = field(default_factory=Ceilings)
+
+
+@dataclass(frozen=True)
+class Ending:
+    outcome: str
+    kind: str
+    message: str
+    hint: str = ""
+
+
+def classify(seen: Evidence) -> Ending:
+    """Outcome, message and hint; the last resort is `crashed` with the return code."""
+    if seen.stopped_because == "stop":
+        return Ending("stopped", "killed", "stopped at once; it did not answer the request to stop gracefully")
+    if seen.stopped_because == "timeout":
+        return Ending("timeout", "timeout", f"ended after {seen.limit}", "raise run.max_minutes")
+    if seen.stopped_because == "hang":
+        return Ending(
+            "timeout",
+            "hang",
+            f"no progress and no CPU time for {seen.limit}: the training hung",
+            "see the end of engine.log; a strategy waiting for a device or worker hangs like this",
+        )
+    number = _signal(seen.returncode)
+    how = f"the trainer ended with {_name(seen.returncode)}"
+    if number in (signal.SIGTERM, signal.SIGINT):
+        return Ending("stopped", "killed", f"stopped by {_name(seen.returncode)}")
+    if number == signal.SIGKILL:
+        return _killed(seen)
+    if seen.returncode and (told := told_by("\n".join(seen.log_tail), seen, how)):
+        return told
+    if number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
+        if (seen.memory_share or 0) > 0.8:
+            return _memory(seen, how)
+        if (seen.ceilings.address_space_bytes or math.inf) < ADDRESS_SPACE_NEEDED_BYTES:
+            return _space(seen, how)
+    return Ending("crashed", "crash", f"{how} and no result", "see the end of engine.log")
+
+
+def told_by(text: str, seen: Evidence, how: str) -> Ending | None:
+    """The ending that an exception or the end of a log names; None where it names none of those known here.
+
+    `how` is said where the text is no sentence of its own.
+    """
+    if unknown := _UNKNOWN_FLAGS.search(text):
+        variable, flags = unknown["variable"], unknown["flags"]
+        message = f"{variable} in the environment holds what TensorFlow does not know: {flags}"
+        return Ending("error", "environment", message, f"correct it, or: unset {variable}")
+    if _THREAD_WORDS.search(text):
+        return _no_thread(seen)
+    if not _MEMORY_WORDS.search(text):
+        return None
+    space = seen.ceilings.address_space_bytes
+    if space is not None and (space < ADDRESS_SPACE_NEEDED_BYTES or "failed to map segment" in text):
+        return _space(seen, how)
+    return _memory(seen, how)
+
+
+def of_fault(fault: BaseException) -> Ending | None:
+    """The same for a process that trains nothing itself."""
+    what = f"{type(fault).__name__}: {fault}"
+    # A process that cannot be started raises BlockingIOError, in the same want as a thread that cannot.
+    text = "can't start new thread" if isinstance(fault, BlockingIOError) else what
+    return told_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
+
+
+def out_of_memory(batch_size: int, detail: str) -> Ending:
+    """The one wording for memory that a smaller batch would leave free."""
+    smaller = max(1, batch_size // 2)
+    return Ending(
+        "oom",
+        "out_of_memory",
+        f"out of memory at batch size {batch_size}: {detail}",
+        f"try input.batch_size={smaller}, precision.policy=mixed_bfloat16 or a smaller workload.width",
+    )
+
+
+def _memory(seen: Evidence, how: str) -> Ending:
+    if seen.phase in _DOING:
+        memory = seen.ceilings.memory_bytes
+        there = f"there are {_size(memory)} in all, and " if memory else ""
+        return Ending(
+            "oom",
+            "out_of_memory",
+            f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data: {how}",
+            f"{there}TensorFlow alone needs about 1 GB: give the container or job more, or end other processes",
+        )
+    end = out_of_memory(seen.batch_size, how)
+    space = seen.ceilings.address_space_bytes
+    return replace(end, hint=f"{end.hint}; the address space is limited, too: {_ulimit(space)}") if space else end
+
+
+def _space(seen: Evidence, how: str) -> Ending:
+    limit = _ulimit(seen.ceilings.address_space_bytes)
+    return Ending("oom", "address_space", f"out of memory: the address space is limited to {limit}; {how}", _SAY_SPACE)
+
+
+def _no_thread(seen: Evidence) -> Ending:
+    """The kernel refuses a thread for want of a process's place, or of address space for its stack."""
+    processes, space = seen.ceilings.processes, seen.ceilings.address_space_bytes
+    if space is not None and (processes is None or space < ADDRESS_SPACE_NEEDED_BYTES):
+        return _space(seen, "no thread can be started")
+    limit = f": the limit is {processes}" if processes is not None else ""
+    return Ending("error", "process_limit", f"no more processes and threads can be started{limit}", _SAY_PROCESSES)
+
+
+def _killed(seen: Evidence) -> Ending:
+    if seen.kernel_oom_kills > 0:
+        return _memory(seen, "the kernel killed the trainer because host memory ran out")
+    return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", "gputui resume goes on")
+
+
+def _ulimit(size: int | None) -> str:
+    return f"{_size(size or 0)} (ulimit -v)"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
+
+
+def _signal(returncode: int) -> int:
+    """-11 from a direct child, 139 through a shell: both are SIGSEGV."""
+    if returncode < 0:
+        return -returncode
+    return returncode - 128 if 128 < returncode < 160 else 0
+
+
+def _name(returncode: int) -> str:
+    number = _signal(returncode)
+    try:
+        return f"signal {signal.Signals(number).name}" if number else f"return code {returncode}"
+    except ValueError:
+        return f"return code {returncode}"
+
+
+def kernel_oom_kills() -> int:
+    """How often the kernel's memory killer has struck, in this control group and on this machine."""
+    return _counter(Path("/sys/fs/cgroup/memory.events")) + _counter(Path("/proc/vmstat"))
+
+
+def _counter(path: Path) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

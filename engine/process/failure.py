@@ -1,0 +1,61 @@
+"""What an engine says that cannot go on: how the run ended, where it could not even watch it.
+
+Separates the engine's own failure from the training's: the trainer is ended gracefully, and the run is told as failed
+with the reason. The full traceback goes to engine.log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..files import scratch
+from ..files.writing import write_atomically
+from ..runs import Run, events
+from ..system import reaper
+from . import ending
+from .spawn import Trainer
+
+GRACE_SECONDS = 30.0
+
+
+def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
+    """Called while the fault is handled; returns the engine's exit status."""
+    traceback.print_exc()
+    if trainer is not None:
+        _end(trainer)
+    scratch.remove()
+    reaper.end_descendants()
+    run, error = Run(Path(run_folder)), _error(fault)
+    summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(run.result or {})
+    summary |= {"outcome": "error", "error": error}
+    write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
+    writer = events.EventWriter(run.file("telemetry.jsonl"), run.id)
+    writer.emit(events.Fault(**error))
+    writer.emit(events.Finished(outcome="error", summary=summary))
+    writer.close()
+    return 1
+
+
+def _error(fault: BaseException) -> dict[str, str]:
+    if end := ending.of_fault(fault):
+        return {"kind": end.kind, "message": end.message, "hint": end.hint}
+    what = f"{type(fault).__name__}: {fault}"[:240]
+    return {"kind": "engine", "message": f"the engine failed: {what}", "hint": "see the end of engine.log"}
+
+
+def _end(trainer: Trainer) -> None:
+    """As at a stop, which keeps what has been trained where checkpoints are on."""
+    with contextlib.suppress(OSError):
+        os.write(trainer.lifeline, b"stop\n")
+    try:
+        trainer.process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        trainer.process.kill()
+        trainer.process.wait()

@@ -1,0 +1,111 @@
+"""Start the trainer of a run. Imports next to nothing, so that it is the first thing an engine does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..files import scratch
+from ..system import locks
+from ..system.locks import Lock
+from ..system.run_clock import VARIABLE, RunClock
+
+WARM = "--warm"  # in place of a run folder, which then comes later
+LOCK = "GPUTUI_LOCK"  # in the environment of an engine or a proof: the descriptor of its lock
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """The process, the pipe on which it is asked to stop, and the one on which it hands over what finds no disk."""
+
+    process: subprocess.Popen[bytes]
+    lifeline: int
+    report: int
+
+
+def start_trainer(run_folder: str, clock: RunClock | None = None) -> Trainer:
+    """The trainer holds the pipe's reading end: it sees the end of file when this process is gone."""
+    reader, writer = os.pipe()
+    report, their_report = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "gputui.engine.trainer", run_folder],
+        stdin=subprocess.DEVNULL,
+        env=os.environ
+        | {"GPUTUI_LIFELINE": str(reader), "GPUTUI_REPORT": str(their_report)}
+        | ({VARIABLE: clock.told()} if clock else {}),
+        pass_fds=[reader, their_report],
+    )
+    os.close(reader)
+    os.close(their_report)
+    return Trainer(process, writer, report)
+
+
+def write_to_log(run_folder: Path) -> None:
+    """From here on what this process prints goes into the run's log; without one where the disk takes no file."""
+    with contextlib.suppress(OSError):
+        _write_to(run_folder / "engine.log")
+
+
+def _write_to(path: Path) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(log)
+
+
+def own_lock(path: Path) -> Lock:
+    """The lock that whoever starts this process hands over with it; taken here where none was. Raises Taken."""
+    given = os.environ.pop(LOCK, None)
+    return locks.inherited(int(given)) if given else locks.take(path)
+
+
+def put_result_aside(run_folder: Path) -> None:
+    """The result of the sitting before stays, under a name of its own."""
+    if os.path.exists(run_folder / "result.json"):
+        number = len(list(run_folder.glob("result-*.json"))) + 1
+        os.rename(run_folder / "result.json", run_folder / f"result-{number}.json")
+
+
+def take_run() -> tuple[str, Lock | None]:
+    """Wait on standard input, a socket, for a run and its lock; the run as `addressed` wrote it, or nothing."""
+    import socket
+
+    address, lock = "", None
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(0)) as line:
+        name, descriptors, _, _ = socket.recv_fds(line, 65536, 1)
+        if name and descriptors:
+            address, lock = os.fsdecode(name), locks.inherited(descriptors[0])
+            line.sendall(b"\n")  # it is taken
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    return address, lock
+
+
+def addressed(clock: RunClock, run_folder: str | Path) -> str:
+    """A run in one line, for a process that has waited for it: when it was launched, and its folder."""
+    return f"{clock.told()} {run_folder}"
+
+
+def read_address(address: str) -> tuple[RunClock, str]:
+    date, mark, run_folder = address.split(" ", 2)
+    return RunClock.read(f"{date} {mark}"), run_folder
+
+
+def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
+    """Give the run to the trainer that waits; to a new one where that has gone, killed for its memory perhaps."""
+    try:
+        if trainer.process.poll() is None:
+            os.write(trainer.lifeline, os.fsencode(f"{addressed(clock, run_folder)}\n"))
+            return trainer
+    except BrokenPipeError:
+        pass
+    print("gputui: the trainer that waited has gone; another one is started", file=sys.stderr, flush=True)
+    os.close(trainer.lifeline)
+    os.close(trainer.report)
+    scratch.remove()
+    scratch.make()
+    return start_trainer(run_folder, clock)

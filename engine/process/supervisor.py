@@ -1,0 +1,288 @@
+"""The engine process: watches the trainer, samples, ends it where it must, and tells how it ended.
+
+Separates the training from everything that must survive it: TensorFlow can hang in C++, die by a signal, or
+hold GPU memory until it exits, and none of this may lose the run's story. Imports no TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import psutil
+import yaml
+
+from ..files import disk, scratch
+from ..files.writing import write_atomically
+from ..runs import Run, Tail, events, results
+from ..system import reaper, stop_signals
+from ..system.identity import Place, Process
+from ..system.locks import Lock
+from ..system.run_clock import RunClock
+from ..telemetry import limits
+from ..telemetry.sampler import Sampler
+from . import ending
+from .spawn import Trainer
+from .watcher import Watcher
+
+TICK_SECONDS = 0.1
+HEARTBEAT_SECONDS = 1.0
+GRACE_SECONDS = 30.0
+IDLE_CORES = 0.02  # below this share of one core a process is taken to do nothing
+
+NO_LOCKS = "the file system of the run folder has no locks: whether the run is alive is known from its processes alone"
+NO_LOCKS_HINT = "resume it nowhere else while it runs; set GPUTUI_HOME to a folder on a disk of this machine"
+
+
+class Supervisor:
+    """One run: look after its trainer until it has ended, leave a result."""
+
+    def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock) -> None:
+        self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
+        self.lock, self.report = lock, trainer.report
+        self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
+        self.limits: dict[str, Any] = self.preset["run"]
+        self.clock = clock
+        self._processes = {"engine": Process.of(os.getpid()), "trainer": Process.of(self.trainer.pid)}
+        self.phase = "starting"
+        self.stop_requests = self.stops_told = 0
+        self.asked_because = ""
+        self.asked_at = 0.0
+        self.killed = False
+        self.limit = ""
+        self.oom_kills = ending.kernel_oom_kills()
+        self.events = events.EventWriter(run.file("telemetry.jsonl"), run.id, clock)
+
+    def supervise(self) -> int:
+        """The whole life of the engine; returns its exit status."""
+        self._take_signals()
+        reaper.adopt_orphans()
+        self._write_status()
+        if not self.lock.works:
+            self.events.emit(events.Warn(kind="no_locks", message=NO_LOCKS, hint=NO_LOCKS_HINT))
+        sampler = Sampler(
+            self.events,
+            self.trainer.pid,
+            self.limits["sample_seconds"],
+            pcie=self.limits.get("pcie", False),
+        )
+        sampler.start()
+        watcher = Watcher(self.run, self.events.emit, self.clock)
+        watcher.start()
+        try:
+            self._watch(sampler)
+        finally:
+            sampler.stop()
+        self._leave_result(sampler)
+        self._clean_up()
+        watcher.stop()
+        self.phase = "ended"
+        self._write_status()
+        self.events.drain(results.TRAINER_SECONDS)
+        self.events.close()
+        return 0
+
+    def _clean_up(self) -> None:
+        """What the trainer has left behind."""
+        scratch.remove()
+        if ended := reaper.end_descendants():
+            self.events.emit(events.Warn(kind="left_behind", message=reaper.told(ended), hint=reaper.HINT))
+
+    def _take_signals(self) -> None:
+        for number in stop_signals.NUMBERS:
+            signal.signal(number, self._on_signal)
+        stop_signals.let_through()
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self.stop_requests += 1
+
+    def _watch(self, sampler: Sampler) -> None:
+        tail = _Activity(self.run, self.trainer.pid)
+        next_heartbeat = 0.0
+        while self.trainer.poll() is None:
+            told = tail.phase == self.phase and self.stop_requests == self.stops_told
+            if not told or time.monotonic() >= next_heartbeat:
+                self.phase = tail.phase
+                self._write_status()
+                next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
+            tail.look()
+            self._enforce(tail)
+            reaper.collect_dead(self.trainer.pid)
+            try:
+                self.trainer.wait(TICK_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+
+    def _enforce(self, tail: _Activity) -> None:
+        """Forward a stop, and apply the time limits; end the trainer hard when it does not answer."""
+        minutes, hang = self.limits["max_minutes"], self.limits["hang_seconds"]
+        if self.stop_requests and not self.asked_because:
+            self._ask("stop", "")
+        elif minutes is not None and self.clock.elapsed() > minutes * 60 and not self.asked_because:
+            self._ask("timeout", f"run.max_minutes={minutes:g}")
+        elif hang != "off" and tail.idle_seconds > hang and not self.killed:
+            self.limit = f"run.hang_seconds={hang:g}"
+            self._kill("hang" if not self.asked_because else self.asked_because)
+        no_answer = self.asked_because and time.monotonic() - self.asked_at > GRACE_SECONDS
+        if (self.stop_requests > 1 or no_answer) and not self.killed:
+            self._kill(self.asked_because)
+
+    def _ask(self, why: str, limit: str) -> None:
+        self.asked_because, self.limit, self.asked_at = why, limit, time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # the trainer is gone already; the next look at it says how
+            os.write(self.lifeline, f"{why}\n".encode())
+
+    def _kill(self, why: str) -> None:
+        self.asked_because, self.killed = why, True
+        self.trainer.kill()
+
+    def _leave_result(self, sampler: Sampler) -> None:
+        """Write the result where the trainer did not; what the trainer wrote stands."""
+        report = results.take(self.report)
+        if self.run.result is None and report.result is not None:
+            self._write(report.result)
+        self._append(report)
+        if self.run.result is not None or report.result is not None:
+            return
+        end = ending.classify(
+            ending.Evidence(
+                returncode=self.trainer.returncode,
+                log_tail=self.run.log_tail(60),
+                batch_size=self.preset["input"]["batch_size"],
+                stopped_because=self.asked_because,
+                limit=self.limit,
+                kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,
+                memory_share=sampler.trainer_memory_share,
+                phase=self.phase,
+                ceilings=limits.ceilings(),
+            )
+        )
+        if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
+            end = replace(end, message=f"{full}; {end.message}", hint="free some space; gputui resume goes on")
+        self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
+        self._keep(events.plain(asdict(self._summary(end))))
+
+    def _keep(self, summary: Mapping[str, Any]) -> None:
+        self._write(summary)
+        self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
+
+    def _write(self, summary: Mapping[str, Any]) -> None:
+        """Write the result; a disk that takes nothing is waited for, unless somebody asks to stop."""
+        asked = self.stop_requests
+        refused = results.write(self.run, summary, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
+        if refused:
+            print(f"gputui: no result is left: {refused}", file=sys.stderr)
+
+    def _append(self, report: results.Report) -> None:
+        """Write the trainer's last events, the one that says that it has finished among them."""
+        asked = self.stop_requests
+        missing = results.append(self.run, report.lines, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
+        if missing + report.lost_events:
+            self.events.emit(_missing(missing + report.lost_events))
+        if missing and report.result is not None:
+            self.events.emit(events.Finished(outcome=report.result["outcome"], summary=report.result))
+
+    def _summary(self, end: ending.Ending) -> events.Summary:
+        """What is known of a run whose trainer left no summary: its last figures."""
+        last: dict[str, dict[str, Any]] = {}
+        for event in Tail(self.run.file("events.jsonl")).read():
+            last[event["type"]] = event
+        progress, epoch = last.get("progress", {}), last.get("epoch", {})
+        started = last.get("started", {})
+        p50, p95 = progress.get("step_ms_p50"), progress.get("step_ms_p95")
+        return events.Summary(
+            outcome=end.outcome,
+            trainer_returncode=self.trainer.returncode,
+            samples_per_second=progress.get("samples_per_second"),
+            step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
+            global_batch_size=started.get("global_batch_size"),
+            input_wait=progress.get("input_wait"),
+            python_share=progress.get("python_share"),
+            traces=progress.get("traces"),
+            epochs=epoch.get("epoch", 0),
+            steps=progress.get("step", 0),
+            metrics=epoch.get("metrics") or _means_so_far(progress),
+            seconds=self.clock.elapsed(),
+            error={"kind": end.kind, "message": end.message, "hint": end.hint},
+        )
+
+    def _write_status(self) -> None:
+        status: dict[str, Any] = {
+            "phase": self.phase,
+            "heartbeat": time.time(),
+            "stop_requests": self.stop_requests,
+            **Place.here().told(),
+        }
+        self.stops_told = self.stop_requests
+        for role, process in self._processes.items():
+            status |= process.told(role)
+        with contextlib.suppress(OSError):  # a full disk: written again with the next heartbeat
+            write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
+
+
+def _missing(count: int) -> events.Warn:
+    message = f"the last {count} events of the training are missing: the disk took nothing when it ended"
+    return events.Warn(kind="disk", message=message)
+
+
+class _Activity:
+    """Whether the trainer does anything: its events grow, or it uses CPU time."""
+
+    def __init__(self, run: Run, pid: int) -> None:
+        self.run, self.phase = run, "starting"
+        self._process = psutil.Process(pid)
+        self._size = 0
+        self._cpu_seconds = 0.0
+        self._since = self._looked = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        return time.monotonic() - self._since
+
+    def look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < 0.25:
+            return
+        size, cpu = self._events_size(), self._cpu()
+        busy = (cpu - self._cpu_seconds) / (now - self._looked) > IDLE_CORES
+        if size != self._size:
+            self._read_phase(self._size, size)
+        if busy or size != self._size:
+            self._since = now
+        self._size, self._cpu_seconds, self._looked = size, cpu, now
+
+    def _events_size(self) -> int:
+        try:
+            return self.run.file("events.jsonl").stat().st_size
+        except OSError:
+            return 0
+
+    def _cpu(self) -> float:
+        try:
+            times = self._process.cpu_times()
+        except psutil.Error:
+            return self._cpu_seconds
+        return float(times.user + times.system)
+
+    def _read_phase(self, start: int, end: int) -> None:
+        with self.run.file("events.jsonl").open("rb") as stream:
+            stream.seek(max(0, start))
+            block = stream.read(end - max(0, start)).decode("utf-8", "replace")
+        for line in block.splitlines():
+            event = events.parse_line(line)
+            if event and event["type"] == "phase":
+                self.phase = event["phase"]
+
+
+def _means_so_far(progress: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of an epoch that did not become whole."""
+    figures = {"loss": progress.get("loss"), **progress.get("metrics", {})}
+    return {name: value for name, value in figures.items() if value is not None}

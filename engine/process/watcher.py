@@ -1,0 +1,76 @@
+"""The engine's own look at its run: every few seconds a diagnosis, told when it says something new.
+
+Separates when to judge from how (diagnosis.py). A thread reads the events of the run, so that neither the trainer nor
+the supervisor spends anything on it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from ..diagnosis import diagnose
+from ..diagnosis.measurements import Collector, options_of
+from ..runs import Run, Tail
+from ..runs.events import Diagnosis, Event
+from ..system.run_clock import RunClock
+
+LOOK_SECONDS = 2.0
+FIRST_REPEAT_SECONDS, LAST_REPEAT_SECONDS = 4.0, 60.0
+SURER = 0.15  # so much more confidence is news
+
+
+class Watcher(threading.Thread):
+    """Tells a Diagnosis when the verdict changes, when it has grown surer, and now and then with newer figures."""
+
+    def __init__(self, run: Run, tell: Callable[[Event], None], clock: RunClock) -> None:
+        super().__init__(name="diagnosis", daemon=True)
+        self._tell = tell
+        self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        self._tails = [Tail(run.file(name)) for name in ("events.jsonl", "telemetry.jsonl")]
+        self._began_t = clock.date
+        self._done = threading.Event()
+        self._last: Diagnosis | None = None
+        self._untold = False
+        self._told_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
+
+    def run(self) -> None:
+        try:
+            while not self._done.wait(LOOK_SECONDS):
+                self._look()
+            self._look(final=True)
+        except Exception:  # a diagnosis that fails must not fail the run; the log says why
+            traceback.print_exc()
+
+    def stop(self) -> None:
+        """Returns when the last word on the run has been told."""
+        self._done.set()
+        self.join(timeout=5)
+
+    def _look(self, final: bool = False) -> None:
+        fresh = sorted((event for tail in self._tails for event in tail.read()), key=lambda event: float(event["t"]))
+        self._collector.feed(fresh)
+        newest = self._collector.newest_t
+        self._untold = self._untold or bool(fresh)  # a look may have read the last events and told nothing
+        if newest is None or newest < self._began_t:  # older figures are of the run's last sitting
+            return
+        if self._untold:
+            diagnosis = diagnose(self._collector.signals())
+            if final or self._is_news(diagnosis):
+                self._last, self._told_at, self._untold = diagnosis, time.monotonic(), False
+                self._tell(diagnosis)
+
+    def _is_news(self, now: Diagnosis) -> bool:
+        last = self._last
+        if last is None:
+            return now.verdict != "undecided"
+        if now.verdict != last.verdict or now.confidence >= last.confidence + SURER:
+            self._repeat_seconds = FIRST_REPEAT_SECONDS
+            return True
+        if time.monotonic() - self._told_at < self._repeat_seconds:
+            return False
+        self._repeat_seconds = min(2 * self._repeat_seconds, LAST_REPEAT_SECONDS)
+        return True

@@ -1,0 +1,1 @@
+"""What a profile by TensorFlow says of a run, read with XProf."""

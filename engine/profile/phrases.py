@@ -1,0 +1,52 @@
+"""A profile's figures in words, shared by the views of a run and of a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .reports import ProfileReport
+from .xprof_tables import Operation
+
+SHARES = {
+    "input": "waiting for input",
+    "compute": "computing",
+    "communication": "exchange between devices",
+    "copies": "copies between devices",
+    "kernel_launch": "launching kernels",
+    "output": "output to the host",
+    "host": "host, while the device waits",
+}
+HOST_ON_CPU = "Python, outside the graph"
+PLACES = {"GPU": "operations on the GPU", "GPU kernels": "kernels on the GPU", "CPU": "operations on the CPU"}
+MOST = 3  # operations in brief
+LEAST_SHARE = 0.005  # told in brief
+
+
+def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
+    """Those that are known, in the order of a person's questions."""
+    for field, words in SHARES.items():
+        value: float | None = getattr(report.shares, field)
+        if value is not None:
+            yield HOST_ON_CPU if field == "host" and report.device == "CPU" else words, value
+
+
+def in_brief(report: ProfileReport) -> list[str]:
+    """A few lines: what a step consists of, the slowest stage of its input, the operations that take most."""
+    parts = ", ".join(f"{words} {_percent(value)}" for words, value in shares(report) if value >= LEAST_SHARE)
+    lines = [f"a step of {report.step_ms:.3g} ms on the {report.device}: {parts}"]
+    stage = report.slowest_stage
+    if stage is not None:
+        lines.append(f"slowest input stage: {stage.name}, {_percent(stage.share)} of the input's own time")
+    if report.operations:
+        most = ", ".join(f"{kind(one)} {_percent(one.share)}" for one in report.operations[:MOST])
+        lines.append(f"{PLACES[report.operations_on]} that take most: {most}")
+    return lines
+
+
+def kind(operation: Operation) -> str:
+    """What is done; the name of the one operation where its type is not told."""
+    return operation.type or operation.name
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

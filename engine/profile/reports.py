@@ -1,0 +1,159 @@
+"""What a run's profile says: where the time of a step goes, which operations take it, which input stage is slowest.
+
+Separates the report and finding the profile from the two that stand between: XProf, which reads it in a process of its
+own (xprof_process.py), and the meaning of its tables (xprof_tables.py, xprof_input.py). The profile itself stays in
+the run folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..diagnosis.measurements import options_of
+from ..runs import Run, Tail
+from . import xprof_input
+from . import xprof_tables as tables
+from .xprof_input import InputStage, InputTime
+from .xprof_tables import Operation, Shares
+
+READ_SECONDS = 300.0
+ASK = "--set run.profile=50-69 --set compile.steps_per_execution=1"
+_LOG_LINE = re.compile(r"[IWEF]\d{4} |WARNING: All log messages")
+
+
+class ProfileError(Exception):
+    """There is nothing to report; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """What XProf told; None is what it did not tell."""
+
+    path: Path  # for XProf and TensorBoard: their log folder
+    device: str  # GPU or CPU
+    steps: int  # that XProf saw from begin to end
+    step_ms: float
+    shares: Shares
+    compute_16bit: float | None  # of the device's computing
+    operations_on: str  # GPU, GPU kernels, CPU
+    operations: tuple[Operation, ...]
+    slowest_stage: InputStage | None
+    input_time: InputTime | None
+    peak_memory_bytes: int | None  # of the fullest GPU, or of the host's tensors
+
+
+def read(run: Run) -> ProfileReport:
+    """Read the newest profile of the run; takes a second or more. Raises ProfileError."""
+    options = options_of(run)
+    files = _files(run, options)
+    if importlib.util.find_spec("xprof") is None:
+        raise ProfileError("XProf, which reads profiles, is not installed\npip install 'gputui[profile]' adds it")
+    try:
+        return _report(run, options, _ask_xprof(files))
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError) as fault:
+        what = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
+        raise ProfileError(f"XProf's answer is not as expected ({what})\n{files[0]}") from fault
+
+
+def from_plain(told: Mapping[str, Any]) -> ProfileReport:
+    """The report that was kept as plain values, such as in proof.json; raises what a report of another form raises."""
+    stage, time = told["slowest_stage"], told["input_time"]
+    parts: dict[str, Any] = {
+        "path": Path(told["path"]),
+        "shares": Shares(**told["shares"]),
+        "operations": tuple(Operation(**one) for one in told["operations"]),
+        "slowest_stage": InputStage(**stage) if stage else None,
+        "input_time": InputTime(**time) if time else None,
+    }
+    return ProfileReport(**(dict(told) | parts))
+
+
+def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> ProfileReport:
+    rows = tables.step_rows(tools)
+    if not rows:
+        raise ProfileError(_no_steps(options))
+    distributed = options.get("strategy.kind", "single") != "single"
+    where, operations = tables.operations(tools)
+    return ProfileReport(
+        path=run.file("profile"),
+        device="GPU" if tables.on_gpu(tools) else "CPU",
+        steps=len(rows),
+        step_ms=sum(float(row["stepTimeMs"]) for row in rows) / len(rows),
+        shares=tables.shares(tools),
+        compute_16bit=tables.compute_16bit(tools),
+        operations_on=where,
+        operations=operations,
+        slowest_stage=xprof_input.slowest_stage(tools, _declared(run), distributed),
+        input_time=xprof_input.input_time(tools, distributed),
+        peak_memory_bytes=_peak(tools["memory"]),
+    )
+
+
+def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
+    """One for each host, of the newest profile."""
+    sessions = sorted(run.file("profile").glob("plugins/profile/*/"))
+    files = sorted(sessions[-1].glob("*.xplane.pb")) if sessions else []
+    if files:
+        return files
+    wanted = options.get("run.profile", "off")
+    if wanted == "off":
+        raise ProfileError(f"{run.id} has taken no profile\ntrain with {ASK} to get one")
+    steps = (run.result or {}).get("steps")
+    ended = f"the run ended after step {steps}" if steps is not None else "the run has not come so far"
+    raise ProfileError(f"{run.id} has no profile of its steps {wanted} yet\n{ended}")
+
+
+def _no_steps(options: Mapping[str, Any]) -> str:
+    together = options.get("compile.steps_per_execution", 1)
+    if together != 1:
+        return f"XProf sees no single steps where {together} run in one execution\nprofile with {ASK}"
+    return f"XProf finds no whole step in the profile\nprofile more steps: {ASK}"
+
+
+def _ask_xprof(files: Sequence[Path]) -> tables.Tools:
+    command = [sys.executable, "-P", "-m", "gputui.engine.profile.xprof_process", *map(str, files)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=READ_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise ProfileError(f"XProf has not read the profile within {READ_SECONDS:.0f} s\n{files[0]}") from None
+    if done.returncode != 0:
+        raise ProfileError(f"XProf cannot read {files[0]}\n{_reason(done.returncode, done.stderr)}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _reason(code: int, stderr: str) -> str:
+    """The last line that is no log, or the signal."""
+    if code < 0:
+        return f"it died of {signal.Signals(-code).name}"
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
+    return lines[-1] if lines else f"it ended with exit code {code}"
+
+
+def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
+    """The stages of the input as the run named them last; empty where it ended before it told."""
+    told = [event for event in Tail(run.file("events.jsonl")).read() if event["type"] == "input_stages"]
+    return told[-1].get("stages") or () if told else ()
+
+
+def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
+    """Of the GPUs where there are any; memory of the host that only serves them is left out."""
+    on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
+    return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)
+
+
+def _peaks(summary: Mapping[str, Any]) -> Iterator[int]:
+    for value in (summary.get("peakBytesUsageLifetime"), summary.get("peakStats", {}).get("peakBytesInUse")):
+        if value is not None:
+            yield int(value)

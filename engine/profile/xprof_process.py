@@ -1,0 +1,80 @@
+"""XProf in a process of its own: `python -P -m gputui.engine.profile.xprof_process FILE...` prints its tools' JSON.
+
+Separates XProf from whoever reads its answer (xprof_tables.py). XProf brings a library of 80 MB that logs to stderr,
+writes files of its own beside the profile, and can die of a broken one: nothing of this may reach a viewer, the
+engine, or the run folder. TensorFlow is not needed, and not loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+TOOLS = ("overview_page", "input_pipeline_analyzer", "framework_op_stats", "kernel_stats")
+# Names of TensorFlow's own events in the thread of Python: our marker of a step, and a graph that runs.
+STEP, GRAPH = "train", "KernelAndDeviceFunc::Run"
+
+
+def main(files: list[str]) -> None:
+    """Print one object: tool -> list of tables, `memory` -> summary of each allocator, `python` -> step -> times."""
+    with tempfile.TemporaryDirectory() as folder:
+        links = [str(_link(Path(file), Path(folder))) for file in files]
+        answer = {tool: _tables(_ask(links, tool)) for tool in TOOLS}
+        memory = {"memory": _memory(links), "python": _python(files[0])}
+    print(json.dumps(answer | memory))
+
+
+def _link(file: Path, folder: Path) -> Path:
+    """XProf writes beside the path it is given."""
+    link = folder / file.name
+    os.symlink(file.resolve(), link)
+    return link
+
+
+def _ask(files: list[str], tool: str) -> Any:
+    from xprof.convert import raw_to_tool_data
+
+    data, _ = raw_to_tool_data.xspace_to_tool_data(files, tool, {})
+    return json.loads(data) if data else []
+
+
+def _tables(answer: Any) -> list[dict[str, Any]]:
+    """Google's charting form as plain rows, each a column's name -> value."""
+    found = []
+    for table in answer if isinstance(answer, list) else [answer]:
+        names = [column["id"] for column in table.get("cols", [])]
+        rows = [[cell["v"] for cell in row["c"]] for row in table.get("rows", [])]
+        found.append({"properties": table.get("p") or {}, "rows": [dict(zip(names, row, strict=True)) for row in rows]})
+    return found
+
+
+def _memory(files: list[str]) -> dict[str, Any]:
+    """allocator -> its summary; XProf tells it of one host at a time."""
+    answers = [_ask([file], "memory_profile") for file in files]
+    allocators = [(answer or {}).get("memoryProfilePerAllocator", {}) for answer in answers]
+    return {name: told.get("profileSummary", {}) for of_host in allocators for name, told in of_host.items()}
+
+
+def _python(file: str) -> dict[str, tuple[float, float]]:
+    """step -> milliseconds of the step, and of the graphs that Python ran in it.
+
+    XProf's tables count Python's own work for a step as computing.
+    """
+    from xprof.profile_data import ProfileData
+
+    lines = [line for plane in ProfileData.from_file(file).planes for line in plane.lines if line.name == "python"]
+    events = [event for line in lines for event in line.events]
+    graphs = [(event.start_ns, event.duration_ns) for event in events if event.name == GRAPH]
+    found = {}
+    for step in (event for event in events if event.name == STEP):
+        within = sum(ns for begin, ns in graphs if step.start_ns <= begin < step.start_ns + step.duration_ns)
+        found[dict(step.stats)["step_num"]] = (step.duration_ns / 1e6, within / 1e6)
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

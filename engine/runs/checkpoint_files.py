@@ -1,0 +1,134 @@
+"""Which checkpoints a run has and which of them are whole, found out without TensorFlow.
+
+A checkpoint is a folder `step-NNNNNNNNNN` with the files that TensorFlow wrote and a manifest of their sizes and
+checksums. One without a manifest was written by an earlier version: it counts as whole if none of its files is missing
+or empty, and TensorFlow's own checks decide (trainer/checkpoints.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..files.writing import sync, write_atomically
+
+PREFIX = "state"  # of TensorFlow's files
+MANIFEST = "manifest.json"
+_NAME = re.compile(r"step-([0-9]{10})")
+_SHARD = re.compile(rf"{PREFIX}\.data-([0-9]{{5}})-of-([0-9]{{5}})")
+_BLOCK_BYTES = 1 << 20
+_TOLD = 3
+
+
+class Damage(Exception):
+    """Why a checkpoint cannot be used, in a few words."""
+
+
+def path_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:010d}"
+
+
+def steps_in(folder: Path) -> list[int]:
+    """The steps of all entries that are named as checkpoints are, the newest first; others are none of ours."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return sorted((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
+
+
+def whole_step(folder: Path) -> int | None:
+    """The newest step whose checkpoint is whole; raises Damage where there are checkpoints and none is whole."""
+    reasons: dict[int, str] = {}
+    for step in steps_in(folder):
+        try:
+            verify(folder, step)
+            return step
+        except Damage as damage:
+            reasons[step] = f"is damaged ({damage})"
+    if reasons:
+        raise Damage(told(reasons))
+    return None
+
+
+def told(reasons: Mapping[int, str]) -> str:
+    """Why the checkpoints of these steps cannot be used; of many the first three."""
+    first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_TOLD])
+    return f"{first}; and {len(reasons) - _TOLD} more" if len(reasons) > _TOLD else first
+
+
+def seal(draft: Path, step: int) -> None:
+    """Write the manifest of a finished draft, and wait until all of it is on the disk."""
+    files = {}
+    for path in sorted(draft.iterdir()):
+        files[path.name] = {"bytes": path.stat().st_size, "crc32": _checksum(path)}
+        sync(path)
+    write_atomically(draft / MANIFEST, json.dumps({"step": step, "files": files}, indent=1) + "\n")
+
+
+def verify(folder: Path, step: int) -> bool:
+    """Whether the checkpoint's checksums are known, and hold; raises Damage where it is not whole."""
+    path = path_of(folder, step)
+    try:
+        if not path.is_dir():
+            raise Damage("it is no folder")
+        if not (path / MANIFEST).exists():
+            _look_complete(path)
+            return False
+        _match(path, step, _manifest(path))
+        return True
+    except OSError as fault:
+        raise Damage(f"it cannot be read: {fault.strerror or fault}") from None
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        known = isinstance(manifest["step"], int) and f"{PREFIX}.index" in manifest["files"]
+        if known and all(
+            os.path.basename(name) == name and isinstance(facts["bytes"], int) and isinstance(facts["crc32"], int)
+            for name, facts in manifest["files"].items()
+        ):
+            return dict(manifest)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise Damage(f"{MANIFEST} is damaged")
+
+
+def _match(path: Path, step: int, manifest: dict[str, Any]) -> None:
+    if manifest["step"] != step:
+        raise Damage(f"it is that of step {manifest['step']}")
+    for name, facts in manifest["files"].items():
+        if not (path / name).is_file():
+            raise Damage(f"{name} is missing")
+        size = (path / name).stat().st_size
+        if size != facts["bytes"]:
+            raise Damage(f"{name} has {size} of {facts['bytes']} bytes")
+    for name, facts in manifest["files"].items():
+        if _checksum(path / name) != facts["crc32"]:
+            raise Damage(f"the checksum of {name} does not match")
+
+
+def _look_complete(path: Path) -> None:
+    """All files are there and none is empty."""
+    shards = [match for name in os.listdir(path) if (match := _SHARD.fullmatch(name))]
+    wanted = int(shards[0][2]) if shards else 1
+    names = [f"{PREFIX}.index", *(f"{PREFIX}.data-{number:05d}-of-{wanted:05d}" for number in range(wanted))]
+    for name in names:
+        if not (path / name).is_file():
+            raise Damage(f"{name} is missing")
+        if not (path / name).stat().st_size:
+            raise Damage(f"{name} is empty")
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            checksum = zlib.crc32(block, checksum)
+    return checksum

@@ -1,0 +1,388 @@
+"""What the engine says: typed events, one JSON object a line.
+
+Separates what is said from who says it and who shows it. A reading that cannot be had is None and never 0;
+fractions are 0 to 1; names carry their unit or are counts. Readers get plain dicts and skip unknown types.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from ..files.appending import RETRY_SECONDS, Gap, LineFile
+from ..files.shapes import Fields, Form, form_of
+from ..files.values import MAX_DEPTH, depth, harmless_in, moment
+from ..files.values import finite as finite
+from ..files.values import plain as plain
+from ..system.run_clock import RunClock
+
+OUTCOMES = ("ok", "oom", "error", "stopped", "timeout", "crashed")
+LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; all others are of the first step
+PHASES = ("starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended")
+
+# What readers may rely on in the mappings below; they hold more.
+Stage = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {"name": str, "op": str | None, "ms_per_batch": float | None, "parallelism": float | None},
+        needed=("name", "ms_per_batch"),
+    ),
+]
+_Gpu = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "index": int | None, "uuid": str | None, "name": str | None, "missing": str | None,
+            "busy": float | None, "memory_used_bytes": float | None, "memory_total_bytes": float | None,
+            "throttle": Sequence[str] | None,
+        }
+    ),
+]
+_Evidence = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {"signal": str, "value": float | None, "unit": str, "threshold": float | None, "text": str, "source": str},
+        needed=("signal", "value", "unit", "threshold", "text", "source"),
+    ),
+]
+_Remedy = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {"step": str, "changes": Mapping[str, Any], "reason": str, "expected_gain": float | None},
+        needed=("changes", "reason"),
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Base of all events; `type` is what stands in the JSON."""
+
+    type: ClassVar[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Event):
+    """Versions, devices, what was asked (`options`) and what is true of the built training (`actual`).
+
+    `inapplicable` are the options that do nothing to a user's own training, with the reason; `not_applied` those of
+    them that were set, each with `option` and `why`.
+    `flops_per_step` (trainer/flops.py) is counted where the peak of the GPUs that train is known.
+    """
+
+    type: ClassVar[str] = "started"
+    pid: int
+    versions: Mapping[str, str]
+    devices: list[str]
+    gpus: Sequence[str] = ()  # UUIDs of the GPUs that the training uses, in TensorFlow's order
+    options: Mapping[str, Any]
+    actual: Mapping[str, Any]
+    replicas: int
+    global_batch_size: int | None
+    steps_per_epoch: int | None
+    epochs: int
+    steps: int
+    train_samples: int | None  # None: a user's own data, of which nobody knows
+    validation_samples: int | None
+    resumed_at_step: int | None = None
+    flops_per_step: float | None = None
+    peak_flops_per_second: float | None = None
+    cpus: int | None = None  # that the training may use
+    cpu_bfloat16: bool | None = None  # whether they multiply bfloat16 natively
+    compute_capability: tuple[int, int] | None = None  # the lowest of the GPUs that train
+    not_applied: Sequence[Mapping[str, str]] = ()
+    inapplicable: Mapping[str, str] = field(default_factory=dict)
+    sample_bytes: int | None = None  # one sample as the model gets it, without its label
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase(Event):
+    """One of PHASES has begun.
+
+    `compiling` is what is done once, wherever it happens: of the first step, later of the evaluation (`detail`) and of
+    a smaller batch.
+    """
+
+    type: ClassVar[str] = "phase"
+    phase: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Event):
+    """Where the training is: `step` of `steps` counts over all epochs; speeds are of the last few seconds.
+
+    `mfu` is the share of the GPUs' dense peak that the model's own arithmetic reaches. `python_share` is the share of
+    the step time in which no graph ran: Python between two executions. `traces` says how often the training function
+    has been traced: once or twice is normal, more and more is retracing.
+    """
+
+    type: ClassVar[str] = "progress"
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    samples_per_second: float | None
+    step_ms_p50: float | None
+    step_ms_p95: float | None
+    input_wait: float | None
+    loss: float | None
+    metrics: Mapping[str, float | None]
+    eta_seconds: float | None
+    mfu: float | None = None
+    loss_scale: float | None = None
+    skipped_steps: int | None = None
+    python_share: float | None = None
+    traces: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputStages(Event):
+    """What the stages of the input pipeline take for one global batch, from the source to the end.
+
+    Each stage has `name` (read, shuffle, load, batch, prepare, augment ...), `op` (TensorFlow's), `ms_per_batch` (its
+    own time, without what feeds it and not divided by its parallelism) and `parallelism` (how many calls run at once,
+    None where one follows the other). `buffer_fill` is how full the last buffer was when looked at: 0 means that the
+    training waits for the pipeline, 1 that the pipeline is ahead; None without a buffer.
+    """
+
+    type: ClassVar[str] = "input_stages"
+    stages: Sequence[Stage]
+    buffer_fill: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuReadings(Event):
+    """A reading of every GPU, each a dict of values (telemetry/device.py); `missing` says why there is none at all.
+
+    `interval_seconds` is the time between two readings: what was asked for, or more where the driver is slow.
+    """
+
+    type: ClassVar[str] = "gpu"
+    gpus: Sequence[_Gpu]
+    missing: str | None = None
+    interval_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostReading(Event):
+    """The host: `cpu` and `io_wait` are shares of all cores, `trainer_cpu` and `engine_cpu` are in cores.
+
+    `others_cpu` is the part of `cpu` that is neither the engine's nor the trainer's nor its children's.
+
+    `trainer_read_bytes_per_second` comes from the disk, not from the page cache; the network is that of a training
+    on several machines.
+    """
+
+    type: ClassVar[str] = "host"
+    cpu: float | None
+    memory_used_bytes: int
+    memory_total_bytes: int
+    engine_bytes: int
+    trainer_bytes: int | None
+    trainer_cpu: float | None
+    engine_cpu: float | None = None
+    others_cpu: float | None = None
+    io_wait: float | None = None
+    trainer_read_bytes_per_second: float | None = None
+    network_rx_bytes_per_second: float | None = None
+    network_tx_bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocator(Event):
+    """TensorFlow's own current and peak bytes on each device."""
+
+    type: ClassVar[str] = "allocator"
+    devices: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochEnd(Event):
+    """An epoch (from 1) has ended, validation included; `seconds` is its whole time."""
+
+    type: ClassVar[str] = "epoch"
+    epoch: int
+    step: int
+    metrics: Mapping[str, float | None]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis(Event):
+    """What holds the training back (diagnosis.py), as far as `steps` measured steps tell.
+
+    `confidence` is 0 to 1. Each piece of `evidence` has signal, value, unit, threshold, text, source; `others` are
+    weaker verdicts; each of `remedies` has step, changes (key -> value; none: advice), reason, expected_gain (times as
+    fast, at most) and changes_learning.
+    """
+
+    type: ClassVar[str] = "diagnosis"
+    verdict: str
+    sentence: str
+    confidence: float
+    steps: int
+    evidence: Sequence[_Evidence] = ()
+    others: Sequence[str] = ()
+    remedies: Sequence[_Remedy] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warn(Event):
+    """Something a person should know; `option` is the key it concerns, or empty."""
+
+    type: ClassVar[str] = "warning"
+    kind: str
+    message: str
+    hint: str = ""
+    option: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault(Event):
+    """What ended the run."""
+
+    type: ClassVar[str] = "error"
+    kind: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """The object of `result.json`.
+
+    samples_per_second is global batch / step_ms.p50; step_ms rests on `measured_steps` steps, taken in
+    windows of at least 50 ms, with the warm-up left out. Those steps took measured_seconds, so that the mean speed is
+    measured_steps * global_batch_size / measured_seconds. goodput is the share of the wall time that was training
+    steps. What is done only once is told apart: startup_seconds ends with the first step (first_step_seconds, with its
+    tracing and compiling); first_evaluation_seconds is the tracing and compiling of the evaluation, with the first
+    steps of it; first_checkpoint_seconds is the whole first checkpoint.
+    """
+
+    outcome: str
+    trainer_returncode: int | None = None
+    samples_per_second: float | None = None
+    step_ms: Mapping[str, float] | None = None
+    measured_steps: int = 0
+    measured_seconds: float | None = None
+    global_batch_size: int | None = None
+    first_step_seconds: float | None = None
+    startup_seconds: float | None = None
+    first_evaluation_seconds: float | None = None
+    first_checkpoint_seconds: float | None = None
+    input_wait: float | None = None
+    python_share: float | None = None
+    traces: int | None = None
+    peak_memory_bytes: int | None = None
+    gpu_busy_mean: float | None = None
+    mfu: float | None = None
+    epochs: int = 0
+    steps: int = 0
+    skipped_steps: int | None = None
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    seconds: float | None = None
+    goodput: float | None = None
+    error: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+    """The last event of a run."""
+
+    type: ClassVar[str] = "finished"
+    outcome: str
+    summary: Annotated[Mapping[str, Any], Fields(Summary)]
+
+
+class EventWriter:
+    """Appends events to one file, a line each, at once; may be used from several threads.
+
+    A disk that takes nothing fails nobody: events wait (appending.py), and a warning ends the gap.
+    """
+
+    def __init__(self, path: Path, run_id: str, clock: RunClock | None = None) -> None:
+        self.path, self._run_id = path, run_id
+        self.clock = clock or RunClock.launched()
+        self._lock = threading.Lock()
+        self._file = LineFile(path)
+        self._closed = False
+
+    def emit(self, event: Event, t: float | None = None) -> None:
+        """Write one event; `t` is its time in Unix seconds, now if not given."""
+        line = self._line(event, t)
+        with self._lock:
+            if not self._closed:
+                self._tell(self._file.append(line))
+
+    def drain(self, seconds: float) -> int:
+        """Try for so long to write what waits; returns how many events are missing."""
+        until = time.monotonic() + seconds
+        while True:
+            with self._lock:
+                self._tell(self._file.flush())
+                missing = self._file.missing if self._file.waiting else 0
+            if not missing or time.monotonic() >= until:
+                return missing
+            time.sleep(RETRY_SECONDS)
+
+    def unwritten(self) -> list[str]:
+        """The lines that still wait for the disk."""
+        with self._lock:
+            return self._file.lines
+
+    def close(self) -> None:
+        with self._lock:
+            self._tell(self._file.flush())
+            self._file.close()
+            self._closed = True
+
+    def _line(self, event: Event, t: float | None = None) -> str:
+        head = {"t": round(self.clock.now() if t is None else t, 4), "type": event.type, "run": self._run_id}
+        return json.dumps(head | plain(asdict(event)), allow_nan=False, separators=(",", ":"))
+
+    def _tell(self, gap: Gap | None) -> None:
+        if gap is not None:
+            kept = f"{gap.lost} events are missing" if gap.lost else "no event is missing"
+            message = f"{gap.reason}: nothing could be written to {self.path} for {gap.seconds:.1f} s; {kept}"
+            self._file.append(self._line(Warn(kind="disk", message=message)))
+
+
+def parse_line(line: str) -> dict[str, Any] | None:
+    """One line of a `.jsonl` file, or None for one that is not a whole event: what it tells is what is declared above.
+
+    Text is made harmless to a terminal. An event of a type that is not known here comes as it is.
+    """
+    try:
+        event, end = _scan(line, 0)
+    except (ValueError, RecursionError, StopIteration):  # StopIteration: not even the beginning of a value
+        return None
+    if type(event) is not dict or (end < len(line) and line[end:].strip()):
+        return None
+    if "\\" in line or not line.isascii() or "\x7f" in line:  # JSON writes what steers a terminal with a backslash
+        event = harmless_in(event)
+    if line.count("{") + line.count("[") > MAX_DEPTH and depth(event) > MAX_DEPTH:
+        return None
+    kind = event.get("type")
+    if type(kind) is not str or moment(event.get("t")) is None:
+        return None
+    form = _forms().get(kind)
+    return event if form is None or form.holds(event) else None
+
+
+# NaN and Infinity, which are no JSON, are figures that are not known.
+_DECODER: Any = json.JSONDecoder(parse_constant=lambda name: None)
+_scan = _DECODER.scan_once
+
+
+@cache
+def _forms() -> Mapping[Any, Form]:
+    """By type; every event has a time and the run it is of."""
+    kinds: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Event)]
+    return {kind.type: form_of(kind) for kind in kinds if kind is not Event}

@@ -1,0 +1,74 @@
+"""A run's figures over time as flat rows, for spreadsheets and for TensorBoard.
+
+Separates what a run has told (events.jsonl, telemetry.jsonl) from the forms in which it goes out. A row is a moment at
+which the training said where it stands, with the readings of GPUs and host that were the newest then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..files.values import mapping, number
+from .reading import Told
+
+_OF_PROGRESS = (
+    "samples_per_second",
+    "step_ms_p50",
+    "step_ms_p95",
+    "input_wait",
+    "python_share",
+    "mfu",
+    "loss_scale",
+    "skipped_steps",
+)
+_OF_GPU = ("busy", "memory_used_bytes", "temperature_c", "power_w", "sm_clock_mhz", "sm_active", "tensor_active")
+_OF_HOST = ("cpu", "io_wait", "trainer_cpu", "trainer_bytes")
+
+
+def rows(told: Told) -> list[dict[str, float]]:
+    """One row for each progress and epoch event: t (Unix seconds), seconds, epoch, step and every figure that is known.
+
+    Metrics keep their names; GPUs are `gpu0_busy` and so on. A figure that was not known then is not in the row.
+    """
+    found = list(_rows(told.events))
+    begin = found[0]["t"] if found else 0.0
+    return [{"t": row["t"], "seconds": round(row["t"] - begin, 4)} | row for row in found]
+
+
+def columns(table: list[dict[str, float]]) -> list[str]:
+    """All names of the rows, in the order in which they first came."""
+    return list(dict.fromkeys(name for row in table for name in row))
+
+
+def _rows(told: list[dict[str, Any]]) -> Iterator[dict[str, float]]:
+    readings: dict[str, float] = {}
+    for event in told:
+        if event["type"] == "gpu":
+            readings |= _gpus(event)
+        elif event["type"] == "host":
+            readings |= {f"host_{name}": value for name, value in _known(event, _OF_HOST).items()}
+        elif event["type"] == "progress":
+            figures = _known(event, ("t", "epoch", "step", "loss")) | _metrics(event)
+            yield figures | _known(event, _OF_PROGRESS) | readings
+        elif event["type"] == "epoch":
+            validation = {name: value for name, value in _metrics(event).items() if name.startswith("val_")}
+            took = _known({"epoch_seconds": event.get("seconds")}, ("epoch_seconds",))
+            yield _known(event, ("t", "epoch", "step")) | took | validation
+
+
+def _gpus(event: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        f"gpu{gpu.get('index')}_{name}": value
+        for gpu in map(mapping, event.get("gpus") or ())
+        for name, value in _known(gpu, _OF_GPU).items()
+    }
+
+
+def _metrics(event: Mapping[str, Any]) -> dict[str, float]:
+    metrics = event.get("metrics") or {}
+    return _known(metrics, tuple(metrics))
+
+
+def _known(event: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, float]:
+    return {name: value for name in names if (value := number(event.get(name))) is not None}

@@ -1,0 +1,100 @@
+"""Whether a run is alive, and on which machine.
+
+On this machine its lock says so, which the engine holds as long as it lives. Where a file system has no locks, and
+for a run of a gputui that took none, the process that its status names is looked for instead. A run of another machine
+is alive as long as its heartbeat goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..system import locks
+from ..system.identity import Place, Process
+from ..system.locks import ENGINE_LOCK
+
+EVENTS = "events.jsonl"  # which the trainer holds open
+FRESH_SECONDS = 60.0  # an older heartbeat has stopped; the clocks of two machines may differ by that much
+BEATS_WITHIN_SECONDS = 3.0  # a heartbeat that goes on is seen to go on within this time
+
+
+@dataclass(frozen=True)
+class Life:
+    """What of a run lives; `host` is the other machine, where it lives on one."""
+
+    engine: bool = False
+    trainer: bool = False
+    starting: bool = False  # the engine has not told its process yet
+    host: str = ""
+
+
+def look(folder: Path, status: Mapping[str, Any]) -> Life:
+    """The life of the run in the folder, whose status.json says `status`."""
+    place = Place.read(status)
+    if place is None or place.is_here:
+        return _look_here(folder, status)
+    beats = status.get("phase") != "ended" and _beats(folder, status.get("heartbeat"))
+    if locks.held(folder / ENGINE_LOCK):
+        return Life(engine=True, starting=not beats, host=place.name if beats else "")
+    return Life(engine=True, host=place.name) if beats and not _is_certain(folder, place) else Life()
+
+
+def _look_here(folder: Path, status: Mapping[str, Any]) -> Life:
+    held = locks.held(folder / ENGINE_LOCK)
+    told = _lives(Process.read(status, "engine"), folder)
+    alive = told if held is None else held
+    return Life(
+        engine=alive,
+        trainer=_lives(Process.read(status, "trainer"), folder, seen=held is not None),
+        starting=alive and not told,
+    )
+
+
+def _lives(process: Process | None, folder: Path, seen: bool = False) -> bool:
+    """Whether a process that the status names is there; where `seen`, it has to be seen at work for this very run.
+
+    Any process can be named in a status file, and a folder be copied. One without place and start is of an older
+    gputui: its command line must name the run.
+    """
+    if process is None:
+        return False
+    if process.place is None:
+        return process.is_mine() and process.serves(folder)
+    return process.alive() and (not seen or process.serves(folder) or process.has_open(folder / EVENTS))
+
+
+def look_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Life:
+    """As `look`, and whether the heartbeat of a run of another machine goes on, whatever the clocks of the two say."""
+    status = read_status()
+    now, place = look(folder, status), Place.read(status)
+    if now.engine or place is None or place.is_here or status.get("phase") == "ended" or _is_certain(folder, place):
+        return now
+    until = time.monotonic() + BEATS_WITHIN_SECONDS
+    while time.monotonic() < until:
+        if read_status().get("heartbeat") != status.get("heartbeat"):
+            return Life(engine=True, host=place.name)
+        time.sleep(0.1)
+    return now
+
+
+def _is_certain(folder: Path, place: Place) -> bool:
+    """Whether the lock of a run of another place says that nobody holds it, and is known to tell."""
+    return place.shares_kernel and locks.held(folder / ENGINE_LOCK) is False
+
+
+_seen: dict[Path, tuple[Any, float]] = {}  # the heartbeat of a run, and when it was first seen by our own clock
+
+
+def _beats(folder: Path, heartbeat: Any) -> bool:
+    """At the first look by the date of the heartbeat, then by whether it goes on."""
+    now = time.monotonic()
+    if folder not in _seen:
+        fresh = isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < FRESH_SECONDS
+        _seen[folder] = (heartbeat, now if fresh else now - FRESH_SECONDS)
+    elif _seen[folder][0] != heartbeat:
+        _seen[folder] = (heartbeat, now)
+    return now - _seen[folder][1] < FRESH_SECONDS

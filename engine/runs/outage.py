@@ -1,0 +1,45 @@
+"""What a viewer can tell of a run that says nothing: that the disk takes nothing, and how it seems to have ended.
+
+Separates guessing at a run from its outside from reading what it says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..files import disk
+
+SILENT_SECONDS = 3.0
+
+
+class Silence:
+    """Looks at the disk while a run that lives says nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._since = time.monotonic()
+        self._told = False
+
+    def look(self, heard: bool) -> str:
+        """A sentence, once for each silence, where the disk is what keeps the run from saying anything."""
+        now = time.monotonic()
+        if heard:
+            self._since, self._told = now, False
+        if self._told or now - self._since < SILENT_SECONDS:
+            return ""
+        self._since = now
+        full = disk.looked_at(self._folder)
+        self._told = bool(full)
+        return f"{full}: the training goes on, and its events wait in memory" if full else ""
+
+
+def lost(folder: Path, log: Sequence[str]) -> dict[str, str]:
+    """The error of a run that has ended without a result, where only its disk and its log can tell."""
+    last = next((line.strip() for line in reversed(log) if line.strip()), "")
+    return {
+        "kind": "crash",
+        "message": disk.looked_at(folder) or "the run ended without a result: its engine is gone",
+        "hint": f"the last line of engine.log: {last[:200]}" if last else "engine.log is empty",
+    }

@@ -1,0 +1,178 @@
+"""The files of a run as they lie on the disk, read so that none of them can stop, mislead or outlast its reader.
+
+Separates what is on the disk from what it means. Only regular files are opened, so that nothing waits at a named pipe;
+what is damaged is left out, counted, and told in one sentence a file.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..files.reading import open_regular, read_bytes, why
+from ..files.shapes import Form
+from ..files.values import MAX_DEPTH, depth, harmless_in
+from . import events
+
+EVENT_FILES = ("events.jsonl", "telemetry.jsonl")
+_MANY_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Object:
+    """What a JSON file holds, empty where there is no such file; `damage` says what of it could not be used."""
+
+    value: Mapping[str, Any]
+    damage: str = ""
+
+
+def read_object(path: Path, form: Form | None = None) -> Object:
+    """A JSON file that is one object; entries that are not what `form` declares are left out."""
+    try:
+        found = parse_object(read_bytes(path))
+    except FileNotFoundError:
+        return Object({})
+    except OSError as fault:
+        return Object({}, f"{path.name} cannot be read: {why(fault)}")
+    if found is None:
+        return Object({}, f"{path.name} is damaged, left out")
+    wrong = form.wrong(found) if form else []
+    if not wrong:
+        return Object(found)
+    some = ", ".join(wrong[:3]) + (" ..." if len(wrong) > 3 else "")
+    return Object({k: v for k, v in found.items() if k not in wrong}, f"{path.name} is damaged, {some} left out")
+
+
+def parse_object(raw: bytes) -> dict[str, Any] | None:
+    """A JSON object with harmless texts, or None; NaN and Infinity, which are no JSON, count as unknown."""
+    try:
+        found = json.loads(raw, parse_constant=lambda name: None)
+    except (ValueError, RecursionError):
+        return None
+    return harmless_in(found) if isinstance(found, dict) and depth(found) <= MAX_DEPTH else None
+
+
+# ---- growing files of lines -------------------------------------------------------------------
+
+
+class Damage:
+    """The lines of a file that are no whole events, or why it cannot be read at all."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._first_offset = 0
+        self.count = 0
+        self.unreadable = ""
+
+    def add(self, offset: int) -> None:
+        """One that begins at this byte."""
+        if not self.count:
+            self._first_offset = offset
+        self.count += 1
+
+    def __str__(self) -> str:
+        """One sentence, or nothing where all is well."""
+        if self.unreadable:
+            return f"{self._path.name} cannot be read: {self.unreadable}"
+        if not self.count:
+            return ""
+        more = f" and {self.count - 1:,} more" if self.count > 1 else ""
+        are = "are" if more else "is"
+        return f"line {self._first_line():,} of {self._path.name}{more} {are} damaged, left out"
+
+    def _first_line(self) -> int:
+        """Counted only where it is told: reading is to be fast where nothing is wrong."""
+        lines, left = 1, self._first_offset
+        try:
+            with open_regular(self._path) as stream:
+                while left > 0 and (block := stream.read(min(left, _MANY_BYTES))):
+                    lines += block.count(b"\n")
+                    left -= len(block)
+        except OSError:
+            pass
+        return lines
+
+
+class Tail:
+    """New whole lines of a growing file, each time it is asked; a half-written last line waits."""
+
+    def __init__(self, path: Path, from_now: bool = False) -> None:
+        self._path = path
+        self._offset = _size(path) if from_now else 0
+        self.damage = Damage(path)
+
+    @property
+    def damages(self) -> list[Damage]:
+        return [self.damage]
+
+    def read(self) -> list[dict[str, Any]]:
+        try:
+            with open_regular(self._path) as stream:
+                stream.seek(self._offset)
+                block = stream.read()
+        except FileNotFoundError:
+            return []
+        except OSError as fault:
+            self.damage.unreadable = why(fault)
+            return []
+        self.damage.unreadable = ""
+        whole = block[: block.rfind(b"\n") + 1]
+        with _no_collecting(len(whole)):
+            return list(self._events(whole))
+
+    def _events(self, block: bytes) -> Iterator[dict[str, Any]]:
+        for line in block.split(b"\n")[:-1]:
+            event = events.parse_line(line.decode("utf-8", "replace"))
+            if event is not None:
+                yield event
+            elif line.strip():
+                self.damage.add(self._offset)
+            self._offset += len(line) + 1
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+@contextmanager
+def _no_collecting(size_bytes: int) -> Iterator[None]:
+    """Looking for rubbish among thousands of new events takes longer than reading them, and finds none."""
+    paused = size_bytes > _MANY_BYTES and gc.isenabled()
+    if paused:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
+
+
+# ---- both event files of a run ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Told:
+    """All that a run has told, in the order of time; `damage` has a sentence for each file that is not whole."""
+
+    events: list[dict[str, Any]]
+    damage: tuple[str, ...] = ()
+
+
+def told(folder: Path) -> Told:
+    """The events of both files."""
+    tails = [Tail(folder / name) for name in EVENT_FILES]
+    found = in_time(event for tail in tails for event in tail.read())
+    return Told(found, tuple(filter(None, (str(tail.damage) for tail in tails))))
+
+
+def in_time(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Events in the order of their time."""
+    return sorted(found, key=lambda event: float(event["t"]))

@@ -1,0 +1,104 @@
+"""Brings a run's result and last events to the disk: the trainer does, or the engine where the disk takes nothing.
+
+The trainer holds a GPU and waits a moment only. What it could not write it hands to its engine through a pipe, which
+needs no disk; the engine can wait longer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..files.appending import RETRY_SECONDS, LineFile
+from ..files.writing import write_atomically
+from .run import Run
+
+TRAINER_SECONDS = 2.0
+ENGINE_SECONDS = 120.0
+RESULT_RETRY_SECONDS = 0.5
+PIPE_BYTES = 1 << 20  # as much as Linux allows everybody
+LEAST_PIPE_BYTES = 1 << 14
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the trainer could not bring to the disk: its result, its last events, and how many it has given up."""
+
+    result: Mapping[str, Any] | None = None
+    lines: Sequence[str] = ()
+    lost_events: int = 0
+
+
+def write(
+    run: Run, result: Mapping[str, Any], seconds: float, given_up: Callable[[], bool] = lambda: False
+) -> OSError | None:
+    """Write result.json, trying again for so long; the fault where it could not be written."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            write_atomically(run.file("result.json"), json.dumps(result, indent=1))
+            return None
+        except OSError as fault:
+            if time.monotonic() >= until or given_up():
+                return fault
+        time.sleep(RESULT_RETRY_SECONDS)
+
+
+def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
+    """Append the trainer's last events, trying for so long; returns how many are missing."""
+    file = LineFile(run.file("events.jsonl"))
+    until = time.monotonic() + seconds
+    for line in lines:
+        file.append(line)
+    while file.waiting:
+        file.flush()
+        if time.monotonic() >= until or given_up():
+            break
+        time.sleep(RETRY_SECONDS)
+    file.close()
+    return file.missing
+
+
+def hand_over(report: Report, pipe: int) -> None:
+    """Give the engine what it is to bring to the disk; the oldest events without room are left out. Never waits."""
+    with contextlib.suppress(OSError):
+        os.set_blocking(pipe, False)
+        with contextlib.suppress(OSError, AttributeError):  # outside of Linux a pipe stays as large as it is
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        os.write(pipe, _fitting(report, _room_bytes(pipe)))
+
+
+def _room_bytes(pipe: int) -> int:
+    try:
+        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    except (OSError, AttributeError):
+        return LEAST_PIPE_BYTES
+
+
+def _fitting(report: Report, room_bytes: int) -> bytes:
+    """The report as JSON, with as many of the newest lines as there is room for."""
+    kept: list[str] = []
+    room_bytes -= len(json.dumps([report.result, [], 10**9]))
+    for line in reversed(report.lines):
+        room_bytes -= len(json.dumps(line)) + 2
+        if room_bytes < 0:
+            break
+        kept.append(line)
+    lost = report.lost_events + len(report.lines) - len(kept)
+    return json.dumps([report.result, kept[::-1], lost]).encode()
+
+
+def take(pipe: int) -> Report:
+    """What the trainer, which has ended, has handed over."""
+    try:
+        os.set_blocking(pipe, False)
+        result, lines, lost = json.loads(os.read(pipe, PIPE_BYTES))
+    except (OSError, ValueError):
+        return Report()
+    return Report(result, lines, lost)

@@ -1,0 +1,143 @@
+"""Checkpoints that a run can go on from exactly, in mid-epoch too.
+
+What one holds is told by state.py; where the data stands follows from the step (pipeline.py). Each is written beside,
+synced to the disk and renamed; what the disk has done to it since is found out before it is used, and then an older one
+serves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+import tensorflow as tf
+
+from ...files import disk
+from ...files.writing import sync
+from ...runs import checkpoint_files
+from ...runs.checkpoint_files import PREFIX, Damage
+from ..common.faults import TrainerError
+from .state import State
+
+
+class NotWritten(Exception):
+    """A checkpoint that the disk does not take; the text says why."""
+
+
+class Checkpoints:
+    """`folder`/step-NNNNNNNNNN, the newest `keep` of them."""
+
+    def __init__(self, folder: Path, keep: int, state: State) -> None:
+        self._folder, self._keep, self.state = folder, keep, state
+        self.last_step: int | None = None
+        self._unusable: dict[int, str] = {}  # step -> why, as the end of a sentence
+        self._end: int | None = None  # the training's last step
+
+    def save(self, step: int) -> None:
+        """Write the state after `step` steps; raises NotWritten where the disk refuses."""
+        if step == self.last_step:
+            return
+        draft = self._folder / f".draft-{os.getpid()}"
+        try:
+            if not self._folder.is_dir():
+                self._folder.mkdir()
+                sync(self._folder.parent)
+            _remove(draft)
+            draft.mkdir()
+            self.state.write(str(draft / PREFIX))
+            checkpoint_files.seal(draft, step)
+            _remove(self._path(step))
+            os.rename(draft, self._path(step))
+            sync(self._folder)
+        except (OSError, tf.errors.OpError) as fault:
+            _remove(draft)
+            if isinstance(fault, tf.errors.ResourceExhaustedError) and disk.refusal(fault) is None:
+                raise  # memory
+            raise NotWritten(f"{disk.reason(fault)}: {self._folder}: no checkpoint of step {step} is written") from None
+        self.last_step = step
+        self._unusable.pop(step, None)
+        self._remove_older(step)
+
+    def _remove_older(self, step: int) -> None:
+        """What has been found unusable is not counted among those that are kept, and goes with the older ones."""
+        done = [found for found in checkpoint_files.steps_in(self._folder) if found <= step]
+        kept = [found for found in done if found not in self._unusable][: self._keep]
+        for old in done:
+            if old < kept[-1] and len(kept) == self._keep:
+                _remove(self._path(old))
+
+    def latest_step(self, end: int | None = None) -> int | None:
+        """The newest step, not beyond `end`, whose checkpoint is whole, or None where there are no checkpoints.
+
+        Raises TrainerError where there are some and none can be used. Removes what a process left that was killed
+        while it wrote one: a run has one trainer at a time.
+        """
+        for draft in self._folder.glob(".draft-*"):
+            _remove(draft)
+        self._end, self._unusable = end, {}
+        for step in checkpoint_files.steps_in(self._folder):
+            try:
+                self._verify(step)
+                return step
+            except Damage as damage:
+                self._unusable[step] = str(damage)
+        if self._unusable:
+            hint = f"nothing was changed; gputui --preset {self._folder.parent / 'preset.yaml'} trains anew"
+            reasons = checkpoint_files.told(self._unusable)
+            raise TrainerError("checkpoint", f"no checkpoint can be used: {reasons}", hint)
+        return None
+
+    def damaged(self, used: int) -> str:
+        """What to tell of checkpoints newer than the one that is used; empty where there are none."""
+        if not self._unusable:
+            return ""
+        lost = max((step - used for step in self._unusable if self._end is None or step <= self._end), default=0)
+        told = f"{checkpoint_files.told(self._unusable)}; going on from step {used}"
+        return f"{told}, {lost} steps are lost" if lost else told
+
+    def _verify(self, step: int) -> None:
+        if self._end is not None and step > self._end:
+            raise Damage(f"lies beyond the end of the training, step {self._end}")
+        try:
+            if not checkpoint_files.verify(self._folder, step):
+                _read_all(self._path(step))
+        except Damage as damage:
+            raise Damage(f"is damaged ({damage})") from None
+
+    def fits(self, step: int) -> bool:
+        """Whether the model has as many variables as a checkpoint; some make theirs in their first step."""
+        return self.state.fits(str(self._path(step) / PREFIX))
+
+    def restore(self, step: int) -> None:
+        """Bring the built model to the state after `step` steps; raises TrainerError where it does not fit."""
+        path = self._path(step)
+        try:
+            self.state.restore(str(path / PREFIX))
+        except (AssertionError, IndexError, ValueError, tf.errors.OpError) as fault:
+            reason = " ".join(str(fault).split())[:200]
+            raise TrainerError("checkpoint", f"{path} does not fit this model: {reason}") from None
+        self.last_step = step
+
+    def _path(self, step: int) -> Path:
+        return checkpoint_files.path_of(self._folder, step)
+
+
+def _read_all(path: Path) -> None:
+    """TensorFlow checks what it reads; one tensor at a time is in memory. Raises Damage."""
+    try:
+        reader = tf.train.load_checkpoint(str(path / PREFIX))
+        for name in reader.get_variable_to_dtype_map():
+            reader.get_tensor(name)
+    except (IndexError, RuntimeError, ValueError, tf.errors.OpError) as fault:
+        raise Damage(" ".join(str(fault).split())[:200]) from None
+
+
+def _remove(path: Path) -> None:
+    """A folder with all in it, or a file or link that stands in its place; what cannot be removed stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,68 @@
+"""What Keras' fit tells the training loop: epochs and evaluations, and nothing each step.
+
+Separates Keras' way of telling from what the loop does about it. Keras' own list of callbacks converts every metric at
+every step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import keras
+
+from ...options import Options
+
+
+class Loop(Protocol):
+    """The training loop, as far as it is told of epochs and evaluations."""
+
+    model: keras.Model
+    options: Options
+    step: int
+    steps: int
+    steps_per_epoch: int
+
+    def pause(self) -> None: ...
+
+    def execution_ends(self) -> None: ...
+
+    def epoch_begins(self) -> None: ...
+
+    def epoch_ends(self, epoch: int, logs: dict[str, Any]) -> None: ...
+
+    def tests_begin(self) -> None: ...
+
+    def tests_end(self) -> None: ...
+
+
+class EpochCallbacks(keras.callbacks.CallbackList):
+    """Passes on what happens once an epoch, and that an execution has ended."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__(add_history=True, model=loop.model)  # fit returns model.history
+        self._loop = loop
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        pass
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._loop.execution_ends()
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        pass
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        pass
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._loop.epoch_begins()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._loop.pause()
+        self._loop.epoch_ends(epoch, logs or {})
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._loop.tests_begin()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._loop.tests_end()

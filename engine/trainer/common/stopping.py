@@ -1,0 +1,124 @@
+"""Being asked to stop: by a signal, by the engine through its pipe, or by the engine's death.
+
+Separates the asking (any thread, any time, also while TensorFlow sits in C++) from the stopping, which the
+training loop does between two executions. Before the first step nothing can be lost, and a stop is immediate; later,
+whoever cannot stop in time is ended with `os._exit`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import IO, Any
+
+from ...system import stop_signals
+
+GRACE_SECONDS = 30.0
+HEARING_SECONDS = 0.5  # from a signal's arrival to its being known here, at most
+ENDED_BY_STOP = 128 + signal.SIGTERM  # as a shell tells it; for one that is stopped before it can leave a result
+
+
+class StopRequested(Exception):
+    """Raised in the training loop; `reason` is `stopped` or `timeout`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StopSwitch:
+    """Set once by whoever asks first; `check` raises in the loop when it is set."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.at_once = True  # until a step has been trained
+        self.engine_gone = False
+        self.leave_result: Callable[[str], None] = lambda reason: None
+        self.exit: Callable[[int], None] = os._exit
+        self.writer = -1  # where numbers of signals are written
+        self._asked = threading.Event()
+
+    def listen(self, lifeline: IO[str]) -> None:
+        """Hear signals in one thread and the engine's pipe in another; called in the main thread."""
+        reader, self.writer = os.pipe()
+        os.set_blocking(self.writer, False)
+        # Python's own C handler writes the number there, whatever the main thread is doing.
+        signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
+        for number in stop_signals.NUMBERS:
+            signal.signal(number, self.on_signal)
+        forks = _Forks(self)
+        os.register_at_fork(before=forks.hold, after_in_parent=forks.go_on, after_in_child=forks.forget)
+        threading.Thread(target=self._hear_signals, args=(reader,), name="signals", daemon=True).start()
+        threading.Thread(target=self._watch_engine, args=(lifeline,), name="lifeline", daemon=True).start()
+        stop_signals.let_through()
+
+    def request(self, reason: str, deadline: bool = False) -> None:
+        """Ask for a stop; with `deadline` the process ends itself when the loop does not answer."""
+        self.reason = self.reason or reason
+        self._asked.set()
+        if self.at_once:
+            self._leave()
+        if deadline:
+            timer = threading.Timer(GRACE_SECONDS, self._leave)
+            timer.daemon = True
+            timer.start()
+
+    def check(self) -> None:
+        if self.reason:
+            raise StopRequested(self.reason)
+
+    def heard(self) -> bool:
+        """Whether a stop was asked for, where a signal may have come this very moment."""
+        return self._asked.wait(HEARING_SECONDS)
+
+    def on_signal(self, number: int, frame: Any) -> None:
+        """In the main thread, where it must not wait: code of the user's may have taken the wakeup descriptor."""
+        with contextlib.suppress(OSError):
+            os.write(self.writer, bytes([number]))
+
+    def _hear_signals(self, reader: int) -> None:
+        """The pipe also gets the numbers of signals that code of the user's handles."""
+        with contextlib.suppress(OSError):  # their code may close what it has not opened
+            while numbers := os.read(reader, 64):
+                if any(number in stop_signals.NUMBERS for number in numbers):
+                    self.request("stopped")
+
+    def _watch_engine(self, lifeline: IO[str]) -> None:
+        for line in lifeline:
+            self.request("timeout" if line.strip() == "timeout" else "stopped")
+        # End of file: the engine is gone, and with it whoever would end a hung training.
+        self.engine_gone = True
+        self.request("stopped", deadline=True)
+
+    def _leave(self) -> None:
+        """End the process from any thread, whatever the main one is doing."""
+        self.leave_result(self.reason)
+        self.exit(ENDED_BY_STOP)
+
+
+class _Forks:
+    """Makes the trainer's signals none of a forked child's business: there they do what they do in any program."""
+
+    def __init__(self, switch: StopSwitch) -> None:
+        self._switch = switch
+        self._mask = threading.local()  # of the thread that forks
+
+    def hold(self) -> None:
+        """A signal that meets the child before it has forgotten would be told to the trainer."""
+        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals.NUMBERS)
+
+    def go_on(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
+
+    def forget(self) -> None:
+        """What code of the user's has set stays, as it would without us."""
+        for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+            if signal.getsignal(number) == self._switch.on_signal:
+                signal.signal(number, default)
+        theirs = signal.set_wakeup_fd(-1)
+        if theirs not in (-1, self._switch.writer):
+            signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+        self.go_on()

@@ -1,0 +1,1 @@
+"""The training itself: the loop around Keras' fit, and the function that runs its steps."""

@@ -1,0 +1,55 @@
+"""How batches get from the pipeline to fit: as they are, or through the strategy to its devices.
+
+Separates the pipeline (data/) from the strategy that reads it. A strategy keeps the iterator of its data set where no
+one can ask it how the pipeline does; so it gets its training batches through an iterator of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from ...options import Options
+
+
+class Feed:
+    """Training and validation batches for fit, and the iterator that runs the training pipeline."""
+
+    def __init__(self, options: Options, strategy: tf.distribute.Strategy) -> None:
+        self._strategy = strategy if options.strategy.kind != "single" else None
+        self._ahead = options.input.prefetch != "off"
+        self._ours: Any = None
+
+    def training(self, batches: tf.data.Dataset) -> Any:
+        if self._strategy is None:
+            return batches
+        handed_on, self._ours = _through_an_iterator(batches)
+        return self._distributed(handed_on)
+
+    def validation(self, batches: tf.data.Dataset) -> Any:
+        return batches if self._strategy is None else self._distributed(batches)
+
+    def pipeline_iterator(self, of_fit: Any) -> Any:
+        """The one behind fit's own."""
+        return of_fit if self._ours is None else self._ours
+
+    def _distributed(self, batches: tf.data.Dataset) -> Any:
+        # The strategy reads ahead for each replica, too, if it may.
+        settings = tf.distribute.InputOptions(
+            experimental_fetch_to_device=self._ahead, experimental_per_replica_buffer_size=int(self._ahead)
+        )
+        assert self._strategy is not None
+        return self._strategy.distribute_datasets_from_function(lambda context: batches, settings)
+
+
+def _through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]:
+    """The same batches, one after the other as they are asked for, and the iterator they come from."""
+    with tf.device("/CPU:0"):
+        iterator = iter(batches)
+    # The pipeline behind the iterator has all it was asked to have; nothing is put in here.
+    settings = tf.data.Options()
+    settings.autotune.enabled = False
+    settings.experimental_optimization.inject_prefetch = False
+    settings.experimental_optimization.map_parallelization = False
+    return tf.data.Dataset.counter().map(lambda _: iterator.get_next()).with_options(settings), iterator

@@ -1,0 +1,56 @@
+"""Saves the trained model, and waits a while where the disk takes nothing: the result of the training does not depend
+on it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from ...files import disk
+from ...files.writing import sync
+from ..common.faults import TrainerError
+from ..common.stopping import StopSwitch
+from ..setup import models
+from .loop import TrainingLoop
+
+PATIENCE_SECONDS = 30.0
+_RETRY_SECONDS = 1.0
+FILES = ("model.keras", "model.weights.h5")
+
+
+def save_model(loop: TrainingLoop, stop: StopSwitch) -> None:
+    """Write model.keras, or the weights of a model that Keras cannot write whole; raises TrainerError."""
+    folder = loop.figures.run.path
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            _save(loop, folder)
+            return
+        except Exception as fault:
+            number = disk.refusal(fault)
+            if number is None:
+                raise
+            for name in FILES:  # a part of a file is no model, and takes room
+                with contextlib.suppress(OSError):
+                    (folder / name).unlink()
+            if time.monotonic() > until or stop.reason:
+                message = f"{disk.told(number, folder)}: the training has ended well, but its model could not be saved"
+                raise TrainerError("disk", message, _hint(loop)) from None
+        time.sleep(_RETRY_SECONDS)
+
+
+def _save(loop: TrainingLoop, folder: Path) -> None:
+    if loop.own is not None:
+        loop.own.save(loop.figures)
+    else:
+        models.save(loop.model, folder / FILES[0])
+    for name in FILES:
+        if (folder / name).exists():
+            sync(folder / name)
+
+
+def _hint(loop: TrainingLoop) -> str:
+    if loop.checkpoints.last_step == loop.step:
+        return "free some space; gputui resume saves it from the last checkpoint"
+    return "free some space and train again; with run.checkpoint a resume could save it"

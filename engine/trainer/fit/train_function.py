@@ -1,0 +1,271 @@
+"""The function `model.fit` calls for each execution: several steps in one graph, the input wait measured in it.
+
+Separates the graph (built once, here) from the loop around it (loop.py). It replaces Keras' own because that one
+fails with strategies and several steps an execution, overruns an epoch that the executions do not divide, and
+cannot tell waiting for input from computing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import keras
+import tensorflow as tf
+from keras.src.backend.common import global_state
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+from ..common.faults import TrainerError
+from ..common.step_logs import flat
+
+Logs = dict[str, Any]
+
+
+class Execute(Protocol):
+    """execute(iterator, count) runs `count` steps and returns the logs of the last."""
+
+    def __call__(self, iterator: Any, count: Any) -> Logs: ...
+
+    def get_concrete_function(self, iterator: Any, count: Any) -> Any:
+        """Trace it, which makes the variables that are not there yet, and run nothing."""
+        ...
+
+    def experimental_get_tracing_count(self) -> int:
+        """How often TensorFlow has traced it."""
+        ...
+
+
+class GraphClock:
+    """What the graph itself counts, on the CPU: the seconds that the host waited for input, and when executions began.
+
+    Both are sums since the last `take`; beginnings are counted from `zero`, a Unix time. With `first_only` the wait
+    of each execution's first step alone is counted. TensorFlow refuses to read the clock in a graph when operations
+    must be deterministic: then nothing is counted.
+    """
+
+    def __init__(self, deterministic: bool, first_only: bool = False) -> None:
+        self.counts, self._all = not deterministic, not deterministic and not first_only
+        self.zero = time.time()
+        with tf.device("/CPU:0"):
+            self._sums = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
+            self._nothing = tf.zeros([2], tf.float64)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """What it writes in the graph of the steps."""
+        return [self._sums]
+
+    def take(self) -> tuple[float, float]:
+        """Seconds waited and the sum of the beginnings since the last call; both are begun anew."""
+        waited, begun = self._sums.numpy().tolist()
+        self._sums.assign(self._nothing, read_value=False)
+        return waited, begun
+
+    def first(self, iterator: Any) -> tuple[Any, Any, Any]:
+        """The first batch of an execution, when it began, and what of its wait the loop over its steps carries on."""
+        if not self.counts:
+            return iterator.get_next(), (), ()
+        data, begun, end, waited = _timed(iterator)
+        if self._all:
+            return _after(end, data), begun, waited
+        self._add(begun, waited)
+        return data, (), ()
+
+    def next(self, iterator: Any, waited: Any) -> tuple[Any, Any]:
+        """Any further batch, and its wait added."""
+        if not self._all:
+            return iterator.get_next(), ()
+        data, _, end, seconds = _timed(iterator)
+        return _after(end, data), waited + seconds
+
+    def end(self, begun: Any, waited: Any) -> None:
+        """Once an execution. The sum over its steps stays in the loop, where it costs least."""
+        if self._all:
+            self._add(begun, waited)
+
+    def _add(self, begun: Any, waited: Any) -> None:
+        with tf.device("/CPU:0"):
+            self._sums.assign_add(tf.stack([waited, begun - self.zero]), read_value=False)
+
+
+def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
+    """`iterator.get_next()`, when it was called, when it had a batch, and the seconds between."""
+    begun = tf.timestamp()
+    with tf.control_dependencies([begun]):
+        data = iterator.get_next()
+    with tf.control_dependencies(_tensors(data)), tf.device("/CPU:0"):
+        end = tf.timestamp()
+        return data, begun, end, end - begun
+
+
+def _after(moment: Any, data: Any) -> Any:
+    """The same data, which nothing uses before the clock has been read: on busy cores the reading would come late."""
+
+    def one(tensor: Any) -> Any:
+        with tf.device(tensor.device):
+            return tf.identity(tensor)
+
+    with tf.control_dependencies([moment]):
+        return tf.nest.map_structure(one, data, expand_composites=True)
+
+
+def training(model: keras.Model, clock: GraphClock) -> Execute:
+    """execute(iterator, count) runs `count` training steps and returns the logs of the last."""
+    strategy = model.distribute_strategy
+    compiled = bool(model.jit_compile)
+    mirrored = strategy.num_replicas_in_sync > 1
+    step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
+    return _execution(model, _one_step(model, step, compiled and not mirrored), clock)
+
+
+def testing(model: keras.Model) -> Execute:
+    """execute(iterator, count) runs `count` evaluation steps."""
+    return _execution(model, _one_test(model), GraphClock(deterministic=True))
+
+
+def testing_one(model: keras.Model) -> Callable[[Any], Logs]:
+    """An evaluation step on a batch that has been drawn: drawn in the graph, a missing one would be counted."""
+    return cast(Callable[[Any], Logs], tf.function(_one_test(model), reduce_retracing=True))
+
+
+def _one_test(model: keras.Model) -> Callable[[Any], Logs]:
+    compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
+    return _one_step(model, model.test_step, compiled)
+
+
+def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
+    """The loop traces the step a second time, which takes as long again: single steps go without it."""
+    function = _single(one, clock) if int(model.steps_per_execution) == 1 else _repeated(one, clock)
+    return cast(Execute, tf.function(function, reduce_retracing=True))
+
+
+def _single(one: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
+    @tf.autograph.experimental.do_not_convert
+    def execute(iterator: Any, count: Any) -> Logs:
+        data, begun, waited = clock.first(iterator)
+        logs = one(data)
+        clock.end(begun, waited)
+        return logs
+
+    return execute
+
+
+def _repeated(one: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
+    def further(iterator: Any, done: Any, waited: Any) -> tuple[Any, Any, Logs]:
+        data, waited = clock.next(iterator, waited)
+        return done + 1, waited, one(data)
+
+    @tf.autograph.experimental.do_not_convert
+    def execute(iterator: Any, count: Any) -> Logs:
+        data, begun, waited = clock.first(iterator)
+        logs = one(data)
+        start = (tf.constant(1), waited, logs)
+        _, waited, logs = tf.while_loop(
+            lambda done, *_: done < count,
+            lambda done, waited, _: further(iterator, done, waited),
+            start,
+            shape_invariants=tf.nest.map_structure(_of_any_size, start),
+        )
+        clock.end(begun, waited)
+        return logs
+
+    return execute
+
+
+def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:
+    """A step on one (distributed) batch, its logs reduced over the replicas."""
+    strategy = model.distribute_strategy
+
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+
+    def in_replica(data: Any) -> Logs:
+        """Keras keeps its generator by thread, and a replica is traced in a thread of its own."""
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+        return step(data)
+
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
+    of_replica = in_replica if mirrored and generator is not None else step
+
+    @tf.autograph.experimental.do_not_convert
+    def one(data: Any) -> Logs:
+        returned = strategy.run(of_replica, args=(data,))
+        logs = flat(returned) if isinstance(returned, dict) else {}
+        figures = {name: _mean(value, strategy) for name, value in logs.items() if _is_figure(value, strategy)}
+        if not figures:
+            raise TrainerError(
+                "user_code", f"the train_step or test_step of {type(model).__name__} returns no figures",
+                "return a dict of metrics, such as {'loss': loss}",
+            )
+        return figures
+
+    if not compiled:
+        return one
+    return tf.function(one, jit_compile=True, reduce_retracing=True)
+
+
+def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
+    if isinstance(value, tf.distribute.DistributedValues):
+        parts = strategy.experimental_local_results(value)
+        return tf.reduce_mean(tf.stack([tf.cast(part, tf.float32) for part in parts]), axis=0)
+    return tf.cast(value, tf.float32)
+
+
+def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
+    """Whether it is a number or an array of numbers; a step may return words beside them."""
+    try:
+        kind = tf.convert_to_tensor(strategy.experimental_local_results(value)[0]).dtype
+    except (TypeError, ValueError):
+        return False
+    return bool(kind.is_floating or kind.is_integer or kind.is_bool)
+
+
+def _of_any_size(tensor: Any) -> tf.TensorShape:
+    """A figure of each sample is shorter in a smaller last batch."""
+    return tf.TensorShape(None if tensor.shape.rank is None else [None] * tensor.shape.rank)
+
+
+def _tensors(data: Any) -> list[Any]:
+    found: list[Any] = []
+    for item in tf.nest.flatten(data):
+        distributed = isinstance(item, tf.distribute.DistributedValues)
+        found.extend(item.values if distributed else tf.nest.flatten(item, expand_composites=True))
+    return found
+
+
+def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
+    """A training step for several replicas of which only the pure part, loss and gradients, is compiled by XLA.
+
+    Variables of a strategy cannot be assigned inside compiled code, so their values go in and come out as tensors.
+    """
+    optimizer = model.optimizer
+    scaled = hasattr(optimizer, "dynamic_scale")
+
+    def pure(weights: Any, others: Any, data: Any, scale: Any) -> tuple[Any, Any, Any, Any]:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            predicted, new_others = model.stateless_call(weights, others, x, training=True)
+            loss = model.compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=True)
+            to_differentiate = loss * scale
+        return loss, predicted, tape.gradient(to_differentiate, weights), new_others
+
+    by_replica: dict[int, Any] = {}
+
+    def step(data: Any) -> Logs:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        replica = int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group))
+        # Traced once for each replica: a trace remembers the device it was made on.
+        compiled = by_replica.setdefault(replica, tf.function(pure, jit_compile=True, reduce_retracing=True))
+        weights = [tf.convert_to_tensor(v.value) for v in model.trainable_variables]
+        others = [tf.convert_to_tensor(v.value) for v in model.non_trainable_variables]
+        scale = tf.convert_to_tensor(optimizer.dynamic_scale.value) if scaled else tf.constant(1.0)
+        loss, predicted, gradients, new_others = compiled(weights, others, data, scale)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        for variable, value in zip(model.non_trainable_variables, new_others, strict=True):
+            variable.assign(value)
+        replicas = model.distribute_strategy.num_replicas_in_sync
+        model._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+        return model.compute_metrics(x, y, predicted, sample_weight)
+
+    return step

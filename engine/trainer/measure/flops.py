@@ -1,0 +1,98 @@
+"""The arithmetic of a training step, counted once from the traced graph, and the peak it is measured against (MFU).
+
+Separates what the model needs from what the device does: the count is of one forward pass, and a training step is taken
+as three of them (the backward pass computes each product twice, once for the inputs and once for the weights), so that
+recomputation and the optimizer do not make a training look better used than it is.
+
+TensorFlow's profiler counts a graph's operations, all but Einsum, which is counted here; where the operations of any
+product are not known there is no figure, since a part of it would look like a badly used GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...options import Options
+from ...telemetry.chips import number_format, peak_flops
+from ...telemetry.machine import Gpu
+
+PASSES = 3
+_PRODUCTS = ("MatMul", "Conv", "Einsum")  # in the names of operations, such as BatchMatMulV2 and Conv2D
+
+
+def peak(options: Options, gpus: list[Gpu], replicas: int) -> float | None:
+    """Dense FLOP/s of all GPUs that train, in the number format of their products; None where a chip is unknown.
+
+    A part of a chip (MIG) has no peak of its own in the table.
+    """
+    used = -(-replicas // options.device.logical_devices)
+    wanted = number_format(options.precision.policy, options.precision.tf32)
+    peaks = {None if gpu.mig else peak_flops(gpu.name, wanted) for gpu in gpus}
+    one = peaks.pop() if len(peaks) == 1 else None  # of mixed chips it is not known which ones train
+    return one * used if one is not None else None
+
+
+def per_step(model: keras.Model, global_batch_size: int) -> float | None:
+    """Floating point operations of a training step, or None where they cannot be counted."""
+    if type(model).train_step is not keras.Model.train_step:
+        return None  # a step of the user's own may pass through the model any number of times
+    try:
+        forward = _forward(model)
+    except Exception:  # the training itself does not need the count; engine.log tells why there is none
+        traceback.print_exc()
+        return None
+    return float(PASSES * forward * global_batch_size) if forward else None
+
+
+def _forward(model: keras.Model) -> int | None:
+    """Operations of a forward pass with one sample."""
+    sample = tf.TensorSpec((1, *model.input_shape[1:]), model.inputs[0].dtype)
+    graph = tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(sample).graph
+    library = graph.as_graph_def().library.function
+    if any(_is_product(node.op) for function in library for node in function.node_def):
+        return None  # products in a loop or a function of their own are run who knows how often
+    counted = dict(_counted(graph)) | {op.name: _einsum(op) for op in graph.get_operations() if op.type == "Einsum"}
+    if any(_is_product(op.type) and len(op.inputs) > 1 and not counted.get(op.name) for op in graph.get_operations()):
+        return None
+    return sum(count for count in counted.values() if count is not None)
+
+
+def _is_product(kind: str) -> bool:
+    return any(product in kind for product in _PRODUCTS)
+
+
+def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
+    """Operations by name, as TensorFlow's profiler counts them."""
+    profiler = tf.compat.v1.profiler
+    options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation())
+    scopes = [profiler.profile(graph, options=options.with_empty_output().build())]
+    while scopes:
+        scope = scopes.pop()
+        scopes.extend(scope.children)
+        yield scope.name, scope.float_ops
+
+
+def _einsum(op: Any) -> int | None:
+    """A multiplication and an addition for each combination of its indices; None where the size of one is unknown.
+
+    An index is a letter, or one of those that "..." stands for, counted from the last; of size 1 it is broadcast. With
+    one input it only moves or adds.
+    """
+    if len(op.inputs) < 2:
+        return 0
+    sizes: dict[str, int] = {}
+    for letters, tensor in zip(op.get_attr("equation").decode().split("->")[0].split(","), op.inputs, strict=True):
+        if not tensor.shape.is_fully_defined():
+            return None
+        before, _, after = letters.partition("...")
+        more = tensor.shape.rank - len(before) - len(after)
+        labels = [*before, *(f"...{number}" for number in range(more, 0, -1)), *after]
+        for label, size in zip(labels, tensor.shape.as_list(), strict=True):
+            sizes[label] = max(size, sizes.get(label, 1))
+    return 2 * math.prod(sizes.values())

@@ -1,0 +1,75 @@
+"""TensorFlow's profile of a range of steps, with the step markers that Keras 3 does not set itself.
+
+Separates what is recorded from when (loop.py). A marker reaches from the begin of one execution to the begin of the
+next, as the clock's steps do, so that Python between two executions is part of the step; what is no step's time
+(evaluation, checkpoints, starting and writing the profile) lies outside the markers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from ...files import disk
+
+
+class Profiler:
+    """Records the executions that hold the steps from the first to the last; without steps it does nothing."""
+
+    def __init__(
+        self, folder: Path, steps: tuple[int, int] | None, failed: Callable[[BaseException], None]
+    ) -> None:
+        self._folder, self._steps, self._failed = folder, steps, failed
+        self._running = False
+        self._marker: Any = None
+
+    def begins(self, number: int, count: int) -> bool:
+        """Whether it is to be started before the execution of the steps `number` to `number + count - 1`."""
+        if self._steps is None or self._running:
+            return False
+        first, last = self._steps
+        return number <= last and number + count > first
+
+    def ends(self, step: int) -> bool:
+        """Whether `step`, which has been done, was the last one."""
+        return self._running and self._steps is not None and step >= self._steps[1]
+
+    def start(self) -> None:
+        """Record from now on; where the disk takes nothing there is no profile, and the training goes on."""
+        try:
+            tf.profiler.experimental.start(str(self._folder))
+            self._running = True
+        except (OSError, tf.errors.OpError) as fault:
+            self._give_up(fault)
+
+    def begin_step(self, number: int) -> None:
+        """The execution that begins with step `number` begins, and the one before it ends."""
+        if self._running:
+            self.end_step()
+            self._marker = tf.profiler.experimental.Trace("train", step_num=number, _r=1)
+            self._marker.__enter__()
+
+    def end_step(self) -> None:
+        """What follows directly is no step's time."""
+        if self._marker is not None:
+            self._marker.__exit__(None, None, None)
+            self._marker = None
+
+    def close(self) -> None:
+        """Write the profile if one is being taken."""
+        self.end_step()
+        if self._running:
+            self._running, self._steps = False, None
+            try:
+                tf.profiler.experimental.stop()
+            except (OSError, tf.errors.OpError) as fault:
+                self._give_up(fault)
+
+    def _give_up(self, fault: BaseException) -> None:
+        self._running, self._steps = False, None
+        if disk.refusal(fault) is None:
+            raise fault
+        self._failed(fault)

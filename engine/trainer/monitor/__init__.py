@@ -1,0 +1,1 @@
+"""`Monitor`: a Keras callback that makes a run of any `model.fit`."""

@@ -1,0 +1,99 @@
+"""That a watched fit is alive, said while it runs: the run's status, its readings, and who hears a stop.
+
+Separates what is held beside the fit (two threads, a signal handler) from what is seen of it (monitor.py). All of it is
+given up when the fit has ended, and when it is gone without having said so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...files.writing import write_atomically
+from ...runs import Run, events
+from ...system import locks
+from ...system.identity import Place, Process
+from ...system.locks import ENGINE_LOCK
+from ...system.run_clock import RunClock
+from ...telemetry.sampler import Sampler
+from .fit_frame import Fit
+
+HEARTBEAT_SECONDS = 1.0
+
+
+class Life:
+    """The run's status, readings and stop signal while the fit runs; put back as they were at its end."""
+
+    def __init__(
+        self, run: Run, sample_seconds: float, fit: Fit, stop: Callable[[], None], gone: Callable[[], None],
+        clock: RunClock,
+    ) -> None:
+        self._run, self._fit, self._stop, self._gone = run, fit, stop, gone
+        self._me = Process.current()
+        self._lock = locks.take(run.file(ENGINE_LOCK))
+        self._telemetry = events.EventWriter(run.file("telemetry.jsonl"), run.id, clock)
+        self._sampler = Sampler(self._telemetry, os.getpid(), sample_seconds)
+        self._done = threading.Event()
+        self._write(alive=True)
+        self._sampler.start()
+        self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._listens = self._listen()
+        self._heart.start()
+
+    def _listen(self) -> bool:
+        """Only where nobody else has a say in it; what a fit that is gone has left does not count."""
+        present = signal.getsignal(signal.SIGTERM)
+        left = getattr(present, "__self__", None)
+        free = present == signal.SIG_DFL or (isinstance(left, Life) and not left.needed)
+        if not free or threading.current_thread() is not threading.main_thread():
+            return False
+        signal.signal(signal.SIGTERM, self._on_signal)
+        return True
+
+    @property
+    def needed(self) -> bool:
+        """Whether the fit still runs."""
+        return not self._done.is_set() and self._fit.runs()
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        """A second one, or one after a fit that is gone, ends the script as it would have without us."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self.needed:
+            self._stop()
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _beat(self) -> None:
+        while not self._done.wait(HEARTBEAT_SECONDS):
+            if not self._fit.runs():
+                self._gone()
+                return
+            self._write(alive=True)
+
+    def _write(self, alive: bool) -> None:
+        phase = "training" if alive else "ended"
+        status: dict[str, Any] = {"phase": phase, "heartbeat": time.time(), "stop_requests": 0}
+        if alive:
+            status |= Place.here().told() | self._me.told("engine") | self._me.told("trainer")
+        with contextlib.suppress(OSError):  # a full disk: written again with the next heartbeat
+            write_atomically(self._run.file("status.json"), json.dumps(status), durable=False)
+
+    def end(self) -> None:
+        """The fit has ended, and the script goes on."""
+        self._done.set()
+        self._fit.forget()
+        if threading.current_thread() is not self._heart:
+            self._heart.join()
+        self._sampler.stop()
+        self._telemetry.close()
+        self._lock.release()
+        self._write(alive=False)
+        mine = self._listens and signal.getsignal(signal.SIGTERM) == self._on_signal
+        if mine and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,1 @@
+"""What a training is built of: environment, devices, strategy, model, optimizer."""

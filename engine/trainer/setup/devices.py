@@ -1,0 +1,106 @@
+"""The devices of the training: configured in the one order TensorFlow obeys, then checked to exist.
+
+Separates device set-up, all of it before the first device is touched, from building the model. TensorFlow
+drops some settings silently when they come in the wrong order, and trains on the CPU when a GPU is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import keras
+import tensorflow as tf
+
+from ...options import Options
+from ..common.faults import TrainerError
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The logical devices that may compute, and of which kind they are (`GPU` or `CPU`)."""
+
+    kind: str
+    names: tuple[str, ...]
+
+
+def configure(options: Options) -> Devices:
+    """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`; raises TrainerError."""
+    device = options.device
+    if device.inter_op_threads != "auto":
+        tf.config.threading.set_inter_op_parallelism_threads(device.inter_op_threads)
+    if device.intra_op_threads != "auto":
+        tf.config.threading.set_intra_op_parallelism_threads(device.intra_op_threads)
+    tf.debugging.set_log_device_placement(device.log_placement)
+    gpus = tf.config.list_physical_devices("GPU")
+    _require_visible(options, len(gpus))
+    if gpus:
+        _configure_gpus(options, gpus)
+    elif device.logical_devices > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        parts = [tf.config.LogicalDeviceConfiguration() for _ in range(device.logical_devices)]
+        tf.config.set_logical_device_configuration(cpu, parts)
+    tf.config.experimental.enable_tensor_float_32_execution(options.precision.tf32)
+    if not options.compile.xla:
+        tf.config.optimizer.set_jit(False)
+    keras.utils.set_random_seed(options.train.seed)
+    if options.train.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    return _existing("GPU" if gpus else "CPU")
+
+
+def _require_visible(options: Options, found: int) -> None:
+    wanted = options.device.visible
+    if isinstance(wanted, list) and found < len(wanted):
+        raise TrainerError(
+            "device",
+            f"device.visible asks for {len(wanted)} GPU(s), TensorFlow can use {found}",
+            "set device.visible=all or none, or look at the driver and CUDA libraries",
+        )
+
+
+def _configure_gpus(options: Options, gpus: list[tf.config.PhysicalDevice]) -> None:
+    device = options.device
+    if not device.divided:
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, device.grows)
+        return
+    for position, gpu in enumerate(gpus):
+        limit = device.memory_limit_mb or _share_of_memory_mb(position, device.logical_devices)
+        parts = [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * device.logical_devices
+        tf.config.set_logical_device_configuration(gpu, parts)
+
+
+def _share_of_memory_mb(position: int, partitions: int) -> int:
+    """An equal part of 90 % of the GPU's memory; the rest is for CUDA's own contexts."""
+    from ...telemetry.machine import visible_gpus
+
+    gpus = visible_gpus()
+    if position >= len(gpus) or gpus[position].memory_total_bytes is None:
+        raise TrainerError(
+            "device", "the GPU's memory size is not known", "give device.memory_limit_mb for each partition"
+        )
+    total = gpus[position].memory_total_bytes or 0
+    return int(total * 0.9 / partitions / 1024**2)
+
+
+def _existing(kind: str) -> Devices:
+    """Touches the devices for the first time: what was configured is fixed from here on."""
+    try:
+        names = tuple(device.name for device in tf.config.list_logical_devices(kind))
+    except (RuntimeError, ValueError, tf.errors.OpError) as fault:
+        raise TrainerError("device", f"TensorFlow cannot open its devices: {fault}") from None
+    return Devices(kind, names)
+
+
+def peak_bytes(devices: Devices) -> dict[str, dict[str, int]]:
+    """TensorFlow's own current and peak bytes of each device that keeps count of them."""
+    found = {}
+    for name in devices.names:
+        short = name.split("device:")[-1]
+        try:
+            info = tf.config.experimental.get_memory_info(short)
+        except (ValueError, RuntimeError, tf.errors.OpError):
+            continue
+        if info["peak"]:  # the CPU's allocator does not count small tensors: 0 is no reading
+            found[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
+    return found

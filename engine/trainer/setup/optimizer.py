@@ -1,0 +1,110 @@
+"""The optimizer and its learning-rate schedule, from `train` and the number of steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ... import plan
+from ...options import Options, Train
+from ...options.training import MOMENTUM
+
+_OPTIMIZERS = {
+    "adam": keras.optimizers.Adam,
+    "adamw": keras.optimizers.AdamW,
+    "sgd": keras.optimizers.SGD,
+    "rmsprop": keras.optimizers.RMSprop,
+}
+
+
+def build(options: Options, steps: int, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+    """An optimizer for a run of `steps` steps."""
+    train = options.train
+    rate: Any = train.learning_rate
+    if scheduled(train):
+        rate = Schedule(
+            kind=train.schedule,
+            learning_rate=train.learning_rate,
+            warmup_steps=train.warmup_steps,
+            hold_steps=train.hold_steps,
+            decay_steps=plan.decay_steps(train, steps, steps_per_epoch),
+            decay_rate=train.decay_rate,
+        )
+    return _OPTIMIZERS[train.optimizer](
+        learning_rate=rate,
+        **own_settings(train),
+        clipnorm=train.clip_norm,
+        clipvalue=train.clip_value,
+        global_clipnorm=train.global_clip_norm,
+    )
+
+
+def own_settings(train: Train) -> dict[str, Any]:
+    """What only some optimizers take, and weight decay where it is given: adamw has one of its own."""
+    found: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
+    if train.optimizer in MOMENTUM:
+        found["momentum"] = train.momentum
+    if train.optimizer == "sgd":
+        found["nesterov"] = train.nesterov
+    return found
+
+
+def scheduled(train: Train) -> bool:
+    """Whether the learning rate changes by `Schedule`, a class that plain Keras does not know."""
+    return train.schedule != "constant" or bool(train.warmup_steps)
+
+
+@keras.saving.register_keras_serializable("gputui")
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up from 0, the full rate for hold_steps, then one of the kinds (s steps after that, D = decay_steps).
+
+    constant; cosine: falls to rate * decay_rate along half a cosine over D; exponential: rate * decay_rate^(s/D);
+    step: rate * decay_rate^floor(s/D); cyclical: a triangle between rate * decay_rate and rate, each D steps
+    (Smith, arXiv:1506.01186, "triangular").
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        learning_rate: float,
+        warmup_steps: int,
+        decay_steps: int,
+        decay_rate: float,
+        hold_steps: int = 0,
+    ) -> None:
+        self.config = {
+            "kind": kind,
+            "learning_rate": learning_rate,
+            "warmup_steps": warmup_steps,
+            "decay_steps": decay_steps,
+            "decay_rate": decay_rate,
+            "hold_steps": hold_steps,
+        }
+        self.kind, self.rate, self.warmup = kind, learning_rate, warmup_steps
+        self.decay_steps, self.decay_rate, self.begin = decay_steps, decay_rate, warmup_steps + hold_steps
+
+    def __call__(self, step: Any) -> Any:
+        step = tf.cast(step, tf.float32)
+        after = self.rate * self._factor(tf.maximum(step - self.begin, 0.0) / self.decay_steps)
+        if not self.warmup:
+            return after
+        return tf.where(step < self.warmup, self.rate * (step + 1.0) / self.warmup, after)
+
+    def _factor(self, progress: Any) -> Any:
+        """progress: steps since the schedule has begun in units of decay_steps -> what the rate is multiplied by."""
+        low = self.decay_rate
+        if self.kind == "cosine":
+            return low + (1 - low) * 0.5 * (1 + tf.cos(math.pi * tf.minimum(progress, 1.0)))
+        if self.kind == "exponential":
+            return tf.pow(low, progress)
+        if self.kind == "step":
+            return tf.pow(low, tf.floor(progress))
+        if self.kind == "cyclical":
+            return low + (1 - low) * (1 - tf.abs(2 * (progress - tf.floor(progress)) - 1))
+        return tf.ones_like(progress)
+
+    def get_config(self) -> dict[str, Any]:
+        return dict(self.config)

@@ -1,0 +1,52 @@
+"""The distribution strategy: from `strategy` and the existing devices to a tf.distribute.Strategy.
+
+Every device name is checked here, because MirroredStrategy over a missing device hangs for ever at fit.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from ...options import Options
+from ...options import Strategy as StrategyOptions
+from ..common.faults import TrainerError
+from .devices import Devices
+
+
+def build(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
+    """A strategy, or None for `single`: TensorFlow's default, on the first device."""
+    wanted = options.strategy
+    if wanted.kind == "single":
+        return None
+    names = _chosen(wanted, devices)
+    if wanted.kind == "one_device":
+        return tf.distribute.OneDeviceStrategy(names[0])
+    if wanted.kind == "mirrored":
+        return tf.distribute.MirroredStrategy(names, cross_device_ops=_communication(wanted, devices))
+    raise TrainerError("strategy", f"strategy.kind={wanted.kind} cannot be trained here")
+
+
+def _chosen(wanted: StrategyOptions, devices: Devices) -> list[str]:
+    if wanted.devices == "all":
+        return list(devices.names)
+    beyond = [index for index in wanted.devices if index >= len(devices.names)]
+    if beyond:
+        raise TrainerError(
+            "device",
+            f"strategy.devices names {devices.kind} {beyond[0]}, but there are {len(devices.names)} "
+            "(counted from 0)",
+            "list fewer devices, or set device.logical_devices",
+        )
+    return [devices.names[index] for index in wanted.devices]
+
+
+def _communication(wanted: StrategyOptions, devices: Devices) -> tf.distribute.CrossDeviceOps | None:
+    if wanted.communication == "nccl":
+        if devices.kind != "GPU":
+            raise TrainerError("strategy", "strategy.communication=nccl needs GPUs", "set it to auto")
+        return tf.distribute.NcclAllReduce()
+    if wanted.communication == "hierarchical_copy":
+        return tf.distribute.HierarchicalCopyAllReduce()
+    if wanted.communication == "reduction_to_one_device":
+        return tf.distribute.ReductionToOneDevice()
+    return None

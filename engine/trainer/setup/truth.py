@@ -1,0 +1,84 @@
+"""What is true of the built training, read back from TensorFlow and Keras, beside what was asked.
+
+Both accept settings they do not obey: soft placement trains on the CPU, Keras turns XLA off, growth is dropped. Each
+difference becomes a warning that names the option.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...options import Options
+from ..data.batches import Batches
+from .devices import Devices
+
+Difference = tuple[str, str]  # option key, what is true instead
+
+
+def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
+    """The state of everything an option asked for, as plain values for the `started` event."""
+    settings = pipeline.stream().options()
+    threading = tf.config.threading
+    return {
+        "variables_on": dict(Counter(_place(variable) for variable in model.variables)),
+        "devices": list(devices.names),
+        "jit_compile": bool(model.jit_compile),
+        "steps_per_execution": int(model.steps_per_execution),
+        "compute_dtypes": dict(Counter(str(layer.compute_dtype) for layer in model.layers)),
+        "output_dtype": _output_dtype(model),
+        "optimizer": type(model.optimizer).__name__,
+        "strategy": type(model.distribute_strategy).__name__ if options.strategy.kind != "single" else "none",
+        "replicas": int(model.distribute_strategy.num_replicas_in_sync),
+        "inject_prefetch": settings.experimental_optimization.inject_prefetch is not False,
+        "deterministic_order": settings.deterministic,
+        "private_threads": settings.threading.private_threadpool_size,
+        "inter_op_threads": threading.get_inter_op_parallelism_threads(),
+        "intra_op_threads": threading.get_intra_op_parallelism_threads(),
+        "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
+        "memory_growth": _growth(),
+        "parameters": sum(math.prod(variable.shape) for variable in model.weights),
+    }
+
+
+def differences(options: Options, actual: dict[str, Any], devices: Devices, gpus_expected: int) -> list[Difference]:
+    """Where `actual` is not what was asked."""
+    found: list[Difference] = []
+    if options.compile.xla != actual["jit_compile"]:
+        found.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
+    if gpus_expected and devices.kind == "CPU" and options.device.visible != "none":
+        found.append(("device.visible", f"the driver shows {gpus_expected} GPU(s), but TensorFlow uses the CPU"))
+    astray = [place for place in actual["variables_on"] if f":{devices.kind}:" not in place and "CPU" in place]
+    if devices.kind == "GPU" and astray:
+        found.append(("device.visible", "variables of the model live on the CPU"))
+    wanted = options.precision.policy.removeprefix("mixed_")
+    if wanted not in actual["compute_dtypes"]:
+        found.append(("precision.policy", f"no layer computes in {wanted}"))
+    if options.input.prefetch == "off" and actual["inject_prefetch"]:
+        found.append(("input.prefetch", "TensorFlow may put a prefetch in"))
+    if devices.kind == "GPU" and options.device.grows and not actual["memory_growth"]:
+        found.append(("device.memory_growth", "TensorFlow takes the GPU's memory at once"))
+    return found
+
+
+def _output_dtype(model: keras.Model) -> str | None:
+    """Of a model that knows its outputs before it has run; a subclassed one does not."""
+    outputs = getattr(model, "outputs", None)
+    return str(keras.backend.standardize_dtype(outputs[0].dtype)) if outputs else None
+
+
+def _place(variable: Any) -> str:
+    value = getattr(variable.value, "values", [variable.value])
+    return "+".join(str(part.device).split("task:0")[-1].replace("/device", "") for part in value)
+
+
+def _growth() -> bool | None:
+    gpus = tf.config.list_physical_devices("GPU")
+    try:
+        return all(tf.config.experimental.get_memory_growth(gpu) for gpu in gpus) if gpus else None
+    except ValueError:
+        return None

@@ -1,0 +1,37 @@
+"""`python -P -m gputui.engine.trainer.tensorboard RUN_DIR FOLDER`: a run's figures as TensorBoard reads them.
+
+A process of its own, as TensorFlow is needed for the format of the file; TensorBoard itself is not.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ..runs import Run
+from ..runs.history import rows
+from ..runs.reading import told
+
+
+def write(run: Run, folder: Path) -> Path:
+    """Write one file of events into the folder, which is made; returns its path. Each row is one event."""
+    import tensorflow as tf
+    from tensorflow.core.util import event_pb2
+
+    folder.mkdir(parents=True, exist_ok=True)
+    table = rows(told(run.path))
+    begin = table[0]["t"] if table else 0.0
+    path = folder / f"events.out.tfevents.{int(begin)}.gputui.{run.id}"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(event_pb2.Event(wall_time=begin, file_version="brain.Event:2").SerializeToString())
+        for row in table:
+            event = event_pb2.Event(wall_time=row["t"], step=int(row.get("step", 0)))
+            for name, value in row.items():
+                if name not in ("t", "seconds", "step"):
+                    event.summary.value.add(tag=name, simple_value=value)
+            writer.write(event.SerializeToString())
+    return path
+
+
+if __name__ == "__main__":
+    print(write(Run(Path(sys.argv[1])), Path(sys.argv[2])))

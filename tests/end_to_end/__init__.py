@@ -1,0 +1,1 @@
+"""gputui through the front door: commands, real trainings, real processes."""

@@ -1,0 +1,96 @@
+"""Trainings whose truth is known because it was planted: the verdict, the stage it names, and the ablation.
+
+Each trains for real, in this process, until it has measured for a while; only sleeps are planted, in the data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+import yaml
+from gputui.engine.diagnosis import diagnose
+from gputui.engine.diagnosis import measurements as signal_files
+from gputui.engine.diagnosis.measurements import Signals
+from gputui.engine.options import Options
+from gputui.engine.trainer.data import named
+from gputui.engine.trainer.data import pipeline as pipelines
+from gputui.engine.trainer.data.source import Source
+
+from tests.support.planted import slow_load, slow_read
+from tests.support.training import Build
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("cpus")]
+MEASURED = ("measure_seconds=2.5", "epochs=1", "steps_per_epoch=1000000", "validation_split=0")
+TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=64", "batch_size=16", "shuffle=off")
+Plant = Callable[[Source], Source]
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
+    """Makes synthetic data slow in one place."""
+
+    def into(change: Plant) -> None:
+        def changed(options: Options, seed: int) -> Source:
+            return change(named.synthetic(options, seed))
+
+        monkeypatch.setitem(pipelines._SOURCES, "synthetic", changed)
+
+    return into
+
+
+def _signals(build: Build, *settings: str) -> Signals:
+    """Of a training with these settings that has measured for a while."""
+    training = build(*MEASURED, *settings)
+    training.run.file("preset.yaml").write_text(yaml.safe_dump(training.loop.options.model_dump(mode="json")))
+    training.announce().train()
+    return signal_files.read(training.run)
+
+
+@pytest.mark.parametrize("ahead", ["off", "auto"])
+@pytest.mark.parametrize(("change", "stage"), [(slow_load, "load"), (slow_read, "read")], ids=["map", "source"])
+def test_a_slow_input_is_named_by_its_stage(
+    build: Build, plant: Callable[[Plant], None], change: Plant, stage: str, ahead: str
+) -> None:
+    plant(change)
+    found = _signals(build, *TINY, f"prefetch={ahead}", f"parallel_calls={ahead}")
+    diagnosis = diagnose(found)
+    assert diagnosis.verdict == "input_bound", diagnosis
+    assert found.slowest_stage is not None
+    assert found.slowest_stage["name"] == stage, found.stages
+    assert stage in diagnosis.sentence
+
+
+def test_the_ablation_agrees_with_the_input_wait(build: Build, plant: Callable[[Plant], None]) -> None:
+    plant(slow_load)
+    alone = (*TINY, "prefetch=off", "parallel_calls=off", "width=2", "batch_size=32")
+    real, one_batch = _signals(build, *alone), _signals(build, *alone, "one_batch=true")
+    assert real.step_ms is not None
+    assert one_batch.step_ms is not None
+    ablation = 1 - one_batch.step_ms / real.step_ms
+    assert real.input_wait == pytest.approx(ablation, abs=0.10)
+    assert ablation > 0.3
+    confirmed = diagnose(dataclasses.replace(real, ablation=ablation))
+    assert confirmed.confidence > diagnose(real).confidence
+
+
+def test_python_between_tiny_steps_is_found(build: Build) -> None:
+    tiny = ("model=mlp", "width=0.05", "data=digits", "batch_size=8", "cache=memory", "shuffle=off")
+    diagnosis = diagnose(_signals(build, *tiny, "steps_per_execution=1"))
+    assert diagnosis.verdict == "python_overhead", diagnosis
+    assert dict(diagnosis.remedies[0]["changes"]) == {"compile.steps_per_execution": 16}
+
+
+def test_a_large_model_on_cached_data_is_compute_bound(build: Build) -> None:
+    resnet = ("model=resnet50", "width=0.25", "data=synthetic", "shape=[32, 32, 3]", "samples=16", "cache=memory")
+    diagnosis = diagnose(_signals(build, *resnet, "batch_size=8"))
+    assert diagnosis.verdict == "compute_bound", diagnosis
+    assert {"compile.xla": True}.items() <= dict(diagnosis.remedies[-1]["changes"]).items()
+
+
+def test_a_training_with_all_in_use_is_healthy(build: Build) -> None:
+    used = ("model=cnn", "width=2", "data=digits", "cache=memory", "batch_size=128", "drop_remainder=true")
+    diagnosis = diagnose(_signals(build, *used, "steps_per_execution=16", "xla=true", "policy=mixed_bfloat16"))
+    assert diagnosis.verdict == "healthy", diagnosis
+    assert diagnosis.remedies == []

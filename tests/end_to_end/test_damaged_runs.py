@@ -1,0 +1,208 @@
+"""Whatever lies in a run folder, each command answers clearly, and the other runs are still there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.runs import Run, events
+from gputui.engine.runs.reading import Tail, told
+from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.runs import RunsScreen
+
+from tests.support.damage import FILES, Kind, kinds
+from tests.support.damaged_runs import BAD, GOOD, home_of_two, judged, ran, violations
+from tests.support.recorded_proof import write_proof
+from tests.support.tiny import Tiny, wait_for
+
+KINDS = kinds()
+ODD_THINGS = ("a folder", "a named pipe", "a link to /dev/zero", "lists in lists", "value 400 digits", "value text")
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return home_of_two(tmp_path_factory.mktemp("damaged") / "template")
+
+
+@pytest.fixture
+def bad(template: Path, home: Path) -> Run:
+    """A run that may be damaged, beside a whole one."""
+    home_of_two(home)
+    return Run(home / "runs" / BAD)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_damage_is_a_riddle(template: Path, tmp_path: Path, file: str) -> None:
+    """A few kinds of each; all of them, at many places, are in benchmarks/faults.py."""
+    some = [kind for number, kind in enumerate(KINDS) if number % 9 == FILES.index(file) or kind.name in ODD_THINGS]
+    found = {kind.name: wrong for kind in some if (wrong := violations(template, tmp_path / "two", file, kind))}
+    assert not found
+
+
+def test_a_damaged_proof_is_told_and_hides_no_other(home: Path) -> None:
+    found: dict[str, list[str]] = {}
+    for kind in KINDS[::2]:
+        shutil.rmtree(home, ignore_errors=True)
+        bad, good = write_proof(home, "20260101-000000-bad"), write_proof(home, "20260102-000000-good")
+        kind.damage(bad.path / "proof.json")
+        commands = ((), ("--json",), (bad.id,), (bad.id, "--markdown"), (bad.id, "--json"), (bad.id, "--stop"))
+        wrong = [what for given in commands for what in judged(("proof", *given))]
+        if good.id not in ran(("proof",))[1]:
+            wrong.append("the whole proof is not listed")
+        found |= {kind.name: wrong} if wrong else {}
+    assert not found
+
+
+def test_damaged_lines_are_counted_and_named_once(bad: Run) -> None:
+    path = bad.file("events.jsonl")
+    lines = path.read_text().splitlines()
+    lines[11] = lines[11][:-5]
+    later = next(at for at, line in enumerate(lines) if at > 11 and '"progress"' in line)
+    lines[later] = json.dumps(json.loads(lines[later]) | {"step": "9" * 30})
+    path.write_text("\n".join(lines) + "\n")
+    for command in (("history", BAD), ("diagnose", BAD)):
+        code, _, err = ran(command)
+        assert code == 0
+        assert err == f"{BAD}: line 12 of events.jsonl and 1 more are damaged, left out\n"
+    assert len(told(bad.path).events) == len(lines) - 2 + len(Tail(bad.file("telemetry.jsonl")).read())
+
+
+def test_a_viewer_of_a_damaged_run_is_warned_once(bad: Run) -> None:
+    bad.file("telemetry.jsonl").write_text("[\n" * 9)
+    warned = [event for event in runs.follow(bad) if event.get("kind") == "damaged_file"]
+    assert [event["message"] for event in warned] == ["line 1 of telemetry.jsonl and 8 more are damaged, left out"]
+
+
+def test_history_of_what_cannot_be_read_says_so(bad: Run) -> None:
+    bad.file("events.jsonl").unlink()
+    bad.file("events.jsonl").mkdir()
+    code, _, err = ran(("history", BAD))
+    assert code == 2
+    assert "events.jsonl cannot be read: is a folder, not a file" in err
+    assert "before its first step" not in err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every folder")
+def test_a_closed_run_folder_hides_no_other_for_its_user(bad: Run) -> None:
+    bad.path.chmod(0)
+    try:
+        _assert_left_out()
+    finally:
+        bad.path.chmod(0o700)
+
+
+def test_a_run_folder_that_cannot_be_entered_hides_no_other(bad: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system says of another user's folder, also to a test that runs as root."""
+    _close(bad.path, monkeypatch)
+    _assert_left_out()
+
+
+def _close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lstat = Path.lstat
+
+    def closed(path: Path) -> os.stat_result:
+        if path.parent == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", closed)
+
+
+@pytest.mark.parametrize("value", ["400 digits", "control text", "list", "1e400", "deep", "missing"])
+async def test_the_screen_of_runs_says_what_is_left_out(bad: Run, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table, and the live view of the damaged run: each at a size at which all of it is drawn."""
+    kind = next(kind for kind in KINDS if kind.name == f"value {value}")
+    for file in FILES[1:4]:
+        kind.damage(bad.file(file), 3)
+    bad.file("result.json").write_text('{"outcome": "ok", "seconds": "long"}')
+    other = bad.path.with_name("20260103-000000-closed")
+    shutil.copytree(bad.path, other)
+    _close(other, monkeypatch)
+    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        shown = await wait_for(pilot, "2 of 2 runs, 1 closed to you")
+        assert "whole" in shown
+        await pilot.press("G", "end", "down")
+        await wait_for(pilot, "result.json is damaged, seconds left out")
+    async with Tiny(lambda: LiveScreen(bad)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "done")
+
+
+def _assert_left_out() -> None:
+    code, out, err = ran(("runs",))
+    assert code == 0
+    assert GOOD in out
+    assert BAD not in out
+    assert err.count("\n") == 1
+    assert BAD in err
+    assert "Permission denied" in err
+    code, _, err = ran(("diagnose", BAD))
+    assert code == 2
+    assert "Permission denied" in err
+
+
+def test_every_event_that_is_written_is_read_as_it_was(tmp_path: Path) -> None:
+    """The declared forms fit what the engine tells, with every optional figure absent."""
+    writer = events.EventWriter(tmp_path / "events.jsonl", "x")
+    nothing = events.Summary(outcome="crashed", error={"kind": "crash", "message": "a\nb", "hint": ""})
+    said = [
+        events.Phase(phase="training"),
+        events.Progress(epoch=1, epochs=2, step=1, steps=9, samples_per_second=None, step_ms_p50=None,
+                        step_ms_p95=None, input_wait=None, loss=float("nan"), metrics={"é": None}, eta_seconds=None),
+        events.GpuReadings(gpus=[{"index": 0, "missing": "lost", "reasons": {"*": "lost"}}]),
+        events.Warn(kind="k", message="two\nlines"),
+        events.Finished(outcome="crashed", summary=vars(nothing)),
+    ]  # fmt: skip
+    for event in said:
+        writer.emit(event)
+    writer.close()
+    tail = Tail(tmp_path / "events.jsonl")
+    assert [event["type"] for event in tail.read()] == [event.type for event in said]
+    assert str(tail.damage) == ""
+
+
+def test_a_long_run_is_read_about_as_fast_as_json_can_be(tmp_path: Path) -> None:
+    writer = events.EventWriter(tmp_path / "events.jsonl", "x")
+    for step in range(20_000):
+        writer.emit(events.Progress(
+            epoch=1, epochs=2, step=step, steps=20_000, samples_per_second=1234.5, step_ms_p50=1.5, step_ms_p95=2.5,
+            input_wait=0.1, loss=0.5, metrics={"accuracy": 0.5}, eta_seconds=9.0,
+        ))  # fmt: skip
+    writer.close()
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+
+    def quickest(read: object) -> float:
+        assert callable(read)
+        times = []
+        for _ in range(5):
+            begin = time.process_time()
+            read()
+            times.append(time.process_time() - begin)
+        return min(times)
+
+    bare = quickest(lambda: [json.loads(line) for line in lines])
+    ours = quickest(lambda: Tail(tmp_path / "events.jsonl").read())
+    assert ours < 3 * bare, f"{ours:.3f} s, and {bare:.3f} s without looking at what is read"
+
+
+def test_kinds_of_damage_differ(tmp_path: Path, template: Path) -> None:
+    """A campaign of kinds that do nothing would hold whatever the code does."""
+    assert len({kind.name for kind in KINDS}) == len(KINDS) >= 50
+    source = template / "runs" / GOOD / "events.jsonl"
+
+    def unchanged(kind: Kind) -> bool:
+        path = tmp_path / "events.jsonl"
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        path.write_bytes(source.read_bytes())
+        kind.damage(path)
+        return path.is_file() and path.stat().st_size == source.stat().st_size and path.read_bytes() == (
+            source.read_bytes()
+        )
+
+    assert [kind.name for kind in KINDS if unchanged(kind)] == []

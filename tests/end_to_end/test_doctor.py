@@ -1,0 +1,299 @@
+"""`gputui doctor` from the front door: what it finds on machines of all kinds, how fast, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.fakenvml import FakeNvml
+from tests.support.front_door import gputui
+from tests.support.machines import machine, put, tensorflow, whole
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
+
+GIB = 1024**3
+Found = list[dict[str, str]]
+Machine = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def no_gpu(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine without a GPU."""
+    return machine(tmp_path / "machine") | {"LD_LIBRARY_PATH": "", "FAKE_NVML": ""}
+
+
+@pytest.fixture
+def box(nvml: FakeNvml, tmp_path: Path) -> Machine:
+    """box("gpus=2", gpus=2): the environment of a machine with GPUs, nothing missing; the words are nvml.c's."""
+    return lambda words, gpus=1: whole(nvml, tmp_path / "machine", words, gpus)
+
+
+def asked(*arguments: str, **environment: str) -> tuple[int, Found]:
+    """Exit code and findings of the command."""
+    done = gputui("doctor", "--json", *arguments, env=os.environ | environment)
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)["findings"]
+
+
+def of(found: Found, what: str) -> dict[str, str]:
+    """The one finding that says so."""
+    says = [finding for finding in found if what in finding["what"]]
+    assert len(says) == 1, found
+    return says[0]
+
+
+# ---- with and without GPUs --------------------------------------------------------------------
+
+
+def test_without_a_gpu_it_is_calm_and_quick(no_gpu: dict[str, str]) -> None:
+    began = time.monotonic()
+    code, found = asked(**no_gpu)
+    assert time.monotonic() - began < 3
+    assert code == 0
+    assert {finding["level"] for finding in found} <= {"ok", "note", "warning"}
+    (gpu,) = [finding for finding in found if finding["about"] == "GPU"]
+    assert gpu["level"] == "note"
+    assert "runs on the CPU" in gpu["remedy"]
+
+
+@pytest.mark.parametrize("words", ["init=9", "init=18", "gpus=0", "init_ms=20000"])
+def test_nvidias_libraries_on_a_machine_without_a_gpu_are_no_fault(box: Machine, words: str) -> None:
+    code, found = asked(**box(words, gpus=0))
+    assert code == 0
+    assert of(found, "no NVIDIA GPU in this machine")["level"] == "note"
+    assert {finding["level"] for finding in found} <= {"ok", "note"}
+
+
+def test_gpus_without_a_driver_are_a_warning_with_what_to_do(no_gpu: dict[str, str], tmp_path: Path) -> None:
+    code, found = asked(**machine(tmp_path / "other", gpus=2), LD_LIBRARY_PATH="")
+    finding = of(found, "2 NVIDIA GPU(s) in this machine, but no NVIDIA driver")
+    assert (code, finding["level"]) == (0, "warning")
+    assert "install NVIDIA's driver" in finding["remedy"]
+    _, found = asked(**machine(tmp_path / "third", gpus=2, container=True), LD_LIBRARY_PATH="")
+    assert "--gpus all" in of(found, "but no NVIDIA driver")["remedy"]
+
+
+def test_a_gpu_that_the_driver_does_not_show_is_named(box: Machine, tmp_path: Path) -> None:
+    environment = box("gpus=2", gpus=3)
+    code, found = asked(**environment)
+    assert (code, of(found, "shows 2 of the 3 GPUs in this machine (0000:03:00.0)")["level"]) == (0, "warning")
+    (tmp_path / "machine/.dockerenv").touch()  # a container may have been given two of them
+    _, found = asked(**environment)
+    assert not [finding for finding in found if "in this machine" in finding["what"]]
+    code, found = asked(**environment | {"FAKE_NVML": "init=9"})  # as in one that has been given none
+    finding = of(found, "3 NVIDIA GPU(s) in this machine, but the NVIDIA driver is installed but not loaded")
+    assert (code, finding["level"]) == (0, "warning")
+    assert "--gpus all" in finding["remedy"]
+
+
+def test_a_gpu_that_is_lent_to_a_virtual_machine_is_not_missed(no_gpu: dict[str, str], tmp_path: Path) -> None:
+    _, found = asked(**no_gpu | machine(tmp_path / "other", gpus=1, driver="vfio-pci"))
+    assert of(found, "no NVIDIA driver")["level"] == "note"
+
+
+def test_tensorflow_is_not_imported() -> None:
+    nvml = FakeNvml(Path("/nowhere"), Path("/nowhere"))
+    program = "import sys, json; from gputui.tui.commands.doctor import examine; examine(False); "
+    program += "print(json.dumps([name for name in ('tensorflow', 'keras', 'numpy') if name in sys.modules]))"
+    assert nvml.run(program) == []
+
+
+def test_a_machine_with_gpus(box: Machine) -> None:
+    code, found = asked(**box("gpus=8 procs=1", gpus=8))
+    assert code == 0
+    told = {(finding["about"], finding["level"]) for finding in found}
+    assert ("driver", "ok") in told
+    assert ("GPU 0-7", "ok") in told
+    assert ("GPU 0-7", "warning") in told  # memory that others have taken
+    assert any("10.0 GiB of 80.0 GiB are taken already by" in finding["what"] for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("init=18", 1, "different versions"),
+        ("init=9", 1, "not loaded"),
+        ("gpus=0", 0, "2 NVIDIA GPU(s) in this machine, but the NVIDIA driver sees no GPU"),
+        ("gpus=2 lost=1+0", 0, "GPU is lost"),
+        ("gpus=1 lost=0+0", 1, "GPU is lost"),
+        ("cuda=11040", 1, "TensorFlow was built for CUDA 12"),
+        ("cuda=12020", 0, "code compiled at first use may fail"),
+        ("capability=5", 1, "no code for compute capability 5.0"),
+        ("mig=2", 0, "MIG is on, with 2 instance(s)"),
+        ("unified=1", 0, "shared with the host"),
+        ("unified=zero", 0, "shared with the host"),
+        ("na=1", 0, "80.0 GiB"),
+        ("name=bad", 0, "Chip"),
+        ("throttle=128", 0, "slowed down: power brake"),
+    ],
+)
+def test_broken_and_unusual_drivers(box: Machine, words: str, code: int, says: str) -> None:
+    given, found = asked(**box(words, gpus=2))
+    assert any(says in finding["what"] for finding in found), found
+    assert given == code
+
+
+def test_a_gpu_that_this_user_may_not_ask_is_no_lost_one(box: Machine) -> None:
+    code, found = asked(**box("gpus=2 fail=DeviceGetHandleByIndex_v2:4@1", gpus=2))
+    finding = of(found, "may not ask")
+    assert (code, finding["about"], finding["level"]) == (0, "GPU 1", "warning")
+    assert "ask for access" in finding["remedy"]
+    assert "restart" not in finding["remedy"]
+
+
+@pytest.mark.parametrize(("gpus", "level", "code"), [(1, "error", 1), (2, "warning", 0)])
+def test_mig_without_an_instance(box: Machine, gpus: int, level: str, code: int) -> None:
+    # The second GPU's instances, where there is one, are there.
+    words = f"gpus={gpus} mig=2 fail=DeviceGetMigDeviceHandleByIndex:6@0"
+    given, found = asked(**box(words, gpus=gpus))
+    finding = of(found, "MIG is on without an instance")
+    assert (given, finding["about"], finding["level"]) == (code, "GPU 0", level)
+    assert "nvidia-smi mig -cgi" in finding["remedy"]
+    assert "nvidia-smi -mig 0" in finding["remedy"]
+
+
+# ---- drivers that take long -------------------------------------------------------------------
+
+
+@pytest.mark.alone
+def test_a_driver_that_does_not_answer_is_not_waited_for(box: Machine) -> None:
+    began = time.monotonic()
+    code, found = asked(**box("init_ms=20000"))
+    assert time.monotonic() - began < 3
+    assert code == 0
+    assert of(found, "has not answered within 2 s")["level"] == "warning"
+
+
+@pytest.mark.alone
+def test_of_a_slow_driver_the_gpus_that_have_answered_are_shown(box: Machine) -> None:
+    environment = box("gpus=8 slow_ms=50", gpus=8)
+    began = time.monotonic()
+    code, found = asked(**environment)
+    assert time.monotonic() - began < 3
+    assert code == 0
+    assert of(found, "CUDA 13.0")["level"] == "ok"
+    assert of(found, "the driver is slow")["what"].endswith("of 8 GPU(s) have answered within 2 s")
+    assert any(finding["about"].startswith("GPU 0") and finding["level"] == "ok" for finding in found)
+
+
+@pytest.mark.parametrize("words", ["gpus=2 hang=DeviceGetHandleByIndex_v2", "init_ms=20000"])
+def test_where_no_gpu_has_answered_nobody_is_told_to_be_ready(box: Machine, words: str) -> None:
+    done = gputui("doctor", env=os.environ | box(words, gpus=2))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].startswith("No GPU has answered")
+
+
+def test_the_words_for_people_are_whole_lines(no_gpu: dict[str, str]) -> None:
+    done = gputui("doctor", env=os.environ | no_gpu)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].startswith("Ready to train on the CPU")
+    assert any(line.startswith("note     GPU         no NVIDIA driver") for line in done.stdout.splitlines())
+
+
+# ---- the deep look ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_the_deep_look_compares_tensorflow_with_the_driver(box: Machine) -> None:
+    environment = box("gpus=2", gpus=2)
+    began = time.monotonic()
+    code, found = asked("--deep", **environment)
+    assert time.monotonic() - began < 20
+    assert code == 1
+    assert any("can be imported" in finding["what"] for finding in found)
+    assert of(found, "the driver shows 2 GPU(s), TensorFlow sees 0")["level"] == "error"
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_driver_and_tensorflow_that_both_hang_are_left_together(box: Machine, tmp_path: Path) -> None:
+    environment = box("init_ms=60000") | tensorflow(tmp_path, "hang")
+    began = time.monotonic()
+    code, found = asked("--deep", **environment)
+    assert time.monotonic() - began < 20
+    assert code == 0
+    assert of(found, "TensorFlow could not be imported within 17 s")["level"] == "warning"
+    assert of(found, "has not answered within 17 s")["level"] == "warning"
+
+
+@pytest.mark.slow
+def test_the_deep_look_waits_for_a_slow_driver(box: Machine, tmp_path: Path) -> None:
+    code, found = asked("--deep", **box("gpus=8 slow_ms=50", gpus=8), **tensorflow(tmp_path, "8"))
+    assert code == 0
+    assert of(found, "TensorFlow sees the same 8 GPU(s) as the driver")
+    assert not [finding for finding in found if "slow" in finding["what"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen", "sees", "level", "says"),
+    [
+        ("gpus=2", None, 2, "ok", "the same 2 GPU(s)"),
+        ("gpus=2", None, 0, "error", "sees 0: CUDA sees no device"),
+        ("gpus=2", None, 1, "warning", "the driver shows 2 GPU(s), TensorFlow sees 1"),
+        ("gpus=2", "1", 1, "note", "CUDA_VISIBLE_DEVICES is '1'"),
+        ("gpus=2", "GPU-0000-1", 1, "note", "CUDA_VISIBLE_DEVICES is"),
+        ("gpus=2", "0,7,1", 1, "note", "CUDA_VISIBLE_DEVICES is"),
+        ("gpus=2", "GPU-0000-", 0, "note", "CUDA_VISIBLE_DEVICES is"),
+        ("gpus=2", "", 0, "note", "CUDA_VISIBLE_DEVICES is ''"),
+        ("gpus=2", "0", 0, "error", "leaves TensorFlow 1, it sees 0: CUDA sees no device"),
+        ("gpus=2", "0,1", 0, "error", "the driver shows 2 GPU(s), TensorFlow sees 0"),
+        ("gpus=1 mig=2", None, 1, "note", "with MIG it uses one instance"),
+        ("gpus=1 mig=2", "MIG-0000-101", 1, "note", "CUDA_VISIBLE_DEVICES is"),
+        ("gpus=1 mig=2", None, 0, "error", "TensorFlow sees 0"),
+        ("gpus=1 mig=2", "MIG-0000-101", 0, "error", "TensorFlow sees 0"),
+    ],
+)
+def test_gpus_that_tensorflow_sees_or_not(
+    box: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    chosen: str | None,
+    sees: int,
+    level: str,
+    says: str,
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    more = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
+    silent = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # as users set it, which must not hide the reason
+    code, found = asked("--deep", **box(words), **tensorflow(tmp_path, str(sees)), **more, **silent)
+    assert of(found, says)["level"] == level
+    assert code == (1 if level == "error" else 0)
+
+
+# ---- the host and what is installed -----------------------------------------------------------
+
+
+def test_the_limits_of_a_container_are_said(no_gpu: dict[str, str], tmp_path: Path) -> None:
+    group = "sys/fs/cgroup"
+    put(
+        tmp_path / "machine",
+        {
+            f"{group}/memory.max": str(2 * GIB),
+            f"{group}/memory.current": str(GIB),
+            f"{group}/memory.stat": f"anon 5\ninactive_file {GIB // 2}",
+            f"{group}/cpu.max": "50000 100000",
+        },
+    )
+    _, found = asked(**no_gpu)
+    assert of(found, "1.5 GiB of 2.0 GiB free, by the container's limit")["level"] == "ok"
+    assert of(found, "0.5 CPU(s), by the container's limit")["level"] == "note"
+
+
+def test_a_tensorflow_compiled_at_each_start_is_said_with_the_remedy(tmp_path: Path, no_gpu: dict[str, str]) -> None:
+    empty = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    _, found = asked(**no_gpu, **empty)
+    finding = of(found, "compiled anew at each start")
+    assert finding["level"] == "note"
+    assert "PYTHONDONTWRITEBYTECODE is set" in finding["what"]
+    assert finding["remedy"].startswith(f"{sys.executable} -m compileall -q /")
+    # Where the first import leaves it behind, there is nothing to do.
+    _, found = asked(**no_gpu, **empty | {"PYTHONDONTWRITEBYTECODE": ""})
+    assert not [finding for finding in found if "compiled anew" in finding["what"]]

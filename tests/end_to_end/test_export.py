@@ -1,0 +1,235 @@
+"""Exported scripts: they compile for every model, data and option, name their options, and train the same."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gputui.engine import presets
+from gputui.engine.export.left_out import IDLE, OUTSIDE
+from gputui.engine.export.script import to_script
+from gputui.engine.export.source import extract
+from gputui.engine.options import OPTIONS
+
+from tests.support.exporting import closing_list, losses_of_both, named
+from tests.support.smaller import SMALLER
+
+MODELS = ("mlp", "cnn", "separable_cnn", "resnet50", "transformer")
+DATA = ("digits", "synthetic", "mnist", "npz:/tmp/a.npz", "images:/tmp/folder", "tfrecord:/tmp/*.rec")
+CHANGES = {
+    "workload.model": "mlp",
+    "input.batch_size": "9",
+    "train.epochs": "3",
+    "train.learning_rate": "0.5",
+    "train.clip_value": "2",
+    "train.global_clip_norm": "3",
+    "device.visible": "0,1",
+    "device.memory_limit_mb": "512",
+    "device.logical_devices": "2",
+    "device.gpu_thread_mode": "gpu_private",
+    "device.inter_op_threads": "2",
+    "device.intra_op_threads": "3",
+    "device.log_placement": "true",
+    "device.memory_growth": "false",
+    "precision.policy": "mixed_float16",
+    "precision.tf32": "false",
+    "compile.xla": "true",
+    "compile.steps_per_execution": "4",
+    "input.augment": "heavy",
+    "input.cache": "/tmp/cache",
+    "input.prefetch": "off",
+    "input.parallel_calls": "off",
+    "input.private_threads": "2",
+    "input.drop_remainder": "true",
+    "input.deterministic_order": "false",
+    "input.shuffle": "off",
+    "train.momentum": "0.8",
+    "train.nesterov": "true",
+    "train.weight_decay": "0.0",
+    "train.hold_steps": "3",
+    "train.validation": "test",
+    "input.one_batch": "true",
+    "strategy.kind": "mirrored",
+    "strategy.devices": "0,1",
+    "strategy.communication": "hierarchical_copy",
+    "train.steps_per_epoch": "7",
+    "train.optimizer": "rmsprop",
+    "train.schedule": "cyclical",
+    "train.warmup_steps": "5",
+    "train.decay_steps": "9",
+    "train.decay_rate": "0.5",
+    "train.clip_norm": "1",
+    "train.seed": "5",
+    "train.deterministic": "true",
+    "train.validation_split": "0.0",
+    "train.stop_on_nan": "false",
+    "train.nan_check_steps": "50",
+    "run.checkpoint": "epoch",
+    "run.keep": "5",
+    "run.save_model": "true",
+    "run.profile": "5-9",
+    "run.max_minutes": "3",
+    "run.measure_seconds": "4",
+    "run.hang_seconds": "off",
+    "run.sample_seconds": "2",
+    "run.pcie": "true",
+    "workload.width": "0.5",
+    "workload.normalization": "layer",
+    "workload.samples": "99",
+    "workload.classes": "4",
+    "workload.shape": "[8, 8, 1]",
+}
+NEEDS = {
+    "train.momentum": ["optimizer=sgd"],
+    "train.nesterov": ["optimizer=sgd", "momentum=0.9"],
+    "train.hold_steps": ["schedule=exponential"],
+    "train.validation": ["data=mnist"],
+    "workload.blocks": ["model=transformer"],
+    "input.parallel_reads": ["data=tfrecord:a"],
+    "strategy.devices": ["strategy.kind=mirrored"],
+    "strategy.communication": ["strategy.kind=mirrored"],
+    "workload.tfrecord_input": ["data=tfrecord:a"],
+    "workload.tfrecord_label": ["data=tfrecord:a"],
+    "workload.tfrecord_encoding": ["data=tfrecord:a"],
+}
+SPECIAL = {  # what only some data and models take
+    "workload.tfrecord_input": "pixels",
+    "workload.tfrecord_label": "number",
+    "workload.tfrecord_encoding": "int64_list",
+    "input.parallel_reads": "4",
+    "workload.blocks": "3",
+}
+# What plain Keras cannot do; every other option is named at a line that obeys it.
+NOT_IN_A_SCRIPT = {
+    "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
+}  # fmt: skip
+
+
+def script(*settings: str, preset: str = "quickstart") -> str:
+    return to_script(presets.resolve(preset, settings))
+
+
+@pytest.mark.parametrize(("model", "data"), itertools.product(MODELS, DATA))
+def test_scripts_compile_and_do_without_gputui(model: str, data: str) -> None:
+    code = script(f"model={model}", f"data={data}", "augment=light", "warmup_steps=3")
+    compile(code, "train.py", "exec")
+    assert not re.search(r"^\s*(import|from) gputui", code, re.M)
+    assert "\n\n\n\n" not in code
+
+
+@pytest.mark.parametrize(("key", "text"), (CHANGES | SPECIAL).items(), ids=CHANGES | SPECIAL)
+def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason(key: str, text: str) -> None:
+    code = script("data=synthetic", *NEEDS.get(key, ()), f"{key}={text}")
+    compile(code, "train.py", "exec")
+    left = {key} & NOT_IN_A_SCRIPT
+    assert (key in named(code)) == (not left)
+    assert set(closing_list(code)) == left
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_the_data_is_named(data: str) -> None:
+    changed = {"workload.data"} if data != "digits" else set()
+    assert changed <= named(script(f"data={data}"))
+    assert closing_list(script(f"data={data}")) == {}
+
+
+def test_all_options_at_once() -> None:
+    code = script(*(f"{key}={text}" for key, text in CHANGES.items()), "data=synthetic")
+    compile(code, "train.py", "exec")
+    idle = {"device.memory_growth"}  # beside a limit
+    assert set(closing_list(code)) == NOT_IN_A_SCRIPT | idle
+    assert set(CHANGES) - NOT_IN_A_SCRIPT - idle <= named(code)
+    assert "Keras' fit fails with it over several replicas" in code
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        (("strategy.devices=0,1", "communication=nccl"), ("strategy.devices", "strategy.communication")),
+        (("schedule=constant", "decay_steps=9", "decay_rate=0.5"), ("train.decay_steps", "train.decay_rate")),
+        (("memory_growth=false", "memory_limit_mb=512"), ("device.memory_growth",)),
+        (("shape=[8, 8, 1]", "classes=4", "samples=9"), ("workload.shape", "workload.classes", "workload.samples")),
+        (("workload.folder=/tmp", "args={a: 1}"), ("workload.args", "workload.folder")),
+        (tuple(f"{key}={text}" for key, text in SPECIAL.items()), tuple(SPECIAL)),
+    ],
+)
+def test_what_has_no_effect_stands_in_the_list_with_the_true_reason(
+    settings: tuple[str, ...], left: tuple[str, ...]
+) -> None:
+    assert closing_list(script("train.schedule=constant", *settings)) == {key: IDLE[key] for key in left}
+
+
+def test_what_looks_at_nothing_says_so() -> None:
+    assert closing_list(script("stop_on_nan=false", "nan_check_steps=5")) == {
+        "train.nan_check_steps": "train.stop_on_nan is off"
+    }
+    assert closing_list(script("run.keep=5")) == {"run.keep": "run.checkpoint is off"}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in presets.SHIPPED.glob("*.yaml")))
+def test_what_the_script_of_a_shipped_preset_leaves_out(name: str) -> None:
+    left = {"debug": "train.nan_check_steps", "safe-memory": "run.keep"}.get(name)
+    assert closing_list(script(preset=name)) == ({left: OUTSIDE[left]} if left else {})
+
+
+def test_every_option_is_thought_of() -> None:
+    spoken = {*CHANGES, *SPECIAL, "workload.data", "workload.entry", "workload.args", "workload.folder"}
+    assert {info.key for info in OPTIONS} == spoken
+
+
+@pytest.mark.parametrize("encoding", ["encoded", "uint8", "float32", "float_list", "int64_list"])
+def test_tfrecord_features_are_named(encoding: str) -> None:
+    code = script("data=tfrecord:a", f"tfrecord_encoding={encoding}", 'tfrecord_input=a"b', "tfrecord_label=c'd")
+    strings = {node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)}
+    assert {'a"b', "c'd"} <= strings
+
+
+def test_text_of_a_preset_stays_text() -> None:
+    hostile = '"""\nimport os; os.abort()\n"""\\'
+    options = presets.assemble('a"""b\\', {"workload.data": 'npz:/tmp/"x"\\y.npz'}, hostile)
+    tree = compile(to_script(options), "train.py", "exec")
+    assert "abort" not in tree.co_names
+
+
+def test_what_is_extracted_stands_above_its_users() -> None:
+    for model in ("_resnet50", "_transformer"):
+        code = "from typing import Any\nlayers = keras = None\n" + "\n".join(extract("setup/models.py", model))
+        names: dict[str, object] = {}
+        exec(compile(code, model, "exec"), names)
+        assert callable(names[model.lstrip("_")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in presets.SHIPPED.glob("*.yaml")))
+def test_the_script_of_a_shipped_preset_trains_to_the_same_losses(name: str, tmp_path: Path) -> None:
+    steps = 16 if name == "fast" else 4  # whole executions
+    settings = ["deterministic=true", "xla=false", "epochs=3", f"steps_per_epoch={steps}", *SMALLER.get(name, ())]
+    if name == "multi-gpu":
+        settings.append("logical_devices=2")
+    ours, theirs = losses_of_both(presets.resolve(name, [*settings, "seed=5"]), tmp_path)
+    assert len(ours) == 3
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_script_augments_and_drops_out_as_gputui_does(tmp_path: Path) -> None:
+    settings = ["augment=heavy", "deterministic=true", "epochs=2", "batch_size=200", "schedule=exponential"]
+    ours, theirs = losses_of_both(presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_script_holds_validates_and_optimizes_as_gputui_does(tmp_path: Path) -> None:
+    """One run for the options that the shipped presets leave alone."""
+    x, y = np.random.default_rng(1).random((60, 6, 6, 1), "float32"), np.arange(60) % 3
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:20] / 2, y_test=y[:20])
+    settings = ["model=separable_cnn", "width=0.1", "normalization=layer", f"data=npz:{tmp_path}/a.npz", "epochs=3",
+                "validation=test", "batch_size=10", "optimizer=sgd", "momentum=0.9", "nesterov=true",
+                "weight_decay=0.01", "schedule=exponential", "hold_steps=4", "warmup_steps=2",
+                "deterministic=true"]  # fmt: skip
+    ours, theirs = losses_of_both(presets.defaults([*settings, "seed=5"]), tmp_path)
+    assert ours == pytest.approx(theirs, rel=1e-6)

@@ -1,0 +1,228 @@
+"""The exported script of a user's own code: it runs their build without gputui, and trains to the same losses."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import math
+import textwrap
+from pathlib import Path
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.export.script import to_script
+from gputui.engine.options import OPTIONS
+from gputui.tui import cli
+
+from tests.end_to_end.test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT, SPECIAL
+from tests.support.exporting import closing_list, losses_of_both, losses_of_script, named
+
+pytestmark = pytest.mark.usefixtures("nothing_left_running")
+
+HEAD = """
+import keras, numpy as np, tensorflow as tf, beside
+
+rng = np.random.default_rng(0)
+x = rng.normal(size=(110, 4)).astype("float32")
+y = x.sum(axis=1) + beside.SHIFT
+samples = tf.data.Dataset.from_tensor_slices((x, y))
+
+def model():
+    layers = [keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
+    return keras.Sequential(layers)
+
+def compiled():
+    made = model()
+    made.compile("adam", "mse")
+    return made
+
+class Pages(keras.utils.PyDataset):
+    def __init__(self, size): super().__init__(); self.size = size
+    def __len__(self): return -(-len(x) // self.size)
+    def __getitem__(self, i): return x[i * self.size : (i + 1) * self.size], y[i * self.size : (i + 1) * self.size]
+
+def build(context):
+"""
+FORMS = {
+    "arrays": 'return {"model": model(), "train": (x.astype("float64"), y), "loss": "mse", "metrics": ["mae"]}',
+    "compiled": "return compiled(), (x, y), (x[:20], y[:20])",
+    "mapped": """
+        return {
+            "model": model(), "loss": "mse", "train": samples, "validation": samples.take(30),
+            "map": lambda x, y: (2 * x, 2 * y), "augment": lambda x, y: (x + context.args["by"], y),
+            "callbacks": keras.callbacks.EarlyStopping("loss", patience=9),
+        }""",
+    "batched": """
+        some = samples.filter(lambda x, y: True).batch(context.global_batch_size)
+        return {"model": compiled(), "train": some, "samples": 110, "validation": samples.batch(10)}""",
+    "weighted": """
+        return {
+            "model": model(), "loss": "mse", "train": (x, y), "sample_weight": abs(x[:, 0]), "initial_epoch": 1,
+            "validation": samples.repeat().batch(10), "validation_steps": 2, "validation_freq": 2,
+        }""",
+    "counted": """
+        some = samples.filter(lambda x, y: x[0] > 0)
+        classes = lambda x, y: (x, tf.cast(y > 0, tf.int32))
+        return {"model": compiled(), "train": some.batch(20).map(classes), "class_weight": {0: 2.0, 1: 0.5}}""",
+    "pages": "return compiled(), Pages(context.global_batch_size), Pages(10)",
+}
+SETTINGS = {
+    "arrays": ["schedule=cosine", "warmup_steps=3", "steps_per_execution=3", "clip_norm=1", "optimizer=sgd"],
+    "mapped": ["strategy.kind=mirrored", "logical_devices=2", "steps_per_epoch=2", "cache=memory", "args={by: 0.5}"],
+    "pages": ["strategy.kind=mirrored", "logical_devices=2", "batch_size=10"],
+    "batched": ["prefetch=off", "parallel_calls=off", "stop_on_nan=false"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "mine"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    (path / "beside.py").write_text("SHIFT = 0.5\n")
+    return path
+
+
+def write(folder: Path, form: str) -> None:
+    (folder / "train.py").write_text(HEAD + textwrap.indent(textwrap.dedent(FORMS[form]), "    "))
+
+
+def script(*settings: str) -> str:
+    return to_script(presets.defaults(["entry=train.py:build", *settings]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path) -> None:
+    write(folder, form)
+    # Their file by its path, or as a module.
+    entry = "entry=train:build" if form == "compiled" else "entry=train.py:build"
+    settings = ["deterministic=true", "shuffle=off", "epochs=3", "seed=5", "batch_size=20", entry]
+    ours, theirs = losses_of_both(presets.defaults([*settings, *SETTINGS.get(form, [])]), folder)
+    assert len(ours) == (2 if form == "weighted" else 3)
+    assert all(map(math.isfinite, ours))
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_script_runs_from_anywhere_with_everything_switched(folder: Path, tmp_path: Path) -> None:
+    write(folder, "arrays")
+    settings = ["xla=true", "precision.policy=mixed_bfloat16", "cache=kept", "save_model=true", "checkpoint=epoch",
+                "max_minutes=9", "augment=light", "deterministic_order=false", "batch_size=20", "epochs=2"]  # fmt: skip
+    code = script(*settings)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    losses = losses_of_script(code, elsewhere)
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
+    assert (folder / "model.keras").is_file()
+    assert list((folder / "kept").iterdir())
+
+
+@pytest.mark.parametrize("entry", ["train.py:build", "pkg.train:build", "/a b/it's \"mine\".py:build"])
+def test_scripts_compile_and_do_without_gputui(entry: str) -> None:
+    for settings in ([], [f"{key}={text}" for key, text in own_changes().items()]):
+        code = script(f"entry={entry}", *settings)
+        tree = ast.parse(code)
+        imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert not [node for node in imported if "gputui" in ast.unparse(node)]
+        assert "\n\n\n\n" not in code
+    if entry.startswith("/"):
+        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        assert {'/a b/it\'s "mine".py', "/a b", 'it\'s "mine"'} <= strings
+
+
+UNREAD = {info.key for info in OPTIONS if info.about.own == "unread"}  # what only data that gputui reads can take
+
+NOISY = """
+import keras, tensorflow as tf
+class Mine(keras.Model):
+    def train_step(self, data):
+        return {"loss": tf.reduce_mean(data[0] + tf.random.normal((4,)) + tf.random.uniform((4,), seed=3))}
+    def call(self, x):
+        return x + keras.random.normal((4,)) + tf.random.Generator.from_seed(1).normal((4,))
+def build(context):
+    at_once = tf.random.stateless_normal((3,), (1, 2))
+    return Mine(), (at_once, at_once)
+"""
+
+
+def test_draws_that_differ_in_keras_own_fit_are_named_in_the_script(folder: Path) -> None:
+    write(folder, "arrays")
+    assert "Losses differ" not in script()
+    (folder / "train.py").write_text(NOISY)
+    code = script()
+    assert "# Losses differ from gputui's" in code
+    assert [line for line in code.splitlines() if line.startswith("#   ")] == [
+        "#   tf.random.normal in train_step (train.py:5)"
+    ]
+    compile(code, "exported.py", "exec")
+
+
+def own_changes() -> dict[str, str]:
+    """What can be changed beside an entry."""
+    replaced = {info.key for info in OPTIONS if info.about.own == "replaced"}
+    return {key: text for key, text in CHANGES.items() if key not in replaced}
+
+
+@pytest.mark.parametrize(("key", "text"), own_changes().items(), ids=own_changes())
+def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason(key: str, text: str) -> None:
+    needs = () if key in UNREAD else NEEDS.get(key, ())  # data that gputui reads
+    code = script("train.schedule=cosine", *needs, f"{key}={text}")
+    left = {key} & (NOT_IN_A_SCRIPT | UNREAD)
+    assert (key in named(code)) == (not left)
+    assert set(closing_list(code)) == left
+
+
+def test_what_their_code_reads_itself_is_left_out_for_that_reason() -> None:
+    assert {"train.validation", "input.parallel_reads"} <= UNREAD
+    for key in UNREAD:
+        assert closing_list(script(f"{key}={(CHANGES | SPECIAL)[key]}")) == {key: "your code reads its data itself"}
+
+
+def test_the_entry_its_arguments_and_its_folder_are_named(tmp_path: Path) -> None:
+    code = script("args={units: [1, 0.5, null], name: \"a'b\"}", f"workload.folder={tmp_path}")
+    assert {"workload.entry", "workload.args", "workload.folder"} <= named(code)
+    assert """args={"units": [1, 0.5, None], "name": "a'b"},  # workload.args""" in code
+    assert f'os.chdir("{tmp_path}")' in code
+    assert f'"{tmp_path}/train.py"' in code
+
+
+def test_the_context_is_that_of_gputui() -> None:
+    from gputui.engine.trainer.own.context import Context
+
+    calls = [node for node in ast.walk(ast.parse(script())) if isinstance(node, ast.Call)]
+    (made,) = [call for call in calls if ast.unparse(call.func) == "SimpleNamespace"]
+    assert [keyword.arg for keyword in made.keywords] == [field.name for field in dataclasses.fields(Context)]
+
+
+def test_what_keras_does_by_itself_with_a_pydataset_is_said() -> None:
+    assert "Of a keras.utils.PyDataset also not" in script()
+    assert "nor train.steps_per_epoch" in script("steps_per_epoch=5")
+
+
+# ---- gputui export ----------------------------------------------------------------------------------
+
+
+def test_export_writes_a_script_and_never_over_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, "arrays")
+    (folder / "preset.yaml").write_text("workload: {entry: 'train.py:build'}\n")
+    assert cli.run(["export", "--preset", "preset.yaml", "-o", "out.py"]) == 0
+    text = (folder / "out.py").read_text()
+    compile(text, "out.py", "exec")
+    before = (folder / "train.py").read_text()
+    for file in ("train.py", "out.py"):
+        capsys.readouterr()
+        assert cli.run(["export", "--preset", "preset.yaml", "--set", "epochs=9", "-o", file]) == 2
+        told = capsys.readouterr()
+        assert told.err == f"{file} exists, and is not overwritten; name another file, or remove it first\n"
+        assert told.out == ""
+    assert (folder / "train.py").read_text() == before
+    assert (folder / "out.py").read_text() == text
+
+
+def test_code_that_cannot_run_is_not_exported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "preset.yaml").write_text("workload: {entry: 'train.py:build'}\n")
+    assert cli.run(["export", "--preset", "preset.yaml", "-o", "out.py"]) == 2
+    assert "train.py does not exist" in capsys.readouterr().err
+    assert not (folder / "out.py").exists()

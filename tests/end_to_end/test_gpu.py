@@ -1,0 +1,178 @@
+"""What needs an NVIDIA GPU: memory options as the driver sees them, number formats, running out of memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.telemetry import machine
+from gputui.engine.telemetry.machine import Gpu
+
+from tests.support.front_door import events, gputui
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+ROOT = Path(__file__).parents[2]
+MB = 1024**2
+# Contexts of CUDA, cuDNN and cuBLAS, which no option of TensorFlow counts.
+BESIDE = 2500 * MB
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Gpu:
+    """The first GPU, where TensorFlow can use it; else the reason to skip."""
+    found = machine.read()
+    if not found.gpus:
+        pytest.skip(f"no GPU: {found.no_gpu_reason}")
+    program = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    if int(done.stdout.split()[-1]) == 0:
+        pytest.skip(f"the driver shows {len(found.gpus)} GPU(s), TensorFlow can use none")
+    return found.gpus[0]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished run from the front door."""
+
+    code: int
+    told: list[dict[str, Any]]
+    errors: str
+
+    def only(self, kind: str) -> dict[str, Any]:
+        (event,) = (event for event in self.told if event["type"] == kind)
+        return event
+
+    def losses(self) -> list[float]:
+        return [event["metrics"]["loss"] for event in self.told if event["type"] == "epoch"]
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of the first GPU in use before TensorFlow, and at most."""
+        used = [event["gpus"][0]["memory_used_bytes"] for event in self.told if event["type"] == "gpu"]
+        return used[0], max(used)
+
+
+def run(*settings: str) -> Done:
+    chosen = ("sample_seconds=0.2", "visible=0", *settings)
+    arguments = [word for setting in chosen for word in ("--set", setting)]
+    done = gputui("--preset", "quickstart", "--json", *arguments, timeout=400)
+    return Done(done.returncode, events(done.stdout), done.stderr)
+
+
+def enough(gpu: Gpu, capability: tuple[int, int]) -> None:
+    if not gpu.compute_capability or gpu.compute_capability < capability:
+        pytest.skip(f"needs compute capability {capability}, this GPU has {gpu.compute_capability}")
+
+
+# Some seconds long, so that the driver's readings see it.
+LASTING = ("data=synthetic", "shape=[32,32,3]", "samples=4096", "batch_size=128", "cache=memory", "steps_per_epoch=400")
+
+
+def test_variables_live_on_the_gpu_and_the_allocators_peak_is_within_what_the_driver_sees(gpu: Gpu) -> None:
+    done = run(*LASTING, "epochs=2")
+    assert done.code == 0, done.errors
+    started = done.only("started")
+    assert all("GPU:0" in place for place in started["actual"]["variables_on"])
+    assert not [event for event in done.told if event["type"] == "warning"]
+    summary = done.only("finished")["summary"]
+    assert 0 < summary["peak_memory_bytes"] <= done.memory()[1]
+    assert 0 < summary["gpu_busy_mean"] <= 1
+
+
+def test_visible_none_trains_on_the_cpu(gpu: Gpu) -> None:
+    done = run("visible=none", "epochs=1", "steps_per_epoch=3")
+    assert done.code == 0, done.errors
+    assert all("CPU:0" in name for name in done.only("started")["devices"])
+
+
+def test_visible_takes_a_uuid(gpu: Gpu) -> None:
+    done = run(f"visible={gpu.uuid}", "epochs=1", "steps_per_epoch=3")
+    assert done.code == 0, done.errors
+    assert len(done.only("started")["devices"]) == 1
+
+
+def test_memory_growth_takes_what_is_needed_and_without_it_nearly_all_is_taken(gpu: Gpu) -> None:
+    assert gpu.memory_total_bytes
+    growing = run(*LASTING, "epochs=1", "memory_growth=on")
+    before, most = growing.memory()
+    assert most - before < 1000 * MB + BESIDE
+    assert growing.only("started")["actual"]["memory_growth"] is True
+    taking = run(*LASTING, "epochs=1", "memory_growth=off")
+    before, most = taking.memory()
+    assert most - before > 0.8 * (gpu.memory_total_bytes - before)
+    assert taking.only("started")["actual"]["memory_growth"] is False
+
+
+def test_memory_limit_bounds_what_the_driver_sees(gpu: Gpu) -> None:
+    done = run(*LASTING, "epochs=1", "memory_limit_mb=2048")
+    assert done.code == 0, done.errors
+    before, most = done.memory()
+    assert 2048 * MB * 0.9 < most - before < 2048 * MB + BESIDE
+
+
+def test_logical_devices_are_partitions_of_one_gpu(gpu: Gpu) -> None:
+    partitions = ("memory_limit_mb=2048", "logical_devices=2", "strategy.kind=mirrored")
+    done = run(*LASTING, "epochs=2", *partitions)
+    assert done.code == 0, done.errors
+    started = done.only("started")
+    assert [name.rsplit("/", 1)[-1] for name in started["devices"]] == ["device:GPU:0", "device:GPU:1"]
+    assert started["replicas"] == 2
+    before, most = done.memory()
+    assert 2 * 2048 * MB * 0.9 < most - before < 2 * 2048 * MB + BESIDE
+    assert done.losses()[1] < done.losses()[0]
+
+
+@pytest.mark.parametrize("xla", ["off", "on"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_each_precision_learns_with_and_without_xla(policy: str, xla: str, gpu: Gpu) -> None:
+    enough(gpu, {"float32": (0, 0), "mixed_float16": (7, 0), "mixed_bfloat16": (8, 0)}[policy])
+    done = run("epochs=3", f"policy={policy}", f"xla={xla}", "drop_remainder=on", "steps_per_execution=4")
+    assert done.code == 0, done.errors
+    first, *_, last = done.losses()
+    assert last < 0.7 * first
+    actual = done.only("started")["actual"]
+    assert actual["jit_compile"] is (xla == "on")
+    assert policy.removeprefix("mixed_") in actual["compute_dtypes"]
+
+
+def test_tf32_rounds_float32_products(gpu: Gpu, tmp_path: Path) -> None:
+    enough(gpu, (8, 0))
+    program = """
+import sys
+import numpy as np
+from tests.support.training import options
+from gputui.engine.trainer.setup import devices, environment
+wanted = options(f"tf32={sys.argv[1]}")
+environment.prepare(wanted)
+devices.configure(wanted)
+import tensorflow as tf
+a = np.random.default_rng(0).standard_normal((1024, 1024))
+product = tf.linalg.matmul(tf.constant(a, tf.float32), tf.constant(a, tf.float32)).numpy()
+print(np.abs(product - a @ a).max() / np.abs(a @ a).max())
+"""
+
+    def error(tf32: str) -> float:
+        command = [sys.executable, "-c", program, tf32]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ)
+        return float(done.stdout.split()[-1])
+
+    assert error("off") < 2e-6
+    assert error("on") > 2e-5
+
+
+@pytest.mark.parametrize("xla", ["off", "on"])
+def test_memory_that_runs_out_is_told_with_the_batch_size_and_exit_code_3(xla: str, gpu: Gpu) -> None:
+    # The first layer's output alone is 2048 x 64 x 64 x 32 floats: 1 GB.
+    limited = ("memory_limit_mb=512", "drop_remainder=on", f"xla={xla}")
+    done = run("data=synthetic", "shape=[64,64,3]", "batch_size=2048", "samples=8192", "epochs=1", *limited)
+    assert done.code == 3
+    finished = done.only("finished")
+    assert finished["outcome"] == "oom"
+    error = finished["summary"]["error"]
+    assert "out of memory at batch size 2048" in error["message"]
+    assert "input.batch_size=1024" in error["hint"]
+    assert "Traceback" not in done.errors

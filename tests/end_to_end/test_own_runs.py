@@ -1,0 +1,308 @@
+"""A user's own training through the front door: errors before and after the launch, their own modules, resuming."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gputui.engine import runs
+
+from tests.support.front_door import ended, events, gputui, happened, last_losses, opened, step, until
+from tests.support.own import PROGRAMS
+
+pytestmark = pytest.mark.usefixtures("nothing_left_running")
+
+PRESET = "workload: {entry: 'train.py:build'}\ninput: {batch_size: 20}\ntrain: {epochs: 2, validation_split: 0}\n"
+MODEL = """
+import keras
+import numpy as np
+
+def build(context):
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    x = np.random.default_rng(0).normal(size=(100, 4)).astype("float32")
+    return made, (x, x.sum(axis=1))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "mine"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    (path / "preset.yaml").write_text(PRESET)
+    return path
+
+
+# ---- before anything is launched ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (None, "train.py does not exist"),
+        ("import keras\ndef build(context):\n    return (1\n", "train.py:3: '(' was never closed: return (1"),
+        ("def other(context): ...\n", "train.py has no function build (it has other)"),
+        ("x = 1\n", "train.py has no function build (it has none)"),
+        ("def build(): ...\n", "train.py:1: build is called with one argument, the context"),
+        ("def build(a, b): ...\n", "train.py:1: build is called with one argument, the context"),
+        ("async def build(context): ...\n", "train.py:1: build is async"),
+        ("\0", "train.py"),
+    ],
+    ids=["missing", "syntax", "other-name", "none", "no-argument", "two-arguments", "async", "binary"],
+)
+def test_code_that_cannot_run_is_refused_with_file_and_line(source: str | None, words: str, folder: Path) -> None:
+    if source is not None:
+        (folder / "train.py").write_text(source)
+    done = gputui("--preset", "preset.yaml")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("preset.yaml:1: workload.entry: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") <= 2
+    assert runs.all_runs() == []
+
+
+def test_looking_at_the_code_does_not_run_it(folder: Path) -> None:
+    (folder / "train.py").write_text("open('it_ran', 'w')\nfrom somewhere import build\n")
+    assert gputui("--preset", "preset.yaml", "--dry-run").returncode == 0
+    assert not (folder / "it_ran").exists()
+
+
+def test_an_entry_wins_over_what_is_extended_and_is_refused_beside_a_model(folder: Path) -> None:
+    (folder / "train.py").write_text(MODEL)
+    (folder / "preset.yaml").write_text("extends: quickstart\n" + PRESET)
+    done = gputui("--preset", "preset.yaml", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert f"entry: {folder}/train.py:build" in done.stdout
+    assert f"folder: {folder}" in done.stdout
+    assert "schedule: cosine" in done.stdout  # the rest of quickstart stays
+    assert gputui("--preset", "quickstart", "--set", "entry=train.py:build", "--dry-run").returncode == 0
+    for settings in (["--set", "model=mlp"], ["--set", "entry=train.py:build", "--set", "width=2"]):
+        done = gputui("--preset", "preset.yaml", *settings, "--dry-run")
+        assert done.returncode == 2
+        name = settings[-1].partition("=")[0]
+        assert f"workload.{name}, workload.entry: your own code takes the place of gputui's model" in done.stderr
+    (folder / "preset.yaml").write_text("workload:\n  entry: train.py:build\n  data: synthetic\n")
+    assert "preset.yaml:3: workload.data, workload.entry" in gputui("--preset", "preset.yaml").stderr
+
+
+# ---- in the trainer -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_their_own_modules_and_files_are_theirs_and_an_error_is_told_with_its_line(folder: Path) -> None:
+    # The modules are theirs, build reads a relative file, and the error is raised in a module of theirs.
+    for name in ("engine", "tui", "utils", "presets"):
+        text = f"NAME = 'my {name}'\n\ndef check(value):\n    assert value > 3, 'too small'\n"
+        (folder / f"{name}.py").write_text(text)
+    (folder / "json.py").write_text("raise SystemExit('not this json')\n")
+    (folder / "data.txt").write_text("2")
+    (folder / "train.py").write_text(
+        "import engine, json, presets, sys, tui, utils\n" + MODEL
+        + "    assert [m.NAME for m in (engine, tui, utils, presets)] == "
+        "['my engine', 'my tui', 'my utils', 'my presets']\n"
+    )
+    source = (folder / "train.py").read_text().replace(
+        "    return made", "    print(json.dumps(sys.path[0]), __name__)\n"
+        "    utils.check(int(open('data.txt').read()))\n    return made"
+    )
+    (folder / "train.py").write_text(source + "\nif __name__ == '__main__':\n    raise SystemExit('main ran')\n")
+    done = gputui("--preset", "preset.yaml")
+    assert done.returncode == 1
+    assert done.stderr == ""
+    assert "utils.py:4 in check: AssertionError: too small\n    assert value > 3, 'too small'\n" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert "warning: json.py beside train.py is not used: another json was imported before" in done.stdout
+    run = runs.find("latest")
+    log = run.file("engine.log").read_text()
+    assert f'"{folder}" train' in log
+    assert "Traceback" in log
+    assert "main ran" not in log
+    assert run.result is not None
+    assert run.result["error"]["kind"] == "user_code"
+
+
+KILLED_ONCE = """
+import keras, numpy as np, os, signal, tensorflow as tf
+
+class Mine(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dropout, self.hidden, self.out = keras.layers.Dropout(0.5), keras.layers.Dense(8), keras.layers.Dense(1)
+        self.seen = keras.metrics.Mean("seen")
+    def call(self, x, training=False):
+        return self.out(self.dropout(self.hidden(x), training=training))
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(x, training=True)[:, 0] - y))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+        self.seen.update_state(loss)
+        return {"loss": self.seen.result()}
+
+class Killer(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == 177 and os.path.exists("kill me"):
+            os.unlink("kill me")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def build(context):
+    made = Mine()
+    made.compile(keras.optimizers.Adam(0.01))
+    x = np.random.default_rng(0).normal(size=(1000, 4)).astype("float32")
+    return {"model": made, "train": (x, x.sum(axis=1)), "callbacks": [Killer()]}
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_their_model_goes_on_to_the_very_same_losses(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "train.py").write_text(KILLED_ONCE)
+    settings = ["--set", "seed=5", "--set", "deterministic=true", "--set", "epochs=8", "--set", "run.checkpoint=40"]
+    assert gputui("--preset", "preset.yaml", *settings).returncode == 0
+    whole = runs.find("latest")
+    (folder / "kill me").touch()
+    assert gputui("--preset", "preset.yaml", *settings).returncode == 1
+    broken = runs.find("latest")
+    assert ended(broken)["outcome"] == "crashed"
+    monkeypatch.chdir(tmp_path)  # from elsewhere: the run knows where it belongs
+    done = gputui("resume", broken.id, "--json")
+    assert done.returncode == 0, done.stderr
+    started = next(event for event in events(done.stdout) if event["type"] == "started")
+    assert started["resumed_at_step"] == 160  # in the middle of the fourth epoch
+    assert ended(broken)["outcome"] == "ok"
+    assert last_losses(broken) == last_losses(whole)
+    assert last_losses(whole)["loss"] < 10
+
+
+KILLER = """
+import os, signal
+
+class Killer(keras.callbacks.Callback):
+    batches = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+        if self.batches == 23 and os.path.exists("kill me"):
+            os.unlink("kill me")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+plain = build
+def build(context):
+    made, x, *_ = plain(context)
+    return {"model": made, "train": x, "callbacks": [Killer()]}
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_a_model_that_draws_random_numbers_goes_on_to_the_very_same_losses(folder: Path) -> None:
+    (folder / "train.py").write_text((PROGRAMS / "drawn" / "gan.py").read_text() + KILLER)
+    settings = ["--set", "seed=5", "--set", "epochs=8", "--set", "run.checkpoint=5"]
+    assert gputui("--preset", "preset.yaml", *settings).returncode == 0
+    whole = runs.find("latest")
+    (folder / "kill me").touch()
+    assert gputui("--preset", "preset.yaml", *settings).returncode == 1
+    broken = runs.find("latest")
+    done = gputui("resume", broken.id, "--json")
+    assert done.returncode == 0, done.stderr
+    told = events(done.stdout)
+    assert [event["resumed_at_step"] for event in told if event["type"] == "started"] == [20]
+    assert [event["kind"] == "random_anew" for event in told if event["type"] == "warning"] == [False]
+    assert last_losses(broken) == last_losses(whole)
+
+
+# ---- gputui init ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path) -> None:
+    done = gputui("init", "new", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "gputui --preset preset.yaml" in done.stdout
+    new = tmp_path / "new"
+    with opened("--preset", "preset.yaml", "--json", cwd=new) as trained:
+        alone = subprocess.run([sys.executable, "train.py"], cwd=new, capture_output=True, text=True)
+        assert alone.returncode == 0, alone.stderr
+        told = events(trained.communicate()[0])
+    assert trained.returncode == 0
+    assert told[-1]["summary"]["metrics"]["val_accuracy"] > 0.9
+    assert not [event for event in told if event["type"] == "warning"]
+
+
+def test_init_never_overwrites(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("mine")
+    done = gputui("init", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "train.py exists, and is not overwritten; name another folder: gputui init DIR\n"
+    assert (tmp_path / "train.py").read_text() == "mine"
+    assert not (tmp_path / "preset.yaml").exists()
+
+
+# ---- Monitor ----------------------------------------------------------------------------------------
+
+WATCHED = """
+import sys, time
+import keras, numpy as np
+from gputui.engine import Monitor
+
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), keras.layers.Dense(1)])
+model.compile("adam", "mse", metrics=["mae"])
+x = np.random.default_rng(0).random((2000, 8)).astype("float32")
+class Slow(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None): time.sleep(float(sys.argv[2]))
+monitor = Monitor(name="watched", sample_seconds=0.2)
+model.fit(x, x.sum(axis=1), batch_size=32, epochs=int(sys.argv[1]), validation_split=0.1, verbose=0,
+          callbacks=[monitor, Slow()])
+print(monitor.run.state, flush=True)
+"""
+
+
+def watched(folder: Path, epochs: int, pause: float) -> subprocess.Popen[str]:
+    (folder / "fit.py").write_text(WATCHED)
+    command = [sys.executable, "fit.py", str(epochs), str(pause)]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+@pytest.mark.slow
+def test_any_fit_with_a_monitor_is_a_run(folder: Path) -> None:
+    with watched(folder, 3, 0.3) as script, watched(folder, 1000, 0.05) as other:
+        until(lambda: len(runs.all_runs()) == 2)
+        until(lambda: all(run.process("trainer") for run in runs.all_runs()))
+        by_pid = {run.status["trainer_pid"]: run for run in runs.all_runs()}
+        assert set(by_pid) == {script.pid, other.pid}
+        run, killed = by_pid[script.pid], by_pid[other.pid]
+        until(lambda: happened(killed, "epoch"))
+        assert killed.state == "running"
+        assert killed.id in gputui("runs").stdout
+        other.kill()
+        other.wait()
+        assert killed.state == "crashed"
+        assert script.communicate()[0] == "ok\n"
+    result = run.result
+    assert result is not None
+    assert (result["outcome"], result["steps"], result["epochs"]) == ("ok", 3 * 57, 3)
+    assert set(result["metrics"]) == {"loss", "mae", "val_loss", "val_mae"}
+    assert result["samples_per_second"] == pytest.approx(32 * 1000 / result["step_ms"]["p50"])
+    kinds = {"started", "phase", "progress", "epoch", "finished", "host", "gpu"}
+    assert {event["type"] for event in happened(run, *kinds)} == kinds
+    started = happened(run, "started")[0]
+    assert (started["global_batch_size"], started["steps_per_epoch"], started["epochs"]) == (32, 57, 3)
+    table = json.loads(gputui("compare", run.id, killed.id, "--json").stdout)
+    assert table
+
+
+@pytest.mark.slow
+def test_stop_ends_a_watched_fit_gracefully_and_the_script_goes_on(folder: Path) -> None:
+    with watched(folder, 100_000, 0.0) as script:
+        run = until(lambda: next(iter(runs.all_runs()), None))
+        until(lambda: step(run) > 100)
+        assert gputui("stop", run.id).returncode == 0
+        assert script.communicate(timeout=30)[0] == "stopped\n"
+    assert script.returncode == 0
+    assert run.result is not None
+    assert run.result["outcome"] == "stopped"

@@ -1,0 +1,100 @@
+"""Keras programs of different shape: each trains by itself, and through workload.entry with ten lines changed."""
+
+from __future__ import annotations
+
+import difflib
+import runpy
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.support.own import Write
+
+PROGRAMS = Path(__file__).parents[1] / "support" / "programs"
+NAMES = ("custom_step", "multi_input", "sequence", "text", "transfer", "guide_step")
+MOST_CHANGED_LINES = 10
+
+
+def changed_lines(plain: list[str], entry: list[str]) -> int:
+    """Lines that a person touches: changed, added or taken out; blank ones cost nothing."""
+    plain, entry = ([line for line in lines if line.strip()] for lines in (plain, entry))
+    found = difflib.SequenceMatcher(None, plain, entry, autojunk=False).get_opcodes()
+    return sum(max(i2 - i1, j2 - j1) for kind, i1, i2, j1, j2 in found if kind != "equal")
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The history of every model.fit of a plain program."""
+    seen: list[dict[str, Any]] = []
+    stock = keras.Model.fit
+
+    def fit(self: Any, *arguments: Any, **more: Any) -> Any:
+        history = stock(self, *arguments, **more | {"verbose": 0})
+        seen.append(history.history)
+        return history
+
+    monkeypatch.setattr(keras.Model, "fit", fit)
+    return seen
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_at_most_ten_lines_change(name: str) -> None:
+    plain, entry = (
+        (PROGRAMS / kind / f"{name}.py").read_text().splitlines() for kind in ("plain", "entry")
+    )
+    assert 1 <= changed_lines(plain, entry) <= MOST_CHANGED_LINES
+
+
+def test_the_count_of_changed_lines_is_right() -> None:
+    assert changed_lines(["a", "b", "c"], ["a", "x", "c"]) == 1
+    assert changed_lines(["a", "b", "c"], ["a", "c", "d", "e"]) == 3
+    assert changed_lines(["a", "", "b"], ["a", "b"]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_plain_program_trains(name: str, fits: list[dict[str, Any]], cpus: Any) -> None:
+    runpy.run_path(str(PROGRAMS / "plain" / f"{name}.py"), run_name="__main__")
+    assert len(fits) == 1
+    assert np.isfinite(fits[0]["loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [*((name, "single") for name in NAMES), *((name, "mirrored") for name in (*NAMES[:3], NAMES[-1]))],
+)
+def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Write) -> None:
+    epochs = "epochs=3" if name == "transfer" else "epochs=2"
+    settings = (epochs, "batch_size=16", "steps_per_execution=3", f"strategy.kind={strategy}", "checkpoint=epoch")
+    training = own(PROGRAMS / "entry" / f"{name}.py", *settings).announce().train()
+    losses = training.losses()
+    assert len(losses) == 2
+    assert np.isfinite(losses).all()
+    assert training.loop.step == 2 * training.loop.steps_per_epoch
+    assert training.loop.checkpoints.latest_step() == training.loop.step
+    told = training.events("started")[0]
+    assert told["replicas"] == (2 if strategy == "mirrored" else 1)
+    assert told["not_applied"] == []
+    # Its callback ends the transfer learning, which would go on.
+    assert training.loop.steps == (3 if name == "transfer" else 2) * training.loop.steps_per_epoch
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize("name", ["custom_step", "guide_step"])
+def test_a_training_step_of_its_own_gives_the_figures_of_the_plain_program(
+    name: str, own: Write, fits: list[dict[str, Any]]
+) -> None:
+    runpy.run_path(str(PROGRAMS / "plain" / f"{name}.py"), run_name="__main__")
+    training = own(PROGRAMS / "entry" / f"{name}.py", "epochs=2", "batch_size=32").train()
+    ours = [event["metrics"] for event in training.events("epoch")]
+    assert set(ours[0]) == set(fits[0])
+    for figure, values in fits[0].items():
+        assert [metrics[figure] for metrics in ours] == pytest.approx(values, rel=1e-5)
+
+
+def test_the_text_program_learns_its_words(own: Write) -> None:
+    training = own(PROGRAMS / "entry" / "text.py", "epochs=4", "batch_size=16", "learning_rate=0.1", "cache=memory")
+    assert training.train().events("epoch")[-1]["metrics"]["val_accuracy"] > 0.9

@@ -1,0 +1,75 @@
+"""gputui in a real terminal, from the first look to the last, with real training."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from gputui.engine import runs
+
+from tests.support.front_door import ended, gputui, step, until
+from tests.support.terminal import Terminal, needs_tmux, terminal
+
+pytestmark = [pytest.mark.slow, needs_tmux, pytest.mark.usefixtures("nothing_left_running")]
+
+
+def interface(window: Terminal) -> psutil.Process:
+    """The gputui process in a window."""
+    found: psutil.Process = until(
+        lambda: next((p for p in psutil.Process(window.pid).children() if "gputui" in " ".join(p.cmdline())), None)
+    )
+    return found
+
+
+def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
+    with terminal() as window:
+        window.shows("workload", "quickstart", "Start")
+        window.type("o")
+        window.shows("safe-memory", "input-heavy")
+        window.type("Enter")
+        window.shows("steps_per_execution", "global batch")
+        window.type("r")
+        window.shows("throughput", "samples/s", "loss", "input wait", "no GPU")
+        seen = window.shows("done", "epoch 6/6", "step 270/270", seconds=90)
+        assert "accuracy" in seen
+        window.resize(80, 24)
+        window.shows("done", "step 270/270")
+        window.resize(120, 40)
+        window.type("F4")
+        run = runs.find("latest")
+        window.shows(run.id, "done", "samples/s")
+        window.type("C-q")
+        assert "exit code 0" in window.shows("exit code")
+        assert "Traceback" not in window.screen
+    assert ended(run)["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGHUP])
+def test_a_run_outlives_its_screen_and_is_seen_again_with_its_history(killer: signal.Signals) -> None:
+    own = Path(os.environ["XDG_CONFIG_HOME"]) / "gputui" / "presets"
+    own.mkdir(parents=True)
+    (own / "long.yaml").write_text("extends: quickstart\ndescription: Long enough\ntrain: {epochs: 5000}\n")
+    with terminal() as window:
+        window.shows("quickstart", "Start")
+        window.type("o")
+        window.shows("long")
+        window.type("End", "Enter")
+        window.shows("Long enough", "global batch")
+        window.type("r")
+        window.shows("throughput", "training")
+        run = runs.find("latest")
+        until(lambda: step(run) > 1)
+        screen = interface(window)
+        os.kill(screen.pid, killer)
+        until(lambda: not screen.is_running() or screen.status() == psutil.STATUS_ZOMBIE)
+        before = step(run)
+        until(lambda: step(run) > before + 20)
+    with terminal("watch") as window:
+        window.shows(run.id, "training", "samples/s")
+        window.type("C-q")
+        assert "gputui watch" in window.shows("exit code")
+    gputui("stop", run.id)
+    assert ended(run)["outcome"] == "stopped"

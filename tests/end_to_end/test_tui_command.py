@@ -1,0 +1,44 @@
+"""The commands beside the screens: no terminal, replay speeds, the schema of presets, exported scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gputui.engine import presets, runs
+from gputui.tui import cli
+from gputui.tui.form.state import INFO
+
+
+@pytest.mark.parametrize("words", [[], ["watch"]])
+def test_without_a_terminal_there_is_one_clear_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    runs.create("some", presets.resolve("quickstart").to_yaml())
+    assert cli.run(words) == 2
+    assert capsys.readouterr().err == "the screen needs a terminal; gputui --preset NAME trains without one\n"
+
+
+@pytest.mark.parametrize("speed", ["fast", "0", "nan", "inf"])
+def test_a_replay_speed_is_a_number(speed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runs.create("some", presets.resolve("quickstart").to_yaml())
+    assert cli.run(["watch", f"--replay={speed}"]) == 2
+    assert "--replay takes a number" in capsys.readouterr().err
+
+
+def test_the_schema_knows_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["presets", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    for info in INFO.values():
+        reference = schema["properties"][info.group]["anyOf"][0]["$ref"].rsplit("/", 1)[1]
+        assert info.about.help in schema["$defs"][reference]["properties"][info.name]["description"]
+        assert schema["$defs"][reference]["additionalProperties"] is False
+
+
+def test_export_writes_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["export", "--preset", "quickstart", "--set", "epochs=9"]) == 0
+    printed = capsys.readouterr().out
+    assert "EPOCHS = 9  # train.epochs" in printed
+    file = tmp_path / "train.py"
+    assert cli.run(["export", "--preset", "quickstart", "--set", "epochs=9", "-o", str(file)]) == 0
+    assert file.read_text() == printed
+    assert cli.run(["export", "--preset", "no-such"]) == 2

@@ -1,0 +1,1 @@
+"""The engine's parts without TensorFlow."""

@@ -1,0 +1,258 @@
+"""Conflicts between options and the machine: each rule has cases that trigger it and cases that do not."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gputui.engine import checks
+from gputui.engine.checks import Finding
+from gputui.engine.options import OPTIONS
+from gputui.engine.telemetry import job
+from gputui.engine.telemetry.machine import Gpu, Machine
+
+from tests.support.training import options
+
+GB = 1024**3
+KEYS = {info.key for info in OPTIONS}
+
+
+def gpu(index: int, capability: tuple[int, int] | None = (9, 0), memory: int | None = 80 * GB) -> Gpu:
+    return Gpu(index, f"GPU-{index}", "A GPU", capability, memory)
+
+
+def machine(*gpus: Gpu) -> Machine:
+    return Machine(gpus, "" if gpus else "no NVIDIA driver", 16, 128 * GB)
+
+
+NONE = machine()
+ONE = machine(gpu(0))
+TWO = machine(gpu(0), gpu(1))
+PASCAL = machine(gpu(0, (6, 1), 8 * GB))
+VOLTA = machine(gpu(0, (7, 0), 16 * GB))
+MIXED = machine(gpu(0), gpu(1, (6, 1)))
+UNKNOWN = machine(gpu(0, None, None))
+
+# rule, machine, settings that trigger it, level, a word of the message
+TEXTS = "tests/support/programs/entry/text.py"
+TRIGGERS = [
+    ("_job", replace(NONE, job=job.read({"TF_CONFIG": "{}"})), "epochs=3", "warning", "names no cluster"),
+    ("_entry_alone", NONE, f"entry={TEXTS}:build model=mlp", "error", "your own code takes"),
+    ("_entry_alone", NONE, "folder=/tmp", "warning", "does nothing without workload.entry"),
+    ("_entry", NONE, "entry=nowhere.py:build", "error", "nowhere.py does not exist"),
+    ("_entry", NONE, "entry=no.module:build", "error", "there is no module no.module"),
+    ("_entry", NONE, f"entry={TEXTS}:other", "error", "has no function other (it has make_texts"),
+    ("_entry", NONE, f"entry={TEXTS}:make_texts folder=/nowhere", "error", "there is no folder"),
+    ("_missing_gpus", NONE, "visible=0", "error", "there is no GPU 0 (no NVIDIA driver)"),
+    ("_missing_gpus", TWO, "visible=0,2", "error", "there is no GPU 2 (this machine has 2)"),
+    ("_missing_gpus", TWO, "visible=GPU-9", "error", "there is no GPU GPU-9"),
+    ("_missing_gpus", TWO, "visible=0,0", "error", "twice"),
+    ("_memory_modes", ONE, "memory_growth=on memory_limit_mb=1024", "error", "drops memory growth"),
+    ("_memory_modes", ONE, "memory_growth=on logical_devices=2", "error", "drops memory growth"),
+    ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=99999", "error", "more than GPU 0 has"),
+    ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=9000 logical_devices=2", "error", "2 x 9000 MB"),
+    ("_partitions", NONE, "logical_devices=2", "note", "the CPU is split into 2"),
+    ("_partitions", ONE, "visible=none logical_devices=2", "note", "the CPU is split into 2"),
+    ("_gpu_only", NONE, "memory_limit_mb=1024", "note", "nothing without a GPU"),
+    ("_gpu_only", NONE, "gpu_thread_mode=gpu_private", "note", "nothing without a GPU"),
+    ("_gpu_only", ONE, "visible=none tf32=off", "note", "nothing without a GPU"),
+    ("_precision", PASCAL, "policy=mixed_float16", "error", "7.0, GPU 0 has 6.1"),
+    ("_precision", VOLTA, "policy=mixed_bfloat16", "error", "8.0, GPU 0 has 7.0"),
+    ("_precision", MIXED, "policy=mixed_bfloat16", "error", "GPU 1 has 6.1"),
+    ("_precision", NONE, "policy=mixed_float16", "warning", "slower than float32 on a CPU"),
+    ("_xla", ONE, "xla=on deterministic=on", "error", "deterministic"),
+    ("_xla", NONE, "xla=on", "warning", "last, smaller batch"),
+    ("_strategy", TWO, "strategy.devices=1", "warning", "single uses the first device only"),
+    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,2", "error", "there is no device 2; there are 2"),
+    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,0", "error", "each once"),
+    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=[]", "error", "at least one"),
+    ("_strategy", TWO, "strategy.kind=mirrored visible=1 strategy.devices=1", "error", "there is no device 1"),
+    ("_strategy", ONE, "strategy.kind=mirrored", "warning", "no faster than single"),
+    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=1", "warning", "no faster than single"),
+    ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=nccl", "error", "between GPUs only"),
+    ("_strategy", TWO, "communication=hierarchical_copy", "warning", "exchanges nothing"),
+    ("_determinism", NONE, "deterministic=on deterministic_order=off", "error", "same result twice"),
+    ("_determinism", NONE, "checkpoint=epoch deterministic_order=off", "warning", "not exact"),
+    ("_clipping", NONE, "clip_norm=1 clip_value=1", "error", "one kind of clipping"),
+    ("_clipping", NONE, "global_clip_norm=1 clip_value=1", "error", "one kind of clipping"),
+    ("_optimizer", NONE, "optimizer=adam momentum=0.9", "error", "adam takes no momentum"),
+    ("_optimizer", NONE, "optimizer=sgd nesterov=true", "error", "sgd with momentum"),
+    ("_optimizer", NONE, "optimizer=rmsprop momentum=0.9 nesterov=true", "error", "sgd with momentum"),
+    ("_optimizer", NONE, "hold_steps=5", "warning", "does nothing where it is constant"),
+    ("_validation", NONE, "validation=test", "error", "digits has no test part"),
+    ("_without_effect", NONE, "blocks=3", "error", "cnn has a fixed depth"),
+    ("_without_effect", NONE, "parallel_reads=auto", "warning", "not read from TFRecord files"),
+    ("_steps", NONE, "steps_per_epoch=4 steps_per_execution=8", "warning", "cut to the epoch's 4"),
+    ("_steps", NONE, "steps_per_epoch=10 steps_per_execution=4", "note", "has 2 steps instead of 4"),
+    ("_shuffle", NONE, "shuffle=16 batch_size=64", "warning", "smaller than one batch"),
+    ("_one_batch", NONE, "one_batch=on", "warning", "nothing useful is learnt"),
+    ("_paths", NONE, "data=npz:/no/a.npz", "error", "no file /no/a.npz"),
+    ("_paths", NONE, "data=npz:/", "error", "no file /"),
+    ("_paths", NONE, "data=images:/no", "error", "no folder /no"),
+    ("_paths", NONE, "data=tfrecord:/no/*.tfrecord", "error", "no file fits /no/*.tfrecord"),
+    ("_paths", NONE, f"cache={__file__}", "error", "is a file"),
+    ("_data_fits_model", NONE, "data=synthetic shape=[8]", "error", "needs images"),
+    ("_data_fits_model", NONE, "data=synthetic shape=[8,8] model=resnet50", "error", "needs images"),
+]
+
+# rule, machine, settings that come near and are fine
+FINE = [
+    ("_job", replace(NONE, job=job.read({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),
+    ("_entry_alone", NONE, f"entry={TEXTS}:build epochs=3"),
+    ("_entry_alone", NONE, "model=mlp"),
+    ("_entry", NONE, f"entry={TEXTS}:build"),
+    ("_entry", NONE, "entry=entry.text:build folder=tests/support/programs"),
+    ("_missing_gpus", NONE, "visible=none"),
+    ("_missing_gpus", TWO, "visible=1,GPU-0"),
+    ("_missing_gpus", TWO, "visible=MIG-1234"),
+    ("_memory_modes", ONE, "memory_growth=off memory_limit_mb=1024 logical_devices=2"),
+    ("_memory_modes", ONE, "memory_limit_mb=1024"),
+    ("_memory_modes", ONE, "logical_devices=2"),
+    ("_memory_modes", ONE, "memory_growth=on"),
+    ("_memory_modes", NONE, "logical_devices=2"),
+    ("_memory_modes", ONE, "visible=none logical_devices=2"),
+    ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=8000 logical_devices=2"),
+    ("_partitions", UNKNOWN, "memory_growth=off memory_limit_mb=99999"),
+    ("_gpu_only", ONE, "gpu_thread_mode=gpu_private tf32=off"),
+    ("_gpu_only", NONE, "epochs=3"),
+    ("_precision", VOLTA, "policy=mixed_float16"),
+    ("_precision", ONE, "policy=mixed_bfloat16"),
+    ("_precision", MIXED, "policy=mixed_bfloat16 visible=0"),
+    ("_precision", PASCAL, "policy=float32"),
+    ("_precision", NONE, "policy=mixed_bfloat16"),
+    ("_precision", UNKNOWN, "policy=mixed_bfloat16"),
+    ("_xla", NONE, "xla=on drop_remainder=on"),
+    ("_xla", NONE, "deterministic=on"),
+    ("_strategy", TWO, "strategy.kind=mirrored communication=nccl"),
+    ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,1"),
+    ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=hierarchical_copy"),
+    ("_strategy", TWO, "strategy.kind=one_device strategy.devices=1"),
+    ("_strategy", ONE, "strategy.kind=mirrored logical_devices=2 memory_growth=off"),
+    ("_determinism", NONE, "deterministic=on checkpoint=epoch"),
+    ("_determinism", NONE, "deterministic_order=off"),
+    ("_clipping", NONE, "clip_norm=1"),
+    ("_optimizer", NONE, "optimizer=sgd momentum=0.9 nesterov=true"),
+    ("_optimizer", NONE, "schedule=cosine hold_steps=5"),
+    ("_validation", NONE, "validation=test data=mnist"),
+    ("_validation", NONE, "validation=test data=npz:/no/a.npz"),
+    ("_without_effect", NONE, "blocks=3 model=transformer"),
+    ("_without_effect", NONE, "parallel_reads=4 data=tfrecord:/no/a"),
+    ("_steps", NONE, "steps_per_epoch=8 steps_per_execution=4"),
+    ("_steps", NONE, "steps_per_execution=4"),
+    ("_shuffle", NONE, "shuffle=64 batch_size=64"),
+    ("_shuffle", NONE, "shuffle=off"),
+    ("_one_batch", NONE, "one_batch=off measure_seconds=5"),
+    ("_paths", NONE, "data=digits cache=memory"),
+    ("_paths", NONE, "cache=/no/folder/yet"),
+    ("_data_fits_model", NONE, "data=synthetic shape=[8] model=mlp"),
+    ("_data_fits_model", NONE, "data=synthetic shape=[8,8] model=transformer"),
+    ("_data_fits_model", NONE, "data=digits model=cnn shape=[8]"),
+]
+
+
+def found_by(rule: str, on: Machine, settings: str) -> list[Finding]:
+    function = next(function for function in checks.RULES if function.__name__ == rule)
+    return list(function(options(*settings.split()), on))
+
+
+@pytest.mark.parametrize(("rule", "on", "settings", "level", "words"), TRIGGERS, ids=[t[2] for t in TRIGGERS])
+def test_a_conflict_is_found_and_says_what_to_change(
+    rule: str, on: Machine, settings: str, level: str, words: str
+) -> None:
+    finding = next(finding for finding in found_by(rule, on, settings) if words in finding.message)
+    assert finding.level == level
+    assert finding.options
+    assert set(finding.options) <= KEYS
+    assert len(finding.change) > 3
+    assert "\n" not in str(finding)
+    assert finding in checks.check(options(*settings.split()), on)
+
+
+@pytest.mark.parametrize(("rule", "on", "settings"), FINE, ids=[t[2] for t in FINE])
+def test_what_only_looks_like_a_conflict_is_none(rule: str, on: Machine, settings: str) -> None:
+    assert found_by(rule, on, settings) == []
+
+
+def test_every_rule_has_a_case_that_triggers_it_and_one_that_does_not() -> None:
+    names = {function.__name__ for function in checks.RULES}
+    assert names == {case[0] for case in TRIGGERS} == {case[0] for case in FINE}
+
+
+@pytest.mark.parametrize("on", [NONE, ONE, TWO, PASCAL, UNKNOWN])
+def test_the_defaults_are_fine_on_any_machine(on: Machine) -> None:
+    assert checks.check(options(), on) == []
+
+
+def test_existing_paths_are_fine(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x_train=np.zeros(3), y=np.zeros(3))
+    (tmp_path / "a.tfrecord").write_text("")
+    (tmp_path / "b.tfrecord").write_text("a record")
+    for name in ("cats", "dogs"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "1.PNG").touch()
+    for place in (f"npz:{tmp_path}/a.npz", f"images:{tmp_path}/images", f"tfrecord:{tmp_path}/*.tfrecord"):
+        assert found_by("_paths", NONE, f"data={place}") == []
+
+
+def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros(3), labels=np.zeros(3))
+    (tmp_path / "b.npz").write_text("no archive")
+    (tmp_path / "a.tfrecord").write_text("")
+    (tmp_path / "images" / "cats").mkdir(parents=True)
+    cases = {
+        "npz:a.npz": "has no array 'y' or 'y_train' (it has: x, labels)",
+        "npz:b.npz": "is not a .npz file",
+        "images:images": "has 1 class folder(s)",
+        "tfrecord:*.tfrecord": "are empty",
+    }
+    for data, why in cases.items():
+        kind, place = data.split(":")
+        (found,) = found_by("_paths", NONE, f"data={kind}:{tmp_path / place}")
+        assert (found.level, found.options) == ("error", ("workload.data",))
+        assert why in found.message
+    (tmp_path / "images" / "dogs").mkdir()
+    (tmp_path / "images" / "dogs" / "1.png").touch()
+    (found,) = found_by("_paths", NONE, f"data=images:{tmp_path}/images")
+    assert "cats holds no image" in found.message
+
+
+def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    for name, file in (("mnist", "mnist.npz"), ("fashion_mnist", "fashion-mnist/train-labels-idx1-ubyte.gz"),
+                       ("cifar10", "cifar-10-batches-py-target.tar.gz")):
+        (found,) = found_by("_paths", NONE, f"data={name}")
+        assert found.level == "warning"
+        assert "downloads it at the start" in found.message
+        (tmp_path / "datasets" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "datasets" / file).touch()
+        assert found_by("_paths", NONE, f"data={name}") == []
+
+
+def test_errors_come_first() -> None:
+    found = checks.check(options("xla=on", "shuffle=3", "logical_devices=2", "visible=5"), NONE)
+    levels = [finding.level for finding in found]
+    assert levels == sorted(levels, key=("error", "warning", "note").index)
+    assert set(levels) == {"error", "warning", "note"}
+
+
+def test_training_gpus_are_those_that_are_visible() -> None:
+    def indices(visible: str) -> list[int]:
+        return [g.index for g in checks.training_gpus(options(f"visible={visible}"), TWO)]
+
+    assert indices("all") == [0, 1]
+    assert indices("none") == []
+    assert indices("1") == [1]
+    assert indices("GPU-1,0") == [1, 0]
+
+
+def test_an_npz_without_a_test_part_is_found_without_opening_its_arrays(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        for name in ("x.npy", "y.npy", "x_test.npy"):
+            file.writestr(name, b"")
+    wanted = options(f"data=npz:{tmp_path}/a.npz", "validation=test")
+    (found,) = [finding for finding in checks.check(wanted, NONE) if "train.validation" in finding.options]
+    assert found.level == "error"
+    assert "has no array y_test" in found.message

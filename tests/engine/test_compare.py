@@ -1,0 +1,298 @@
+"""Runs side by side: only what differs, differences from the baseline, noise of repeats, what cannot be compared."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.compare.comparison import Comparison
+from gputui.engine.compare.comparison import compare as compare_line_up
+from gputui.engine.runs import Run, RunError, baseline
+from gputui.engine.runs.baseline import LineUp
+from gputui.tui import cli
+from gputui.tui.base.errors import Refused
+from gputui.tui.commands import compare as compare_command
+from gputui.tui.text import comparison
+
+from tests.support import recorded
+
+
+def compare(runs: list[Run]) -> Comparison:
+    """Against the first, whatever is pinned."""
+    return compare_line_up(LineUp(tuple(runs)))
+
+
+def amend(run: Run, **figures: object) -> None:
+    """Other figures in the run's result."""
+    run.file("result.json").write_text(json.dumps(dict(run.result or {}) | figures))
+
+
+@pytest.fixture
+def four(home: Path) -> list[Run]:
+    """Two repeats at batch size 64, then one of 128, then one that has no result."""
+    batch = ("input.batch_size=128",)
+    return [
+        recorded.write(home, name="a", seconds=30, gpus=1, samples_per_second=1000.0, settings=("train.seed=1",)),
+        recorded.write(home, name="b", seconds=30, gpus=1, samples_per_second=1020.0, settings=("train.seed=2",)),
+        recorded.write(home, name="c", seconds=30, gpus=1, samples_per_second=1500.0, settings=batch),
+        recorded.write(home, name="d", seconds=30, gpus=1, outcome=None, settings=batch),
+    ]
+
+
+def test_only_options_that_differ(four: list[Run]) -> None:
+    found = compare(four)
+    assert {row.key: row.values for row in found.options} == {
+        "input.batch_size": (64, 64, 128, 128),
+        "train.seed": (1, 2, 7, 7),
+    }
+    assert found.groups == (0, 0, 1, 1)
+    assert found.states == ("ok", "ok", "ok", "crashed")
+
+
+def test_figures_with_differences_and_noise(four: list[Run]) -> None:
+    rows = {row.key: row for row in compare(four).figures}
+    speed = rows["samples_per_second"]
+    assert speed.values == (1000.0, 1020.0, 1500.0, None)
+    assert speed.changes[1] == pytest.approx(0.02)
+    assert speed.changes[2] == pytest.approx(0.5)
+    assert speed.changes[3] is None
+    assert speed.noise == pytest.approx(0.02)
+    assert speed.tells(1) is False
+    assert speed.tells(2) is True
+    assert rows["step_ms.p50"].changes[2] == pytest.approx(-1 / 3)
+    assert rows["metrics.loss"].more_is_better is False
+    assert rows["metrics.accuracy"].more_is_better is True
+
+
+def test_without_repeats_nothing_is_called_noise(four: list[Run]) -> None:
+    found = compare([four[0], four[2]])
+    assert all(row.noise is None for row in found.figures)
+    assert found.figures[0].tells(1) is None
+
+
+def test_shares_differ_in_points(four: list[Run]) -> None:
+    for run, wait in zip(four[:2], (0.05, 0.30), strict=True):
+        amend(run, input_wait=wait)
+    row = next(row for row in compare(four[:2]).figures if row.key == "input_wait")
+    assert row.changes[1] == pytest.approx(0.25)
+    assert comparison.change_text(row, 1).endswith("+25.0 points")
+
+
+def test_broken_presets_and_results_are_no_obstacle(four: list[Run]) -> None:
+    four[0].file("preset.yaml").write_text("- [red]\n")
+    four[1].file("result.json").write_text("{")
+    found = compare(four[:2])
+    assert found.figures[0].values[1] is None
+    assert any(row.values[0] is None for row in found.options)
+
+
+def test_the_table(four: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    compare_command.show_comparison(["a", "b", "c"], "table")
+    out = capsys.readouterr().out
+    assert "1,500 samples/s +50.0 %" in out
+    assert "spread of repeats" in out
+    assert "1,020 samples/s ~+2.0 %" in out
+    assert "device.visible" not in out
+    assert "differences are from the first run" in out
+
+
+def test_markdown_csv_and_json(four: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    compare_command.show_comparison(["a", "c"], "markdown")
+    markdown = capsys.readouterr().out.splitlines()
+    assert markdown[0] == "|  | a | c |"
+    assert "| throughput | 1,000 samples/s | 1,500 samples/s +50.0 % |" in markdown
+    table, rest = markdown[: markdown.index("")], markdown[markdown.index("") + 1 :]
+    assert len({line.count("|") for line in table}) == 1
+    assert rest[0] == "- differences are from the first run"
+    compare_command.show_comparison(["a", "c"], "csv")
+    rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(capsys.readouterr().out))}
+    assert rows["samples_per_second"] == ["samples/s", "1000.0", "1500.0", ""]
+    compare_command.show_comparison(["a", "c"], "json")
+    assert json.loads(capsys.readouterr().out)["runs"] == ["a", "c"]
+
+
+def test_one_run_cannot_be_compared(four: list[Run]) -> None:
+    with pytest.raises(Refused, match="two or more"):
+        compare_command.show_comparison(["a"], "table")
+    with pytest.raises(Refused, match="two or more"):
+        compare_command.show_comparison(["a", "a"], "table")
+    with pytest.raises(RunError):
+        compare_command.show_comparison(["a", "zzz"], "table")
+
+
+def compared(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """What `gputui compare ... --json` prints."""
+    capsys.readouterr()
+    assert cli.run(["compare", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_first_named_is_the_baseline_where_none_is_pinned(
+    four: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = compared(capsys, "c", "a")
+    assert (found["baseline"], found["choice"], found["runs"]) == ("c", "first", ["c", "a"])
+
+
+def test_a_pinned_baseline_comes_first_until_it_is_unpinned(
+    four: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["compare", "--pin", "b"]) == 0
+    assert "b is the baseline" in capsys.readouterr().out
+    for words, shown in ((["a"], ["b", "a"]), (["c", "a"], ["b", "c", "a"]), (["a", "b"], ["b", "a"])):
+        found = compared(capsys, *words)
+        assert (found["baseline"], found["choice"], found["runs"]) == ("b", "pinned", shown)
+    speed = next(row for row in compared(capsys, "a")["figures"] if row["key"] == "samples_per_second")
+    assert speed["changes"] == [None, pytest.approx(1000 / 1020 - 1)]
+    assert cli.run(["compare", "--pin", "c"]) == 0
+    assert compared(capsys, "a")["runs"] == ["c", "a"]  # one at a time
+    assert cli.run(["compare", "--unpin"]) == 0
+    assert compared(capsys, "b", "a")["choice"] == "first"
+    assert cli.run(["compare", "a"]) == 2
+    assert cli.run(["compare", "--unpin"]) == 0
+    assert "no baseline was pinned" in capsys.readouterr().out
+
+
+def test_a_baseline_for_one_time(four: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    baseline.pin(four[1])
+    found = compared(capsys, "a", "--baseline", "c")
+    assert (found["baseline"], found["choice"], found["runs"]) == ("c", "given", ["c", "a"])
+    assert compared(capsys, "a")["baseline"] == "b"
+    runs.delete(four[1])
+    assert not any("no longer there" in note for note in compared(capsys, "a", "--baseline", "c")["notes"])
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "csv"])
+def test_every_form_says_which_baseline_it_is(
+    four: list[Run], form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    baseline.pin(four[1])
+    compare_command.show_comparison(["a"], form)
+    out = capsys.readouterr().out
+    said = "differences are from the pinned baseline, b"
+    assert {"table": said, "markdown": f"- {said}", "csv": "baseline,,pinned,,"}[form] in out.splitlines()
+
+
+def test_a_deleted_baseline_is_said_and_left_out(four: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    baseline.pin(four[1])
+    runs.delete(four[1])
+    found = compared(capsys, "a", "c")
+    assert (found["choice"], found["runs"]) == ("first", ["a", "c"])
+    assert "pinned baseline b is no longer there" in found["notes"][0]
+    assert cli.run(["compare", "a"]) == 2
+    said = capsys.readouterr().err
+    assert "b is no longer there" in said
+    assert "two or more" in said
+    assert cli.run(["compare", "--unpin"]) == 0
+    assert compared(capsys, "a", "d")["notes"][0].startswith("the global batches")
+
+
+BROKEN = ["", "{", "[]", "{}", '{"run": null}', '{"run": "../runs/b"}', '{"run": ".."}', "\xff"]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_broken_baseline_file_is_no_obstacle(four: list[Run], home: Path, text: str) -> None:
+    (home / "baseline.json").write_text(text, encoding="latin-1")
+    found = baseline.pinned()
+    assert found.run is None
+    assert "--unpin forgets it" in found.lost
+    assert baseline.line_up(four).runs == tuple(four)
+    baseline.pin(four[2])
+    assert baseline.pinned().run == four[2]
+
+
+def test_pinning_replaces_the_file_and_leaves_no_draft(four: list[Run], home: Path) -> None:
+    baseline.pin(four[0])
+    with (home / "baseline.json").open() as opened_before:
+        baseline.pin(four[1])
+        assert json.load(opened_before) == {"run": "a"}  # a reader has the old one whole
+    assert sorted(path.name for path in home.iterdir()) == ["baseline.json", "runs"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["a", "--pin", "b"], ["--pin", "a", "--unpin"], ["--pin", "a", "--json"], ["--unpin", "--baseline", "a"], []],
+    ids=" ".join,
+)
+def test_nothing_is_accepted_and_ignored(four: list[Run], words: list[str]) -> None:
+    baseline.pin(four[3])
+    assert cli.run(["compare", *words]) == 2
+    assert baseline.pinned().run == four[3]
+
+
+def notes(*recorded_runs: Run) -> str:
+    return "\n".join(compare(list(recorded_runs)).notes)
+
+
+def test_repeats_and_another_speed_need_no_note(four: list[Run]) -> None:
+    assert notes(four[0], four[1]) == ""
+
+
+def test_batch_sizes_and_samples_are_told(four: list[Run]) -> None:
+    said = notes(four[0], four[2])
+    assert "global batches are not the same (64, 128 samples)" in said
+    assert "losses are after different numbers of samples (11,520, 23,040)" in said
+    amend(four[2], steps=90)  # half the steps of twice the size
+    assert "after different numbers" not in notes(four[0], four[2])
+    amend(four[2], global_batch_size=64, steps=180)  # what was measured counts, not what was asked
+    assert notes(four[0], four[2]) == ""
+
+
+def test_losses_at_other_lengths_of_the_same_training_are_told(four: list[Run]) -> None:
+    amend(four[1], steps=270)
+    assert "losses are after different numbers of samples (11,520, 17,280)" in notes(four[0], four[1])
+    amend(four[1], steps=181)  # as good as the same
+    assert notes(four[0], four[1]) == ""
+    amend(four[1], steps=270)
+    amend(four[1], metrics={})
+    assert notes(four[0], four[1]) == ""
+
+
+def test_replicas_make_the_batch_unknown_unless_it_was_measured(four: list[Run], home: Path) -> None:
+    mirrored = recorded.write(home, name="m", seconds=30, settings=("strategy.kind=mirrored", "batch_size=32"))
+    assert notes(four[0], mirrored) == ""
+    amend(mirrored, global_batch_size=512)
+    assert "(64, 512 samples)" in notes(four[0], mirrored)
+
+
+def test_other_work_is_told(four: list[Run], home: Path) -> None:
+    other = recorded.write(home, name="o", seconds=30, settings=("model=mlp", "width=0.5"))
+    assert "the work is not the same (workload.model, workload.width)" in notes(four[0], other)
+
+
+def test_one_batch_again_and_again_is_told(four: list[Run], home: Path) -> None:
+    other = recorded.write(home, name="o", seconds=30, settings=("one_batch=true",))
+    assert "input.one_batch trains on one batch" in notes(four[0], other)
+
+
+def test_a_baseline_without_figures_is_told(four: list[Run]) -> None:
+    assert "no figures to measure against (it is crashed)" in notes(four[3], four[0])
+    assert "no figures" not in notes(four[0], four[3])
+
+
+def test_the_figures_of_the_loop_are_compared(four: list[Run]) -> None:
+    amend(four[0], python_share=0.10, traces=1, measured_steps=160)
+    amend(four[1], python_share=0.35, traces=4, measured_steps=140)
+    rows = {row.key: row for row in compare(four[:2]).figures}
+    assert rows["python_share"].changes[1] == pytest.approx(0.25)
+    assert rows["python_share"].more_is_better is False
+    assert rows["traces"].values == (1, 4)
+    assert rows["measured_steps"].values == (160, 140)
+
+
+def test_deleting_a_run(four: list[Run], home: Path) -> None:
+    import os
+
+    runs.delete(four[0])
+    assert not four[0].path.exists()
+    going_on = recorded.write(home, name="e", seconds=20, gpus=0, outcome=None, engine_pid=os.getpid())
+    with pytest.raises(RunError, match="stop it before"):
+        runs.delete(going_on)
+    assert going_on.file("events.jsonl").exists()

@@ -1,0 +1,252 @@
+"""The doctor's single findings, where a machine that has them cannot be had."""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import sys
+from collections import namedtuple
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import doctor
+from gputui.engine.doctor import Finding, bytecode, driver, gpus, host, libraries, nvml_module, tensorflow_check
+from gputui.engine.doctor.asking import Seen
+from gputui.engine.telemetry import limits
+from gputui.tui.text import doctor as doctor_text
+
+H100 = {
+    "index": 0,
+    "name": "NVIDIA H100 80GB HBM3",
+    "compute_capability": (9, 0),
+    "memory_used_bytes": 0,
+    "memory_total_bytes": 80 * 1024**3,
+    "power_limit_w": 700.0,
+    "power_default_w": 700.0,
+    "persistence": True,
+    "ecc": True,
+    "throttle": [],
+    "mig": None,
+}
+
+
+def about(found: Sequence[Finding], what: str) -> list[str]:
+    return [finding.level for finding in found if what in finding.what]
+
+
+def seen(**changes: Any) -> Seen:
+    return Seen((H100 | changes,), 1, driver="580.10", cuda=(13, 0))
+
+
+def test_settings_of_an_administrator() -> None:
+    found = list(gpus.findings(seen(power_limit_w=400.0, persistence=False, ecc=False)))
+    assert about(found, "the power limit is 400 W, its default is 700 W") == ["warning"]
+    assert about(found, "persistence mode is off") == ["note"]
+    assert about(found, "ECC is off") == ["note"]
+    assert not about(list(gpus.findings(seen())), "ECC")
+
+
+def test_a_gpu_in_bad_health() -> None:
+    found = list(gpus.findings(seen(throttle=["power cap", "hardware thermal"], ecc_errors={"uncorrected": 3})))
+    assert about(found, "3 memory error(s) that could not be corrected") == ["warning"]
+    assert about(found, "slowed down: hardware thermal") == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "good_for"), [((8, 6), "bfloat16, float16 and TF32"), ((7, 5), "float16"), ((6, 1), "float32 only")]
+)
+def test_what_a_chip_is_good_for(capability: tuple[int, int], good_for: str) -> None:
+    found = list(gpus.findings(seen(compute_capability=capability)))
+    assert any(finding.what.endswith(f": {good_for}") for finding in found)
+    assert not about(found, "compiles its kernels")
+
+
+def installed(site: Path, distribution: str, version: str, *files: str) -> None:
+    """Lay a package into a folder as pip does, with its list of files."""
+    info = site / f"{distribution.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    lines = []
+    for name in files:
+        (site / name).parent.mkdir(exist_ok=True)
+        (site / name).write_text(f"# of {distribution}\n")
+        lines.append(f"{name},sha256={nvml_module._checksum(site / name)},20\n")
+    (info / "RECORD").write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("old", "name", "level", "says"),
+    [
+        ("pynvml", "pynvml/__init__.py", "warning", "that of pynvml 11.5.3, not of nvidia-ml-py"),
+        ("nvidia-ml-py3", "pynvml.py", "warning", "that of nvidia-ml-py3 11.5.3, not of nvidia-ml-py"),
+        ("pynvml", "pynvml_utils/__init__.py", "note", "the deprecated package pynvml 11.5.3"),
+        ("nothing-of-nvidia", "other.py", "ok", "nvidia-ml-py 13.0"),
+    ],
+)
+def test_which_package_the_module_pynvml_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, name: str, level: str, says: str
+) -> None:
+    installed(tmp_path, "nvidia-ml-py", "13.0", "pynvml.py")
+    installed(tmp_path, old, "11.5.3", name)  # the later one overwrites
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pynvml")
+    (found,) = nvml_module.findings()
+    assert (found.level, says in found.what) == (level, True), found
+    assert f"pip uninstall {old}" in found.remedy or level == "ok"
+
+
+def test_no_package_of_the_module_pynvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "pynvml")
+    assert [finding.level for finding in nvml_module.findings()] == ["error"]
+    installed(tmp_path, "nvidia-ml-py", "13.0", "somewhere_else.py")
+    (tmp_path / "pynvml.py").write_text("# of nobody")
+    assert [finding.level for finding in nvml_module.findings()] == ["warning"]
+
+
+def test_missing_libraries_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "_is_there", lambda name: "cudnn" not in name and "cublas" not in name)
+    missing = libraries.missing()
+    with_driver, without = list(libraries.cuda(missing, True)), list(libraries.cuda(missing, False))
+    assert about(with_driver, "libcudnn.so.9 is missing") == ["error"]
+    assert about(without, "libcudnn.so.9 is missing") == ["note"]
+    assert [finding.remedy for finding in with_driver][:2] == [
+        "pip install nvidia-cublas-cu12",
+        "pip install nvidia-cudnn-cu12",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "bus", "there"),
+    [
+        (Seen(count=8, driver="580"), ["0000:01:00.0"], True),
+        (Seen(reason="it has not answered", late_seconds=2.0), ["0000:01:00.0"], True),
+        (Seen(reason="it has not answered", late_seconds=2.0), None, True),
+        (Seen(reason="not loaded", code=9), [], False),
+        (Seen(reason="no library", code=12), ["0000:01:00.0"], False),
+        (Seen(reason="no library", code=12), None, False),
+    ],
+)
+def test_a_driver_that_is_there_needs_its_libraries(told: Seen, bus: list[str] | None, there: bool) -> None:
+    assert driver.present(told, bus) is there
+
+
+def test_the_drivers_library_for_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "_loader_cache", frozenset)
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "")
+    (found,) = libraries.libcuda("580.10", False)
+    assert (found.level, "libcuda.so.1 is missing" in found.what) == ("error", True)
+    assert "libnvidia-compute-580" in found.remedy
+    (found,) = libraries.libcuda("580.10", True)
+    assert "--gpus all" in found.remedy
+    assert "compute,utility" in found.remedy
+    folder = tmp_path / "usr/lib/wsl/lib"
+    folder.mkdir(parents=True)
+    (folder / "libcuda.so.1").touch()
+    assert list(libraries.libcuda("580.10", False)) == []
+
+
+def test_libraries_are_found_where_tensorflow_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libraries, "site", lambda relative: None)
+    assert not libraries._is_there("libcudnn_made_up.so.9")
+    (tmp_path / "libcudnn_made_up.so.9").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path}")
+    assert libraries._is_there("libcudnn_made_up.so.9")
+
+
+def test_how_tensorflow_was_built_is_read_without_importing_it() -> None:
+    assert libraries.build_info()["is_cuda_build"] is True
+    assert libraries.cuda_version() == (12, 5)
+    assert (8, 0) in libraries.capabilities()
+
+
+@pytest.mark.parametrize(
+    ("change", "stale"), [("none", False), ("source", True), ("python", True), ("gone", True), ("hashed", False)]
+)
+def test_bytecode_that_python_would_not_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, stale: bool
+) -> None:
+    source = tmp_path / "keras.py"
+    source.write_text("x = 1\n")
+    by_hash = py_compile.PycInvalidationMode.CHECKED_HASH if change == "hashed" else None
+    compiled = Path(str(py_compile.compile(str(source), invalidation_mode=by_hash)))
+    if change in ("source", "hashed"):
+        os.utime(source, (1, 1))
+    elif change == "python":
+        compiled.write_bytes(b"\0\0\0\0" + compiled.read_bytes()[4:])
+    elif change == "gone":
+        compiled.unlink()
+    monkeypatch.setattr(libraries, "site", lambda name: source if name.startswith("keras/") else None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert bool(list(bytecode.findings())) is stale
+
+
+def test_bytecode_in_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ops.py").touch()
+    monkeypatch.setattr(libraries, "site", lambda name: tmp_path / "ops.py" if name.endswith("ops.py") else None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert list(bytecode.findings()) == []
+    monkeypatch.setattr(os, "access", lambda path, how: False)
+    (found,) = bytecode.findings()
+    assert f"{tmp_path} cannot be written to" in found.what
+    assert found.remedy.startswith("its owner has to run: ")
+
+
+def test_no_tensorflow_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", nothing)
+    found = list(libraries.tensorflow())
+    assert [finding.level for finding in found] == ["error"]
+    assert doctor.blocks(found)
+
+
+def test_a_small_or_full_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(64 * 1024**2, 60 * 1024**2, 4 * 1024**2))
+    found = list(host.findings())
+    assert about(found, "64 MiB") == ["note"]
+    assert [finding.level for finding in found if finding.about == "runs"] == ["error"]
+
+
+def test_a_folder_for_runs_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GPUTUI_HOME", str(tmp_path / "file" / "below"))
+    assert about(list(host.findings()), "cannot write to") == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("Cannot dlopen some GPU libraries. Please", "CUDA libraries are missing"),
+        ("failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)", "libcuda.so.1"),
+        ("failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", "CUDA sees no device"),
+        ("failed call to cuInit: INTERNAL: CUDA_ERROR_COMPAT_NOT_SUPPORTED", "CUDA_ERROR_COMPAT_NOT_SUPPORTED"),
+        ("nothing to see", ""),
+    ],
+)
+def test_the_likely_reason_for_missing_gpus(log: str, reason: str) -> None:
+    found = tensorflow_check._compared(seen(), [], log)
+    assert (found.level, reason in found.what) == ("error", True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "size", "levels"),
+    [
+        ({"TERM": "xterm-256color", "LANG": "C.UTF-8"}, (160, 50), ["ok"]),
+        ({"TERM": "xterm", "LANG": "C.UTF-8"}, (160, 50), ["note", "ok"]),
+        ({"TERM": "linux", "LANG": "C.UTF-8"}, (60, 20), ["note", "note", "warning"]),
+        ({"TERM": "xterm-256color", "LANG": "de_DE.ISO-8859-1", "COLORTERM": "truecolor"}, (99, 30), ["note", "ok"]),
+    ],
+)
+def test_terminals(
+    environment: dict[str, str], size: tuple[int, int], levels: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    found = doctor_text.terminal(environment, os.terminal_size(size))
+    assert [finding.level for finding in found] == levels

@@ -1,0 +1,151 @@
+"""How a run's end is told apart from what is left of it."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory
+from gputui.engine.telemetry.limits import Ceilings, ceilings
+
+OOM_LINES = [
+    "ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024]",
+    "E0000 bfc_allocator.cc:512] Allocator ran out of memory trying to allocate 2.00GiB",
+    "INTERNAL: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",
+    "failed call to cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+    "terminate called after throwing an instance of 'std::bad_alloc'",
+    "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB",
+    "MemoryError",
+    "OSError: [Errno 12] Cannot allocate memory",
+    "W0000 gpu_device.cc:1] failed to allocate 1.5GiB (1610612736 bytes) from device",
+]
+
+
+def end(returncode: int, *log: str, **more: object) -> Ending:
+    return classify(Evidence(returncode=returncode, log_tail=log, batch_size=64, **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("line", OOM_LINES)
+@pytest.mark.parametrize("returncode", [1, -signal.SIGABRT, -signal.SIGSEGV, 134, 139])
+def test_memory_in_any_words_is_oom_and_names_the_batch_size(line: str, returncode: int) -> None:
+    ending = end(returncode, "Epoch 1", line, "and more")
+    assert ending.outcome == "oom"
+    assert "batch size 64" in ending.message
+    assert "input.batch_size=32" in ending.hint
+
+
+@pytest.mark.parametrize("returncode", [-11, -6, -7, 139, 134, 135])
+def test_a_crash_with_the_memory_nearly_full_is_oom(returncode: int) -> None:
+    assert end(returncode, memory_share=0.9).outcome == "oom"
+    assert end(returncode, memory_share=0.3).outcome == "crashed"
+    assert end(returncode).outcome == "crashed"
+
+
+def test_a_kill_is_oom_only_when_the_kernel_says_so() -> None:
+    assert end(-9, kernel_oom_kills=1).outcome == "oom"
+    killed = end(-9)
+    assert killed.outcome == "crashed"
+    assert "killed from outside (SIGKILL)" in killed.message
+    assert end(-9, "Out of memory").outcome == "crashed"
+    assert end(137, kernel_oom_kills=1).outcome == "oom"
+
+
+@pytest.mark.parametrize("line", ["ImportError: libtensorflow_cc.so.2: failed to map segment from shared object",
+                                  "LLVM ERROR: pthread_create failed: Resource temporarily unavailable",
+                                  "RuntimeError: can't start new thread", "MemoryError",
+                                  "terminate called after throwing an instance of 'std::bad_alloc'", ""])  # fmt: skip
+def test_an_address_space_that_is_too_small_is_named(line: str) -> None:
+    ending = end(-signal.SIGABRT, line, "more", phase="importing", ceilings=Ceilings(address_space_bytes=2_000_000_000))
+    assert ending.outcome == "oom"
+    assert "the address space is limited to 2.0 GB (ulimit -v)" in ending.message
+    assert "ulimit -v unlimited" in ending.hint
+    assert "batch_size" not in ending.hint
+
+
+def test_an_address_space_that_was_large_enough_for_tensorflow_is_a_hint_beside_the_batch_size() -> None:
+    ending = end(1, "MemoryError", phase="training", ceilings=Ceilings(address_space_bytes=9_000_000_000))
+    assert "input.batch_size=32" in ending.hint
+    assert "9.0 GB (ulimit -v)" in ending.hint
+    crash = end(-signal.SIGSEGV, "", phase="training", ceilings=Ceilings(address_space_bytes=9_000_000_000))
+    assert crash.outcome == "crashed"
+
+
+@pytest.mark.parametrize("phase", ["starting", "importing", "configuring"])
+def test_memory_that_runs_out_before_there_is_data_is_the_hosts_and_not_the_batchs(phase: str) -> None:
+    ending = end(-9, kernel_oom_kills=1, phase=phase, ceilings=Ceilings(memory_bytes=500_000_000))
+    assert ending.outcome == "oom"
+    assert "batch" not in ending.message + ending.hint
+    assert "0.5 GB" in ending.hint
+    assert "give the container or job more" in ending.hint
+
+
+@pytest.mark.parametrize("line", ["RuntimeError: can't start new thread",
+                                  "F0000 env.cc:84] Check failed: ret == 0 (11 vs. 0) Thread tf_Compute creation via "
+                                  "pthread_create() failed."])  # fmt: skip
+def test_the_limit_of_processes_is_named(line: str) -> None:
+    ending = end(-signal.SIGABRT, line, "*** Check failure stack trace: ***", ceilings=Ceilings(processes=20))
+    assert (ending.outcome, ending.kind) == ("error", "process_limit")
+    assert "no more processes and threads can be started: the limit is 20" in ending.message
+    assert "ulimit -u" in ending.hint
+
+
+@pytest.mark.parametrize("variable", ["TF_XLA_FLAGS", "XLA_FLAGS"])
+def test_a_flag_that_tensorflow_does_not_know_is_named_with_its_variable(variable: str) -> None:
+    line = f"F0000 00:00:1.0 27778 parse_flags_from_env.cc:234] Unknown flags in {variable}: --foo=1 --bar Perhaps you"
+    ending = end(1, line)
+    assert (ending.outcome, ending.kind) == ("error", "environment")
+    assert f"{variable} in the environment" in ending.message
+    assert ending.message.endswith(": --foo=1 --bar")
+    assert f"unset {variable}" in ending.hint
+
+
+@pytest.mark.parametrize("returncode", [-signal.SIGTERM, -signal.SIGINT, 143, 130])
+def test_a_trainer_that_a_stop_signal_ended_is_stopped(returncode: int) -> None:
+    assert end(returncode, "MemoryError").outcome == "stopped"
+
+
+def test_the_ceilings_of_this_process_can_be_read() -> None:
+    found = ceilings()
+    assert found.memory_bytes
+    assert found.processes is None or found.processes > 0
+
+
+@pytest.mark.parametrize(
+    ("returncode", "name"),
+    [(-11, "SIGSEGV"), (-6, "SIGABRT"), (139, "SIGSEGV"), (-4, "SIGILL"), (1, "return code 1"), (77, "return code 77"),
+     (0, "return code 0"), (-99, "return code -99"), (159, "SIGSYS")],
+)  # fmt: skip
+def test_any_other_end_is_a_crash_with_its_name(returncode: int, name: str) -> None:
+    ending = end(returncode, "Segmentation fault")
+    assert ending.outcome == "crashed"
+    assert name in ending.message
+    assert "engine.log" in ending.hint
+
+
+@pytest.mark.parametrize("returncode", [-9, -11, 1, 0])
+def test_what_the_engine_asked_for_comes_before_how_it_died(returncode: int) -> None:
+    lines = OOM_LINES[0]
+    assert end(returncode, lines, stopped_because="stop").outcome == "stopped"
+    timeout = end(returncode, lines, stopped_because="timeout", limit="run.max_minutes=2")
+    assert (timeout.outcome, timeout.kind) == ("timeout", "timeout")
+    assert "run.max_minutes=2" in timeout.message
+    hang = end(returncode, lines, stopped_because="hang", limit="run.hang_seconds=300")
+    assert (hang.outcome, hang.kind) == ("timeout", "hang")
+    assert "run.hang_seconds=300" in hang.message
+
+
+def test_memory_that_ran_out_at_batch_size_one_suggests_no_smaller_than_one() -> None:
+    assert "input.batch_size=1," in out_of_memory(1, "x").hint
+
+
+def test_every_ending_is_plain_short_text() -> None:
+    for returncode in range(-64, 256):
+        for because in ("", "stop", "timeout", "hang"):
+            ending = end(returncode, stopped_because=because)
+            assert ending.outcome in ("ok", "oom", "error", "stopped", "timeout", "crashed")
+            assert ending.message
+            assert "\n" not in ending.message + ending.hint
+
+
+def test_the_kernels_count_of_kills_can_be_read_or_is_zero() -> None:
+    assert kernel_oom_kills() >= 0

@@ -1,0 +1,97 @@
+"""A run's figures on their way out: CSV, JSON Lines, TensorBoard's files, and the schema of presets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets, runs
+from gputui.engine.options.schema import preset_schema
+from gputui.engine.runs import Run, history
+from gputui.engine.runs.reading import told
+
+from tests.support.front_door import gputui
+
+EVENTS = [
+    {"t": 10.0, "type": "phase", "phase": "training"},
+    {"t": 12.0, "type": "progress", "epoch": 1, "step": 5, "samples_per_second": None, "loss": 2.0,
+     "metrics": {"accuracy": 0.25}, "traces": 1},
+    {"t": 14.0, "type": "progress", "epoch": 1, "step": 9, "samples_per_second": 90.5, "loss": 1.5, "metrics": {}},
+    {"t": 15.0, "type": "epoch", "epoch": 1, "step": 10, "seconds": 5.0,
+     "metrics": {"loss": 1.4, "val_loss": 1.6, "val_accuracy": None}},
+]  # fmt: skip
+TELEMETRY = [
+    {"t": 13.0, "type": "gpu", "gpus": [{"index": 1, "busy": 0.5, "power_w": None}]},
+    {"t": 13.5, "type": "host", "cpu": 0.75, "memory_used_bytes": 7},
+]
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    """A run as it stands on disk."""
+    folder = home / "runs" / "20260101-000000-small"
+    folder.mkdir(parents=True)
+    for name, events in (("events.jsonl", EVENTS), ("telemetry.jsonl", TELEMETRY)):
+        (folder / name).write_text("".join(json.dumps(event) + "\n" for event in events))
+    (folder / "preset.yaml").write_text("schema_version: 1\n")
+    return Run(folder)
+
+
+def test_rows_hold_what_was_known_at_each_moment(run: Run) -> None:
+    first, second, epoch = history.rows(told(run.path))
+    assert first == {"t": 12.0, "seconds": 0.0, "epoch": 1, "step": 5, "loss": 2.0, "accuracy": 0.25}
+    newest = {"samples_per_second": 90.5, "gpu1_busy": 0.5, "host_cpu": 0.75}
+    assert second == {"t": 14.0, "seconds": 2.0, "epoch": 1, "step": 9, "loss": 1.5} | newest
+    assert epoch == {"t": 15.0, "seconds": 3.0, "epoch": 1, "step": 10, "epoch_seconds": 5.0, "val_loss": 1.6}
+
+
+def test_csv_and_json_lines_through_the_command(run: Run, tmp_path: Path) -> None:
+    table = list(csv.DictReader(io.StringIO(gputui("history", run.id).stdout)))
+    assert [row["step"] for row in table] == ["5", "9", "10"]
+    assert (table[0]["samples_per_second"], table[1]["samples_per_second"]) == ("", "90.5")
+    lines = [json.loads(line) for line in gputui("history", "--jsonl").stdout.splitlines()]
+    assert [event["t"] for event in lines] == [10.0, 12.0, 13.0, 13.5, 14.0, 15.0]
+    told = gputui("history", run.id, "-o", str(tmp_path / "out.csv"))
+    assert "written" in told.stdout
+    assert (tmp_path / "out.csv").read_text().startswith("t,seconds,")
+
+
+def test_a_run_without_figures_and_an_unknown_one_are_refused(run: Run) -> None:
+    run.file("events.jsonl").write_text("")
+    for name, words in ((run.id, "no figures"), ("nothing", "no run called")):
+        done = gputui("history", name)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("cpus")
+def test_tensorboard_reads_the_same_figures(run: Run, tmp_path: Path) -> None:
+    done = gputui("history", run.id, "--tensorboard", "-o", str(tmp_path / "board"))
+    assert done.returncode == 0, done.stderr
+    import tensorflow as tf
+    from tensorflow.core.util import event_pb2
+
+    (path,) = (tmp_path / "board").iterdir()
+    read: list[Any] = [
+        event_pb2.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))
+    ]
+    assert read[0].file_version == "brain.Event:2"
+    told = [(event.step, {value.tag: value.simple_value for value in event.summary.value}) for event in read[1:]]
+    assert told[0] == (5, {"epoch": 1.0, "loss": 2.0, "accuracy": 0.25})
+    assert told[1][1]["samples_per_second"] == 90.5
+    assert told[2][1]["val_loss"] == pytest.approx(1.6)
+
+
+def test_shipped_presets_name_the_schema_that_lies_beside_them() -> None:
+    assert json.loads((presets.SHIPPED / "schema.json").read_text()) == json.loads(json.dumps(preset_schema()))
+    for path in presets.SHIPPED.glob("*.yaml"):
+        assert path.read_text().splitlines()[0] == "# yaml-language-server: $schema=schema.json"
+
+
+def test_the_latest_run_is_meant_where_none_is_named(run: Run) -> None:
+    assert runs.find("latest").path == run.path

@@ -1,0 +1,92 @@
+"""Several tasks of one job: never n silent copies of one training, and nothing of the job ignored without a word."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.telemetry import job
+from gputui.tui import cli
+
+from tests.support.form_pilot import finished, form, opened, seen, settled
+
+STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
+
+
+def cluster(**members: object) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": members, "task": {"type": "worker", "index": 0}})}
+
+
+REFUSED = [
+    (STEP, "task 2 of the 4 that srun started", "srun --ntasks=1 gputui"),
+    ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "task 1 of the 2", "srun --ntasks=1"),
+    ({"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "0"}, "process 0 of the 8 of mpirun", "without mpirun"),
+    ({"PMI_SIZE": "2", "PMI_RANK": "1"}, "process 1 of the 2", "without mpirun"),
+    ({"WORLD_SIZE": "2", "RANK": "1"}, "process 1 of the 2 of torchrun", "without torchrun"),
+    (cluster(worker=["a:1", "b:1"]), "a cluster of 2, and each would train a copy", "env -u TF_CONFIG"),
+    (cluster(chief=["a:1"], worker={"0": "b:1"}, evaluator=["c:1"]), "a cluster of 2", "env -u TF_CONFIG"),
+]
+WARNED = [
+    ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}, "the Slurm job has 4 tasks"),
+    ({"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "7"}, "the Slurm job has 2 nodes"),
+    (cluster(worker=["a:1"]), "a cluster of one, and is not used"),
+    ({"TF_CONFIG": "{"}, "no cluster that can be read"),
+    ({"TF_CONFIG": "[" * 100_000}, "no cluster that can be read"),
+    ({"TF_CONFIG": '{"cluster": 7}'}, "no cluster that can be read"),
+]
+SILENT = [
+    {},
+    {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "1", "SLURM_PROCID": "0"},
+    STEP | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"},  # srun --ntasks=1 in a job of four tasks
+    {"SLURM_NTASKS": "many", "WORLD_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"},
+]
+
+
+@pytest.mark.parametrize(("environment", "why", "change"), REFUSED, ids=range(len(REFUSED)))
+def test_one_of_several_tasks_is_refused_by_every_command_that_trains(
+    environment: dict[str, str], why: str, change: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    train = ("--preset", "quickstart")
+    for words in (train, (*train, "--detach"), ("ab", *train, "--set", "xla=true"), ("diagnose", *train)):
+        assert cli.run(words) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert why in err
+        assert change in err
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("environment", "why"), WARNED, ids=range(len(WARNED)))
+def test_what_is_not_used_is_said_where_one_task_is_right(
+    environment: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert cli.run(["--preset", "quickstart", "--dry-run"]) == 0
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("environment", SILENT, ids=range(len(SILENT)))
+def test_one_task_alone_is_told_nothing(environment: dict[str, str]) -> None:
+    assert job.read(environment) == ()
+
+
+async def test_the_form_refuses_to_start_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUTUI_WARM", "0")
+    for name, value in STEP.items():
+        monkeypatch.setenv(name, value)
+    async with opened((160, 40)) as pilot:
+        assert "cannot start" in seen(pilot)
+        assert "task 2 of the 4 that srun started" in form(pilot).refusal
+        await pilot.press("r")
+        await settled(pilot)
+        await finished(pilot, "start")
+        form(pilot).state.set("workload.data", "npz:no.npz")
+        form(pilot).load(form(pilot).state)
+        await settled(pilot)
+        assert any(remark.text.startswith("there is no file no.npz") for remark in form(pilot).remarks)
+    assert runs.all_runs() == []

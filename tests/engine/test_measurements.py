@@ -1,0 +1,225 @@
+"""From a run's events to figures: of which moments, of which GPUs, of which sitting."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.diagnosis import diagnose
+from gputui.engine.diagnosis import measurements as signal_files
+from gputui.engine.diagnosis.measurements import Collector, Signals
+from gputui.engine.diagnosis.remedies import remedies
+from gputui.engine.process.watcher import Watcher
+from gputui.engine.runs import Run
+from gputui.engine.runs.events import Diagnosis, Event
+from gputui.engine.system.run_clock import RunClock
+
+from tests.support.judged import OPTIONS, STAGES
+
+
+def _fed(
+    *events: dict[str, Any], options: Mapping[str, Any] = OPTIONS, visible: str | None = None
+) -> Signals:
+    collector = Collector(options, visible)
+    collector.feed({"t": float(i)} | event for i, event in enumerate(events))
+    return collector.signals()
+
+
+def _progress(step: int, **more: Any) -> dict[str, Any]:
+    return {"type": "progress", "step": step, "step_ms_p50": 10.0, "step_ms_p95": 12.0} | more
+
+
+def test_signals_of_a_run_that_goes_on_are_of_its_last_moments() -> None:
+    old = [_progress(step, input_wait=0.9) for step in range(30)]
+    new = [_progress(30 + step, input_wait=0.2, python_share=0.1) for step in range(signal_files.RECENT)]
+    found = _fed({"type": "phase", "phase": "training"}, *old, *new)
+    assert found.input_wait == pytest.approx(0.2)
+    assert found.compute_share == pytest.approx(0.7)
+    assert found.uneven == pytest.approx(1.2)
+
+
+def test_signals_of_a_finished_run_are_of_the_whole() -> None:
+    summary = {"input_wait": 0.5, "python_share": 0.1, "measured_steps": 77, "step_ms": {"p50": 20.0, "p95": 30.0}}
+    found = _fed(_progress(1, input_wait=0.1), {"type": "finished", "summary": summary | {"outcome": "ok"}})
+    assert (found.input_wait, found.steps, found.step_ms) == (0.5, 77, 20.0)
+
+
+def test_evaluation_and_checkpoints_are_pauses() -> None:
+    found = _fed(
+        *({"t": t, "type": "phase", "phase": name} for t, name in ((0, "training"), (6, "evaluating"), (9, "saving"))),
+        {"t": 10.0, "type": "phase", "phase": "training"},
+        {"t": 20.0} | _progress(5),
+    )
+    assert found.pauses == pytest.approx(4 / 20)
+
+
+def _other(uuid: str = "GPU-b", **more: Any) -> dict[str, Any]:
+    """A GPU that does not train and that nobody uses."""
+    free = {"uuid": uuid, "index": 1, "busy": 0.0, "memory_used_bytes": 5 * 2**20, "memory_total_bytes": 80 * 2**30}
+    return free | more
+
+
+def test_only_the_gpus_of_the_run_count_and_only_while_it_trains() -> None:
+    def reading(mine: float, **more: Any) -> dict[str, Any]:
+        return {"type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": mine, "memory_total_bytes": 100} | more, _other()]}
+
+    started = {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}
+    training = {"type": "phase", "phase": "training"}
+    throttled = [reading(0.8, throttle=["hardware thermal", "power cap"])] * 5
+    allocator = {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 50, "peak_bytes": 95}}}
+    found = _fed(started, reading(0.0), training, *[reading(0.8)] * 15, *throttled, allocator)
+    assert found.on_gpu
+    assert found.gpus == 1
+    assert found.idle_gpus == 1
+    assert found.busy_mean == pytest.approx(0.8)
+    assert found.throttled == pytest.approx(0.25)
+    assert found.throttle == ("hardware thermal",)
+    assert found.memory_peak == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    ("visible", "other", "idle"),
+    [
+        (None, _other(), 1),
+        (None, _other(busy=1.0, memory_used_bytes=75 * 2**30), 0),
+        (None, _other(memory_used_bytes=75 * 2**30), 0),
+        (None, _other(memory_used_bytes=3 * 2**30), 1),
+        (None, _other(busy=0.2), 0),
+        (None, _other(busy=None), 0),
+        (None, _other(memory_used_bytes=None), 0),
+        (None, _other(mig=[{"uuid": "MIG-1"}]), 0),
+        ("0", _other(), 0),
+        ("0,1", _other(), 1),
+        ("GPU-a,GPU-b", _other(), 1),
+        ("GPU-a", _other(), 0),
+    ],
+)
+def test_a_gpu_is_idle_where_nobody_uses_it_and_this_training_may_see_it(
+    visible: str | None, other: dict[str, Any], idle: int
+) -> None:
+    started = {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}
+    readings = [{"type": "gpu", "gpus": [{"uuid": "GPU-a", "index": 0, "busy": 0.98}, other]}] * 20
+    found = _fed(started, {"type": "phase", "phase": "training"}, *readings, visible=visible)
+    assert found.idle_gpus == idle
+    more = [remedy for remedy in remedies(found, ["compute_bound"]) if remedy.step == "gpus"]
+    assert len(more) == idle
+
+
+# ---- memory that grows ------------------------------------------------------------------------
+
+TRAINING = {"type": "phase", "phase": "training"}
+PLAIN = OPTIONS | {"input.cache": "off", "input.shuffle": "off"}
+
+
+def _host(share: float) -> dict[str, Any]:
+    return {"type": "host", "trainer_bytes": share * 1000, "memory_total_bytes": 1000, "memory_used_bytes": 500}
+
+
+FILLING = [_host(0.1 + i / 100) for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("options", "growth"),
+    [
+        (PLAIN, 0.2),
+        (PLAIN | {"input.cache": "/fast/disk"}, 0.2),
+        (PLAIN | {"input.cache": "memory"}, None),
+        (PLAIN | {"input.shuffle": 1024}, None),
+        (PLAIN | {"workload.entry": "train.py:build"}, None),  # which may keep what it likes
+        ({}, None),
+    ],
+)
+def test_memory_may_grow_while_caches_and_buffers_fill(options: Mapping[str, Any], growth: float | None) -> None:
+    assert _fed(TRAINING, *FILLING, options=options).host_memory_growth == pytest.approx(growth)
+
+
+def test_memory_that_grows_after_the_first_epoch_counts() -> None:
+    epoch = {"type": "epoch", "epoch": 1}
+    assert _fed(TRAINING, *FILLING, epoch, *[_host(0.4)] * 40).host_memory_growth == pytest.approx(0.0)
+    assert _fed(TRAINING, epoch, *FILLING).host_memory_growth == pytest.approx(0.2)
+
+
+def test_epochs_that_are_shorter_than_a_pass_do_not_end_the_filling() -> None:
+    started = {"type": "started", "train_samples": 1000, "global_batch_size": 10, "resumed_at_step": 500}
+    epochs = [{"type": "epoch", "epoch": number} for number in (51, 52)]
+    assert _fed(started, TRAINING, *epochs, _progress(520), *FILLING).host_memory_growth is None
+    assert _fed(started, TRAINING, *epochs, _progress(600), *FILLING).host_memory_growth == pytest.approx(0.2)
+
+
+def test_beside_a_gpu_the_memory_of_the_host_may_grow_too() -> None:
+    started = {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}
+    reading = {"type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 0.9, "memory_total_bytes": 100}]}
+    steady = {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 50, "peak_bytes": 60}}}
+    between = [event for host in FILLING for event in (host, steady)]
+    found = _fed(started, TRAINING, reading, *between, options=PLAIN)
+    assert found.memory_growth == pytest.approx(0.0)
+    assert found.host_memory_growth == pytest.approx(0.2)
+    assert found.memory_peak == pytest.approx(0.6)
+
+
+# ---- a run that goes on in another sitting -----------------------------------------------------
+
+
+def _sitting(t: float, wait: float, steps: int = 60) -> list[dict[str, Any]]:
+    phases = [{"t": t, "type": "phase", "phase": "importing"}, {"t": t + 5, "type": "phase", "phase": "training"}]
+    steps_told = [{"t": t + 5 + i} | _progress(i, input_wait=wait, python_share=0.01) for i in range(steps)]
+    return [*phases, *steps_told]
+
+
+def _after(*events: dict[str, Any]) -> Diagnosis:
+    collector = Collector(OPTIONS | {"compile.xla": True})
+    collector.feed(events)
+    return diagnose(collector.signals())
+
+
+def test_a_resumed_run_is_judged_by_its_own_sitting() -> None:
+    summary = {"outcome": "stopped", "input_wait": 0.6, "measured_steps": 4900, "step_ms": {"p50": 10.0, "p95": 11.0}}
+    first = [*_sitting(0, 0.6), {"t": 70.0, "type": "finished", "summary": summary}]
+    assert _after(*first).verdict == "input_bound"
+    assert _after(*first, *_sitting(100, 0.0, steps=0)).verdict == "undecided"
+    assert _after(*first, *_sitting(100, 0.0)).verdict == "healthy"
+
+
+def test_the_time_between_two_sittings_is_no_phases() -> None:
+    killed = [*_sitting(0, 0.0), {"t": 66.0, "type": "phase", "phase": "evaluating"}]
+    found = _after(*killed, *_sitting(36_000, 0.0))
+    assert found.verdict == "healthy", found
+    assert "stalls" not in found.others
+
+
+def test_nothing_of_the_last_sitting_outlives_it() -> None:
+    started = {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}
+    reading = {"type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 0.9, "memory_total_bytes": 100}, _other()]}
+    allocator = {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 50, "peak_bytes": 95}}}
+    stages = {"type": "input_stages", "stages": list(STAGES), "buffer_fill": 0.5}
+    told: list[dict[str, Any]] = [started, TRAINING, reading, allocator, stages, _host(0.5), _progress(5)]
+    assert _fed(*told) != _fed()
+    assert _fed(*told, {"type": "phase", "phase": "importing"}) == _fed()
+
+
+def test_the_engine_of_a_resumed_run_does_not_tell_its_last_verdict(tmp_path: Path) -> None:
+    run, told = Run(tmp_path), list[Event]()
+    run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in _sitting(0, 0.6)))
+    watcher = Watcher(run, told.append, RunClock.launched())
+    watcher._look(final=True)
+    assert told == []
+    with run.file("events.jsonl").open("a") as events:
+        events.writelines(json.dumps(event) + "\n" for event in _sitting(time.time(), 0.0))
+    watcher._look(final=True)
+    (found,) = told
+    assert isinstance(found, Diagnosis)
+    assert found.verdict != "input_bound"
+
+
+def test_unknown_and_missing_figures_are_none_and_no_error() -> None:
+    gpu_event: dict[str, Any] = {"type": "gpu", "gpus": [None, {"uuid": 5}]}
+    others = [{"type": name} for name in ("host", "progress", "what")]
+    found = _fed({"type": "phase", "phase": "training"}, gpu_event, *others, options={})
+    assert found.step_ms is None
+    assert found.cpu is None
+    assert found.busy_mean is None
+    assert diagnose(found).verdict == "undecided"

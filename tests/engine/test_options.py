@@ -1,0 +1,178 @@
+"""The declaration of the options, and what is derived from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.options import OPTIONS, OptionInfo, Options, by_key, resolve_key, table
+from pydantic import ValidationError
+
+ALL = pytest.mark.parametrize("info", OPTIONS, ids=[info.key for info in OPTIONS])
+
+
+def changed(*settings: str) -> dict[str, Any]:
+    return presets.defaults(settings).changed()
+
+
+def test_every_field_of_every_group_is_in_the_catalogue_once_in_its_order() -> None:
+    declared = [
+        f"{group}.{name}"
+        for group, field in Options.model_fields.items()
+        for name in field.annotation.model_fields  # type: ignore[union-attr]
+    ]
+    assert [info.key for info in OPTIONS] == declared
+    assert len(set(declared)) == len(declared) > 45
+
+
+@ALL
+def test_every_option_says_what_it_is_and_what_it_takes(info: OptionInfo) -> None:
+    assert 10 < len(info.about.help) < 250
+    assert info.accepts
+    for text in (info.about.help, info.about.helps, info.about.hurts, info.about.call, info.about.unit):
+        assert "\n" not in text
+        assert text == text.strip()
+        assert not text.endswith(".")
+
+
+@ALL
+def test_every_default_is_valid_and_survives_being_written_out(info: OptionInfo) -> None:
+    dumped = json.loads(json.dumps(Options().model_dump(mode="json")))
+    assert dumped[info.group][info.name] == info.default
+    assert getattr(getattr(Options.model_validate(dumped), info.group), info.name) == info.default
+
+
+@ALL
+def test_every_word_an_option_takes_is_told_and_valid(info: OptionInfo) -> None:
+    for word in info.choices:
+        assert word in info.accepts
+        value = presets.defaults([f"{info.key}={word}"]).options
+        assert getattr(getattr(value, info.group), info.name) == word
+
+
+def test_the_catalogue_knows_types_from_the_annotations() -> None:
+    known = by_key(OPTIONS)
+    assert known["compile.xla"].is_bool
+    assert not known["compile.xla"].is_number
+    assert known["input.batch_size"].is_number
+    assert known["input.prefetch"].choices == ("off", "auto")
+    assert known["input.prefetch"].accepts == "off, auto or a whole number from 1 to 1024"
+    assert known["train.learning_rate"].accepts == "a number above 0.0 to 1000.0"
+    assert known["train.clip_norm"].accepts == "a number above 0.0 to 1000000000.0 or null"
+    assert known["device.memory_growth"].about.gpu_only
+    assert not known["input.prefetch"].about.gpu_only
+
+
+def test_a_range_that_is_told_is_the_range_that_holds() -> None:
+    for info in OPTIONS:
+        for side, beyond in (("from", -1), ("to", 1)):
+            for text in re.findall(rf"{side} (-?[\d.]+)", info.accepts):
+                limit = float(text)
+                step = 1 if "whole" in info.accepts else abs(limit) * 0.01 or 0.01
+                outside = limit + beyond * step
+                number = int(outside) if "whole" in info.accepts else outside
+                with pytest.raises(presets.PresetError):
+                    presets.defaults([f"{info.key}={number}"])
+
+
+def test_the_json_schema_tells_types_ranges_and_help() -> None:
+    schema = json.loads(json.dumps(Options.model_json_schema()))
+    assert set(schema["properties"]) == set(Options.model_fields)
+    batch = schema["$defs"]["Input"]["properties"]["batch_size"]
+    assert batch["type"] == "integer"
+    assert batch["minimum"] == 1
+    assert batch["default"] == 64
+    assert "samples" in batch["description"]
+    assert schema["$defs"]["Input"]["additionalProperties"] is False
+    described = [p for group in schema["$defs"].values() for p in group["properties"].values()]
+    assert len(described) == len(OPTIONS)
+    assert all(p["description"] for p in described)
+
+
+def test_short_names_stand_for_their_option_and_are_all_unique() -> None:
+    for info in OPTIONS:
+        assert resolve_key(info.name, OPTIONS) == info.key
+        assert resolve_key(info.key, OPTIONS) == info.key
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("batchsize", "batch_size"), ("input.batchsize", "input.batch_size"), ("lerning_rate", "learning_rate"),
+     ("memory_grow", "memory_growth"), ("qqqqqqq", None)],
+)  # fmt: skip
+def test_an_unknown_name_gets_the_nearest_one(text: str, near: str | None) -> None:
+    with pytest.raises(KeyError) as raised:
+        resolve_key(text, OPTIONS)
+    told = raised.value.args[0]
+    assert told.startswith("unknown option")
+    if near is None:
+        assert told == "unknown option; gputui options lists them all"
+    else:
+        assert told.endswith(f"did you mean {near}?")
+
+
+OFF = [info.key for info in OPTIONS if "off" in info.choices] + ["input.cache", "run.profile"]
+
+
+@pytest.mark.parametrize("key", OFF)
+@pytest.mark.parametrize("spelling", ["off", "Off", "OFF", "'off'", '"off"', "no", "false", "False"])
+def test_off_may_be_written_as_yaml_people_write_it(key: str, spelling: str) -> None:
+    group, name = key.split(".")
+    assert getattr(getattr(presets.defaults([f"{key}={spelling}"]).options, group), name) == "off"
+
+
+@pytest.mark.parametrize("words", ["on off", "yes no", "true false", "On Off", "TRUE FALSE"])
+def test_switches_take_each_yaml_boolean(words: str) -> None:
+    yes, no = words.split()
+    options = presets.defaults([f"xla={yes}", f"memory_growth={no}"]).options
+    assert options.compile.xla is True
+    assert options.device.memory_growth is False
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "1.0e-3", "0.001", ".001", "1e-03", "+1e-3"])
+def test_numbers_may_be_written_with_an_exponent(text: str) -> None:
+    assert presets.defaults([f"learning_rate={text}"]).options.train.learning_rate == 0.001
+
+
+def test_a_whole_number_is_fine_where_a_fraction_is_taken_and_not_the_other_way_round() -> None:
+    assert presets.defaults(["width=2"]).options.workload.width == 2
+    with pytest.raises(presets.PresetError):
+        presets.defaults(["batch_size=64.0"])
+
+
+def test_options_cannot_be_changed_once_resolved() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Options().input.batch_size = 3
+
+
+def test_only_what_differs_from_the_defaults_is_told_as_changed() -> None:
+    assert changed("batch_size=64", "epochs=9", "cache=off") == {"train.epochs": 9}
+
+
+@pytest.mark.parametrize(
+    ("data", "source"),
+    [("digits", ("digits", "")), ("npz:/a/b.npz", ("npz", "/a/b.npz")), ("images:/C:/x", ("images", "/C:/x")),
+     ("tfrecord:/d/*.tfrecord", ("tfrecord", "/d/*.tfrecord"))],
+)  # fmt: skip
+def test_a_data_source_is_a_kind_and_a_place(data: str, source: tuple[str, str]) -> None:
+    assert presets.defaults([f"data={data}"]).options.workload.source == source
+
+
+def test_a_profile_is_a_range_of_steps() -> None:
+    assert presets.defaults(["profile=5-8"]).options.run.profile_steps == (5, 8)
+    assert presets.defaults([]).options.run.profile_steps is None
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/own-code.md"])
+def test_the_tables_of_the_documents_are_those_of_the_options(document: str) -> None:
+    text = (Path(__file__).parents[2] / document).read_text(encoding="utf-8")
+    assert table.replaced(text) == text
+
+
+def test_every_option_stands_once_in_the_table_of_own_code() -> None:
+    own = table.own_table()
+    assert [own.count(f"`{info.key}`") for info in OPTIONS] == [1] * len(OPTIONS)

@@ -1,0 +1,179 @@
+"""From where relative paths count: where written, the preset's own folder; where typed, the current one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from gputui.engine import checks, presets
+from gputui.engine.options import Options
+from gputui.engine.presets import saving
+from gputui.engine.proof import request
+from gputui.engine.telemetry import machine
+from gputui.tui import cli
+from gputui.tui.form.state import FormState
+
+CODE = "def build(context):\n    ...\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with presets, code and data; the current folder is another one."""
+    folder = tmp_path / "project"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "train.py").write_text(CODE)
+    (folder / "sub" / "other.py").write_text(CODE)
+    np.savez(folder / "a.npz", x=np.zeros(3), y=np.zeros(3))
+    (folder / "data.yaml").write_text("workload: {data: 'npz:a.npz'}\ninput: {cache: kept}\n")
+    (folder / "code.yaml").write_text("workload: {entry: 'train.py:build'}\n")
+    (folder / "sub" / "below.yaml").write_text("extends: ../data.yaml\ninput: {cache: mine}\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    return folder
+
+
+def resolved(name: str | Path, *settings: str) -> Options:
+    return presets.resolve(str(name), settings).options
+
+
+def errors(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert cli.run(words) == 2
+    return capsys.readouterr().err
+
+
+def launched(capsys: pytest.CaptureFixture[str], *words: str) -> Options:
+    """What would be trained."""
+    capsys.readouterr()
+    assert cli.run([*words, "--dry-run"]) == 0
+    return Options.model_validate(
+        {key: value for key, value in yaml.safe_load(capsys.readouterr().out).items() if key in Options.model_fields}
+    )
+
+
+def test_what_is_written_counts_from_its_file_and_what_is_typed_from_the_current_folder(project: Path) -> None:
+    here = Path.cwd()
+    for name in (project / "data.yaml", "../project/data.yaml"):
+        assert resolved(name).workload.data == f"npz:{project}/a.npz"
+        assert resolved(name, "cache=typed").input.cache == f"{here}/typed"
+    below = resolved(project / "sub" / "below.yaml")
+    assert below.workload.data == f"npz:{project}/a.npz"  # written in the file that is extended
+    assert below.input.cache == f"{project}/sub/mine"
+    assert resolved("quickstart", "data=tfrecord:d/*.rec").workload.data == f"tfrecord:{here}/d/*.rec"
+    assert resolved("quickstart", "data=images:~/x").workload.data == f"images:{Path.home()}/x"
+
+
+def test_an_entry_runs_in_the_folder_of_its_file_or_in_the_one_that_is_given(project: Path) -> None:
+    code = project / "code.yaml"
+    for settings, entry, folder in [
+        ((), f"{project}/train.py:build", f"{project}"),
+        ((f"folder={project}/sub",), f"{project}/sub/train.py:build", f"{project}/sub"),
+        (("entry=../project/sub/other.py:build",), f"{project}/sub/other.py:build", None),
+        (("entry=other.py:build", "folder=../project/sub"), f"{project}/sub/other.py:build", f"{project}/sub"),
+    ]:
+        workload = resolved(code, *settings).workload
+        assert (workload.entry, workload.folder) == (entry, folder), settings
+    (project / "given.yaml").write_text("workload: {entry: 'other.py:build', folder: sub}\n")
+    (project / "sub" / "child.yaml").write_text("extends: ../given.yaml\n")
+    for name in ("given.yaml", "sub/child.yaml"):
+        workload = resolved(project / name).workload
+        assert (workload.entry, workload.folder) == (f"{project}/sub/other.py:build", f"{project}/sub")
+
+
+def test_every_command_finds_them_from_elsewhere(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("data.yaml", "code.yaml"):
+        assert cli.run(["presets", "check", str(project / name)]) == 0
+    workload = launched(capsys, "--preset", "../project/code.yaml").workload
+    assert (workload.entry, workload.folder) == (f"{project}/train.py:build", str(project))
+    assert cli.run(["export", "--preset", str(project / "code.yaml")]) == 0
+    assert f'os.chdir("{project}")' in capsys.readouterr().out
+    asked = request.of_change(str(project / "data.yaml"), ["cache=other"])
+    assert asked.baseline().options == resolved(project / "data.yaml")
+    assert asked.changes == {"input.cache": f"{Path.cwd()}/other"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "file", "typed"),
+    [
+        ("workload: {data: 'npz:b.npz'}", "b.npz", "workload.data=npz:b.npz"),
+        ("workload: {data: 'tfrecord:*.rec'}", "a.rec", "workload.data=tfrecord:*.rec"),
+        ("workload: {entry: 'mine.py:build'}", "mine.py", "workload.entry=mine.py:build"),
+        ("workload: {entry: 'package.mine:build'}", "package/mine.py", "workload.entry=package.mine:build"),
+        ("workload: {entry: 'mine.py:build', folder: code}", "code/mine.py", "workload.folder=code"),
+    ],
+)
+def test_a_path_that_is_right_from_the_current_folder_only_is_told_with_the_remedy(
+    preset: str, file: str, typed: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = presets.user_folder() / "general.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text(preset + "\n")
+    assert "--set" not in errors(capsys, "--preset", "general")
+    Path(file).parent.mkdir(exist_ok=True)
+    Path(file).write_text(CODE)
+    if file == "b.npz":
+        np.savez(file, x=np.zeros(3), y=np.zeros(3))
+    for words in (("--preset", "general"), ("presets", "check", "general")):
+        told = errors(capsys, *words)
+        assert told.endswith(typed.partition('=')[2] + "\n")  # a long line is cut in its middle
+        assert told.count("\n") == 1
+    found = checks.of_preset(presets.resolve("general"), machine.read())
+    change = f"paths count from general.yaml; for the current folder give --set {typed}"
+    assert [finding.change for finding in found if finding.level == "error"] == [change]
+    assert launched(capsys, "--preset", "general", "--set", typed)
+
+
+def test_a_resolved_preset_means_the_same_wherever_it_is_written(project: Path) -> None:
+    for name in ("data.yaml", "code.yaml", "sub/below.yaml"):
+        preset = presets.resolve(str(project / name))
+        copy = Path.cwd() / "copy.yaml"
+        copy.write_text(preset.to_yaml())
+        assert resolved(copy) == preset.options
+
+
+# ---- the form ---------------------------------------------------------------------------------
+
+
+def test_the_form_shows_what_would_be_typed_here_and_means_the_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = FormState.open(project / "code.yaml")
+    assert far.texts["workload.entry"] == "train.py:build"  # beside the folder that stands below it
+    assert far.texts["workload.folder"] == str(project)
+    far.set("train.epochs", "9")
+    assert far.unsaved() == ["train.epochs"]
+    assert far.preset.options.workload == resolved(project / "code.yaml").workload
+    far.set("workload.entry", "sub/other.py:build")
+    assert far.preset.options.workload.entry == f"{project}/sub/other.py:build"
+    words = [word for word in far.command().replace("\\\n", "").split() if "=" in word]
+    assert resolved(project / "code.yaml", *words) == far.preset.options
+
+    monkeypatch.chdir(project)
+    near = FormState.open(project / "data.yaml")
+    assert (near.texts["workload.data"], near.texts["input.cache"]) == ("npz:a.npz", "kept")
+    near.set("workload.data", "npz:sub/b.npz")
+    assert near.preset.options.workload.data == f"npz:{project}/sub/b.npz"
+
+
+def test_what_is_saved_means_the_same_and_stays_short_beside_its_file(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = project / "data.yaml"
+    changed = presets.resolve(str(data), [f"data=npz:{project}/sub/b.npz", "cache=here"])
+    saving.save(changed, data)
+    assert data.read_text() == f"workload: {{data: 'npz:sub/b.npz'}}\ninput: {{cache: {Path.cwd()}/here}}\n"
+    assert resolved(data) == changed.options
+
+    monkeypatch.chdir(project)
+    form = FormState.open(presets.SHIPPED / "quickstart.yaml")
+    for key in ("workload.data", "workload.entry"):
+        form.set(key, {"workload.data": "digits", "workload.entry": "train.py:build"}[key])
+    own = presets.user_folder() / "mine.yaml"
+    saving.save_as(form.preset, own, form.path)
+    assert (resolved(own).workload.entry, resolved(own).workload.folder) == (f"{project}/train.py:build", str(project))
+    saving.save_as(form.preset, project / "mine.yaml", form.path)
+    assert "entry: train.py:build" in (project / "mine.yaml").read_text()
+    assert "folder" not in (project / "mine.yaml").read_text()

@@ -1,0 +1,258 @@
+"""Presets: how their values come together, and how every fault in one is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.options import OPTIONS
+from gputui.engine.presets import PresetError
+from gputui.tui import cli
+
+from tests.support.broken_presets import Broken, all_broken
+
+BROKEN = all_broken()
+
+
+def problem(place: Path | str, *settings: str) -> str:
+    """The one line that tells what is wrong with a preset."""
+    with pytest.raises(PresetError) as raised:
+        presets.resolve(str(place), settings)
+    return str(raised.value).splitlines()[0]
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+# ---- what a preset means ----------------------------------------------------------------------
+
+
+def test_defaults_lose_to_extends_loses_to_the_file_loses_to_set(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", "train: {epochs: 3, learning_rate: 0.5, warmup_steps: 9}\n")
+    path = write(tmp_path / "mine.yaml", "extends: base.yaml\ntrain: {epochs: 4, learning_rate: 0.25}\n")
+    train = presets.resolve(str(path), ["train.epochs=5"]).options.train
+    assert (train.epochs, train.learning_rate, train.warmup_steps, train.optimizer) == (5, 0.25, 9, "adam")
+
+
+def test_extends_finds_a_file_beside_the_preset_and_a_shipped_preset_by_name(tmp_path: Path) -> None:
+    write(tmp_path / "deep" / "base.yaml", "extends: quickstart\ntrain: {epochs: 3}\n")
+    path = write(tmp_path / "mine.yaml", "extends: deep/base.yaml\n")
+    options = presets.resolve(str(path)).options
+    assert options.train.epochs == 3
+    assert options.input == presets.resolve("quickstart").options.input
+
+
+def test_a_users_preset_is_found_by_name(tmp_path: Path) -> None:
+    write(tmp_path / "config" / "gputui" / "presets" / "mine.yaml", "train: {epochs: 99}\n")
+    assert presets.resolve("mine").options.train.epochs == 99
+
+
+def test_origins_tell_where_a_value_came_from(tmp_path: Path) -> None:
+    base = write(tmp_path / "base.yaml", "train:\n  epochs: 3\n  seed: 1\n")
+    path = write(tmp_path / "mine.yaml", "extends: base.yaml\ninput:\n\n  shuffle: off\n")
+    origins = presets.resolve(str(path), ["seed=2"]).origins
+    assert origins["train.epochs"] == (str(base), 2)
+    assert origins["input.shuffle"] == (str(path), 4)
+    assert origins["train.seed"][0] == "--set seed=2"
+    assert "train.optimizer" not in origins
+
+
+def test_the_description_is_that_of_the_file(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", "description: the base\n")
+    assert presets.resolve(str(write(tmp_path / "a.yaml", "extends: base.yaml\n"))).description == "the base"
+    own = write(tmp_path / "b.yaml", "extends: base.yaml\ndescription: my own\n")
+    assert presets.resolve(str(own)).description == "my own"
+
+
+def test_a_resolved_preset_written_out_resolves_to_the_same(tmp_path: Path) -> None:
+    settings = ["prefetch=off", "shuffle=off", "data=npz:a b.npz", "visible=0,1", "learning_rate=1e-5", "profile=3-4"]
+    first = presets.resolve("quickstart", settings)
+    again = presets.resolve(str(write(tmp_path / "out.yaml", first.to_yaml())))
+    assert again.options == first.options
+    assert again.description == first.description
+
+
+def test_an_empty_group_changes_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", "train:\ninput: {}\n")
+    assert presets.resolve(str(path)).changed() == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("batch_size=256", "input.batch_size", 256),
+        ("input.batch_size= 256 ", "input.batch_size", 256),
+        ("learning_rate=1e-3", "train.learning_rate", 0.001),
+        ("cache=off", "input.cache", "off"),
+        ("prefetch=off", "input.prefetch", "off"),
+        ("profile=off", "run.profile", "off"),
+        ("hang_seconds=off", "run.hang_seconds", "off"),
+        ("xla=on", "compile.xla", True),
+        ("xla=no", "compile.xla", False),
+        ("seed=null", "train.seed", None),
+        ("seed=", "train.seed", None),
+        ("shape=[8, 8, 1]", "workload.shape", [8, 8, 1]),
+        ("visible=0,1", "device.visible", [0, 1]),
+        ("visible=1", "device.visible", [1]),
+        ("visible=GPU-7,MIG-8", "device.visible", ["GPU-7", "MIG-8"]),
+        ("data=npz: /a.npz", "workload.data", "npz:/a.npz"),
+        ("data={npz: /a.npz}", "workload.data", "npz:/a.npz"),
+        ("data=npz:/a/b=c.npz", "workload.data", "npz:/a/b=c.npz"),
+    ],
+)
+def test_a_setting_is_read_like_yaml(setting: str, key: str, value: object) -> None:
+    assert presets.defaults([setting]).changed().get(key, _default(key)) == value
+
+
+def _default(key: str) -> object:
+    return next(info.default for info in OPTIONS if info.key == key)
+
+
+def test_the_last_of_two_settings_wins() -> None:
+    assert presets.defaults(["epochs=3", "train.epochs=4"]).options.train.epochs == 4
+
+
+# ---- what is said when it is wrong ------------------------------------------------------------
+
+
+def test_an_unknown_option_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", "\ninput:\n  batchsize: 3\n")
+    assert problem(path) == f"{path}:3: input.batchsize: unknown option, did you mean input.batch_size?"
+
+
+def test_an_option_without_its_group_is_named_with_the_group(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", "batch_size: 3\n")
+    assert problem(path) == f"{path}:1: batch_size: unknown key, did you mean input.batch_size?"
+
+
+def test_a_wrong_value_is_shown_with_what_fits(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", "input:\n  batch_size: many\n")
+    told = problem(path)
+    assert told.startswith(f"{path}:2: input.batch_size: 'many' does not fit: give a whole number from 1")
+
+
+def test_a_fault_in_the_extended_file_names_that_file(tmp_path: Path) -> None:
+    base = write(tmp_path / "base.yaml", "train:\n  epochs: none\n")
+    path = write(tmp_path / "mine.yaml", "extends: base.yaml\n")
+    assert problem(path).startswith(f"{base}:2: train.epochs: ")
+
+
+def test_a_value_of_the_base_is_not_at_fault_when_the_file_mends_it(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", "train: {epochs: none}\n")
+    path = write(tmp_path / "mine.yaml", "extends: base.yaml\ntrain: {epochs: 3}\n")
+    assert presets.resolve(str(path)).options.train.epochs == 3
+
+
+def test_extends_that_leads_nowhere_names_the_extending_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.yaml", "description: x\nextends: quikstart\n")
+    told = problem(path)
+    assert told.startswith(f"{path}:2: extends: ")
+    assert "did you mean quickstart?" in told
+
+
+def test_extends_in_a_circle_is_told_with_the_way(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.yaml", "extends: b.yaml\n")
+    write(tmp_path / "b.yaml", "extends: c.yaml\n")
+    write(tmp_path / "c.yaml", "extends: a.yaml\n")
+    told = problem(a)
+    assert told.startswith(f"{a}:1: extends: ")
+    assert "a.yaml -> b.yaml -> c.yaml" in told
+
+
+def test_extends_of_itself_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", "extends: ./a.yaml\n")
+    assert ":1: extends: extends itself" in problem(path)
+
+
+def test_a_very_long_chain_of_extends_is_refused(tmp_path: Path) -> None:
+    for number in range(400):
+        write(tmp_path / f"p{number}.yaml", f"extends: p{number + 1}.yaml\n")
+    assert ":1: extends: " in problem(tmp_path / "p0.yaml")
+
+
+@pytest.mark.parametrize(
+    ("setting", "part"),
+    [
+        ("epochs", "give KEY=VALUE"),
+        ("epoch=3", "did you mean epochs?"),
+        ("=3", "unknown option"),
+        ("epochs=many", "train.epochs: 'many' does not fit: give a whole number"),
+        ("train.epochs=[1]", "train.epochs: [1] does not fit"),
+        ("epochs=*a", "train.epochs: '*a' does not fit"),
+        ("epochs=" + "9" * 5000, "train.epochs: "),
+        ("input=3", "unknown option"),
+    ],
+)
+def test_a_wrong_setting_is_told_as_what_was_given(setting: str, part: str) -> None:
+    told = problem("quickstart", setting)
+    assert told.startswith("--set " + setting[:20])
+    assert part in told
+    assert len(told) < 400
+
+
+def test_a_missing_preset_is_told_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--preset", "quickstar"]) == 2
+    assert "did you mean quickstart?" in capsys.readouterr().err
+
+
+NO_FILES = ["no.yaml", "no/such/folder/x.yaml", "a" * 5000 + ".yaml", "", ".", "a\nb.yaml", "\x1b[2J"]
+
+
+@pytest.mark.parametrize("name", NO_FILES, ids=range(len(NO_FILES)))
+def test_a_missing_file_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--preset", name]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "\x1b" not in told
+
+
+def test_a_folder_is_told_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--preset", f"{tmp_path}/"]) == 2
+    assert "is a folder" in capsys.readouterr().err
+
+
+def test_there_are_over_200_broken_presets() -> None:
+    assert len({broken.content for broken in BROKEN}) >= 200
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=[broken.name for broken in BROKEN])
+def test_a_broken_preset_is_told_in_two_lines_with_its_place(
+    broken: Broken, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.write_text("a file: nothing can be launched below it")
+    monkeypatch.chdir(tmp_path)
+    Path("broken.yaml").write_bytes(broken.content)
+    code = cli.run(["--preset", "broken.yaml"])
+    told = capsys.readouterr()
+    _is_well_told(broken, code, told.out, told.err)
+
+
+def _is_well_told(broken: Broken, code: int, out: str, err: str) -> None:
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert 1 <= err.count("\n") <= 2, err
+    assert err.startswith(f"broken.yaml:{max(1, broken.line)}: {broken.key}"), err
+    assert all(c.isprintable() or c == "\n" for c in err)
+    assert len(err) < 700
+
+
+FROM_A_SHELL = ["empty", "elf", "tab", "bomb", "deep-list", "run-list", "input.shuffle-huge", "input.shuffle-misspelt"]
+
+
+@pytest.mark.parametrize("name", FROM_A_SHELL)
+def test_the_command_tells_a_broken_preset_likewise(name: str, tmp_path: Path, home: Path) -> None:
+    home.write_text("a file: nothing can be launched below it")
+    broken = next(broken for broken in BROKEN if broken.name == name)
+    (tmp_path / "broken.yaml").write_bytes(broken.content)
+    command = Path(sys.executable).with_name("gputui")
+    done = subprocess.run(
+        [command, "--preset", "broken.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    _is_well_told(broken, done.returncode, done.stdout, done.stderr)

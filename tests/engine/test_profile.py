@@ -1,0 +1,419 @@
+"""A run's profile: taken by the trainer, read by XProf, told in words."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.profile import reports, xprof_process, xprof_tables
+from gputui.engine.profile.reports import ProfileError, ProfileReport, read
+from gputui.engine.runs import Run
+from gputui.engine.runs.events import EventWriter, InputStages
+from gputui.tui.printing.profile import lines
+
+from tests.support.front_door import events, gputui
+from tests.support.training import Build
+
+needs_xprof = pytest.mark.skipif(
+    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'gputui[profile]'"
+)
+DIGITS = ("--preset", "quickstart", "--set", "cache=memory", "--set", "visible=none")
+
+
+def profiled(*settings: str) -> Run:
+    """A run of its own, trained to its end. Where its profile begins with its warm-up over, both measured the same."""
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = gputui(*DIGITS, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return runs.find(str(events(done.stdout)[-1]["run"]))
+
+
+def known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+def result(run: Run) -> dict[str, Any]:
+    return dict(run.result or {})
+
+
+# ---- what XProf says of real runs -------------------------------------------------------------
+
+
+@pytest.mark.alone
+@needs_xprof
+def test_a_run_that_waits_for_its_input() -> None:
+    data = ("data=synthetic", "shape=[96, 96, 3]", "samples=2048", "shuffle=off", "prefetch=off", "parallel_calls=off")
+    run = profiled("model=mlp", "width=0.05", "cache=off", *data, "epochs=3", "profile=32-999")
+    report, measured = read(run), result(run)
+    assert report.shares.input == pytest.approx(measured["input_wait"], abs=0.06)
+    assert known(report.shares.input) > 0.4
+    stage = report.slowest_stage
+    assert stage is not None
+    assert (stage.name, stage.op) == ("load", "Map")
+    assert stage.share > 0.8
+    assert stage.ms_per_batch == pytest.approx(known(report.shares.input) * report.step_ms, rel=0.3)
+    assert report.input_time is not None
+    assert report.input_time.preprocessing_ms > 0.9 * stage.ms
+    assert report.input_time.transfer_ms is None
+    assert "slowest input stage: load (Map)" in "\n".join(lines(report))
+
+
+@needs_xprof
+def test_a_run_that_computes() -> None:
+    run = profiled("model=cnn", "width=2", "batch_size=128", "epochs=3", "profile=7-999")
+    before = sorted(run.file("profile").rglob("*"))
+    report, measured = read(run), result(run)
+    assert (report.device, report.operations_on) == ("CPU", "CPU")
+    assert 0 <= measured["measured_steps"] - report.steps <= 4  # XProf leaves out those that may be cut off
+    assert report.shares.input == pytest.approx(measured["input_wait"], abs=0.06)
+    assert known(report.shares.input) < 0.1
+    assert known(report.shares.compute) > 0.75
+    assert known(report.shares.host) < 0.15
+    assert sum(value for value in vars(report.shares).values() if value is not None) == pytest.approx(1, abs=0.01)
+    assert len(report.operations) == 10
+    assert "Conv2D" in report.operations[0].type
+    assert 0 < report.operations[0].ms < report.steps * report.step_ms * (os.cpu_count() or 1)
+    assert report.peak_memory_bytes == pytest.approx(measured["peak_memory_bytes"], rel=0.25)
+    # XProf has written nothing of its own into the run folder.
+    assert sorted(run.file("profile").rglob("*")) == before
+
+
+@needs_xprof
+def test_python_between_the_graphs_is_the_hosts() -> None:
+    run = profiled("model=mlp", "width=0.05", "batch_size=8", "epochs=2", "validation_split=0", "profile=21-399")
+    report, measured = read(run), result(run)
+    # The clock counts the way of the first operation to a thread as Python's, too: a tenth of so short a step.
+    assert 0.15 < known(report.shares.host) < measured["python_share"] + 0.05
+    # Markers lie end to end: the mean of the steps is the mean of the clock.
+    mean_ms = 1000 * measured["measured_seconds"] / measured["measured_steps"]
+    assert report.step_ms == pytest.approx(mean_ms, rel=0.35)
+
+
+# ---- taking it --------------------------------------------------------------------------------
+
+TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1", "steps_per_epoch=30")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What TensorFlow's profiler is told: start, stop, the number of a step at its begin and negative at its end."""
+    import tensorflow as tf
+
+    found: list[Any] = []
+
+    class Marker:
+        def __init__(self, name: str, step_num: int, _r: int) -> None:
+            assert (name, _r) == (xprof_process.STEP, 1)
+            self.number = step_num
+
+        def __enter__(self) -> None:
+            found.append(self.number)
+
+        def __exit__(self, *exception: object) -> None:
+            found.append(-self.number)
+
+    monkeypatch.setattr(tf.profiler.experimental, "Trace", Marker)
+    monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: found.append("start"))
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: found.append("stop"))
+    return found
+
+
+def test_starting_and_writing_a_profile_is_no_steps_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: time.sleep(0.6))
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: time.sleep(0.6))
+    training = build(*TINY, "profile=12-14").train()
+    assert training.loop.figures.clock.step_seconds_total < 0.6
+
+
+def test_what_keras_does_before_it_evaluates_is_no_steps_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = build(*TINY, "epochs=2", "steps_per_epoch=20", "validation_split=0.1")
+
+    def evaluate(**of_fit: Any) -> dict[str, Any]:
+        time.sleep(0.6)
+        return {}
+
+    monkeypatch.setattr(training.loop.model, "evaluate", evaluate)
+    training.train()
+    assert training.loop.figures.clock.step_seconds_total < 0.6
+
+
+@pytest.mark.parametrize(
+    ("steps", "together", "held"),
+    [("1-3", 1, [1, 2, 3]), ("12-14", 5, [11]), ("14-17", 5, [11, 16]), ("29-99", 1, [29, 30]), ("31-40", 1, [])],
+)
+def test_the_markers_of_the_steps_asked_for(
+    steps: str, together: int, held: list[int], build: Build, told: list[Any]
+) -> None:
+    build(*TINY, f"profile={steps}", f"steps_per_execution={together}").train()
+    between = [number for first in held for number in (first, -first)]
+    assert told == (["start", *between, "stop"] if held else [])
+
+
+def test_evaluations_and_checkpoints_belong_to_no_step(
+    build: Build, told: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = ("epochs=3", "steps_per_epoch=3", "validation_split=0.02", "checkpoint=2")
+    training = build(*TINY, *epochs, "profile=2-7")
+
+    def evaluate(iterator: Any) -> dict[str, Any]:
+        if told[-1] != "test":
+            told.append("test")
+        return {}
+
+    training.loop.model.test_function = evaluate
+    monkeypatch.setattr(training.loop.checkpoints, "save", lambda step: told.append("save"))
+    training.train()
+    first, second = ["start", 2, -2, "save", 3, -3, "test"], [4, -4, "save", 5, -5, 6, -6, "test", "save"]
+    assert told == [*first, *second, 7, -7, "stop", "save", "test"]  # at an epoch's end the evaluation comes first
+
+
+@needs_xprof
+def test_several_steps_in_one_execution_are_not_told_apart(build: Build) -> None:
+    run = build(*TINY, "steps_per_execution=5", "profile=11-30").train().run
+    run.file("preset.yaml").write_text("compile: {steps_per_execution: 5}\nrun: {profile: 11-30}\n")
+    with pytest.raises(ProfileError, match="no single steps where 5 run in one execution") as told:
+        read(run)
+    assert "compile.steps_per_execution=1" in str(told.value)
+    (file,) = run.file("profile").rglob("*.xplane.pb")
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(ProfileError, match=r"XProf cannot read .*\n.*XSpace"):
+        read(run)
+
+
+# ---- what cannot be read ----------------------------------------------------------------------
+
+
+def without_profile(tmp_path: Path, wanted: str) -> Run:
+    (tmp_path / "preset.yaml").write_text(f"run: {{profile: '{wanted}'}}\n")
+    return Run(tmp_path)
+
+
+def test_a_run_without_a_profile_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"has taken no profile\ntrain with --set run.profile=50-69"):
+        read(without_profile(tmp_path, "off"))
+
+
+def test_a_run_that_did_not_come_so_far_says_so(tmp_path: Path) -> None:
+    run = without_profile(tmp_path, "50-69")
+    with pytest.raises(ProfileError, match=r"no profile of its steps 50-69 yet\nthe run has not come so far"):
+        read(run)
+    run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 40}))
+    with pytest.raises(ProfileError, match="the run ended after step 40"):
+        read(run)
+
+
+@pytest.fixture
+def of_anything(tmp_path: Path) -> Run:
+    """A run with a file where its profile would be."""
+    run = without_profile(tmp_path, "50-69")
+    folder = run.file("profile") / "plugins" / "profile" / "2026_01_01_00_00_00"
+    folder.mkdir(parents=True)
+    (folder / "host.xplane.pb").write_bytes(b"")
+    return run
+
+
+def test_without_xprof_it_says_how_to_install_it(of_anything: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ProfileError, match=r"XProf.*is not installed\npip install 'gputui\[profile\]'"):
+        read(of_anything)
+
+
+@needs_xprof
+def test_a_profile_without_steps_says_so(of_anything: Run) -> None:
+    with pytest.raises(ProfileError, match="no whole step in the profile"):
+        read(of_anything)
+
+
+def test_how_the_reading_process_ended_is_told() -> None:
+    log = "I0000 00:00:17 1 x.cc:130] Started\nTraceback (most recent call last):\nValueError: no\nE0000 0 1 x.cc] y"
+    assert reports._reason(1, log) == "ValueError: no"
+    assert reports._reason(1, "") == "it ended with exit code 1"
+    assert reports._reason(-11, log) == "it died of SIGSEGV"
+
+
+@needs_xprof
+def test_reading_needs_no_tensorflow(of_anything: Run) -> None:
+    file = next(of_anything.path.rglob("*.xplane.pb"))
+    program = (
+        "import sys\nfrom gputui.engine.profile import xprof_process\nxprof_process.main(sys.argv[1:])\n"
+        "print([name for name in ('tensorflow', 'keras') if name in sys.modules], 'xprof' in sys.modules)"
+    )
+    command = [sys.executable, "-P", "-c", program, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[] True"
+    asking = "import sys, gputui.engine.profile.reports\nprint('xprof' in sys.modules)"
+    done = subprocess.run([sys.executable, "-P", "-c", asking], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# ---- XProf's tables of a GPU, in the form of its 2.24; the figures are made up -----------------
+
+STEPS = ("deviceComputeTimeMs", "deviceToDeviceTimeMs", "deviceCollectivesTimeMs", "hostComputeTimeMs",
+         "kernelLaunchTimeMs", "infeedTimeMs", "outfeedTimeMs", "compileTimeMs", "otherTimeMs")  # fmt: skip
+
+
+def step(number: int, *times: float) -> dict[str, Any]:
+    told = {"stepnum": f"train {number}", "stepTimeMs": str(sum(times))}
+    return told | {name: str(ms) for name, ms in zip(STEPS, times, strict=True)}
+
+
+def stage(name: str, count: int, ms: float, category: str = "Preprocessing") -> dict[str, Any]:
+    return {"opName": name, "count": float(count), "selfTimeInMs": ms, "category": category}
+
+
+def operation(where: str, kind: str, name: str, us: float) -> dict[str, Any]:
+    return {"host_or_device": where, "type": kind, "operation": name, "total_self_time": us}
+
+
+def table(rows: list[dict[str, Any]], **properties: str) -> dict[str, Any]:
+    return {"properties": properties, "rows": rows}
+
+
+def tools(**others: Any) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "overview_page": [table([], device_compute_16bit_percent="30.5%")],
+        "input_pipeline_analyzer": [
+            table([]),
+            table([step(1, 5, 0, 1, 1, 1, 2, 0, 0, 0), step(2, 5, 1, 1, 0, 1, 1, 0, 0, 1)], hardware_type="GPU"),
+            table([
+                stage("Iterator::Root", 4, 9),
+                stage("Iterator::Root::Prefetch", 4, 90),
+                stage("Iterator::Root::Prefetch::FlatMap[0]::BatchV2::Map", 30, 11),
+                stage("Iterator::Root::Prefetch::FlatMap[1]::BatchV2::Map", 30, 13),
+                stage("Iterator::Root::Prefetch::FlatMap[1]::BatchV2::Map::TFRecord", 30, 4, "Demanded file read"),
+                stage("Iterator::Root::Prefetch::Map", 4, 20),
+                stage("Enqueue", 4, 2, "Enqueue"),
+            ]),
+        ],
+        "framework_op_stats": [
+            table([operation("Host", "IDLE", "IDLE", 1000)]),
+            table([
+                operation("Host", "Dataset", "Iterator::Root", 900),
+                operation("Host", "Cast", "cast", 700),
+                operation("Device", "MatMul", "dense/MatMul", 300),
+                operation("Device", "Relu", "dense/Relu", 100),
+            ]),
+        ],
+        "kernel_stats": [table([{"kernel_name": "sgemm", "op_name": "dense/MatMul", "total_duration_us": 300.0}])],
+        "memory": {
+            "GPU_0_bfc": {"peakBytesUsageLifetime": "50", "peakStats": {"peakBytesInUse": "70"}},
+            "gpu_host_bfc": {"peakBytesUsageLifetime": "900"},
+        },
+        "python": {"1": [10.0, 8.0], "2": [10.0, 6.0]},
+    }
+    return told | others
+
+
+def reported(told: dict[str, Any], run: Run, **options: Any) -> ProfileReport:
+    return reports._report(run, options, told)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_shares_of_a_gpus_step_are_xprofs(run: Run) -> None:
+    report = reported(tools(), run)
+    assert (report.device, report.steps, report.step_ms) == ("GPU", 2, 10.0)
+    told = xprof_tables.Shares(
+        input=0.15, compute=0.5, host=0.1, communication=0.1, copies=0.05, kernel_launch=0.1, output=0.0
+    )
+    assert report.shares == told
+    assert report.compute_16bit == pytest.approx(0.305)
+    assert report.peak_memory_bytes == 70
+
+
+def test_on_a_cpu_what_does_not_apply_is_unknown_and_not_0(run: Run) -> None:
+    analyzer = [table([step(1, 0, 0, 0, 7, 0, 2, 0, 0, 1)], hardware_type="CPU_ONLY")]
+    told = tools(input_pipeline_analyzer=analyzer, framework_op_stats=[])
+    report = reported(told, run)
+    assert report.shares == xprof_tables.Shares(input=0.2, compute=0.8 - 0.2, host=1 - 0.8)
+    assert (report.compute_16bit, report.slowest_stage, report.input_time, report.operations) == (None, None, None, ())
+    without_python = reported(told | {"python": {}}, run)
+    assert without_python.shares == xprof_tables.Shares(input=0.2)
+
+
+def test_operations_are_the_gpus_else_its_kernels(run: Run) -> None:
+    report = reported(tools(), run)
+    assert report.operations_on == "GPU"
+    assert [(o.name, round(o.ms, 6), round(o.share, 6)) for o in report.operations] == [
+        ("dense/MatMul", 0.3, 0.75),
+        ("dense/Relu", 0.1, 0.25),
+    ]
+    on_host = [table([operation("Host", "Cast", "cast", 700)])]
+    report = reported(tools(framework_op_stats=on_host), run)
+    assert (report.operations_on, report.operations[0].name) == ("GPU kernels", "sgemm")
+
+
+def test_the_slowest_stage_is_not_the_one_that_waits(run: Run) -> None:
+    found = reported(tools(), run).slowest_stage
+    assert found is not None  # without names from the run it is called as TensorFlow calls it
+    assert (found.name, found.op, found.ms, found.ms_per_batch) == ("Map", "Map", 24.0, 6.0)
+    told = reported(tools(), run).input_time
+    assert told is not None
+    assert (told.preprocessing_ms, told.reading_ms, told.transfer_ms, told.other_ms) == (44.0, 4.0, 2.0, 0)
+
+
+def test_stages_are_called_as_the_run_calls_them(run: Run) -> None:
+    stages = [{"name": "read", "op": "TFRecord"}, {"name": "load", "op": "Map"}, {"name": "batch", "op": "BatchV2"},
+              {"name": "prepare", "op": "Map"}, {"name": "prefetch", "op": "Prefetch"}]  # fmt: skip
+    writer = EventWriter(run.file("events.jsonl"), "x")
+    told_by_run = [stage | {"ms_per_batch": 1.0, "parallelism": None} for stage in stages]
+    writer.emit(InputStages(stages=[*told_by_run, {"name": "damaged", "ms_per_batch": 1.0}]))  # op may be absent
+    writer.close()
+    told = tools()
+    found = reported(told, run).slowest_stage
+    assert found is not None
+    assert (found.name, found.op, found.ms) == ("load", "Map", 24.0)
+    told["input_pipeline_analyzer"][2]["rows"][5]["selfTimeInMs"] = 25.0
+    found = reported(told, run).slowest_stage
+    assert found is not None
+    assert (found.name, found.op, found.ms) == ("prepare", "Map", 25.0)
+
+
+def test_under_a_strategy_tensorflows_own_hand_over_is_no_stage(run: Run) -> None:
+    told = tools()
+    told["input_pipeline_analyzer"][2]["rows"].append(stage("Iterator::Root::Prefetch::Generator", 8, 500))
+    alone = reported(told, run).slowest_stage
+    split = reported(told, run, **{"strategy.kind": "mirrored"}).slowest_stage
+    assert alone is not None
+    assert split is not None
+    assert (alone.name, split.name, split.ms_per_batch) == ("Generator", "Map", None)
+
+
+def test_lines_tell_only_what_is_known(run: Run) -> None:
+    full = reported(tools(), run)
+    text = "\n".join(lines(full))
+    for part in ("profile of 2 steps on the GPU, 10 ms each", "50 %  computing", "host, while the device waits",
+                 "30 % of the device's computing in 16 bits", "operations on the GPU", "dense/MatMul", "70 B",
+                 "reading files 4 ms", str(run.file("profile"))):  # fmt: skip
+        assert part in text
+    shares = xprof_tables.Shares(input=0.5, host=0.5)
+    bare = replace(full, device="CPU", shares=shares, operations=(), slowest_stage=None, input_time=None,
+                   compute_16bit=None, peak_memory_bytes=None)  # fmt: skip
+    told = [line.strip() for line in lines(bare)[1:-1]]
+    assert told == ["50 %  waiting for input", "50 %  Python, outside the graph"]
+
+
+def test_lines_shorten_names_and_clean_them(run: Run) -> None:
+    full = reported(tools(), run)
+    names = [xprof_tables.Operation("a\x1b[31m" + "x" * 90 + "/MatMul", "MatMul", 1.0, 1.0)]
+    (line,) = [line for line in lines(replace(full, operations=tuple(names))) if "MatMul" in line]
+    assert "\x1b" not in line
+    assert "/MatMul  MatMul" in line
+    assert len(line) < 100
+    kernel = replace(full, operations_on="GPU kernels", operations=(replace(names[0], name="void sgemm" + "<" * 90),))
+    assert any("void sgemm" in line and "..." in line for line in lines(kernel))

@@ -1,0 +1,169 @@
+"""Saving presets: comments and order stay, only what changed is written, what is written means what was meant."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.presets import Preset, paths, saving
+from gputui.engine.presets.saving import SaveError
+
+LAID_OUT = """\
+# my preset
+schema_version: 1
+extends: quickstart   # the base
+description: "mine"
+input: {batch_size: 128, cache: off}  # flow
+train:
+    epochs: 3   # three
+
+    # drawn once
+    seed: 11
+"""
+VALUES: dict[str, list[Any]] = {
+    "workload.data": ["digits", "synthetic", "npz:/tmp/it's #1: here.npz", "tfrecord:*.rec"],
+    "workload.tfrecord_input": ["image", "yes", "null", "1e3", "- x", "#", "[a]", "~", "off", "ünï"],
+    "workload.shape": [[32, 32, 3], [7], [8, 8]],
+    "workload.samples": [None, 77],
+    "workload.args": [{}, {"lr": 0.1, "on": "yes", "no": [1, "2", None], "d": {"e": True, "f": "~", "g": "1e3"}}],
+    "workload.entry": [None, "train.py:build", "/tmp/it's #1/a.py:f"],
+    "device.visible": ["all", "none", [0, 1]],
+    "compile.xla": [True, False],
+    "input.cache": ["off", "memory", "/tmp/x y", "on"],
+    "input.prefetch": ["off", "auto", 3],
+    "train.learning_rate": [0.001, 1e-05, 2.0],
+    "train.seed": [None, 0, 5],
+    "run.hang_seconds": ["off", 300.0, 12.5],
+    "run.profile": ["off", "5-9"],
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(LAID_OUT)
+    return path
+
+
+def changed(preset: Preset, values: dict[str, Any], description: str | None = None) -> Preset:
+    present = {f"{g}.{n}": v for g, group in preset.options for n, v in group}
+    return presets.assemble(preset.name, present | values, preset.description if description is None else description)
+
+
+def test_nothing_changed_writes_the_same_text(file: Path) -> None:
+    saving.save(presets.resolve(str(file)), file)
+    assert file.read_text() == LAID_OUT
+
+
+def test_only_the_changed_lines_change(file: Path) -> None:
+    preset = changed(presets.resolve(str(file)), {"train.epochs": 4, "train.optimizer": "sgd", "compile.xla": True})
+    saving.save(preset, file)
+    expected = LAID_OUT.replace("epochs: 3 ", "epochs: 4 ").replace(
+        "    seed: 11\n", "    seed: 11\n    optimizer: sgd\ncompile:\n    xla: true\n"
+    )
+    assert [line.split() for line in file.read_text().splitlines()] == [line.split() for line in expected.splitlines()]
+    assert presets.resolve(str(file)).options == preset.options
+
+
+def test_what_the_base_gives_is_written_only_when_changed(file: Path) -> None:
+    saving.save(changed(presets.resolve(str(file)), {"input.shuffle": 5}), file)
+    text = file.read_text()
+    assert "shuffle: 5" in text
+    assert "cosine" not in text
+    assert "extends: quickstart" in text
+
+
+def test_back_to_the_default_stays_in_the_file(file: Path) -> None:
+    preset = changed(presets.resolve(str(file)), {"train.seed": None, "train.schedule": "constant"})
+    saving.save(preset, file)
+    assert presets.resolve(str(file)).options == preset.options
+    assert "seed: null" in file.read_text()
+
+
+def test_any_change_survives(file: Path) -> None:
+    dice = random.Random(1)
+    for _ in range(60):
+        picked = dice.sample(sorted(VALUES), 4)
+        before = presets.resolve(str(file))
+        preset = changed(before, {key: dice.choice(VALUES[key]) for key in picked}, dice.choice(["mine", "a: #b", ""]))
+        saving.save(preset, file)
+        read = presets.resolve(str(file))
+        placed = paths.absolute(preset.options, {"workload.entry": ""})  # a typed entry runs in the current folder
+        assert (read.options, read.description) == (placed, preset.description)
+    for comment in ("# my preset", "# the base", "# flow", "# three", "# drawn once"):
+        assert comment in file.read_text()
+
+
+def test_line_ends_stay(file: Path) -> None:
+    file.write_bytes(LAID_OUT.replace("\n", "\r\n").encode())
+    saving.save(changed(presets.resolve(str(file)), {"train.epochs": 9}), file)
+    assert file.read_bytes().count(b"\r\n") == file.read_bytes().count(b"\n") > 5
+
+
+def test_a_group_without_options_is_filled(tmp_path: Path) -> None:
+    path = tmp_path / "bare.yaml"
+    path.write_text("input:\ntrain: {}\n")
+    preset = changed(presets.resolve(str(path)), {"input.batch_size": 2, "train.epochs": 5}, "told")
+    saving.save(preset, path)
+    assert presets.resolve(str(path)).options == preset.options
+    assert presets.resolve(str(path)).description == "told"
+
+
+def test_shipped_presets_are_refused() -> None:
+    path = presets.SHIPPED / "quickstart.yaml"
+    with pytest.raises(SaveError, match="ships with gputui"):
+        saving.save(presets.resolve("quickstart"), path)
+    with pytest.raises(SaveError, match="ships with gputui"):
+        saving.delete(path)
+    with pytest.raises(SaveError, match="ships with gputui"):
+        saving.place("quickstart")
+
+
+def test_a_file_changed_by_another_is_not_overwritten(file: Path) -> None:
+    preset = changed(presets.resolve(str(file)), {"train.epochs": 9})
+    file.write_text(LAID_OUT + "compile: {xla: true}\n")
+    with pytest.raises(SaveError, match="changed since it was opened"):
+        saving.save(preset, file, LAID_OUT)
+    assert "xla: true" in file.read_text()
+
+
+def test_a_new_preset_is_laid_out_like_its_source(file: Path, tmp_path: Path) -> None:
+    target = saving.place("copy")
+    assert target == presets.user_folder() / "copy.yaml"
+    preset = changed(presets.resolve(str(file)), {"train.epochs": 9})
+    saving.save_as(preset, target, file)
+    assert "# drawn once" in target.read_text()
+    assert presets.resolve("copy").options == preset.options
+    with pytest.raises(SaveError, match="exists"):
+        saving.save_as(preset, target, file)
+
+
+def test_a_base_beside_the_source_is_still_found_elsewhere(file: Path, tmp_path: Path) -> None:
+    child = tmp_path / "child.yaml"
+    child.write_text("extends: mine.yaml  # near\ntrain: {epochs: 8}\n")
+    target = tmp_path / "far" / "child.yaml"
+    saving.save_as(presets.resolve(str(child)), target, child)
+    assert presets.resolve(str(target)).options == presets.resolve(str(child)).options
+    assert "# near" in target.read_text()
+
+
+def test_a_new_preset_without_source_holds_what_differs() -> None:
+    target = saving.place("fresh")
+    preset = presets.defaults(["epochs=9"])
+    saving.save_as(preset, target)
+    assert target.read_text() == "schema_version: 1\ntrain: {epochs: 9}\n"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "-x", "x" * 65])
+def test_names_that_are_no_names(name: str) -> None:
+    with pytest.raises(SaveError):
+        saving.place(name)
+
+
+def test_a_folder_that_cannot_be_written(file: Path) -> None:
+    preset = presets.resolve(str(file))
+    with pytest.raises(SaveError):
+        saving.save_as(preset, Path("/proc/no/such.yaml"), file)

@@ -1,0 +1,82 @@
+"""Deleted runs: set aside where nothing lists them, brought back, and removed when nobody can bring them back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.runs import Run
+from gputui.engine.runs.trash import Trash, sweep
+from gputui.engine.system import locks
+
+SCREEN = """
+import sys
+from gputui.engine import runs
+from gputui.engine.runs.trash import Trash
+trash = Trash()
+print(trash.put([runs.find(sys.argv[1])]), flush=True)
+sys.stdin.read()
+"""
+
+
+def made(name: str) -> Run:
+    return runs.create(name, "extends: quickstart\n")
+
+
+def ended(name: str) -> Run:
+    run = made(name)
+    run.file("result.json").write_text('{"outcome": "ok"}')
+    return run
+
+
+def test_deleted_runs_are_listed_nowhere_and_come_back_as_they_were() -> None:
+    trash, one, two, three = Trash(), ended("one"), ended("two"), ended("three")
+    assert trash.put([one, two]) == ([one, two], [])
+    assert trash.put([three]) == ([three], [])
+    assert runs.all_runs() == []
+    with pytest.raises(runs.RunError, match="there are no runs"):
+        runs.find("one")
+    assert trash.bring_back() == ([three], [])
+    assert trash.bring_back() == ([one, two], [])
+    assert trash.bring_back() == ([], [])
+    assert one.result == {"outcome": "ok"}
+    trash.put([one])
+    trash.empty()
+    assert not one.path.exists()
+    assert trash.bring_back() == ([], [])
+
+
+def test_a_run_that_goes_on_stays_where_it_is() -> None:
+    trash, run, other = Trash(), made("runs"), ended("other")
+    with locks.take(run.file(locks.ENGINE_LOCK)):
+        moved, refused = trash.put([run, other])
+    assert moved == [other]
+    assert "stop it before deleting it" in refused[0]
+    assert run.path.exists()
+
+
+def test_a_name_that_is_taken_again_is_not_written_over() -> None:
+    trash, run = Trash(), ended("one")
+    trash.put([run])
+    run.path.mkdir()
+    back, refused = trash.bring_back()
+    assert back == []
+    assert "there is a run of this name again" in refused[0]
+
+
+def test_what_a_killed_screen_left_is_removed_and_what_a_living_one_holds_is_not(home: Path) -> None:
+    run = ended("one")
+    command = [sys.executable, "-c", SCREEN, run.id]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ) as screen:
+        assert screen.stdout is not None
+        screen.stdout.readline()
+        sweep()
+        assert [path.name for path in home.glob("runs/.deleted-*/2*")] == [run.id]
+        screen.kill()
+        screen.wait()
+        sweep()
+        assert list((home / "runs").iterdir()) == []

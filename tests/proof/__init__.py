@@ -1,0 +1,1 @@
+"""Proofs: the rule, trials that die, the loop of remedies, the report."""

@@ -1,0 +1,257 @@
+"""What a proof says in words, held against its numbers: whatever was measured, figures in one line follow from each
+other, and no line says the contrary of the decision."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from gputui.engine.options import Options
+from gputui.engine.proof import folder, pairs, request, sentences, sharing, trial
+from gputui.engine.proof.comparing import BaselineFailed
+from gputui.engine.proof.markdown import as_markdown
+from gputui.engine.proof.request import ProofError
+from gputui.engine.runs import Run
+from gputui.engine.telemetry.children import Children
+from gputui.engine.telemetry.host import Host
+from gputui.engine.telemetry.machine import Gpu, Machine
+from gputui.tui.base.glyphs import PLAIN
+from gputui.tui.drawing import comparisons
+from gputui.tui.drawing import proof as drawing
+from gputui.tui.drawing.rows import plain
+from gputui.tui.printing import proof as proof_tables
+from gputui.tui.printing.proof_progress import trial_line, trials
+
+from tests.support.front_door import gputui, until
+from tests.support.proving import HERE, Planted, proving
+
+NUMBER = r"[-+]?[\d,]*\.?\d+(?:e[-+]\d+)?"
+FASTER = re.compile(rf"({NUMBER}) times as fast")
+EIGHT = tuple(Gpu(index=i, uuid=f"GPU-{i}", name="H100", compute_capability=(9, 0), memory_total_bytes=80 * 2**30)
+              for i in range(8))
+GPUS = Machine(gpus=EIGHT, no_gpu_reason="", cpus=8, memory_bytes=2**34)
+
+
+# ---- random proofs ------------------------------------------------------------------------------
+
+
+def _measured(path: Path, seed: int) -> dict[str, Any]:
+    """A proof of whichever kind, measured on a machine of whichever noise, which now and then is disturbed."""
+    drawn = random.Random(seed)
+    kind = drawn.choice(["ab", "ab", "loop"])
+    repeats, noise = drawn.choice([3, 3, 4, 5, 9]), drawn.choice([0.0, 0.003, 0.03, 0.3, 1.5])
+    speeds: dict[str, float] = {}
+
+    def figures(options: Options, before: int) -> Planted:
+        effect = drawn.choice([0.3, 0.97, 1.0, 1.004, 1.02, 1.05, 1.6, 4.0])
+        speed = 1000 * speeds.setdefault(options.model_dump_json(), effect) * drawn.lognormvariate(0, noise)
+        return Planted(speed, drawn.uniform(0, 0.6), drawn.uniform(0, 0.4),
+                       outcome="crashed" if drawn.random() < 0.02 else "ok")
+
+    asked = (request.of_change("quickstart", ["steps_per_execution=16"], repeats=repeats) if kind == "ab"
+             else request.of_preset("loop", "input-heavy", [], repeats=repeats))
+    made = proving(path / f"proof-{seed}", asked, figures)
+    try:
+        made.prover.prove()
+        made.record.state = "done"
+    except BaselineFailed as fault:
+        made.record.state, made.record.error = "failed", str(fault)
+    for one in made.record.trials:
+        one.disturbed = "other programs used 52 % of the CPU's cores" if drawn.random() < 0.1 else ""
+    made.record.write("ended")
+    return made.written
+
+
+def _lines(told: dict[str, Any]) -> list[str]:
+    """Everything that any view says of it."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        proof_tables.show_trials(told)
+        proof_tables.show_result(told)
+    rows = [row for low in (False, True) for width in (48, 60, 118)
+            for row in drawing.head(told, told["started_t"], width, PLAIN, low)]
+    rows += [row for one in told["comparisons"] for row in comparisons.detail(one, 200, 30, PLAIN)]
+    said = [*out.getvalue().splitlines(), *as_markdown(told).splitlines(), *map(plain, rows)]
+    said += [trial_line(title, one) for title, one in trials(told)]
+    return said + [sentences.verdict(one) for one in told["comparisons"]] + [sentences.conclusion(told)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_figures_follow_from_each_other_and_no_line_contradicts_the_decision(seed: int, tmp_path: Path) -> None:
+    told = _measured(tmp_path, seed)
+    said = _lines(told)
+    for line in said:
+        _follow(line)
+    for one in told["comparisons"]:
+        _agree(one)
+    _medians_are_explained(told, said)
+    assert any("disturbed" in line for line in said) == any(one["disturbed"] for one in sentences.trials(told))
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(found.replace(",", "")) for found in re.findall(NUMBER, text)]
+
+
+def _follow(line: str) -> None:
+    """Speeds with the factor between them; a factor with its percentage; how many more pairs with their sum."""
+    if found := re.search(rf"({NUMBER}) -> ({NUMBER}) samples/s(?:,? \(?({NUMBER}) times)?", line):
+        before, after = _numbers(found[1])[0], _numbers(found[2])[0]
+        factor = found[3] or (FASTER.search(line) or [None, None])[1]
+        if factor is not None:
+            assert float(factor) == pytest.approx(after / before, rel=0.011, abs=0.006), line
+    if found := re.search(rf"({NUMBER}) times as fast \(gain ({NUMBER}) %", line):
+        assert float(found[1]) == pytest.approx(1 + float(found[2]) / 100, rel=0.006, abs=0.006), line
+    if found := re.search(r"(\d+) pairs with a spread .* about (\d+) more pairs? would tell \(--repeats (\d+)\)", line):
+        assert int(found[1]) + int(found[2]) == int(found[3]), line
+    if found := re.search(r"(\d+) of (\d+) trials were disturbed", line):
+        assert 0 < int(found[1]) <= int(found[2]), line
+
+
+CONTRARY = {
+    "undecided": ("no difference", "faster", "slower", "times as fast", "rejected"),
+    "no difference": ("faster", "slower", "times as fast", "chance", "more pair"),
+    "faster": ("no difference", "chance", "slower", "more pair"),
+    "slower": ("no difference", "chance", "faster", "more pair"),
+    "kept": ("no difference", "chance", "slower", "rejected", "more pair"),
+    "rejected": ("kept", "times as fast", "makes no"),
+    "failed": ("times as fast", "no difference", "chance"),
+}
+
+
+def _agree(one: dict[str, Any]) -> None:
+    sentence, gain, spread = sentences.verdict(one), one["gain"], one["spread"]
+    for contrary in CONTRARY[one["decision"]]:
+        assert contrary not in sentence, sentence
+    if one["decision"] == "failed":
+        return
+    count = sum(trial["side"] == "b" and trial["outcome"] == "ok" for trial in one["trials"])
+    least = pairs.least_told(spread, count)
+    certain = abs(gain) > max(pairs.LEAST_GAIN, least)
+    assert (one["decision"] in ("faster", "kept")) == (certain and gain > 0), sentence
+    if one["decision"] == "slower":
+        assert certain
+    assert ("may be chance" in sentence) == (not certain and max(abs(gain), least) > pairs.LEAST_GAIN), sentence
+    if advised := re.search(r"--repeats (\d+)", sentence):
+        enough = pairs.least_told(spread, int(advised[1]))
+        assert max(abs(gain), pairs.LEAST_GAIN) >= enough, sentence
+        assert max(abs(gain), pairs.LEAST_GAIN) <= pairs.least_told(spread, int(advised[1]) - 1), sentence
+
+
+def _medians_are_explained(told: dict[str, Any], said: list[str]) -> None:
+    """Where the medians of both sides say another factor than the pairs, both are said."""
+    other = sentences.differing_medians(told)
+    if other and told["gain_total"] is not None:
+        assert any(other in line and sentences.speedup(told) in line for line in said)
+
+
+def test_the_medians_and_the_pairs_of_a_machine_that_changes_are_both_said(tmp_path: Path) -> None:
+    """One pair ran on a machine as fast as half: the middle of the gains and that of the speeds are of other pairs."""
+    speeds = iter([1000, 2100, 2810, 1755, 1760, 3643])  # a b, b a, a b: 2.1, 1.6 and 2.07 times as fast
+    made = proving(tmp_path / "proof", request.of_change("quickstart", ["steps_per_execution=16"]),
+                   lambda options, before: Planted(next(speeds)))
+    made.prover.prove()
+    made.record.state = "done"
+    made.record.write("ended")
+    said = _lines(made.written)
+    assert made.written["comparisons"][0]["decision"] == "faster"
+    assert any("1,755 -> 2,810 samples/s, 1.60 times by these medians  2.07 times as fast" in line for line in said)
+    assert any("2.07 times as fast pair by pair, 1.60 times by the medians above" in line for line in said)
+    assert "not pair by pair" in as_markdown(made.written)
+
+
+# ---- what disturbs --------------------------------------------------------------------------------
+
+
+def _asked(*settings: str) -> request.Request:
+    """About a preset with these settings; the machine is given where it is judged."""
+    return request.of_preset("loop", "input-heavy", list(settings))
+
+
+@pytest.mark.parametrize(("ours", "theirs", "shared"), [
+    (["device.visible=[0, 1]"], ["device.visible=[2]"], False),
+    (["device.visible=[0, 1]"], ["device.visible=[1]"], True),
+    (["device.visible=[0]"], ["device.visible=all"], True),
+    (["device.visible=[0]"], ["device.visible=none"], True),
+    (["device.visible=none"], ["device.visible=none"], True),
+])
+def test_a_proof_is_kept_from_what_shares_its_devices(
+    home: Path, monkeypatch: pytest.MonkeyPatch, ours: list[str], theirs: list[str], shared: bool
+) -> None:
+    monkeypatch.setattr(psutil, "process_iter", lambda names: [])  # this machine's own trainings
+    proof = folder.create(_asked(*theirs))
+    record = folder.record(proof.path, proof.request)
+    record.write("measuring")
+    assert proof.state == "running"
+    found = sharing.beside(sharing.of_request(_asked(*ours), GPUS), GPUS)
+    assert bool(found) == shared, found
+    assert not sharing.beside(sharing.of_request(_asked(*ours), GPUS), GPUS, but=proof.path)
+
+
+def test_an_ab_whose_sides_train_on_the_same_device_is_refused() -> None:
+    done = gputui("ab", "--preset", "quickstart", "--set", "device.visible=none")
+    assert done.returncode == 2
+    assert "both sides train on the CPU" in done.stderr
+    assert "Traceback" not in done.stderr
+    one = Machine(gpus=GPUS.gpus[:1], no_gpu_reason="", cpus=8, memory_bytes=2**34)
+    asked = request.of_change("quickstart", ["device.visible=[0]"])
+    with pytest.raises(ProofError, match="both sides train on GPU 0"):
+        request.refuse(asked, one)
+    request.refuse(asked, GPUS)
+    with pytest.raises(ProofError, match="there is no GPU 0"):
+        request.refuse(asked, HERE)
+
+
+def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
+    def told(**host: float) -> Iterator[str]:
+        yield '{"t": 1, "type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}'
+        yield '{"t": 1, "type": "phase", "phase": "training"}'
+        yield f'{{"t": 2, "type": "host", "cpu": {host["cpu"]}, "others_cpu": {host["others"]}}}'
+        yield ('{"t": 2, "type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 1.0, "processes": ['
+               '{"pid": 1, "name": "python", "own": true, "memory_used_bytes": 9000000000}, '
+               f'{{"pid": 2, "name": "blender", "own": false, "memory_used_bytes": {host["held"]}}}]}}]}}')
+
+    def seen(**host: float) -> str:
+        Run(tmp_path).file("events.jsonl").write_text("\n".join(told(**host)) + "\n")
+        return trial.disturbed(Run(tmp_path), "")
+
+    assert seen(cpu=1.0, others=0.05, held=5e6) == ""
+    assert seen(cpu=0.4, others=0.3, held=5e6) == "", "there were cores left"
+    assert seen(cpu=1.0, others=0.5, held=5e6) == "other programs used 50 % of the CPU's cores"
+    assert seen(cpu=0.4, others=0.0, held=5e9) == "other programs on its GPU: blender"
+    assert trial.disturbed(Run(tmp_path), "the run X is running").startswith("the run X is running, other programs")
+
+
+def test_the_spread_that_counts_gets_smaller_with_more_pairs() -> None:
+    assert pairs.least_told(0.1, 3) == pytest.approx(0.2)
+    assert pairs.least_told(0.1, 12) == pytest.approx(0.1)
+    assert pairs.pairs_to_tell(0.1, 0.1) == 13
+    assert pairs.pairs_to_tell(0.001, 0.02) == 13, "as for a gain of 2 %"
+
+
+def test_what_a_training_has_started_is_its_own_and_not_others() -> None:
+    """Worker processes of a user's data, and what those start."""
+    burn = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    worker = subprocess.Popen([sys.executable, "-c", burn], start_new_session=True)
+    try:
+        children = Children(os.getpid())
+        until(lambda: children.cores() > 0.1, 30)
+        host = Host(os.getpid())
+        until(lambda: (reading := host.read()).cpu and reading.others_cpu is not None, 30)
+        reading = host.read()
+        assert reading.others_cpu is not None
+        assert 0 <= reading.others_cpu <= (reading.cpu or 0)
+    finally:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+    until(lambda: children.cores() == 0, 30)

@@ -1,0 +1,1 @@
+"""What tests share: recorded runs, stand-ins, terminals, programs."""

@@ -1,0 +1,41 @@
+"""Bytes as a terminal sends them: several keys in one packet, or cut anywhere, without waiting for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from gputui.tui.base.services import Host
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.pilot import Pilot
+
+DOWN, LEFT, F4, F6 = "\x1b[B", "\x1b[D", "\x1bOS", "\x1b[17~"
+ENTER, ESCAPE, PALETTE = "\r", "\x1b", "\x10"
+
+
+async def burst(pilot: Pilot[Any], *keys: str, seed: int | None = None, seconds: float = 0.003) -> None:
+    """All at once; with a seed, cut at random places with up to so many seconds between the pieces."""
+    chance = random.Random(seed)
+    driver, parser = pilot.app._driver, XTermParser()
+    assert driver is not None
+    for key in keys:
+        found = [events.Key("escape", key)] if key == ESCAPE else list(parser.feed(key))
+        for event in found:
+            driver.process_message(event)
+            if seed is not None and chance.random() < 0.5:
+                await asyncio.sleep(chance.choice((0, 0, chance.random() * seconds)))
+
+
+async def paste(pilot: Pilot[Any], text: str) -> None:
+    """As a terminal does that marks what is pasted."""
+    await burst(pilot, f"\x1b[200~{text}\x1b[201~")
+
+
+async def answered(pilot: Pilot[Any]) -> None:
+    """Until the application has taken all of it."""
+    for _ in range(2):
+        await pilot.pause(0.02)
+        while isinstance(pilot.app, Host) and pilot.app.typeahead.busy:
+            await pilot.pause(0.01)

@@ -1,0 +1,47 @@
+"""A user's own training in the process of the tests: what their code changes of the process is put back."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.training import Build, Training
+
+Write = Callable[..., Training]
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.fixture
+def own(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """own("source of train.py", "epochs=1", ...): a training of it, built in a folder of its own; nothing has run."""
+    import keras
+    import tensorflow as tf
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+
+    def make(source: str | Path, *settings: str) -> Training:
+        path = source if isinstance(source, Path) else tmp_path / "train.py"
+        if isinstance(source, str):
+            path.write_text(textwrap.dedent(source))
+        _forget(path.parent)
+        return build(f"entry={path}:build", f"folder={path.parent}", *settings)
+
+    yield make
+    _forget(tmp_path)
+    _forget(PROGRAMS)
+    keras.config.enable_traceback_filtering()
+    tf.debugging.enable_traceback_filtering()
+
+
+def _forget(folder: Path) -> None:
+    """The modules of their code: each process of gputui's runs one program only."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).is_relative_to(folder):
+            del sys.modules[name]

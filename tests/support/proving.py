@@ -1,0 +1,128 @@
+"""A bench whose trials train nothing: each leaves the run folder of a training with the figures that a test plants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gputui.engine import measuring
+from gputui.engine.options import Options
+from gputui.engine.presets import Preset
+from gputui.engine.proof import folder
+from gputui.engine.proof.loop import Prover
+from gputui.engine.proof.record import Record, Trial
+from gputui.engine.proof.request import Request
+from gputui.engine.proof.trial import Bench, Stop, as_trial, outcome
+from gputui.engine.runs import Run, create_at, events
+from gputui.engine.telemetry.machine import Machine
+
+HERE = Machine(gpus=(), no_gpu_reason="none planted", cpus=2, memory_bytes=16 * 2**30)
+VERSIONS = {"python": "3.11", "tensorflow": "2.21", "keras": "3.15"}
+
+
+@dataclass
+class Planted:
+    """The figures of one trial; `loss` is that at its end, falling from 2 on a straight line."""
+
+    samples_per_second: float = 1000.0
+    input_wait: float | None = 0.0
+    python_share: float | None = 0.0
+    outcome: str = "ok"
+    error: str = "planted"
+    loss: float = 1.0
+    seconds: float = 5.0
+
+
+Figures = Callable[[Options, int], Planted]  # of the options of a trial, and how many trials there were before
+
+
+@dataclass
+class PlantedBench(Bench):
+    """Trials take no time; `asked` remembers the settings of each."""
+
+    def __init__(self, folder: Path, figures: Figures) -> None:
+        super().__init__(folder, folder, seed=7, seconds=5.0, machine=HERE, stop=Stop())
+        self.figures = figures
+        self.asked: list[Options] = []
+
+    def measure(
+        self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, profile: str = "off"
+    ) -> Trial:
+        trial = as_trial(preset, self.seed, seconds or self.measure_seconds, self.machine, profile)
+        planted = self.figures(trial.options, len(self.asked))
+        self.asked.append(trial.options)
+        run = create_at(self.folder / f"{len(self.asked):02}-{side}", trial.to_yaml())
+        leave(run, trial.options, planted)
+        row = outcome(run, side, repeat)
+        row.seconds = 10.0
+        return row
+
+
+def leave(run: Run, options: Options, planted: Planted) -> None:
+    """The events and the result of a trial."""
+    batch = options.input.batch_size
+    seconds = measuring.expected_seconds(planted.seconds, batch / planted.samples_per_second)
+    steps = round(planted.samples_per_second * seconds / batch)
+    writer = events.EventWriter(run.file("events.jsonl"), run.id)
+    writer.emit(started(options, batch))
+    for part in (0, 1, 2):
+        loss = 2 + (planted.loss - 2) * part / 2
+        writer.emit(progress(max(1, steps * part // 2), loss, planted))
+    good = planted.outcome == "ok"
+    summary = events.Summary(
+        outcome=planted.outcome,
+        samples_per_second=planted.samples_per_second,
+        step_ms={"p50": 1000 * batch / planted.samples_per_second, "p95": 1100 * batch / planted.samples_per_second},
+        measured_steps=steps,
+        measured_seconds=steps * batch / planted.samples_per_second,
+        global_batch_size=batch,
+        input_wait=planted.input_wait,
+        python_share=planted.python_share,
+        error=None if good else {"kind": planted.outcome, "message": f"{planted.error}\nand more", "hint": ""},
+    )
+    writer.emit(events.Finished(outcome=planted.outcome, summary=asdict(summary)))
+    writer.close()
+    if planted.outcome != "crashed":
+        run.file("result.json").write_text(json.dumps(events.plain(asdict(summary))))
+
+
+def started(options: Options, batch: int) -> events.Started:
+    return events.Started(
+        pid=1, versions=VERSIONS, devices=["/device:CPU:0"], options=options.model_dump(mode="json"), actual={},
+        replicas=1, global_batch_size=batch, steps_per_epoch=options.train.steps_per_epoch or 0, epochs=1,
+        steps=options.train.steps_per_epoch or 0, train_samples=1000,
+        validation_samples=100, cpus=2, sample_bytes=1000,
+    )
+
+
+def progress(step: int, loss: float, planted: Planted) -> events.Progress:
+    return events.Progress(
+        epoch=1, epochs=1, step=step, steps=10**9, samples_per_second=planted.samples_per_second, step_ms_p50=1.0,
+        step_ms_p95=1.0, input_wait=planted.input_wait, loss=loss, metrics={}, eta_seconds=1.0,
+        python_share=planted.python_share,
+    )
+
+
+@dataclass
+class Proving:
+    """A proof under test: its record and bench, and what was written when."""
+
+    prover: Prover
+    record: Record
+    bench: PlantedBench
+    doings: list[str] = field(default_factory=list)
+
+    @property
+    def written(self) -> dict[str, Any]:
+        return dict(json.loads(self.record.path.read_text()))
+
+
+def proving(path: Path, asked: Request, figures: Figures) -> Proving:
+    """Everything of a proof but its process."""
+    path.mkdir()
+    record = folder.record(path, asked)
+    bench = PlantedBench(path / "trials", figures)
+    return Proving(Prover(asked, record, bench, HERE), record, bench)

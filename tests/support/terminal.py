@@ -1,0 +1,89 @@
+"""A real terminal for the tests: tmux runs the command, types keys and shows the screen."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.front_door import COMMAND, until
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+class Terminal:
+    """One tmux server with one window, in which one command runs."""
+
+    def __init__(self, arguments: list[str], size: tuple[int, int], environment: Mapping[str, str]) -> None:
+        self._socket = f"gputui-{uuid.uuid4().hex[:8]}"
+        width, height = size
+        self._environment = dict(environment)
+        command = shlex.join([*COMMAND, *arguments])
+        # The window stays when the command has ended, so that its last words can be read.
+        shell = f"{command}; echo exit code $?; exec cat"
+        self._tmux("new-session", "-d", "-s", "t", "-x", str(width), "-y", str(height), shell)
+
+    def _tmux(self, *words: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-L", self._socket, "-f", "/dev/null", *words],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env=self._environment,  # and nothing of the tests' own, such as COLUMNS
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def type(self, *keys: str) -> None:
+        """Press keys, named as tmux names them."""
+        self._tmux("send-keys", "-t", "t", *keys)
+
+    def write(self, text: str) -> None:
+        """All characters in one packet, as a terminal pastes that does not mark what is pasted."""
+        self._tmux("send-keys", "-t", "t", "-l", text)
+
+    def send(self, data: bytes) -> None:
+        """Bytes as they are, such as a piece of a key's sequence."""
+        self._tmux("send-keys", "-t", "t", "-H", *(f"{byte:02x}" for byte in data))
+
+    def resize(self, width: int, height: int) -> None:
+        self._tmux("resize-window", "-t", "t", "-x", str(width), "-y", str(height))
+
+    @property
+    def screen(self) -> str:
+        """What is seen."""
+        return self._tmux("capture-pane", "-p", "-t", "t")
+
+    @property
+    def pid(self) -> int:
+        """The process id of the shell in the window."""
+        return int(self._tmux("display-message", "-p", "-t", "t", "#{pane_pid}"))
+
+    def shows(self, *texts: str, seconds: float = 40) -> str:
+        """Wait until all texts are seen at once; the screen then."""
+        try:
+            until(lambda: all(text in self.screen for text in texts), seconds)
+        except AssertionError:
+            raise AssertionError(f"{texts} not seen on:\n{self.screen}") from None
+        return self.screen
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True)
+
+
+@contextmanager
+def terminal(*arguments: str, size: tuple[int, int] = (120, 40), **more: str) -> Iterator[Terminal]:
+    """A terminal in which gputui runs, with the test's own home; more environment by keyword."""
+    kept = [name for name in ("GPUTUI_HOME", "XDG_CONFIG_HOME", "PATH", "HOME") if name in os.environ]
+    environment = {name: os.environ[name] for name in kept} | {"LANG": "C.UTF-8", "COLORTERM": "truecolor"} | more
+    opened = Terminal(list(arguments), size, environment)
+    try:
+        yield opened
+    finally:
+        opened.close()

@@ -1,0 +1,73 @@
+"""A small application around one screen, and how to wait for what a screen shows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gputui.engine.proof.folder import Proof
+from gputui.engine.runs import Run
+from gputui.tui.base.glyphs import RICH, Glyphs
+from gputui.tui.base.services import Host
+from gputui.tui.base.themes import THEMES
+from textual.app import App
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+
+class Tiny(Host):
+    """Shows the screen that `make` makes; keeps what it is asked to open."""
+
+    def __init__(self, make: Callable[[], Screen[Any]], glyphs: Glyphs = RICH) -> None:
+        super().__init__()
+        self.make, self.glyphs = make, glyphs
+        self.opened: list[tuple[str, Any]] = []
+        self.engines = []
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = "gputui"
+
+    def on_mount(self) -> None:
+        self.push_screen(self.make())
+
+    def open_form(self, path: Path) -> None:
+        self.opened.append(("form", path))
+
+    def open_run(self, run: Run) -> None:
+        self.opened.append(("run", run))
+
+    def open_compare(self, runs: list[Run]) -> None:
+        self.opened.append(("compare", runs))
+
+    def open_proof(self, proof: Proof) -> None:
+        self.opened.append(("proof", proof))
+
+    def open_proofs(self) -> None:
+        self.opened.append(("proofs", None))
+
+
+def tiny(pilot: Pilot[None]) -> Tiny:
+    """The application under test, which knows what it was asked to open."""
+    assert isinstance(pilot.app, Tiny)
+    return pilot.app
+
+
+def text_of(app: App[Any]) -> str:
+    """What stands on the screen, line by line."""
+    compositor = app.screen._compositor
+    return "\n".join(strip.text for strip in compositor.render_strips())
+
+
+async def wait_for(pilot: Pilot[None], what: str | Callable[[], Any], seconds: float = 30.0) -> str:
+    """Until the text stands on the screen, or the condition holds; returns the screen's text."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await pilot.pause()
+        shown = text_of(pilot.app)
+        if (what in shown) if isinstance(what, str) else what():
+            return shown
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not seen in {seconds} s: {what}\n{text_of(pilot.app)}")

@@ -1,0 +1,83 @@
+"""Training in the process of the tests: options from `KEY=VALUE` words, a loop from options, its events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gputui.engine import presets
+from gputui.engine.options import Options
+from gputui.engine.runs import Run
+from gputui.engine.runs.events import EventWriter
+
+if TYPE_CHECKING:
+    from gputui.engine.trainer.data.pipeline import Pipeline
+    from gputui.engine.trainer.fit.loop import TrainingLoop
+    from gputui.engine.trainer.setup.devices import Devices
+
+
+def options(*settings: str) -> Options:
+    """The defaults, a seed, and what the settings change."""
+    return presets.defaults(["seed=7", *settings]).options
+
+
+@dataclass(frozen=True)
+class Training:
+    """A built loop and the folder of its run."""
+
+    loop: TrainingLoop
+    run: Run
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline of a training with a model and data of gputui's."""
+        from gputui.engine.trainer.data.pipeline import Pipeline
+
+        assert isinstance(self.loop.pipeline, Pipeline)
+        return self.loop.pipeline
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = self.run.file("events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+    def losses(self) -> list[float]:
+        """The loss of each epoch."""
+        return [event["metrics"]["loss"] for event in self.events("epoch")]
+
+    def train(self) -> Training:
+        self.loop.run(None)
+        return self
+
+    def announce(self) -> Training:
+        """Write the event that says what has been built."""
+        from gputui.engine.trainer import session
+        from gputui.engine.trainer.assembly import Training as Assembled
+
+        built = Assembled(self.loop.options, self.loop.devices, self.loop, [], {}, 0)
+        session._announce(built, self.loop.figures, None)
+        return self
+
+
+Build = Callable[..., Training]
+
+
+def built(folder: Path, devices: Devices, wanted: Options) -> Training:
+    """Everything built from the options on devices that are configured, as the trainer does; nothing has run."""
+    import tensorflow as tf
+    from gputui.engine.trainer import assembly
+    from gputui.engine.trainer.common.stopping import StopSwitch
+    from gputui.engine.trainer.measure.reporting import Figures
+
+    # A process trains once; here each strategy needs keys of its own for its exchange of gradients.
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(folder)
+    figures = Figures(run, EventWriter(run.file("events.jsonl"), run.id))
+    try:
+        return Training(assembly.build(wanted, devices, figures, StopSwitch()), run)
+    except BaseException:
+        figures.writer.close()
+        raise

@@ -1,0 +1,1 @@
+"""The trainer's parts, with real TensorFlow on the CPU."""

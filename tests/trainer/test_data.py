@@ -1,0 +1,488 @@
+"""Sources of data: what they give, and how each fault in them is told before any training."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+from gputui.engine import presets
+from gputui.engine.runs import Run
+from gputui.engine.runs.events import EventWriter
+from gputui.engine.trainer import session
+from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.stopping import StopSwitch
+from gputui.engine.trainer.data import pipeline as pipelines
+from gputui.engine.trainer.data.pipeline import Pipeline
+from gputui.engine.trainer.measure.reporting import Figures
+
+from tests.support.training import options
+
+pytestmark = pytest.mark.usefixtures("cpus")
+KEEP_ALL = ("validation_split=0", "shuffle=off", "batch_size=4")
+
+
+def pipeline(*settings: str) -> Pipeline:
+    return pipelines.build(options(*settings), replicas=1)
+
+
+def batches(dataset: tf.data.Dataset, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(x.numpy(), y.numpy()) for x, y in dataset.take(number)]
+
+
+def one_pass(*settings: str) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels of the first pass."""
+    pipe = pipeline(*KEEP_ALL, *settings)
+    found = batches(pipe.stream(), pipe.batches_per_pass)
+    return np.concatenate([x for x, _ in found]), np.concatenate([y for _, y in found])
+
+
+def fault(*settings: str) -> str:
+    """The sentence that refuses the data."""
+    with pytest.raises(TrainerError) as raised:
+        pipeline("batch_size=2", *settings)
+    told = raised.value
+    assert told.kind == "data"
+    assert "\n" not in told.message + told.hint
+    assert len(told.message) < 400
+    return f"{told.message}; {told.hint}"
+
+
+# ---- data by name -----------------------------------------------------------------------------
+
+
+def test_digits_are_1797_images_of_ten_classes_between_0_and_1() -> None:
+    x, y = one_pass("data=digits")
+    assert x.shape == (1797, 8, 8, 1)
+    assert x.min() == 0
+    assert x.max() == 1
+    assert sorted(set(y)) == list(range(10))
+    assert np.bincount(y).min() > 170
+
+
+def test_synthetic_data_has_the_asked_shape_classes_and_count() -> None:
+    x, y = one_pass("data=synthetic", "shape=[5, 6, 2]", "classes=3", "samples=21")
+    assert x.shape == (21, 5, 6, 2)
+    assert list(y) == [i % 3 for i in range(21)]
+    assert x.min() >= 0
+    assert x.max() <= 1
+
+
+def test_synthetic_data_can_be_learnt_a_class_is_nearest_to_its_own_pattern() -> None:
+    x, y = one_pass("data=synthetic", "shape=[8, 8]", "classes=4", "samples=80")
+    means = np.stack([x[:40][y[:40] == label].mean(axis=0) for label in range(4)])
+    distance = ((x[40:, None] - means[None]) ** 2).sum(axis=(2, 3))
+    assert (distance.argmin(axis=1) == y[40:]).mean() > 0.9
+
+
+def test_synthetic_data_is_made_lazily() -> None:
+    before, began = psutil.Process().memory_info().rss, time.perf_counter()
+    pipe = pipeline("data=synthetic", "samples=1000000000", "shape=[64, 64, 3]", "batch_size=8", "shuffle=1000000")
+    batches(pipe.stream(), 2)
+    assert time.perf_counter() - began < 15
+    assert psutil.Process().memory_info().rss - before < 300e6
+
+
+def test_the_split_is_disjoint_complete_and_the_same_for_a_seed() -> None:
+    def parts(seed: int) -> tuple[list[bytes], list[bytes]]:
+        pipe = pipeline("data=digits", "validation_split=0.25", "shuffle=off", "batch_size=50", f"seed={seed}")
+        train = [row.tobytes() for x, _ in batches(pipe.stream(), pipe.batches_per_pass) for row in x]
+        held = [row.tobytes() for x, _ in batches(pipe.validation(), pipe.validation_batches) for row in x]
+        return train, held
+
+    train, held = parts(seed=7)
+    assert (len(train), len(held)) == (1348, 449)
+    assert not set(train) & set(held)
+    assert parts(seed=7) == (train, held)
+    assert parts(seed=8)[1] != held
+
+
+def test_a_data_set_that_cannot_be_downloaded_names_the_file_and_where_to_put_it(tmp_path: Path) -> None:
+    # A process of its own, as Keras fixes its folder at import; the proxies make sure that there is no network.
+    nowhere = {"HOME": str(tmp_path), "KERAS_HOME": str(tmp_path / "kh")}
+    nowhere |= {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https", "HTTP", "HTTPS")}
+    files = {"mnist": "mnist.npz", "fashion_mnist": "fashion-mnist", "cifar10": "cifar-10-batches-py"}
+    program = f"""
+from tests.support.training import options
+from gputui.engine.trainer.data import pipeline
+from gputui.engine.trainer.common.faults import DataError
+for name in {list(files)}:
+    try:
+        pipeline.build(options(f"data={{name}}"), replicas=1)
+    except DataError as fault:
+        print("TOLD", repr(fault.message + "; " + fault.hint))
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | nowhere, cwd=root, capture_output=True, text=True, check=True
+    )
+    told = [line for line in done.stdout.splitlines() if line.startswith("TOLD")]
+    for line, (name, file) in zip(told, files.items(), strict=True):
+        assert f"{name} is not on this machine" in line
+        assert f"put {file}" in line
+        assert str(tmp_path / "kh" / "datasets") in line
+        assert "\\n" not in line
+
+
+# ---- npz --------------------------------------------------------------------------------------
+
+
+def saved(folder: Path, **arrays: Any) -> str:
+    np.savez(folder / "a.npz", **arrays)
+    return f"data=npz:{folder / 'a.npz'}"
+
+
+X = np.arange(10 * 4, dtype="float32").reshape(10, 2, 2) / 40
+Y = np.arange(10) % 3
+
+
+def test_npz_gives_the_arrays_split_off_nothing(tmp_path: Path) -> None:
+    x, y = one_pass(saved(tmp_path, x=X, y=Y))
+    order = np.argsort(x[:, 0, 0, 0])
+    np.testing.assert_array_equal(x[order], X[..., None])
+    np.testing.assert_array_equal(y[order], Y)
+
+
+def test_npz_scales_bytes_to_0_to_1_and_leaves_floats(tmp_path: Path) -> None:
+    x, _ = one_pass(saved(tmp_path, x=np.full((4, 2, 2, 3), 255, "uint8"), y=Y[:4]))
+    assert x.max() == pytest.approx(1)
+    x, _ = one_pass(saved(tmp_path, x=np.full((4, 6), 255.0), y=Y[:4]))
+    assert x.max() == 255
+    assert x.shape == (4, 6)
+
+
+def test_npz_takes_x_train_and_labels_in_a_column(tmp_path: Path) -> None:
+    assert sorted(one_pass(saved(tmp_path, x_train=X, y_train=Y.reshape(-1, 1).astype("uint8")))[1]) == sorted(Y)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": X}, "no array 'y'"),
+        ({"y": Y}, "no array 'x'"),
+        ({}, "it has: none"),
+        ({"x": X, "y": Y[:5]}, "x has 10 samples, y has shape (5,)"),
+        ({"x": X, "y": np.zeros((10, 3), int)}, "one label a sample"),
+        ({"x": X, "y": Y * 0.5}, "y holds float64; whole class numbers"),
+        ({"x": X, "y": Y - 1}, "label -1; classes count from 0"),
+        ({"x": X, "y": Y + 10**12}, "label 1000000000000; classes count from 0 to at most 999999"),
+        ({"x": X, "y": Y.astype(str)}, "y holds"),
+        ({"x": X.astype(str), "y": Y}, "x holds"),
+        ({"x": X.astype(complex), "y": Y}, "x holds complex128"),
+        ({"x": np.where(X[4, 0, 0] == X, np.nan, X), "y": Y}, "sample 4 of x is not finite"),
+        ({"x": np.where(X[5, 1, 1] == X, np.inf, X), "y": Y}, "sample 5 of x is not finite"),
+        ({"x": np.zeros((0, 2, 2)), "y": np.zeros(0, int)}, "x has shape (0, 2, 2)"),
+        ({"x": np.zeros((4, 0, 2)), "y": Y[:4]}, "x has shape (4, 0, 2)"),
+        ({"x": np.zeros(10), "y": Y}, "x has shape (10,)"),
+        ({"x": np.float32(3), "y": Y}, "x has shape ()"),
+        ({"x": X, "y": 3}, "y has shape ()"),
+        ({"x": X, "y": np.array([None] * 10)}, "not a .npz file of plain arrays"),
+        ({"x": X[:1], "y": Y[:1]}, "do not fill one global batch"),
+    ],
+)
+def test_npz_that_cannot_be_trained_on_is_refused(arrays: dict[str, Any], words: str, tmp_path: Path) -> None:
+    told = fault(saved(tmp_path, **arrays), "drop_remainder=true", "validation_split=0")
+    assert words in told
+    assert "a.npz" in told or "global batch" in told
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 broken", b"\x93NUMPY\x01\x00v\x00{"], ids=repr)
+def test_a_file_that_is_no_npz_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(content)
+    assert "is not a .npz file" in fault(f"data=npz:{tmp_path / 'a.npz'}")
+
+
+def test_an_npy_file_is_refused_as_no_npz(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", X)
+    assert "is not a .npz file" in fault(f"data=npz:{tmp_path / 'a.npy'}")
+
+
+def test_a_truncated_npz_is_refused(tmp_path: Path) -> None:
+    place = saved(tmp_path, x=X, y=Y)
+    path = tmp_path / "a.npz"
+    path.write_bytes(path.read_bytes()[:-40])
+    assert "is not a .npz file" in fault(place)
+
+
+def test_a_damaged_array_in_an_npz_is_refused(tmp_path: Path) -> None:
+    place = saved(tmp_path, x=np.zeros((10, 40, 40)), y=Y)
+    path = tmp_path / "a.npz"
+    content = bytearray(path.read_bytes())
+    content[5000:5100] = b"\xff" * 100
+    path.write_bytes(content)
+    assert "is not a .npz file" in fault(place)
+
+
+def test_a_missing_npz_is_named(tmp_path: Path) -> None:
+    assert f"{tmp_path}/no.npz cannot be read: No such file" in fault(f"data=npz:{tmp_path}/no.npz")
+
+
+# ---- images -----------------------------------------------------------------------------------
+
+
+def image(path: Path, shade: int, size: tuple[int, int, int] = (6, 6, 3)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.full(size, shade, "uint8")
+    encode = {".png": tf.io.encode_png, ".jpg": tf.io.encode_jpeg}[path.suffix]
+    path.write_bytes(encode(pixels).numpy())
+
+
+def class_folders(root: Path) -> str:
+    """Three shades of cats, two of dogs, and what lies about in real folders."""
+    for shade in (10, 20, 30):
+        image(root / "cat" / f"{shade}.png", shade)
+    image(root / "dog" / "200.jpg", 200, (12, 10, 3))
+    image(root / "dog" / "210.png", 210, (3, 3, 1))
+    (root / "dog" / "notes.txt").write_text("none")
+    (root / ".hidden").mkdir()
+    (root / "readme.txt").write_text("none")
+    return f"data=images:{root}"
+
+
+def test_images_come_from_class_folders_resized_to_the_shape(tmp_path: Path) -> None:
+    x, y = one_pass(class_folders(tmp_path), "shape=[4, 5, 3]")
+    assert x.shape == (5, 4, 5, 3)
+    told = sorted((int(label), round(float(picture.mean()) * 255)) for picture, label in zip(x, y, strict=True))
+    assert told == [(0, 10), (0, 20), (0, 30), (1, 200), (1, 210)]
+
+
+def test_images_can_be_read_as_grey(tmp_path: Path) -> None:
+    assert one_pass(class_folders(tmp_path), "shape=[4, 4, 1]")[0].shape == (5, 4, 4, 1)
+
+
+@pytest.mark.parametrize("shape", ["[4, 4]", "[4, 4, 2]", "[16]"])
+def test_a_shape_that_no_image_has_is_refused(shape: str, tmp_path: Path) -> None:
+    assert "images need [height, width, 1 or 3]" in fault(class_folders(tmp_path), f"shape={shape}")
+
+
+def test_a_folder_without_classes_is_refused(tmp_path: Path) -> None:
+    assert f"{tmp_path} has 0 class folder(s)" in fault(f"data=images:{tmp_path}")
+    image(tmp_path / "cat" / "1.png", 1)
+    assert f"{tmp_path} has 1 class folder(s)" in fault(f"data=images:{tmp_path}")
+
+
+def test_a_class_without_images_is_refused(tmp_path: Path) -> None:
+    place = class_folders(tmp_path)
+    (tmp_path / "eel").mkdir()
+    assert f"{tmp_path}/eel holds no image" in fault(place)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    assert "is not a folder" in fault(f"data=images:{tmp_path}/no")
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\nbroken"], ids=repr)
+def test_an_unreadable_first_image_of_a_class_is_refused_by_name(content: bytes, tmp_path: Path) -> None:
+    place = class_folders(tmp_path)
+    (tmp_path / "cat" / "0.png").write_bytes(content)
+    assert f"{tmp_path}/cat/0.png" in fault(place)
+
+
+# ---- test parts -------------------------------------------------------------------------------
+
+
+def with_test_part(path: Path, **changes: Any) -> str:
+    arrays = {
+        "x_train": np.arange(24, dtype="uint8").reshape(6, 2, 2), "y_train": np.arange(6) % 3,
+        "x_test": np.full((2, 2, 2), 255, "uint8"), "y_test": np.array([[3], [0]]),
+    }  # fmt: skip
+    np.savez(path, **{name: array for name, array in (arrays | changes).items() if array is not None})
+    return f"data=npz:{path}"
+
+
+def test_the_test_part_of_an_npz_validates_and_all_else_trains(tmp_path: Path) -> None:
+    pipe = pipeline(with_test_part(tmp_path / "a.npz"), "validation=test", "batch_size=6", "shuffle=off")
+    ((x, y),) = batches(pipe.validation(), 1)
+    assert x.shape == (2, 2, 2, 1)
+    assert (x == 1.0).all()
+    assert list(y) == [3, 0]
+    assert pipe.source.classes == 4, "the test part may know more classes"
+    ((_, labels),) = batches(pipe.stream(), 1)
+    assert sorted(labels) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"x_test": None}, "has no array 'x_test' (it has: x_train"),
+        ({"x_test": np.zeros((2, 3, 2), "uint8")}, "samples of both parts need the same shape"),
+        ({"x_test": np.zeros((2, 2, 2), "float32")}, "samples of both parts need the same shape and type"),
+        ({"y_test": np.zeros(3, "int64")}, "a.npz (test): x has 2 samples, y has shape (3,)"),
+    ],
+)
+def test_a_test_part_that_does_not_go_with_the_rest_is_refused(
+    changes: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    assert told in fault(with_test_part(tmp_path / "a.npz", **changes), "validation=test")
+
+
+def test_the_test_part_of_a_named_set_validates(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = np.zeros((9, 4, 4), "uint8"), np.arange(9) % 2
+    parts = train, (np.full((3, 4, 4), 51, "uint8"), np.ones(3, "int64"))
+    monkeypatch.setattr(keras.datasets.mnist, "load_data", lambda: parts)  # there is no network for the real one
+    pipe = pipeline("data=mnist", "validation=test", "batch_size=3")
+    assert (pipe.train_samples, pipe.validation_samples) == (9, 3)
+    assert batches(pipe.validation(), 1)[0][0].max() == pytest.approx(0.2)
+
+
+# ---- TFRecord ---------------------------------------------------------------------------------
+
+
+def feature(value: Any) -> tf.train.Feature:
+    if isinstance(value, bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    if isinstance(value, int):
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+    if np.asarray(value).dtype.kind == "f":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=np.ravel(value)))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=np.ravel(value)))
+
+
+def records(path: Path, *examples: dict[str, Any]) -> str:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for example in examples:
+            features = tf.train.Features(feature={name: feature(value) for name, value in example.items()})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+    return f"data=tfrecord:{path.parent}/*.tfrecord"
+
+
+PIXELS = np.arange(12, dtype="uint8").reshape(2, 2, 3) * 20
+
+
+@pytest.mark.parametrize(
+    ("encoding", "stored", "expected"),
+    [
+        ("encoded", "png", PIXELS / 255),
+        ("uint8", PIXELS.tobytes(), PIXELS / 255),
+        ("float32", (PIXELS / np.float32(100)).tobytes(), PIXELS / 100),
+        ("float_list", PIXELS / 100, PIXELS / 100),
+        ("int64_list", PIXELS.astype(int), PIXELS),
+    ],
+    ids=["encoded", "uint8", "float32", "float_list", "int64_list"],
+)
+def test_tfrecord_reads_each_encoding(encoding: str, stored: Any, expected: np.ndarray, tmp_path: Path) -> None:
+    if encoding == "encoded":
+        stored = tf.io.encode_png(PIXELS).numpy()
+    records(tmp_path / "a.tfrecord", *[{"image": stored, "label": n} for n in (2, 0)])
+    place = records(tmp_path / "b.tfrecord", {"image": stored, "label": 1})
+    x, y = one_pass(place, "shape=[2, 2, 3]", "classes=3", f"tfrecord_encoding={encoding}")
+    assert list(y) == [2, 0, 1]
+    for one in x:
+        np.testing.assert_allclose(one, expected, atol=1e-6)
+
+
+def test_tfrecord_reads_features_of_other_names(tmp_path: Path) -> None:
+    place = records(tmp_path / "a.tfrecord", *[{"pic": PIXELS.tobytes(), "kind": 1}] * 3)
+    names = ("tfrecord_input=pic", "tfrecord_label=kind", "tfrecord_encoding=uint8", "shape=[2, 2, 3]")
+    assert list(one_pass(place, *names)[1]) == [1, 1, 1]
+
+
+def test_tfrecord_keeps_the_first_records_for_validation(tmp_path: Path) -> None:
+    place = records(tmp_path / "a.tfrecord", *[{"image": [float(n)], "label": n} for n in range(10)])
+    pipe = pipeline(place, "shape=[1]", "tfrecord_encoding=float_list", "validation_split=0.3", "shuffle=off")
+    assert list(batches(pipe.validation(), 1)[0][1]) == [0, 1, 2]
+    assert list(batches(pipe.stream(), 1)[0][1]) == [3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("reads", ["auto", "2"])
+def test_several_tfrecord_files_are_read_in_turn_the_same_each_time(reads: str, tmp_path: Path) -> None:
+    """Also in parts that hold each record once, whatever order is allowed later."""
+    for file in range(3):
+        examples = ({"image": [0.0], "label": 10 * file + n} for n in range(4))
+        place = records(tmp_path / f"{file}.tfrecord", *examples)
+    read = ("tfrecord_encoding=float_list", "shuffle=off", f"parallel_reads={reads}")
+    settings = (place, "shape=[1]", "classes=30", *read)
+    _, y = one_pass(*settings)
+    turns = {"auto": [0, 10, 20, 1, 11, 21, 2, 12, 22, 3, 13, 23], "2": [0, 10, 1, 11, 2, 12, 3, 13, 20, 21, 22, 23]}
+    assert list(y) == turns[reads]
+    pipe = pipeline(*settings, "validation_split=0.25", "batch_size=3", "deterministic_order=false")
+    held = sorted(label for _, labels in batches(pipe.validation(), 1) for label in labels)
+    trained = sorted(label for _, labels in batches(pipe.stream(), 3) for label in labels)
+    assert held == sorted(turns[reads][:3])
+    assert trained == sorted(turns[reads][3:])
+
+
+FLOATS = ("shape=[4]", "classes=3", "tfrecord_encoding=float_list")
+GOOD = {"image": [0.0, 0.1, 0.2, 0.3], "label": 1}
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        ({"image": GOOD["image"]}, "label"),
+        ({"label": 1}, "image"),
+        ({"image": [0.1], "label": 1}, "image"),
+        ({"image": b"abc", "label": 1}, "image"),
+        ({"image": GOOD["image"], "label": 0.5}, "label"),
+        ({"image": GOOD["image"], "label": 3}, "label outside workload.classes"),
+        ({"image": GOOD["image"], "label": -1}, "label outside workload.classes"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused_naming_file_and_feature(
+    example: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    told = fault(records(tmp_path / "a.tfrecord", example), *FLOATS)
+    assert words in told
+    assert f"{tmp_path}/a.tfrecord" in told
+
+
+@pytest.mark.parametrize("label", [3, -1])
+def test_a_label_outside_the_classes_is_refused_in_any_record(label: int, tmp_path: Path) -> None:
+    place = records(tmp_path / "a.tfrecord", *[GOOD] * 9, GOOD | {"label": label}, *[GOOD] * 9)
+    assert f"the label {label}" in fault(place, *FLOATS)
+
+
+def test_raw_bytes_of_the_wrong_number_are_refused(tmp_path: Path) -> None:
+    place = records(tmp_path / "a.tfrecord", {"image": b"12345", "label": 0})
+    assert "does not fit workload.shape" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=uint8")
+    assert "does not fit" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=float32")
+    assert "does not fit" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=encoded")
+
+
+def test_files_that_hold_no_records_are_refused(tmp_path: Path) -> None:
+    place = f"data=tfrecord:{tmp_path}/*.tfrecord"
+    assert "no file fits" in fault(place)
+    (tmp_path / "a.tfrecord").write_bytes(b"")
+    assert "holds no record" in fault(place)
+    (tmp_path / "a.tfrecord").write_bytes(b"this is not a record file, certainly not")
+    assert "a.tfrecord" in fault(place)
+
+
+def test_a_record_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
+    place = records(tmp_path / "a.tfrecord", *[GOOD] * 50)
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "cannot be read to their end" in fault(place, *FLOATS)
+
+
+def test_fewer_records_than_workload_samples_says_end_the_first_pass_with_an_error(tmp_path: Path) -> None:
+    place = records(tmp_path / "a.tfrecord", *[GOOD] * 5)
+    pipe = pipeline(place, *FLOATS, "samples=9", "validation_split=0", "batch_size=2")
+    with pytest.raises(tf.errors.OpError, match="contain 9 elements but"):
+        batches(pipe.stream(), pipe.batches_per_pass)
+
+
+def test_an_unreadable_image_that_training_meets_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = class_folders(tmp_path / "images")
+    broken = tmp_path / "images" / "cat" / "25.png"
+    image(broken, 25)
+    broken.write_bytes(broken.read_bytes()[:-15])
+    for name in ("CUDA_DEVICE_ORDER", "TF_GPU_THREAD_MODE", "CUDA_CACHE_MAXSIZE"):
+        monkeypatch.setenv(name, "")  # the trainer sets them for its process: restored afterwards
+    settings = ("seed=7", "logical_devices=2", "model=mlp", "shape=[4, 4, 3]", "batch_size=2", "validation_split=0")
+    (tmp_path / "preset.yaml").write_text(presets.defaults([place, *settings]).to_yaml())
+    run = Run(tmp_path)
+    writer = EventWriter(run.file("events.jsonl"), run.id)
+    assert session.train_run(Figures(run, writer), StopSwitch()) == 1
+    writer.close()
+    error = (run.result or {})["error"]
+    assert error["kind"] == "data"
+    assert error["message"].startswith(f"{broken} cannot be read as an image: ")

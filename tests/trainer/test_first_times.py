@@ -1,0 +1,168 @@
+"""What is done once in a run is start-up wherever it happens: told as such, in no step's time, and never a stall."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.diagnosis import diagnose
+from gputui.engine.diagnosis.measurements import Collector, read
+from gputui.engine.process.watcher import Watcher
+from gputui.engine.runs import Run
+from gputui.engine.runs.events import LATER_COMPILING, Diagnosis, Event
+from gputui.engine.system.run_clock import RunClock
+from gputui.engine.trainer.common.stopping import StopRequested
+
+from tests.support.judged import OPTIONS, signals, waits
+from tests.support.training import Build
+
+TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=80", "validation_split=0.2")
+
+
+def _compiled(events: list[dict[str, Any]]) -> list[str]:
+    return [event["detail"] for event in events if event["phase"] == "compiling"]
+
+
+def test_the_first_evaluation_is_told_as_compiling_and_later_ones_as_evaluating(build: Build) -> None:
+    training = build(*TINY, "batch_size=8", "epochs=3", "checkpoint=epoch").train()
+    told = [event["phase"] for event in training.events("phase")]
+    assert _compiled(training.events("phase")) == ["tracing", "evaluation"]
+    assert told.count("evaluating") == 3
+    figures = training.loop.figures
+    assert 0 < (figures.first_evaluation_seconds or 0) < 60
+    assert 0 < (figures.first_checkpoint_seconds or 0) < 60
+    summary = figures._summary("ok", 0, None)
+    assert summary.first_evaluation_seconds == figures.first_evaluation_seconds
+    assert summary.first_checkpoint_seconds == figures.first_checkpoint_seconds
+
+
+def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build) -> None:
+    # 64 samples to train and 16 to evaluate with: 7 and 2 batches of 10, the last of each smaller.
+    training = build(*TINY, "batch_size=10", "epochs=6", "xla=true").train()
+    assert _compiled(training.events("phase")) == ["XLA", "smaller batch", "evaluation", "evaluation"]
+    assert set(_compiled(training.events("phase"))) - {"XLA"} == set(LATER_COMPILING)
+    compiling = _seconds_of("smaller batch", training.events("phase"))
+    assert compiling > 0.02
+    assert training.loop.figures.clock.step_seconds_total < compiling * 6
+    assert read(training.run).pauses_counted == 6
+
+
+def _seconds_of(detail: str, events: list[dict[str, Any]]) -> float:
+    at = next(i for i, event in enumerate(events) if event["detail"] == detail)
+    return float(events[at + 1]["t"] - events[at]["t"])
+
+
+# ---- what the diagnosis makes of it ------------------------------------------------------------
+
+
+def _run(*phases: tuple[float, str, str], steps_until: float) -> Collector:
+    """A run with these phases from their second on, and steps of 10 ms told each second."""
+    told: list[dict[str, Any]] = [{"t": t, "type": "phase", "phase": name, "detail": detail}
+                                  for t, name, detail in phases]
+    steps = [{"t": t + 0.5, "type": "progress", "step": 100 * t, "step_ms_p50": 10.0, "step_ms_p95": 11.0,
+              "input_wait": 0.01, "python_share": 0.01} for t in range(round(steps_until))]
+    collector = Collector(OPTIONS | {"compile.xla": True})
+    collector.feed(sorted([*told, *steps], key=lambda event: float(event["t"])))
+    return collector
+
+
+def test_compiling_the_evaluation_is_no_stall() -> None:
+    found = _run((0, "training", ""), (10, "compiling", "evaluation"), (30, "evaluating", ""), (30.2, "training", ""),
+                 (40, "evaluating", ""), (40.3, "training", ""), (50, "ended", ""), steps_until=50).signals()
+    assert found.pauses == pytest.approx(0.6 / 30.3, rel=0.02)
+    assert diagnose(found).verdict == "healthy"
+
+
+def test_the_first_checkpoint_counts_as_long_as_the_others() -> None:
+    found = _run((0, "training", ""), (10, "saving", "checkpoint"), (25, "training", ""),
+                 (35, "saving", "checkpoint"), (36, "training", ""), (46, "ended", ""), steps_until=46).signals()
+    assert found.pauses == pytest.approx(2 / 32)
+
+
+def test_the_model_that_is_saved_in_the_end_is_no_stall() -> None:
+    found = _run((0, "training", ""), (10, "saving", "model.keras"), (20, "ended", ""), steps_until=10).signals()
+    assert found.pauses == 0
+
+
+def test_one_short_evaluation_is_no_stall_and_a_long_one_is() -> None:
+    def verdict(seconds: float) -> str:
+        return diagnose(_run((0, "training", ""), (20, "evaluating", ""), (20 + seconds, "training", ""),
+                             (20.1 + seconds, "ended", ""), steps_until=20).signals()).verdict
+
+    assert verdict(9) == "healthy"
+    assert verdict(20) == "stalls"
+
+
+def test_evaluations_that_take_half_of_the_time_are_a_stall() -> None:
+    phases = [(t, name, "") for k in range(5) for t, name in ((4.0 * k, "training"), (4.0 * k + 2, "evaluating"))]
+    found = diagnose(_run(*phases, (20, "ended", ""), steps_until=18).signals())
+    assert found.verdict == "stalls"
+    assert "50%" in found.sentence
+
+
+@pytest.mark.parametrize(("steps", "seconds"), [(11, 4.0), (400, 0.3)])
+def test_a_run_that_was_too_short_is_undecided_and_says_why(steps: int, seconds: float) -> None:
+    collector = _run((0, "training", ""), steps_until=2)
+    summary = {"outcome": "ok", "measured_steps": steps, "measured_seconds": seconds, "input_wait": 0.9,
+               "python_share": 0.0, "step_ms": {"p50": 10.0, "p95": 11.0}}
+    collector.feed([{"t": 9.0, "type": "finished", "summary": summary}])
+    found = diagnose(collector.signals())
+    assert found.verdict == "undecided"
+    assert f"{steps} steps in {seconds:.1f} s measured" in found.sentence
+    assert "20 steps and 0.5 s" in found.sentence
+    assert "20 steps and 2 s" in diagnose(signals(steps=5)).sentence
+
+
+def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path) -> None:
+    told: list[Event] = []
+    watcher = Watcher(Run(tmp_path), told.append, RunClock.launched())
+    summary = {"outcome": "ok", "steps": 4, "measured_steps": 0, "step_ms": None}
+    lines = [{"t": time.time(), "type": "phase", "phase": "training"},
+             {"t": time.time(), "type": "finished", "summary": summary}]
+    Run(tmp_path).file("events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    watcher._look()
+    assert told == [], "a run that has just begun has no verdict"
+    watcher._look(final=True)  # nothing has happened since
+    (found,) = told
+    assert isinstance(found, Diagnosis)
+    assert found.sentence.startswith("Undecided: 0 steps in 0.0 s measured")
+
+
+def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:
+    def found(share: float, **figures: Any) -> bool:
+        judged = diagnose(signals(**waits(share), **figures))
+        return "input_bound" in (judged.verdict, *judged.others)
+
+    short: dict[str, Any] = {"seconds": 1.0, "outcome": "ok"}
+    crowd: dict[str, Any] = {"cpu": 0.85, "others_cpu": 0.5}
+    assert found(0.1)
+    assert not found(0.1, **short)
+    assert found(0.5, **short)
+    assert not found(0.1, **crowd)
+    assert found(0.5, **crowd)
+    assert diagnose(signals(uneven=8.0)).verdict == "stalls"
+    assert diagnose(signals(uneven=8.0, **crowd)).verdict != "stalls"
+    assert diagnose(signals(**waits(0.5), **crowd)).sentence.endswith("other programs use the CPU, too")
+    assert any(row["signal"] == "others_cpu" for row in diagnose(signals(**waits(0.5), **crowd)).evidence)
+
+
+def test_an_epoch_that_is_stopped_in_its_evaluation_is_told(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = build("model=mlp", "width=0.05", "epochs=3", "steps_per_epoch=4", "batch_size=8")
+    loop = training.loop
+    begin = loop.tests_begin
+
+    def stopped() -> None:
+        begin()
+        loop.stop.reason = "stopped"
+
+    monkeypatch.setattr(loop, "tests_begin", stopped)
+    with pytest.raises(StopRequested):
+        loop.run(None)
+    loop.leave()
+    (told,) = training.events("epoch")
+    assert (told["epoch"], told["step"]) == (1, 4)
+    assert told["metrics"]["loss"] > 0
+    assert not any(name.startswith("val_") for name in told["metrics"])

@@ -1,0 +1,148 @@
+"""Every combination of strategy, precision, XLA and steps per execution, on two logical CPUs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import keras
+import numpy as np
+import pytest
+from gputui.engine import checks
+from gputui.engine.options import OPTIONS, by_key
+from gputui.engine.presets import PresetError
+from gputui.engine.telemetry.machine import Machine
+
+from tests.support.training import Build, Training, options
+
+STRATEGIES = ("single", "one_device", "mirrored")
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+TWO_CPUS = Machine(gpus=(), no_gpu_reason="no NVIDIA driver", cpus=2, memory_bytes=8 * 1024**3)
+SMALL = ("model=mlp", "width=0.1", "batch_size=32", "learning_rate=0.02", "validation_split=0", "logical_devices=2")
+
+
+def refused(*settings: str) -> str:
+    """Why a combination is refused before anything is launched, or nothing."""
+    findings = checks.check(options(*settings), TWO_CPUS)
+    return next((str(finding) for finding in findings if finding.level == "error"), "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "precision", "xla", "together"),
+    list(itertools.product(STRATEGIES, PRECISIONS, ("false", "true"), (1, 3))),
+)
+def test_each_combination_learns_or_is_refused(
+    strategy: str, precision: str, xla: str, together: int, build: Build
+) -> None:
+    # 7 steps are not divisible by 3: the last execution of the epoch is a smaller one.
+    settings = (f"strategy.kind={strategy}", f"policy={precision}", f"xla={xla}", f"steps_per_execution={together}")
+    wanted = (*SMALL, *settings, "epochs=2", "steps_per_epoch=7")
+    assert not refused(*wanted)
+    training = build(*wanted).train()
+    first, last = training.losses()
+    assert math.isfinite(first)
+    assert last < 0.9 * first
+    assert training.loop.step == 14
+    assert training.events("progress")[-1]["skipped_steps"] in (None, 0)
+    replicas = 2 if strategy == "mirrored" else 1
+    assert training.loop.model.distribute_strategy.num_replicas_in_sync == replicas
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("multi_worker", "on one machine"), ("central_storage", "wrong metrics"), ("parameter_server", "cannot fit")],
+)
+def test_a_strategy_that_keras_cannot_fit_with_is_not_offered_and_refused_with_the_reason(kind: str, why: str) -> None:
+    assert kind not in by_key(OPTIONS)["strategy.kind"].accepts
+    with pytest.raises(PresetError) as refusal:
+        options(f"strategy.kind={kind}")
+    told = str(refusal.value)
+    assert f"strategy.kind: {kind} is not available: " in told
+    assert why in told
+    assert "use mirrored" in told
+
+
+# ---- mirrored computes what single computes ---------------------------------------------------
+
+SAME = ("learning_rate=0.05", "optimizer=sgd", "epochs=2", "logical_devices=2", "width=0.1")
+
+
+def without_dropout(training: Training) -> Training:
+    """Dropout draws other units on each replica; without it the replicas compute what one device would."""
+    for layer in training.loop.model.layers:
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0
+    return training.train()
+
+
+def weights(training: Training) -> list[np.ndarray]:
+    return [np.asarray(variable) for variable in training.loop.model.weights]
+
+
+def largest_difference(a: Training, b: Training) -> float:
+    return max(float(np.abs(x - y).max()) for x, y in zip(weights(a), weights(b), strict=True))
+
+
+def metrics(training: Training) -> list[dict[str, float]]:
+    return [event["metrics"] for event in training.events("epoch")]
+
+
+@pytest.mark.parametrize("xla", ["false", "true"])
+def test_mirrored_over_two_devices_equals_single_with_the_same_global_batch(xla: str, build: Build) -> None:
+    steps = (*SAME, "model=mlp", "steps_per_epoch=20", "drop_remainder=true")
+    single = without_dropout(build(*steps, "batch_size=64"))
+    mirrored = without_dropout(build(*steps, "batch_size=32", "strategy.kind=mirrored", f"xla={xla}"))
+    # The same sums in another order: float32's rounding, over 40 steps.
+    assert largest_difference(single, mirrored) < 1e-5
+    for one, other in zip(metrics(single), metrics(mirrored), strict=True):
+        assert other == pytest.approx(one, rel=1e-4)
+
+
+def test_mirrored_equals_single_but_for_the_uneven_last_batch(build: Build) -> None:
+    # 1617 samples: the last batch has 17, 8 and 9 for the replicas, whose means count alike.
+    steps = (*SAME, "model=mlp", "epochs=1")
+    single = without_dropout(build(*steps, "batch_size=64"))
+    mirrored = without_dropout(build(*steps, "batch_size=32", "strategy.kind=mirrored"))
+    assert single.loop.step == mirrored.loop.step == 26
+    assert largest_difference(single, mirrored) < 0.01
+    assert mirrored.losses() == pytest.approx(single.losses(), rel=0.01)
+
+
+def test_the_communication_makes_no_difference_to_the_result(build: Build) -> None:
+    steps = (*SAME, "model=mlp", "steps_per_epoch=10", "epochs=1", "batch_size=32", "strategy.kind=mirrored")
+    ways = ("hierarchical_copy", "reduction_to_one_device")
+    one, other = (without_dropout(build(*steps, f"communication={way}")) for way in ways)
+    assert largest_difference(one, other) < 1e-6
+    operations = {type(t.loop.model.distribute_strategy.extended._cross_device_ops).__name__ for t in (one, other)}
+    assert operations == {"HierarchicalCopyAllReduce", "ReductionToOneDevice"}
+
+
+@pytest.mark.slow
+def test_xla_under_mirrored_updates_weights_and_batch_norm_as_without_xla(build: Build) -> None:
+    steps = (*SAME, "model=separable_cnn", "steps_per_epoch=4", "epochs=1", "batch_size=16", "validation_split=0.02")
+    plain, compiled = (
+        without_dropout(build(*steps, "strategy.kind=mirrored", f"xla={xla}")) for xla in ("false", "true")
+    )
+    assert largest_difference(plain, compiled) < 1e-4
+    norm = next(x for x in compiled.loop.model.layers if isinstance(x, keras.layers.BatchNormalization))
+    assert np.abs(np.asarray(norm.moving_mean)).max() > 0.01
+    assert metrics(compiled)[0] == pytest.approx(metrics(plain)[0], rel=1e-3)
+
+
+def test_xla_under_mirrored_scales_float16_gradients_as_without_xla(build: Build) -> None:
+    steps = (*SAME, "model=mlp", "steps_per_epoch=10", "epochs=1", "policy=mixed_float16", "validation_split=0")
+    plain, compiled = (
+        without_dropout(build(*steps, "strategy.kind=mirrored", f"xla={xla}")) for xla in ("false", "true")
+    )
+    # float16 rounds at 1e-3, and XLA keeps float32 between fused operations.
+    assert largest_difference(plain, compiled) < 1e-3
+    assert compiled.losses() == pytest.approx(plain.losses(), rel=1e-2)
+
+
+def test_mirrored_over_chosen_devices_uses_these_only(build: Build) -> None:
+    loop = build(*SMALL, "strategy.kind=mirrored", "strategy.devices=1").loop
+    assert loop.model.distribute_strategy.extended.worker_devices == ("/job:localhost/replica:0/task:0/device:CPU:1",)
+    assert all("CPU:1" in variable.value.device for variable in loop.model.trainable_variables)
+    one = build(*SMALL, "strategy.kind=one_device", "strategy.devices=1").loop
+    assert all("CPU:1" in variable.value.device for variable in one.model.trainable_variables)

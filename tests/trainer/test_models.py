@@ -1,0 +1,174 @@
+"""The models that ship: their shape, their size, and where their numbers are float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from gputui.engine import presets
+from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.setup import models
+from keras import layers
+
+from tests.support.training import Build, options
+
+pytestmark = pytest.mark.usefixtures("cpus")
+
+SMALL_IMAGE, IMAGE = (8, 8, 1), (32, 32, 3)
+LONGEST = (32, 32, 2)  # as many tokens as the transformer takes
+MODELS = ("mlp", "cnn", "separable_cnn", "resnet50", "transformer")
+
+
+@pytest.fixture(autouse=True)
+def _policy() -> Iterator[None]:
+    """Keras' precision policy is global: back to its default."""
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+def model(name: str, shape: tuple[int, ...] = SMALL_IMAGE, classes: int = 10, width: float = 1.0) -> keras.Model:
+    return models.build(options(f"model={name}", f"width={width}"), shape, classes)
+
+
+def of(kind: Any, built: keras.Model) -> list[Any]:
+    return [layer for layer in built.layers if isinstance(layer, kind)]
+
+
+@pytest.mark.parametrize("width", [0.05, 1.0])
+@pytest.mark.parametrize("shape", [SMALL_IMAGE, IMAGE], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_each_model_gives_one_finite_score_for_each_class(name: str, shape: tuple[int, ...], width: float) -> None:
+    shape = LONGEST if name == "transformer" and shape == IMAGE else shape
+    built = model(name, shape, classes=7, width=width)
+    assert built.output_shape == (None, 7)
+    x = np.random.default_rng(0).random((2, *built.input_shape[1:]), dtype="float32")
+    x = (x * 255).astype("int32") if name == "transformer" else x
+    assert np.isfinite(built(x).numpy()).all()
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_under_mixed_precision_layers_compute_in_it_and_the_last_one_in_float32(name: str, policy: str) -> None:
+    keras.mixed_precision.set_global_policy(policy)
+    built = model(name, width=0.25)
+    assert built.layers[-1].compute_dtype == "float32"
+    assert built.outputs[0].dtype == "float32"
+    computing = of((layers.Dense, layers.Conv2D, layers.SeparableConv2D, layers.MultiHeadAttention), built)[:-1]
+    assert {layer.compute_dtype for layer in computing} == {policy.removeprefix("mixed_")}
+    assert {variable.dtype for variable in built.trainable_variables} == {"float32"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_width_shrinks_the_model(name: str) -> None:
+    shape = SMALL_IMAGE if name == "transformer" else IMAGE
+    sizes = [model(name, shape, width=width).count_params() for width in (0.25, 0.5, 1.0, 2.0)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[2] / 4
+    assert sizes[3] > sizes[2] * (1.5 if name == "transformer" else 2)
+
+
+def test_separable_cnn_is_depthwise_separable_with_batch_norm_before_the_activation() -> None:
+    built = model("separable_cnn", IMAGE)
+    convolutions = of((layers.Conv2D, layers.SeparableConv2D), built)
+    assert len(of(layers.SeparableConv2D, built)) == len(convolutions) - 1 >= 3
+    for layer in convolutions:
+        assert not layer.use_bias
+        norm = _next(layer)
+        assert isinstance(norm, layers.BatchNormalization)
+        assert isinstance(_next(norm), layers.Activation)
+
+
+def _next(layer: Any) -> Any:
+    (node,) = layer._outbound_nodes
+    return node.operation
+
+
+def test_resnet50_is_the_published_network() -> None:
+    built = model("resnet50", (224, 224, 3), classes=1000)
+    published = keras.applications.ResNet50(weights=None)
+    assert len(of(layers.Conv2D, built)) == len(of(layers.Conv2D, published)) == 53
+    assert len(of(layers.BatchNormalization, built)) == 53
+    assert len(of(layers.Dense, built)) == 1
+    biases = sum(layer.bias.shape[0] for layer in of(layers.Conv2D, published))
+    assert built.count_params() == published.count_params() - biases
+    trainable = sum(int(np.prod(variable.shape)) for variable in built.trainable_variables)
+    assert trainable == pytest.approx(25.5e6, rel=0.01)
+    strides = [layer.strides for layer in of(layers.Conv2D, built) if layer.strides != (1, 1)]
+    assert len(strides) == 7  # the first, and two in each of three stages
+
+
+def test_the_transformer_has_layer_norm_attention_and_positions_that_learn() -> None:
+    built = model("transformer")
+    assert len(of(layers.MultiHeadAttention, built)) == 2
+    assert len(of(layers.LayerNormalization, built)) == 5
+    positions = built.get_layer("positions").embeddings
+    assert positions.shape == (64, 64)
+    tokens = np.random.default_rng(0).integers(0, 256, (4, 64)).astype("int32")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(built(tokens, training=True)[:, 0])
+    gradient = tf.convert_to_tensor(tape.gradient(loss, positions.value)).numpy()
+    assert (np.abs(gradient).sum(axis=1) > 0).all()
+
+
+def test_the_transformer_tells_places_apart() -> None:
+    built = model("transformer")
+    tokens = np.arange(64, dtype="int32")[None]
+    assert np.abs(built(tokens).numpy() - built(tokens[:, ::-1].copy()).numpy()).max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["cnn", "separable_cnn", "resnet50"])
+def test_data_that_are_no_images_are_refused_by_image_models(name: str) -> None:
+    with pytest.raises(TrainerError, match=f"{name} needs images") as raised:
+        model(name, (12,))
+    assert "workload.model=mlp" in raised.value.hint
+
+
+def test_samples_too_large_for_the_transformer_are_refused() -> None:
+    with pytest.raises(TrainerError, match="150528 tokens; the transformer takes at most 2048"):
+        model("transformer", (224, 224, 3))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (1, 40, 3), (100, 7, 4)], ids=str)
+@pytest.mark.parametrize("name", ["cnn", "separable_cnn", "resnet50"])
+def test_image_models_take_odd_sizes(name: str, shape: tuple[int, ...]) -> None:
+    built = model(name, shape, width=0.05)
+    assert built(np.zeros((1, *shape), "float32")).shape == (1, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cnn", "separable_cnn", "transformer"])
+def test_each_model_learns_digits(name: str, build: Build) -> None:
+    # What the mlp learns is in the matrix; resnet50 has 53 layers of the same kind as separable_cnn.
+    settings = ("width=0.25", "epochs=2", "steps_per_epoch=12", "batch_size=32", "learning_rate=0.01")
+    first, last = build(f"model={name}", *settings, "validation_split=0").train().losses()
+    assert last < 0.95 * first
+
+
+NORMS = {"batch": layers.BatchNormalization, "layer": layers.LayerNormalization}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_normalization_is_a_switch_of_every_model(name: str) -> None:
+    def switched(norm: str) -> keras.Model:
+        return models.build(options(f"model={name}", "width=0.1", f"normalization={norm}"), SMALL_IMAGE, 10)
+
+    built = {norm: switched(norm) for norm in (*NORMS, "none")}
+    counts = {norm: {kind: len(of(layer, made)) for kind, layer in NORMS.items()} for norm, made in built.items()}
+    assert counts["none"] == {"batch": 0, "layer": 0}
+    assert counts["batch"]["batch"] == counts["layer"]["layer"] > 0
+    assert counts["batch"]["layer"] == counts["layer"]["batch"] == 0
+    usual = {kind: len(of(layer, model(name))) for kind, layer in NORMS.items()}
+    assert usual in counts.values()
+    convolutions = of((layers.Conv2D, layers.SeparableConv2D), built["none"])
+    assert all(layer.use_bias for layer in convolutions), "without normalization a layer needs its bias"
+
+
+def test_the_transformer_of_the_preset_has_100_million_parameters() -> None:
+    wanted = presets.resolve("transformer-100m").options
+    built = models.build(wanted, tuple(wanted.workload.shape), wanted.workload.classes)
+    assert built.count_params() == pytest.approx(100e6, rel=0.02)
+    assert len(of(layers.MultiHeadAttention, built)) == 14

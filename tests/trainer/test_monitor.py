@@ -1,0 +1,212 @@
+"""Monitor in this process: what it costs, what it reads, and fits whose size Keras does not know."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from gputui import engine
+from gputui.engine import Monitor
+from gputui.engine.runs import Run
+
+from tests.support.front_door import until
+
+X = np.random.default_rng(0).normal(size=(640, 4)).astype("float32")
+
+
+def model(**more: Any) -> keras.Model:
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse", **more)
+    return made
+
+
+def events(run: Run | None, kind: str) -> list[dict[str, Any]]:
+    assert run is not None
+    lines = run.file("events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+
+def test_the_device_is_waited_for_at_most_every_quarter_of_a_second(cpus: Any) -> None:
+    made, reads = model(), 0
+    stock = made.get_metrics_result
+
+    def counted() -> Any:
+        nonlocal reads
+        reads += 1
+        return stock()
+
+    made.get_metrics_result = counted
+    monitor = Monitor()
+    begin = time.perf_counter()
+    made.fit(X, X[:, 0], batch_size=2, epochs=4, verbose=0, callbacks=[monitor])
+    seconds = time.perf_counter() - begin
+    steps = events(monitor.run, "finished")[0]["summary"]["steps"]
+    assert steps == 4 * 320
+    # The first step, the end of the warm-up, and Keras itself at the end of each epoch.
+    assert reads <= 2 + 4 + seconds / 0.25 + 1
+    assert reads < steps / 10
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # which is how Keras finds its length
+def test_a_fit_whose_length_nobody_knows_is_counted(cpus: Any) -> None:
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, 0])).filter(lambda a, b: True).batch(64)
+    monitor = Monitor("unknown")
+    model(steps_per_execution=1).fit(data, epochs=3, verbose=0, callbacks=[monitor], shuffle=False)
+    started = events(monitor.run, "started")[0]
+    assert started["steps_per_epoch"] is None
+    assert started["global_batch_size"] in (None, 64)
+    assert [event["step"] for event in events(monitor.run, "epoch")] == [10, 20, 30]
+    assert events(monitor.run, "finished")[0]["summary"]["steps"] == 30
+    assert monitor.run is not None
+    assert monitor.run.state == "ok"
+
+
+def test_several_steps_an_execution_and_a_batch_size_that_is_given(cpus: Any) -> None:
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, 0])).batch(32).repeat()
+    monitor = Monitor(batch_size=32)
+    model(steps_per_execution=5).fit(
+        data, epochs=2, steps_per_epoch=20, verbose=0, callbacks=[monitor], shuffle=False
+    )
+    summary = events(monitor.run, "finished")[0]["summary"]
+    assert (summary["steps"], summary["epochs"], summary["global_batch_size"]) == (40, 2, 32)
+    assert summary["samples_per_second"] == pytest.approx(32_000 / summary["step_ms"]["p50"])
+    assert summary["input_wait"] is None  # there is no reading of it
+
+
+def test_each_fit_is_a_run_of_its_own_and_early_stopping_ends_it_as_done(cpus: Any) -> None:
+    made, monitor = model(), Monitor("twice")
+    stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
+    made.fit(X, X[:, 0], epochs=9, verbose=0, callbacks=[monitor, stop])
+    first = monitor.run
+    made.fit(X, X[:, 0], epochs=1, verbose=0, callbacks=[monitor])
+    assert first is not None
+    assert monitor.run is not None
+    assert first.id != monitor.run.id
+    assert (first.state, monitor.run.state) == ("ok", "ok")
+    assert len(events(first, "epoch")) == 2
+
+
+def test_tracing_the_evaluation_is_told_once_as_compiling(cpus: Any) -> None:
+    monitor = Monitor("evaluated")
+    model().fit(X, X[:, 0], epochs=3, verbose=0, callbacks=[monitor], validation_data=(X, X[:, 0]))
+    told = [(event["phase"], event["detail"]) for event in events(monitor.run, "phase")]
+    assert [phase for phase, _ in told].count("evaluating") == 3
+    assert [detail for phase, detail in told if phase == "compiling"] == ["tracing", "evaluation"]
+    assert events(monitor.run, "finished")[0]["summary"]["first_evaluation_seconds"] > 0
+
+
+def test_the_package_has_nothing_else_to_give() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Watcher'"):
+        _ = engine.Watcher
+
+
+# ---- fits that are no plain ones ----------------------------------------------------------------------
+
+
+def test_a_metric_that_is_a_vector_leaves_the_fit_alone(cpus: Any) -> None:
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+    made.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
+    monitor = Monitor("vector")
+    made.fit(X, np.eye(3)[np.arange(640) % 3], epochs=2, verbose=0, callbacks=[monitor])
+    summary = events(monitor.run, "finished")[0]["summary"]
+    assert set(summary["metrics"]) == {"loss", "f1_score_0", "f1_score_1", "f1_score_2"}
+
+
+class Adversaries(keras.Model):  # type: ignore[misc]
+    """Its step returns figures that no metric of Keras' holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+
+    def call(self, inputs: Any) -> Any:
+        return self.dense(inputs)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        loss = tf.reduce_mean(tf.square(self(data[0]) - data[1]))
+        return {"d_loss": loss, "g_loss": 2 * loss}
+
+
+def test_what_a_step_returns_is_shown_live(cpus: Any) -> None:
+    made, monitor = Adversaries(), Monitor("adversaries")
+    made.compile("sgd")
+    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.01))
+    made.fit(X, X[:, :1], batch_size=16, epochs=2, verbose=0, callbacks=[monitor, slow])
+    shown = [event["metrics"] for event in events(monitor.run, "progress")]
+    assert len(shown) > 2
+    assert all(set(metrics) == {"d_loss", "g_loss"} and metrics["d_loss"] > 0 for metrics in shown)
+    assert {event["loss"] for event in events(monitor.run, "progress")} == {None}
+
+
+class Interrupts(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ctrl-C in the second epoch."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+
+def interrupted(monitor: Monitor) -> Run:
+    with pytest.raises(KeyboardInterrupt):
+        model().fit(X, X[:, 0], epochs=2, verbose=0, callbacks=[monitor, Interrupts()])
+    run: Run | None = monitor.run
+    assert run is not None
+    return run
+
+
+def test_the_next_fit_ends_the_run_of_one_that_was_interrupted(cpus: Any) -> None:
+    monitor, before = Monitor("again"), signal.getsignal(signal.SIGTERM)
+    first = interrupted(monitor)
+    model().fit(X, X[:, 0], epochs=1, verbose=0, callbacks=[monitor])
+    assert (first.state, events(monitor.run, "finished")[0]["outcome"]) == ("error", "ok")
+    assert events(first, "error")[0]["message"].startswith("the fit ended before its time")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_interrupted_fit_is_noticed_without_another(cpus: Any) -> None:
+    run = interrupted(Monitor("gone"))
+    until(lambda: run.state != "running")
+    assert run.state == "error"
+    for thread in [thread for thread in threading.enumerate() if thread.name == "heartbeat"]:
+        thread.join(10)
+        assert not thread.is_alive()
+    # Another Monitor listens again where the gone one did.
+    stops = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: os.kill(os.getpid(), signal.SIGTERM))
+    monitor = Monitor("stopped")
+    model().fit(X, X[:, 0], epochs=50, verbose=0, callbacks=[monitor, stops], batch_size=64)
+    assert events(monitor.run, "finished")[0]["outcome"] == "stopped"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+KILLED = """
+import os, signal, time
+import keras, numpy as np
+from gputui.engine import Monitor
+
+class Fails(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None): raise ValueError
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+try:
+    model.fit(np.zeros((64, 4)), np.zeros(64), verbose=0, callbacks=[Monitor(), Fails()])
+except ValueError:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+"""
+
+
+@pytest.mark.slow
+def test_kill_ends_a_script_whose_fit_has_failed() -> None:
+    hidden = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run([sys.executable, "-c", KILLED], env=hidden, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGTERM

@@ -1,0 +1,327 @@
+"""A user's own data through workload.entry: what Keras' fit would train on, and the same when resumed."""
+
+from __future__ import annotations
+
+import builtins
+import shutil
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.own import Write
+from tests.support.training import Training
+from tests.trainer.test_own_code import SHORT, not_applied, refused, source
+
+
+@pytest.fixture(autouse=True)
+def notes() -> Iterator[list[Any]]:
+    """What a user's code notes down, as `builtins.notes`."""
+    builtins.notes = []  # type: ignore[attr-defined]
+    yield builtins.notes  # type: ignore[attr-defined]
+    del builtins.notes  # type: ignore[attr-defined]
+
+
+def with_class(members: str, returned: str = "model(), Data()", count: int = 5) -> str:
+    """A program whose PyDataset `Data` has these members beside its length."""
+    return source(
+        "import builtins\nclass Data(keras.utils.PyDataset):\n"
+        f"    def __len__(self): return {count}\n"
+        + textwrap.indent(textwrap.dedent(members).strip(), "    ")
+        + f"\nreturn {returned}"
+    )
+
+
+def first_values(training: Training, batches: int, first_step: int = 0) -> list[int]:
+    """The first number of each batch."""
+    return [int(batch[0].numpy().flat[0]) for batch in training.loop.pipeline.stream(first_step).take(batches)]
+
+
+# ---- a PyDataset: one at a time -----------------------------------------------------------------
+
+BUSY = """
+def __getitem__(self, index):
+    import time
+    builtins.notes.append(1)
+    time.sleep(0.01)
+    at_once = sum(builtins.notes)
+    builtins.notes.append(-1)
+    return np.full((10, 4), at_once, "float32"), y[:10]
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "calls", "most"),
+    [
+        ("Data()", "auto", 1),
+        ("Data()", "8", 1),
+        ("Data(workers=4)", "auto", 4),
+        ("Data(workers=4)", "2", 2),
+        ("Data(workers=4)", "off", 1),
+        ("Data(workers=4, use_multiprocessing=True)", "auto", 1),
+    ],
+)
+def test_batches_of_a_pydataset_are_loaded_at_once_only_as_far_as_it_says_it_can(
+    data: str, calls: str, most: int, own: Write
+) -> None:
+    text = with_class(BUSY, f"model(), {data}", count=20)
+    found = first_values(own(text, *SHORT, f"parallel_calls={calls}", "private_threads=8"), 40)
+    assert 1 <= max(found) <= most
+    assert (max(found) > 1) == (most > 1)
+
+
+def test_a_pydataset_that_reads_a_file_gets_what_it_reads(own: Write) -> None:
+    members = """
+def __init__(self):
+    super().__init__()
+    np.repeat(np.arange(40, dtype="float32"), 10_000).tofile("records.bin")
+    self.file = open("records.bin", "rb", buffering=0)
+def __getitem__(self, index):
+    self.file.seek(index * 40_000)
+    found = np.frombuffer(self.file.read(40_000), "float32")
+    builtins.notes.append(len(found) == 10_000 and bool((found == index).all()))
+    return found[:40].reshape(10, 4) / 40, y[:10]
+"""
+    own(with_class(members, count=40), "epochs=3", "validation_split=0").train()
+    assert len(builtins.notes) >= 120  # type: ignore[attr-defined]
+    assert all(builtins.notes)  # type: ignore[attr-defined]
+
+
+def test_it_is_told_where_parallel_calls_and_processes_do_nothing(own: Write) -> None:
+    plain = "def __getitem__(self, index): return x[:10], y[:10]"
+    told = not_applied(own(with_class(plain), *SHORT, "parallel_calls=8"))
+    assert list(told) == ["input.parallel_calls"]
+    assert "one batch at a time" in told["input.parallel_calls"]
+    assert not_applied(own(with_class(plain, "model(), Data(workers=2)"), *SHORT, "parallel_calls=8")) == {}
+    training = own(with_class(plain, "model(), Data(workers=2, use_multiprocessing=True)"), *SHORT).announce()
+    assert [event["kind"] for event in training.events("warning")] == ["use_multiprocessing"]
+
+
+# ---- a PyDataset: its passes --------------------------------------------------------------------
+
+PASSES = """
+begun = ended = 0
+def __getitem__(self, index):
+    value = index + 10 * self.ended
+    builtins.notes.append(value)
+    return np.full((10, 4), value / 100, "float32"), y[:10]
+def on_epoch_begin(self):
+    builtins.notes.append("begin")
+    self.begun += 1
+def on_epoch_end(self):
+    builtins.notes.append("end")
+    self.ended += 1
+"""
+
+
+def test_a_pydataset_is_told_of_the_begin_and_end_of_each_pass(own: Write, notes: list[Any]) -> None:
+    own(with_class(PASSES), "epochs=2", "validation_split=0", "shuffle=off", "prefetch=off").train()
+    assert notes == [0, 1, "begin", 0, 1, 2, 3, 4, "end", "begin", 10, 11, 12, 13, 14, "end"]
+
+
+def test_a_pydatasets_batches_are_shuffled_anew_in_each_pass(own: Write) -> None:
+    members = "def __getitem__(self, index): return np.full((10, 4), index, 'float32'), y[:10]"
+    found = first_values(own(with_class(members, count=9), *SHORT), 18)
+    assert sorted(found[:9]) == sorted(found[9:]) == list(range(9))
+    assert found[:9] != list(range(9)) != found[9:] != found[:9]
+
+
+@pytest.mark.parametrize("steps", [None, 3, 7])
+def test_a_resumed_pydataset_gives_the_very_batches_of_the_whole_run(
+    steps: int | None, own: Write, notes: list[Any]
+) -> None:
+    """Resumed in the middle of an epoch, which is a fit of its own, where an epoch is a pass, less or more."""
+    epoch = [] if steps is None else [f"steps_per_epoch={steps}"]
+    common = ("epochs=5", "validation_split=0", "run.checkpoint=8", "run.keep=9", "shuffle=40", *epoch)
+    whole = own(with_class(PASSES), *common, "prefetch=off").train()
+    expected = [note for note in notes[2:] if isinstance(note, int)]
+    for prefetch, exact in (("off", True), ("auto", False)):
+        resumed = own(with_class(PASSES), *common, f"prefetch={prefetch}")
+        shutil.copytree(whole.run.path / "checkpoints", resumed.run.path / "checkpoints", dirs_exist_ok=True)
+        notes.clear()
+        resumed.loop.run(8)
+        if exact:
+            assert [note for note in notes[2:] if isinstance(note, int)] == expected[8:]
+        for ours, theirs in zip(resumed.loop.model.weights, whole.loop.model.weights, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+PADDED = """
+def __getitem__(self, index):
+    length = 5 if index < 2 else 5 + 3 * index
+    return (rng.integers(0, 50, size=(10, length)).astype("int32"),
+            rng.normal(size=(10, length if SEQUENCE else 1)).astype("float32"))
+"""
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_batches_of_a_pydataset_may_be_padded_to_lengths_of_their_own(sequence: bool, own: Write) -> None:
+    pooled = "" if sequence else "keras.layers.GlobalAveragePooling1D(),"
+    made = (f"keras.Sequential([keras.Input((None,), dtype='int32'), keras.layers.Embedding(50, 4), {pooled} "
+            "keras.layers.Dense(1)])")
+    text = with_class(PADDED.replace("SEQUENCE", str(sequence)), "{'model': made, 'train': Data(), 'loss': 'mse'}")
+    text = text.replace("    return {'model'", f"    made = {made}\n    return {{'model'")
+    training = own(text, *SHORT).train()
+    assert np.isfinite(training.losses()[0])
+    x, y = training.loop.pipeline.stream().element_spec
+    assert (x.shape.as_list(), y.shape.as_list()) == ([None, None], [None, None if sequence else 1])
+
+
+def test_a_pydataset_may_hand_over_dicts_and_batches_whose_first_two_differ(own: Write) -> None:
+    members = "def __getitem__(self, index): return {'a': x[:10, :index + 2]}"
+    spec = own(with_class(members, "summing(), Data()").replace("def build", SUMMING + "\ndef build"), *SHORT)
+    assert spec.train().loop.pipeline.stream().element_spec["a"].shape.as_list() == [None, None]
+
+
+SUMMING = """
+def summing():
+    class Summing(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.scale = self.add_weight(shape=())
+        def call(self, data):
+            flat = data["a"] if isinstance(data, dict) else data
+            return self.scale * keras.ops.sum(flat, axis=1)
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            assert y is None
+            return keras.ops.mean((y_pred - 1.0) ** 2)
+    made = Summing()
+    made.compile("sgd")
+    return made
+"""
+
+
+# ---- arrays -------------------------------------------------------------------------------------
+
+
+def test_all_of_sorted_arrays_are_shuffled_anew_in_each_pass(own: Write) -> None:
+    body = "classes = np.repeat(np.arange(10), 1000).astype('float32')[:, None]\n" \
+           "return model(), (np.repeat(classes, 4, axis=1), classes), (x, y)"
+    for settings in ((), ("cache=memory",), ("shuffle=5",)):
+        pipe = own(source(body), "epochs=1", "batch_size=50", *settings).loop.pipeline
+        passes = np.concatenate([batch[1].numpy().ravel() for batch in pipe.stream().take(400)])
+        assert len(set(passes[:100])) == 10
+        for one in (passes[:10000], passes[10000:]):
+            np.testing.assert_array_equal(np.sort(one), np.repeat(np.arange(10), 1000))
+        assert (passes[:10000] != passes[10000:]).any()
+    pipe = own(source(body), "epochs=1", "batch_size=50", "shuffle=off").loop.pipeline
+    assert {value for batch in pipe.stream().take(20) for value in batch[1].numpy().ravel()} == {0.0}
+
+
+@pytest.mark.parametrize("extra", ["", "'map': lambda a, b: (a * 2, b)", "'augment': lambda a, b: (a + 1, b)"])
+@pytest.mark.parametrize("drop", ["true", "false"])
+def test_shuffled_arrays_go_on_with_the_very_sample_they_stopped_at(extra: str, drop: str, own: Write) -> None:
+    body = f"numbers = np.arange(97.0)[:, None]\nreturn {{'model': model(), 'train': (x[:97], numbers), {extra}}}"
+    pipe = own(source(body), *SHORT, f"drop_remainder={drop}").loop.pipeline
+    a_pass = 9 if drop == "true" else 10
+    whole = [batch[1].numpy().ravel() for batch in pipe.stream().take(2 * a_pass)]
+    first = np.concatenate(whole[:a_pass])
+    assert len(set(first)) == len(first) == (90 if drop == "true" else 97)
+    for at in (3, a_pass, a_pass + 4):
+        for ours, expected in zip(pipe.stream(at).take(5), whole[at:], strict=False):
+            np.testing.assert_array_equal(ours[1].numpy().ravel(), expected)
+
+
+@pytest.mark.parametrize("extra", ["", "'map': lambda a, b: (a * 2, b)"])
+def test_the_stages_of_shuffled_arrays_have_their_names(extra: str, own: Write) -> None:
+    from gputui.engine.trainer.data.stages import StageMeter
+
+    body = f"return {{'model': model(), 'train': (x, y), {extra}}}"
+    pipe = own(source(body), *SHORT, "parallel_calls=off", "prefetch=1").loop.pipeline
+    iterator = iter(pipe.stream())
+    for _ in range(45):  # to within a pass, which alone has nodes
+        next(iterator)
+    meter = StageMeter(pipe.stages(), 1)
+    meter.look(iterator)
+    names = [stage.name for stage in meter.take()[0]]
+    makes = "load" if extra else "batch"  # TensorFlow loads and batches in one
+    assert names == ["read", "shuffle", makes, "pass", "prefetch"]
+
+
+@pytest.mark.parametrize("train", ["x", "{'a': x}", "(x,)", "[x, None]", "tf.constant(x)"])
+@pytest.mark.parametrize("settings", [(), ("validation_split=0.2",), ("strategy.kind=mirrored", "shuffle=off")])
+def test_inputs_alone_are_taken_as_fit_takes_them(train: str, settings: tuple[str, ...], own: Write) -> None:
+    text = source(f"return summing(), {train}").replace("def build", SUMMING + "\ndef build")
+    training = own(text, "epochs=1", "batch_size=10", "validation_split=0", *settings).train()
+    assert np.isfinite(training.losses()[0])
+    spec = training.loop.pipeline.stream().element_spec
+    assert list(spec) == ["a"] if isinstance(spec, dict) else spec.shape.as_list() == [None, 4]
+
+
+def test_images_alone_are_augmented(own: Write) -> None:
+    body = "images = rng.uniform(size=(40, 8, 8, 3)).astype('float32')\nreturn summing(), images, images[:20]"
+    text = source(body).replace("def build", SUMMING + "\ndef build")
+    plain, light = (
+        next(iter(own(text, *SHORT, f"augment={way}").loop.pipeline.stream())).numpy() for way in ("off", "light")
+    )
+    assert plain.shape == light.shape == (10, 8, 8, 3)
+    assert (plain != light).any()
+
+
+def test_targets_that_are_returned_as_validation_are_refused(own: Write) -> None:
+    fault = refused(own, "return model(), {'a': x}, y")
+    assert "targets belong to their inputs" in fault.message
+
+
+# ---- data sets ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("drop", "batches"), [("True", 3), ("False", 4)])
+def test_batches_of_one_size_by_their_type_leave_out_the_rest(drop: str, batches: int, own: Write) -> None:
+    body = f"""
+data = dataset().filter(lambda a, b: True).batch(32, drop_remainder={drop})
+return {{"model": model(), "train": data, "samples": 100, "validation": data, "validation_samples": 100}}
+"""
+    loop = own(source(body), *SHORT).loop
+    assert (loop.steps_per_epoch, loop.pipeline.validation_batches) == (batches, batches)
+
+
+def test_validation_data_without_a_batch_are_refused(own: Write) -> None:
+    assert "validation has no batch" in refused(own, "return model(), (x, y), dataset().take(0).batch(5, True)").message
+
+
+@pytest.mark.parametrize(
+    ("shape", "given"),
+    [("(28, 28, 1)", "(28, 28)"), ("(1,)", "()"), ("(28, 28)", "(28, 28, 1)")],
+)
+@pytest.mark.parametrize("way", ["batched", "mapped"])
+def test_an_axis_of_one_at_the_end_is_adjusted_as_keras_does_it(shape: str, given: str, way: str, own: Write) -> None:
+    body = f"""
+made = keras.Sequential([keras.Input({shape}), keras.layers.Flatten(), keras.layers.Dense(1)])
+made.compile("sgd", "mse")
+data = tf.data.Dataset.from_tensor_slices((rng.normal(size=(100, *{given})).astype("float32"), y))
+return {{"model": made, "train": data, "map": None}} if {way == "mapped"} else (made, data.batch(10))
+"""
+    assert np.isfinite(own(source(body), *SHORT).train().losses()[0])
+
+
+def test_images_that_are_not_batched_are_still_told(own: Write) -> None:
+    body = """
+made = keras.Sequential([keras.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
+made.compile("sgd", "mse")
+return made, tf.data.Dataset.from_tensor_slices((np.zeros((100, 28, 28, 1), "float32"), y))
+"""
+    assert "the model takes batches of (28, 28, 1)" in refused(own, body).message
+
+
+OWN_PREFETCH = "dataset().batch(10).prefetch(tf.data.AUTOTUNE).repeat(2)"
+
+
+@pytest.mark.parametrize(
+    ("train", "prefetch", "told"),
+    [(OWN_PREFETCH, "off", True), (OWN_PREFETCH, "2", False), ("dataset().batch(10)", "off", False)],
+)
+def test_a_prefetch_of_their_own_is_told_where_none_is_wanted(
+    train: str, prefetch: str, told: bool, own: Write
+) -> None:
+    found = not_applied(own(source(f"return model(), {train}"), *SHORT, f"prefetch={prefetch}"))
+    assert ("input.prefetch" in found) is told
+
+
+def test_a_data_sets_own_order_stays_free(own: Write) -> None:
+    body = "o = tf.data.Options()\no.deterministic = False\nreturn model(), dataset().batch(10).with_options(o)"
+    assert own(source(body), *SHORT).loop.pipeline.stream().options().deterministic is False
+    plain = own(source("return model(), dataset().batch(10)"), *SHORT).loop.pipeline
+    assert plain.stream().options().deterministic is True

@@ -1,0 +1,184 @@
+"""A resumed training of a user's model goes on to the very losses of one that was never interrupted."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from gputui.engine.trainer.common.faults import TrainerError
+
+from tests.support.own import PROGRAMS, Write
+from tests.support.training import Training
+
+DRAWN = PROGRAMS / "drawn"
+NAMES = ("vae", "gan", "average", "metric", "diffusion", "distillation")
+SHORT = ("epochs=3", "batch_size=20", "validation_split=0", "steps_per_epoch=6", "checkpoint=4", "keep=10")
+
+
+def figures(training: Training) -> dict[int, dict[str, float]]:
+    """The metrics of each epoch."""
+    return {event["epoch"]: event["metrics"] for event in training.events("epoch")}
+
+
+def resumed(own: Write, source: Path | str, whole: Training, step: int, *settings: str) -> Training:
+    """Another training of the same program, in which everything random stands elsewhere, from that step on."""
+    random.seed(99)
+    np.random.seed(99)
+    again = own(source, *settings)
+    random.seed(77)
+    np.random.seed(77)
+    tf.random.get_global_generator().reset_from_seed(3)
+    shutil.copytree(
+        whole.run.file("checkpoints") / f"step-{step:010d}", again.run.file("checkpoints") / f"step-{step:010d}"
+    )
+    again.loop.run(step)
+    return again
+
+
+@pytest.mark.parametrize("step", [4, 12])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_program_goes_on_to_the_very_same_losses(name: str, step: int, own: Write) -> None:
+    source = DRAWN / f"{name}.py"
+    whole = own(source, *SHORT).train()
+    again = resumed(own, source, whole, step, *SHORT)
+    told, expected = figures(again), figures(whole)
+    assert set(told) == {1, 2, 3} - set(range(1, step // 6 + 1))
+    assert told == {epoch: expected[epoch] for epoch in told}
+    both = again.loop.model.get_weights(), whole.loop.model.get_weights()
+    weights = [np.array_equal(*pair) for pair in zip(*both, strict=True)]
+    assert all(weights)
+    assert warned(again) == []
+
+
+# ---- what cannot be restored is named, and only that -----------------------------------------------------
+
+DRAWS = """
+import keras, numpy as np, tensorflow as tf
+class Noisy(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+    def call(self, x):
+        return self.dense(x)
+    def train_step(self, data):
+        x, y = data
+        noise = tf.random.normal(tf.shape(x))
+        scale = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.random.uniform(()), lambda: tf.constant(1.0))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(x + scale * noise)[:, 0] - y))
+        weights = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        return {"loss": loss}
+def build(context):
+    x = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
+    made = Noisy()
+    made.compile("sgd")
+    return made, (x, x.sum(axis=1))
+"""
+
+
+def warned(training: Training) -> list[tuple[str, str]]:
+    return [(event["kind"], event["message"]) for event in training.events("warning")]
+
+
+@pytest.mark.parametrize("settings", [(), ("xla=true",), ("steps_per_execution=2",)])
+def test_draws_of_tensorflows_own_state_are_named_with_their_line(settings: tuple[str, ...], own: Write) -> None:
+    whole = own(DRAWS, *SHORT, *settings).train()
+    assert warned(whole) == []
+    again = resumed(own, DRAWS, whole, 4, *SHORT, *settings)
+    ((kind, message),) = warned(again)
+    assert kind == "random_anew"
+    places = "tf.random.normal in train_step (train.py:11), tf.random.uniform in <lambda> (train.py:12) draw from"
+    assert message.startswith(places)
+
+
+# ---- where random states and variables hide ------------------------------------------------------------------
+
+HIDDEN = """
+import functools, random
+import keras, numpy as np, tensorflow as tf
+
+drawn, kept = [], {"generator": tf.random.Generator.from_seed(1), "of numpy": np.random.default_rng(2)}
+class Settings:
+    draws = random.Random(3)
+class Layer(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.seeds = {"inner": [keras.random.SeedGenerator(4)]}
+        self.calls = tf.Variable(0.0, trainable=False)
+    def call(self, x):
+        self.calls.assign_add(1.0)
+        return x + 0.1 * self.calls * keras.random.normal(tf.shape(x), seed=self.seeds["inner"][0])
+class Mine(keras.Model):
+    def __init__(self, closed_over):
+        super().__init__()
+        self.noise, self.dense, self.closed_over = Layer(), keras.layers.Dense(1), closed_over
+    def call(self, x):
+        return self.dense(self.noise(x))
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            told = self(x + self.closed_over(tf.shape(x)) + 0.1 * kept["generator"].normal(tf.shape(x)))
+            loss = tf.reduce_mean(tf.square(told[:, 0] - y))
+        weights = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+        return {"loss": loss}
+class See(keras.callbacks.Callback):
+    def __init__(self, mine):
+        super().__init__()
+        self.legacy, self.on_batch = np.random.RandomState(5), functools.partial(mine, 1.0)
+    def on_train_batch_end(self, batch, logs=None):
+        told = [kept["of numpy"].random(), Settings.draws.random(), self.legacy.rand(), self.on_batch()]
+        drawn.append([*told, np.random.rand(), random.random()])
+def build(context):
+    total, hidden = tf.Variable(0.0), np.random.default_rng(6)
+    def closed_over(shape):
+        total.assign_add(1.0)
+        return 0.01 * total * tf.ones(shape)
+    x = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
+    made = Mine(closed_over)
+    made.compile("sgd")
+    return {"model": made, "train": (x, x.sum(axis=1)), "callbacks": [See(lambda by: by * hidden.random())]}
+"""
+
+
+@pytest.mark.parametrize("settings", [(), ("strategy.kind=mirrored",)], ids=["single", "mirrored"])
+def test_random_states_and_variables_are_found_wherever_the_code_keeps_them(
+    settings: tuple[str, ...], own: Write
+) -> None:
+    whole = own(HIDDEN, *SHORT, *settings).train()
+    expected = sys.modules["train"].drawn
+    again = resumed(own, HIDDEN, whole, 4, *SHORT, *settings)
+    assert sys.modules["train"].drawn == expected[4:]
+    assert again.losses() == whole.losses()
+    assert [kind for kind, _ in warned(again)] == []
+
+
+def test_a_checkpoint_of_an_older_version_is_restored_and_what_it_lacks_is_said(own: Write) -> None:
+    whole = own(DRAWN / "metric.py", *SHORT)
+    state = whole.loop.checkpoints.state
+    state._look = None  # what older versions saved: what Keras lists
+    whole.train()
+    again = resumed(own, DRAWN / "metric.py", whole, 4, *SHORT)
+    ((kind, message),) = warned(again)
+    assert kind == "begins_anew"
+    assert "the checkpoint is of an older gputui" in message
+    assert np.isfinite(again.losses()).all()
+    assert again.losses() != whole.losses()
+
+
+def test_a_checkpoint_of_other_code_is_refused(own: Write) -> None:
+    whole = own(HIDDEN, *SHORT).train()
+    calls = "self.calls = tf.Variable(0.0, trainable=False)"
+    others = {
+        "beside those that Keras lists": HIDDEN.replace(calls, f"self.other = tf.Variable(0.0)\n        {calls}"),
+        "other random generators": HIDDEN.replace("class Settings:", "class Settings:\n    more = random.Random(1)"),
+    }
+    for told, source in others.items():
+        with pytest.raises(TrainerError, match=told):
+            resumed(own, source, whole, 4, *SHORT)

@@ -1,0 +1,407 @@
+"""From samples to batches: each option of `input` acts, and the stream can be begun at any step."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.data import pipeline as pipelines
+from gputui.engine.trainer.data.pipeline import Pipeline
+
+from tests.support.training import Build, options
+
+pytestmark = pytest.mark.usefixtures("cpus")
+
+# Each label is the number of its sample, so that labels tell which samples came, and in which order.
+NUMBERED = ("data=synthetic", "shape=[2, 2, 1]", "samples=22", "classes=22", "validation_split=0", "batch_size=4")
+
+
+def numbered(*settings: str, replicas: int = 1) -> Pipeline:
+    return pipelines.build(options(*NUMBERED, *settings), replicas)
+
+
+def labels(dataset: tf.data.Dataset, number: int) -> list[list[int]]:
+    """The labels of the first batches."""
+    return [[int(label) for label in y] for _, y in dataset.take(number)]
+
+
+def watched(pipe: Pipeline, seen: Callable[[int], None]) -> Pipeline:
+    """The pipeline with `seen` called in Python for each sample that is loaded."""
+    load = pipe.source.load
+    assert load is not None
+
+    def tell(index: np.int64) -> np.int64:
+        seen(int(index))
+        return index
+
+    def calling(index: Any) -> Any:
+        number = tf.numpy_function(tell, [index], tf.int64)
+        number.set_shape([])
+        return load(number)
+
+    return dataclasses.replace(pipe, source=dataclasses.replace(pipe.source, load=calling))
+
+
+# ---- order ------------------------------------------------------------------------------------
+
+
+def test_shuffle_off_keeps_the_order_in_each_pass() -> None:
+    pipe = numbered("shuffle=off")
+    assert pipe.batches_per_pass == 6
+    flat = list(itertools.chain(*labels(pipe.stream(), 12)))
+    assert flat == [*range(22), *range(22)]
+
+
+def test_shuffle_moves_samples_no_further_forward_than_its_buffer() -> None:
+    flat = list(itertools.chain(*labels(numbered("shuffle=3").stream(), 6)))
+    assert flat != sorted(flat)
+    assert all(number - place < 3 for place, number in enumerate(flat))
+
+
+def test_a_full_shuffle_mixes_all_and_each_pass_anew() -> None:
+    found = list(itertools.chain(*labels(numbered("shuffle=1000").stream(), 12)))
+    first, second = found[:22], found[22:]
+    assert sorted(first) == sorted(second) == list(range(22))
+    assert first != second
+    assert max(first[:4]) > 8
+
+
+def test_the_seed_decides_the_order() -> None:
+    def order(seed: int) -> list[list[int]]:
+        return labels(numbered("shuffle=1000", f"seed={seed}", "parallel_calls=4").stream(), 12)
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("drop", ["true", "false"])
+@pytest.mark.parametrize("cache", ["off", "memory"])
+def test_no_sample_comes_twice_in_a_pass(replicas: int, drop: str, cache: str) -> None:
+    pipe = numbered("shuffle=7", f"drop_remainder={drop}", f"cache={cache}", replicas=replicas)
+    elements = pipe.batches_per_pass * replicas
+    found = labels(pipe.stream(), 3 * elements)
+    for number in range(3):
+        flat = list(itertools.chain(*found[number * elements : (number + 1) * elements]))
+        assert len(set(flat)) == len(flat)
+        assert len(flat) == (22 if drop == "false" else 22 // (4 * replicas) * (4 * replicas))
+
+
+def test_the_last_batch_is_smaller_or_left_out() -> None:
+    assert [len(batch) for batch in labels(numbered().stream(), 7)] == [4, 4, 4, 4, 4, 2, 4]
+    assert [len(batch) for batch in labels(numbered("drop_remainder=true").stream(), 7)] == [4] * 7
+
+
+def test_with_drop_remainder_the_batch_has_a_fixed_shape_for_xla() -> None:
+    (x, y) = numbered("drop_remainder=true").stream().element_spec
+    assert x.shape == (4, 2, 2, 1)
+    assert y.shape == (4,)
+
+
+def test_a_global_batch_is_split_evenly_over_the_replicas() -> None:
+    sizes = [len(batch) for batch in labels(numbered(replicas=2).stream(), 6)]
+    assert sizes == [4, 4, 4, 4, 3, 3]
+
+
+def test_a_last_batch_with_less_than_one_sample_a_replica_is_left_out() -> None:
+    pipe = numbered("samples=17", replicas=2)
+    assert pipe.batches_per_pass == 2
+    assert [len(batch) for batch in labels(pipe.stream(), 5)] == [4] * 5
+
+
+def test_data_too_few_for_one_batch_are_refused() -> None:
+    with pytest.raises(TrainerError, match="22 training samples do not fill one global batch of 32"):
+        numbered("batch_size=32", "drop_remainder=true")
+
+
+# ---- beginning at any step --------------------------------------------------------------------
+
+WAYS = [
+    ("shuffle=off",),
+    ("shuffle=9", "augment=light"),
+    ("shuffle=1000", "augment=heavy", "cache=memory", "drop_remainder=true"),
+    ("shuffle=1000", "parallel_calls=off", "prefetch=off", "cache=memory"),
+]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("settings", WAYS, ids=" ".join)
+def test_a_stream_begun_at_any_step_gives_what_the_whole_stream_gives_there(
+    settings: tuple[str, ...], replicas: int
+) -> None:
+    pipe = numbered("shape=[8, 8, 1]", *settings, replicas=replicas)
+    steps = 2 * pipe.batches_per_pass + 2
+    whole = [(x.numpy(), y.numpy()) for x, y in pipe.stream().take(steps * replicas)]
+    for first in (1, pipe.batches_per_pass - 1, pipe.batches_per_pass, pipe.batches_per_pass + 2):
+        expected = whole[first * replicas :]
+        found = pipe.stream(first).take(len(expected))
+        for (x, y), (expected_x, expected_y) in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(y.numpy(), expected_y)
+            np.testing.assert_array_equal(x.numpy(), expected_x)
+
+
+# ---- cache ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [20, 22])
+@pytest.mark.parametrize("settings", [("shuffle=off",), ("shuffle=5",), ("drop_remainder=true",)], ids=" ".join)
+def test_with_cache_memory_the_second_pass_loads_nothing(settings: tuple[str, ...], samples: int) -> None:
+    loaded: list[int] = []
+    pipe = watched(numbered("cache=memory", f"samples={samples}", *settings), loaded.append)
+    labels(pipe.stream(), 3 * pipe.batches_per_pass)
+    assert sorted(loaded) == list(range(samples))
+
+
+def test_without_cache_each_pass_loads_again() -> None:
+    loaded: list[int] = []
+    pipe = watched(numbered("cache=off", "prefetch=off", "parallel_calls=off"), loaded.append)
+    labels(pipe.stream(), 3 * pipe.batches_per_pass)
+    assert len(loaded) == 3 * 22
+
+
+def test_a_cached_pass_is_shuffled_anew() -> None:
+    found = labels(numbered("cache=memory", "shuffle=1000").stream(), 12)
+    assert found[:6] != found[6:]
+
+
+def test_a_cache_on_disk_is_read_by_the_next_run(tmp_path: Path) -> None:
+    loaded: list[int] = []
+    settings = ("cache=" + str(tmp_path / "deep" / "cache"), "shuffle=5")
+    pipe = watched(numbered(*settings), loaded.append)
+    first = labels(pipe.stream(), 12)
+    assert sorted(loaded) == list(range(22))
+    again = watched(numbered(*settings), loaded.append)
+    assert labels(again.stream(), 12) == first
+    assert len(loaded) == 22
+
+
+def test_a_cache_on_disk_serves_any_model(tmp_path: Path) -> None:
+    loaded: list[int] = []
+    for model in ("model=mlp", "model=cnn"):
+        labels(watched(numbered(f"cache={tmp_path}", model), loaded.append).stream(), 6)
+    assert len(loaded) == 22
+
+
+@pytest.mark.parametrize(
+    "other", ["samples=23", "shape=[2, 3, 1]", "classes=21", "seed=8", "validation_split=0.2", "data=digits"]
+)
+def test_a_cache_on_disk_is_not_read_for_other_data(other: str, tmp_path: Path) -> None:
+    cache = f"cache={tmp_path}"
+    labels(numbered(cache).stream(), 12)
+    cached, plain = numbered(cache, other), numbered(other)
+    for (x, y), (expected_x, expected_y) in zip(cached.stream().take(3), plain.stream().take(3), strict=True):
+        np.testing.assert_array_equal(x.numpy(), expected_x.numpy())
+        np.testing.assert_array_equal(y.numpy(), expected_y.numpy())
+
+
+def test_a_cache_is_not_read_for_a_file_that_has_changed(tmp_path: Path) -> None:
+    def first_input(value: float) -> float:
+        np.savez(tmp_path / "a.npz", x=np.full((8, 3), value), y=np.arange(8) % 2)
+        pipe = numbered(f"data=npz:{tmp_path / 'a.npz'}", f"cache={tmp_path / 'cache'}")
+        return float(next(x for x, _ in pipe.stream().take(4))[0, 0])
+
+    assert first_input(0.25) == 0.25
+    assert first_input(0.5) == 0.5
+
+
+def test_what_a_killed_run_left_in_the_cache_folder_does_no_harm(tmp_path: Path) -> None:
+    pipe = numbered(f"cache={tmp_path}", "prefetch=off")
+    iterator = iter(pipe.stream())
+    next(iterator)  # a writer that never comes to its end
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert left
+    del iterator
+    for name, content in left.items():
+        (tmp_path / name).write_bytes(content)
+    assert len(labels(numbered(f"cache={tmp_path}").stream(), 12)) == 12
+
+
+def test_a_cache_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainerError, match=r"input.cache: .*file/cache cannot be made: Not a directory"):
+        numbered(f"cache={tmp_path}/file/cache").stream()
+
+
+# ---- one batch --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [(), ("augment=heavy",), ("cache=memory",), ("prefetch=off",)], ids=" ".join)
+def test_one_batch_comes_again_and_again_and_is_prepared_once(settings: tuple[str, ...]) -> None:
+    loaded: list[int] = []
+    pipe = watched(numbered("one_batch=true", "shuffle=5", "shape=[8, 8, 1]", "samples=200", *settings), loaded.append)
+    iterator = iter(pipe.stream())
+    x, y = next(iterator)
+    next(iterator)
+    time.sleep(0.1)  # what was under way is done
+    so_far = len(loaded)
+    for _ in range(2 * pipe.batches_per_pass):
+        again, label = next(iterator)
+        np.testing.assert_array_equal(again, x)
+        np.testing.assert_array_equal(label, y)
+    assert len(loaded) == so_far
+    plain = numbered("shuffle=5", "shape=[8, 8, 1]", "samples=200", *settings)
+    np.testing.assert_array_equal(next(iter(plain.stream()))[0], x)
+
+
+def test_one_batch_is_each_replicas_part_of_a_global_batch() -> None:
+    found = labels(numbered("one_batch=true", "shuffle=off", replicas=2).stream(), 6)
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7]] * 3
+
+
+def test_one_batch_writes_no_cache_of_a_part(tmp_path: Path) -> None:
+    assert len(labels(numbered("one_batch=true", f"cache={tmp_path}").stream(), 5)) == 5
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_batch_leaves_the_validation_whole() -> None:
+    pipe = numbered("one_batch=true", "validation_split=0.4")
+    assert labels(pipe.validation(), 3) == labels(numbered("validation_split=0.4").validation(), 3)
+
+
+# ---- prefetch and parallel calls ---------------------------------------------------------------
+
+
+def loaded_ahead(pipe: Pipeline, batches: tf.data.Dataset | Any, loaded: list[int], took: int) -> int:
+    """Samples loaded beyond those taken, after time enough to load more."""
+    iterator = iter(batches)
+    for _ in range(took):
+        next(iterator)
+    time.sleep(0.2)
+    return len(loaded) - took * pipe.global_batch_size
+
+
+@pytest.mark.parametrize(("prefetch", "ahead"), [("off", 0), ("1", 4), ("3", 12)])
+def test_prefetch_prepares_just_so_many_batches_ahead(prefetch: str, ahead: int) -> None:
+    loaded: list[int] = []
+    alone = ("samples=2000", "shuffle=off", "parallel_calls=off")
+    pipe = watched(numbered(f"prefetch={prefetch}", *alone), loaded.append)
+    # A prefetch of n holds n batches, and may be making one more.
+    assert ahead <= loaded_ahead(pipe, pipe.stream(), loaded, took=3) <= (ahead + 12 if ahead else 0)
+
+
+@pytest.mark.parametrize("prefetch", ["off", "2"])
+def test_prefetch_off_holds_for_several_replicas(prefetch: str, build: Build) -> None:
+    loaded: list[int] = []
+    settings = ("samples=2000", "shuffle=off", "parallel_calls=off", f"prefetch={prefetch}")
+    training = build(*NUMBERED, *settings, "model=mlp", "width=0.05", "strategy.kind=mirrored")
+    loop, pipe = training.loop, watched(training.pipeline, loaded.append)
+    ahead = loaded_ahead(pipe, loop.feed.training(pipe.stream()), loaded, took=2)
+    assert ahead == 0 if prefetch == "off" else ahead >= 16
+
+
+def stages(batches: tf.data.Dataset) -> set[str]:
+    """The stages of the graph that really runs, after TensorFlow has rewritten it."""
+    iterator = iter(batches)
+    next(iterator)
+    time.sleep(0.2)
+    return {node.name for node in tf.data.experimental.get_model_proto(iterator).nodes.values()}
+
+
+@pytest.mark.parametrize(("prefetch", "there"), [("off", False), ("2", True), ("auto", True)])
+def test_the_graph_that_runs_has_a_prefetch_only_where_it_is_asked_for(prefetch: str, there: bool) -> None:
+    pipe = numbered("samples=2000", f"prefetch={prefetch}")
+    assert ("Prefetch" in stages(pipe.stream())) is there
+    assert ("Prefetch" in stages(pipe.validation())) is there if pipe.validation_batches else True
+
+
+@pytest.mark.parametrize(("calls", "there"), [("off", False), ("2", True), ("auto", True)])
+def test_the_graph_that_runs_has_parallel_maps_only_where_they_are_asked_for(calls: str, there: bool) -> None:
+    found = stages(numbered("samples=2000", f"parallel_calls={calls}", "augment=light").stream())
+    assert any("Parallel" in name for name in found) is there
+
+
+def seconds_of_sleepy(*settings: str) -> float:
+    """Time for 10 batches of samples that take 5 ms each to load."""
+    pipe = watched(numbered("samples=2000", "shuffle=off", *settings), lambda _: time.sleep(0.005))
+    iterator = iter(pipe.stream())
+    next(iterator)
+    began = time.perf_counter()
+    for _ in range(10):
+        next(iterator)
+    return time.perf_counter() - began
+
+
+def test_parallel_calls_load_that_many_samples_at_once() -> None:
+    # Their own pool, so that a machine with few cores has threads enough.
+    threads = ("private_threads=10", "prefetch=off")
+    alone = seconds_of_sleepy("parallel_calls=off", *threads)
+    assert alone > 10 * 4 * 0.005
+    assert seconds_of_sleepy("parallel_calls=8", *threads) < alone / 3
+    assert seconds_of_sleepy("parallel_calls=auto", *threads) < alone / 1.5
+
+
+def test_private_threads_bound_what_is_loaded_at_once() -> None:
+    few = seconds_of_sleepy("parallel_calls=8", "private_threads=1")
+    many = seconds_of_sleepy("parallel_calls=8", "private_threads=10")
+    assert many < few / 3
+
+
+@pytest.mark.parametrize("keeps", ["true", "false"])
+def test_deterministic_order_off_lets_ready_samples_overtake_a_slow_one(keeps: str) -> None:
+    def slow_first(index: int) -> None:
+        time.sleep(0.3 if index == 0 else 0.002)
+
+    settings = ("samples=2000", "classes=2000", "shuffle=off", "parallel_calls=12", "private_threads=16")
+    pipe = watched(numbered(*settings, f"deterministic_order={keeps}"), slow_first)
+    first = labels(pipe.stream(), 1)[0]
+    assert (first == [0, 1, 2, 3]) is (keeps == "true")
+
+
+# ---- augmentation -----------------------------------------------------------------------------
+
+
+def first_images(strength: str, seed: int = 7) -> np.ndarray:
+    pipe = pipelines.build(options("shuffle=off", f"augment={strength}", f"seed={seed}", "validation_split=0"), 1)
+    # Without a split the order of digits depends on the seed; sort, so that only augmentation differs.
+    return np.concatenate([x.numpy() for x, _ in pipe.stream().take(4)])
+
+
+@pytest.mark.parametrize("strength", ["light", "heavy"])
+def test_augmentation_changes_images_within_their_range_the_same_for_a_seed(strength: str) -> None:
+    plain, changed = first_images("off"), first_images(strength)
+    assert changed.shape == plain.shape
+    assert np.mean(np.any(plain != changed, axis=(1, 2, 3))) > 0.5
+    assert changed.min() >= 0
+    assert changed.max() <= 1
+    np.testing.assert_array_equal(changed, first_images(strength))
+
+
+def test_light_only_moves_pixels_and_heavy_changes_their_values_too() -> None:
+    plain = set(np.unique(first_images("off")))
+    assert set(np.unique(first_images("light"))) <= plain
+    assert not set(np.unique(first_images("heavy"))) <= plain
+
+
+def test_augmentation_differs_from_pass_to_pass() -> None:
+    pipe = numbered("shape=[8, 8, 1]", "shuffle=off", "augment=light", "batch_size=22")
+    first, second = (x.numpy() for x, _ in pipe.stream().take(2))
+    assert np.any(first != second)
+
+
+def test_validation_data_are_neither_augmented_nor_shuffled() -> None:
+    held = ("validation_split=0.2", "shuffle=1000")
+    plain = [x.numpy() for x, _ in numbered(*held).validation().take(1)]
+    np.testing.assert_array_equal(plain, [x.numpy() for x, _ in numbered(*held, "augment=heavy").validation().take(1)])
+    assert labels(numbered(*held).validation(), 1) == [[18, 19, 20, 21]]
+
+
+def test_augmentation_leaves_data_that_are_no_images_as_they_are() -> None:
+    plain, augmented = (numbered("shape=[6]", "shuffle=off", f"augment={way}") for way in ("off", "heavy"))
+    for (x, _), (y, _) in zip(plain.stream().take(2), augmented.stream().take(2), strict=True):
+        np.testing.assert_array_equal(x.numpy(), y.numpy())
+
+
+def test_the_transformer_reads_tokens() -> None:
+    pipe = numbered("model=transformer", "shape=[4, 3, 1]")
+    (x, _) = next(iter(pipe.stream()))
+    assert x.shape == (4, 12)
+    assert x.dtype == tf.int32
+    assert 0 <= int(tf.reduce_min(x)) <= int(tf.reduce_max(x)) <= 255

@@ -1,0 +1,276 @@
+"""The stages of the input pipeline: their names whatever TensorFlow makes of them, and the slow one found."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from gputui.engine.runs import events
+from gputui.engine.trainer.data import pipeline as pipelines
+from gputui.engine.trainer.data import stages as stage_files
+from gputui.engine.trainer.data.pipeline import Pipeline
+from gputui.engine.trainer.data.source import Source
+from gputui.engine.trainer.data.stage_names import SOURCE, Naming, Stage, Tally, Timed
+from gputui.engine.trainer.data.stages import StageMeter, StageWatch
+from gputui.engine.trainer.fit.train_function import GraphClock
+
+from tests.support.planted import SLEEP, slow_load, slow_read
+from tests.support.training import Build, options
+
+pytestmark = pytest.mark.usefixtures("cpus")
+
+DATA = ("data=synthetic", "shape=[8, 8, 1]", "samples=200", "validation_split=0", "batch_size=8", "shuffle=16")
+
+
+def piped(*settings: str, replicas: int = 1, plant: Callable[[Source], Source] | None = None) -> Pipeline:
+    pipe = pipelines.build(options(*DATA, *settings), replicas)
+    return dataclasses.replace(pipe, source=plant(pipe.source)) if plant else pipe
+
+
+def measured(pipe: Pipeline, batches: int = 30, looks: int = 5, declared: Any = None) -> tuple[list[Timed], Any]:
+    """The stages after so many batches, looked at so many times on the way."""
+    meter = StageMeter(pipe.stages() if declared is None else declared, pipe.replicas)
+    iterator = iter(pipe.stream())
+    for number in range(batches * pipe.replicas):
+        next(iterator)
+        if (number + 1) % (batches * pipe.replicas // looks) == 0:
+            assert meter.look(iterator)
+    return meter.take()
+
+
+def slowest(stages: list[Timed]) -> Timed:
+    return max(stages, key=lambda stage: stage.ms_per_batch)
+
+
+# ---- the slow one is found --------------------------------------------------------------------
+
+WAYS = list(itertools.product(("off", "auto"), ("off", "auto")))
+
+
+@pytest.mark.parametrize(("calls", "prefetch"), WAYS)
+@pytest.mark.parametrize(("plant", "name"), [(slow_load, "load"), (slow_read, SOURCE)], ids=["load", "read"])
+def test_the_slowest_stage_is_the_one_that_sleeps(
+    plant: Callable[[Source], Source], name: str, calls: str, prefetch: str
+) -> None:
+    stages, _ = measured(piped(f"parallel_calls={calls}", f"prefetch={prefetch}", plant=plant))
+    found = slowest(stages)
+    assert found.name == name
+    # Its own time, however many calls run at once; a loaded machine may sleep longer.
+    assert 8 * 1000 * SLEEP <= found.ms_per_batch < 3 * 8 * 1000 * SLEEP
+    others = sum(stage.ms_per_batch for stage in stages if stage is not found)
+    assert others < found.ms_per_batch / 2
+
+
+@pytest.mark.parametrize(("calls", "prefetch"), WAYS)
+def test_the_slowest_stage_is_a_heavy_augmentation(calls: str, prefetch: str) -> None:
+    settings = ("shape=[64, 64, 3]", "augment=heavy", f"parallel_calls={calls}", f"prefetch={prefetch}")
+    # Loaded into memory first, so that making the images costs nothing later.
+    stages, _ = measured(piped(*settings, "cache=memory", "batch_size=32"), batches=20)
+    assert slowest(stages).name == "augment"
+
+
+def test_the_slow_stage_of_a_global_batch_is_found_for_several_replicas_too() -> None:
+    stages, _ = measured(piped("parallel_calls=off", replicas=2, plant=slow_load), batches=12, looks=4)
+    found = slowest(stages)
+    assert found.name == "load"
+    assert 16 * 1000 * SLEEP <= found.ms_per_batch < 3 * 16 * 1000 * SLEEP
+    assert "split" in [stage.name for stage in stages]
+
+
+def test_parallelism_is_told_where_calls_run_at_once() -> None:
+    by_name = {stage.name: stage for stage in measured(piped("parallel_calls=3", "augment=light"))[0]}
+    assert by_name["augment"].parallelism == 3
+    assert by_name["shuffle"].parallelism is None
+
+
+# ---- names ------------------------------------------------------------------------------------
+
+FORMS = list(
+    itertools.product(
+        ("data=synthetic", "data=digits"), ("off", "auto"), ("off", "memory"), ("off", "light"), ("off", "16"), (1, 2)
+    )
+)
+
+
+@pytest.mark.parametrize(("data", "calls", "cache", "augment", "shuffle", "replicas"), FORMS)
+def test_every_declared_stage_is_found_in_its_order_and_nothing_else(
+    data: str, calls: str, cache: str, augment: str, shuffle: str, replicas: int
+) -> None:
+    settings = (data, f"parallel_calls={calls}", f"cache={cache}", f"augment={augment}", f"shuffle={shuffle}")
+    pipe = piped(*settings, "samples=1024", replicas=replicas)  # more than the pipeline reads ahead
+    meter = StageMeter(pipe.stages(), replicas)
+    iterator = iter(pipe.stream())
+    names: set[str] = set()
+    for _ in range(6 * replicas):  # less than a pass: with a cache, while it is filled
+        next(iterator)
+        meter.look(iterator)
+        names |= {stage.name for stage in meter.take()[0]}
+    declared = list(dict.fromkeys(stage.name for stage in pipe.stages()))
+    if data == "data=synthetic" and cache == "off":
+        declared.remove("batch")  # TensorFlow makes one operation of it and load
+    assert names == set(declared)
+    told = [stage.name for stage in meter.take()[0]]
+    assert told == [name for name in declared if name in told]
+
+
+def test_a_filled_cache_leaves_nothing_of_what_lies_behind_it() -> None:
+    pipe = piped("cache=memory", "shuffle=off", plant=slow_load)
+    meter = StageMeter(pipe.stages(), 1)
+    iterator = iter(pipe.stream())
+    for _ in range(5):
+        next(iterator)
+    meter.look(iterator)
+    assert slowest(meter.take()[0]).name == "load"
+    for _ in range(2 * pipe.batches_per_pass):
+        next(iterator)
+    for _ in range(10):
+        next(iterator)
+        meter.look(iterator)
+    names = [stage.name for stage in meter.take()[0]]
+    assert "cache" in names
+    assert not {"load", SOURCE} & set(names)
+
+
+def test_one_batch_has_no_stages_before_it() -> None:
+    stages, _ = measured(piped("one_batch=true", plant=slow_load))
+    assert [stage.name for stage in stages] == ["one batch", "prefetch"]
+    assert sum(stage.ms_per_batch for stage in stages) < 1000 * SLEEP
+
+
+def test_a_pipeline_that_declares_nothing_is_told_by_its_operations_numbered_from_the_source() -> None:
+    def sleep(number: Any) -> Any:
+        time.sleep(SLEEP)
+        return number
+
+    def slow(number: Any) -> Any:
+        return tf.py_function(sleep, [number], tf.int64)
+
+    batches = tf.data.Dataset.range(1000).map(lambda n: n + 1).shuffle(8).map(slow).batch(4).map(lambda n: n * 2)
+    iterator = iter(batches)
+    meter = StageMeter((), 1)
+    for _ in range(10):
+        next(iterator)
+    assert meter.look(iterator)
+    stages, _ = meter.take()
+    names = [stage.name for stage in stages]
+    assert names[0] == "Range"
+    assert names.index("Map 1") < names.index("Shuffle") < names.index("Map 2")
+    found = slowest(stages)
+    assert found.name in ("Map 2", "MapAndBatch")
+    assert 4 * 1000 * SLEEP <= found.ms_per_batch < 3 * 4 * 1000 * SLEEP
+
+
+def test_what_tensorflow_fuses_carries_the_name_of_the_work() -> None:
+    tallies = {
+        ((0, "Root"),): Tally(3, 1.0, None, 1e6, 10),
+        ((0, "Root"), (0, "MapAndBatch")): Tally(4, 8.0, 2, 50e6, 10),
+        ((0, "Root"), (0, "MapAndBatch"), (0, "Range")): Tally(3, 0.0, None, 1e6, 100),
+    }
+    declared = (Stage(SOURCE, ""), Stage("load", "Map"), Stage("batch", "Batch"))
+    read, load = Naming(tallies, declared, 1).stages()
+    assert (read.name, read.op, load.name, load.op, load.parallelism) == (SOURCE, "Range", "load", "MapAndBatch", 2)
+    assert (read.ms_per_batch, load.ms_per_batch) == pytest.approx((0.08, 5.0))
+
+
+# ---- the buffer -------------------------------------------------------------------------------
+
+
+def test_the_buffer_is_empty_where_the_pipeline_is_slow_and_full_where_it_is_ahead() -> None:
+    _, starved = measured(piped("prefetch=2", "parallel_calls=off", plant=slow_load))
+    assert starved == 0.0
+    pipe = piped("prefetch=2")
+    meter = StageMeter(pipe.stages(), 1)
+    iterator = iter(pipe.stream())
+    for _ in range(3):
+        next(iterator)
+        time.sleep(0.1)
+        meter.look(iterator)
+    assert meter.take()[1] == 1.0
+    assert measured(piped("prefetch=off"))[1] is None
+
+
+def test_there_is_no_model_of_what_is_no_iterator_of_tensorflow() -> None:
+    assert not StageMeter((), 1).look(iter(()))
+    settings = tf.data.Options()
+    settings.autotune.enabled = False
+    iterator = iter(tf.data.Dataset.range(3).with_options(settings))
+    next(iterator)
+    assert not StageMeter((), 1).look(iterator)
+
+
+# ---- when it is said --------------------------------------------------------------------------
+
+
+class FakeMeter(StageMeter):
+    """Counts its looks."""
+
+    def __init__(self, there: bool = True) -> None:
+        super().__init__((), 1)
+        self.there, self.looks = there, 0
+
+    def look(self, iterator: Any) -> bool:
+        self.looks += 1
+        return self.there
+
+    def take(self) -> tuple[list[Timed], float | None]:
+        return [Timed("load", "Map", 2.0, None)], 0.5
+
+
+def said_at(meter: FakeMeter, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
+    """When events came, in seconds since the first pulse; a pulse each 10 ms."""
+    now = 100.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    said: list[float] = []
+
+    def emit(event: events.Event) -> None:
+        assert isinstance(event, events.InputStages)
+        assert event.stages == [{"name": "load", "op": "Map", "ms_per_batch": 2.0, "parallelism": None}]
+        assert event.buffer_fill == 0.5
+        said.append(now - 100)
+
+    watch = StageWatch(meter, emit)
+    while now < 100 + seconds:
+        watch.pulse(None)
+        now += 0.01
+    return said
+
+
+def test_stages_are_said_after_a_second_then_every_two_then_every_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = FakeMeter()
+    said = said_at(meter, monkeypatch, 45)
+    assert said == pytest.approx([1, 3, 5, 7, 9, 11, 21, 31, 41], abs=0.6)
+    assert meter.looks <= 45 / stage_files.LOOK_SECONDS + 1
+
+
+def test_without_a_model_nothing_is_said_and_it_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = FakeMeter(there=False)
+    assert said_at(meter, monkeypatch, 5) == []
+    assert meter.looks == 1
+
+
+@pytest.mark.parametrize("kind", ["single", "mirrored"])
+def test_a_training_says_its_stages_while_it_runs(kind: str, build: Build) -> None:
+    settings = ("model=mlp", "width=0.05", f"strategy.kind={kind}", "steps_per_epoch=100000", "epochs=1")
+    training = build(*DATA, *settings, "measure_seconds=1.5")
+    pipe = training.pipeline
+    training.loop.pipeline = dataclasses.replace(pipe, source=slow_load(pipe.source))
+    told = training.train().events("input_stages")
+    assert told
+    stage = max(told[-1]["stages"], key=lambda stage: stage["ms_per_batch"])
+    assert stage["name"] == "load"
+    assert stage["ms_per_batch"] >= pipe.global_batch_size * 1000 * SLEEP
+    assert told[-1]["buffer_fill"] is not None
+    assert training.events("progress")[-1]["input_wait"] > 0.5
+
+
+def test_the_clock_of_the_graph_counts_nothing_where_it_may_not() -> None:
+    clock = GraphClock(deterministic=True)
+    iterator = iter(tf.data.Dataset.range(3))
+    assert clock.first(iterator)[1:] == ((), ())
+    clock.end((), ())
+    assert clock.take() == (0.0, 0.0)

@@ -1,0 +1,488 @@
+"""Options of `compile`, `device`, `train` and `run`, seen by what they do to a training."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from gputui.engine import runs
+from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.fit import loop as loops
+from gputui.engine.trainer.setup import models
+from gputui.engine.trainer.setup.devices import Devices
+
+from tests.support.front_door import events as printed
+from tests.support.front_door import gputui, happened
+from tests.support.training import Build, Training, built, options
+
+ROOT = Path(__file__).parents[2]
+TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1")
+AUTO_JIT = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}
+
+
+def program(text: str, environment: dict[str, str]) -> str:
+    """What a Python program prints that trains with our trainer."""
+    head = """
+import numpy as np
+from pathlib import Path
+from tests.support.training import built, options
+from gputui.engine.trainer.setup import environment
+def train(folder, *settings):
+    from gputui.engine.trainer.setup import devices
+    wanted = options(*settings)
+    environment.prepare(wanted)
+    return built(Path(folder), devices.configure(wanted), wanted).train().loop
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", head + text], env=os.environ | environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def weights(training: Training) -> list[np.ndarray]:
+    return [np.asarray(variable) for variable in training.loop.model.trainable_variables]
+
+
+def same(a: Training, b: Training) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(weights(a), weights(b), strict=True))
+
+
+# ---- xla --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("xla", "environment"), [("true", {}), ("false", AUTO_JIT)], ids=["on", "off"])
+def test_xla_compiles_when_on_and_nothing_when_off(xla: str, environment: dict[str, str], tmp_path: Path) -> None:
+    # XLA itself writes each module that it compiles; single first, so that mirrored shows what it adds.
+    dump = tmp_path / "dump"
+    told = program(
+        f"""
+for kind in ("single", "mirrored"):
+    common = ("model=mlp", "width=0.05", "steps_per_epoch=3", "epochs=1", "logical_devices=2", "xla={xla}")
+    train(f"{tmp_path}/{{kind}}", *common, f"strategy.kind={{kind}}")
+    print(kind, len(list(Path({str(dump)!r}).glob("*before_optimizations*"))))
+""",
+        {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"} | environment,
+    )
+    counts = {line.split()[0]: int(line.split()[1]) for line in told.splitlines()}
+    if xla == "true":
+        assert 0 < counts["single"] < counts["mirrored"]
+    else:
+        assert counts == {"single": 0, "mirrored": 0}
+
+
+# ---- steps ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("together", "calls"), [(1, [1] * 7), (3, [3, 3, 1]), (7, [7]), (50, [7])], ids=["1", "3", "7", "50"]
+)
+def test_steps_per_execution_is_how_many_steps_run_in_one_call(together: int, calls: list[int], build: Build) -> None:
+    training = build(*TINY, "epochs=2", "steps_per_epoch=7", f"steps_per_execution={together}")
+    counted: list[int] = []
+    run_steps = training.loop._run_steps
+
+    def counting(iterator: Any, count: Any) -> Any:
+        counted.append(int(count))
+        return run_steps(iterator, count)
+
+    training.loop._run_steps = counting
+    training.train()
+    assert counted == calls * 2
+    assert int(training.loop.model.optimizer.iterations) == 14
+
+
+def test_steps_per_execution_does_not_change_what_is_learnt(build: Build) -> None:
+    one, three = (build(*TINY, "steps_per_epoch=7", f"steps_per_execution={n}").train() for n in (1, 3))
+    assert same(one, three)
+    assert one.losses() == three.losses()
+
+
+def test_without_steps_per_epoch_an_epoch_is_one_pass(build: Build) -> None:
+    training = build(*TINY, "validation_split=0.1", "batch_size=100").train()
+    assert training.loop.step == 17  # 1617 samples
+    assert training.pipeline.validation_batches == 2
+
+
+def test_validation_split_is_evaluated_after_each_epoch_and_can_be_none(build: Build) -> None:
+    held = build(*TINY, "validation_split=0.2", "steps_per_epoch=3", "epochs=2").train()
+    assert all({"val_loss", "val_accuracy"} <= set(event["metrics"]) for event in held.events("epoch"))
+    x, y = (np.concatenate(part) for part in zip(*_validation(held), strict=True))
+    assert len(x) == 359
+    expected = held.loop.model.evaluate(x, y, verbose=0, batch_size=32)
+    assert held.events("epoch")[-1]["metrics"]["val_accuracy"] == pytest.approx(expected[1], abs=1e-6)
+    none = build(*TINY, "validation_split=0", "steps_per_epoch=3").train()
+    assert not any(name.startswith("val_") for name in none.events("epoch")[0]["metrics"])
+
+
+def _validation(training: Training) -> list[tuple[np.ndarray, np.ndarray]]:
+    pipe = training.pipeline
+    return [(x.numpy(), y.numpy()) for x, y in pipe.validation().take(pipe.validation_batches)]
+
+
+# ---- measuring for a while --------------------------------------------------------------------
+
+ENDLESS = (*TINY, "steps_per_epoch=1000000")
+
+
+def result(training: Training) -> dict[str, Any]:
+    training.loop.figures.finish("ok", 0)
+    return dict(training.run.result or {})
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize(
+    "settings",
+    [(), ("steps_per_execution=7",), ("strategy.kind=mirrored", "steps_per_execution=3"), ("deterministic_order=off",)],
+    ids=" ".join,
+)
+def test_measure_seconds_ends_the_run_as_done_after_that_time(settings: tuple[str, ...], build: Build) -> None:
+    training = build(*ENDLESS, "measure_seconds=0.5", *settings).train()
+    told = result(training)
+    assert told["outcome"] == "ok"
+    assert 0.5 <= told["measured_seconds"] < 0.8
+    assert training.loop.step == told["steps"] == told["measured_steps"] + warm_steps(training)
+    assert told["metrics"]["loss"] is not None
+    assert told["global_batch_size"] == training.pipeline.global_batch_size
+    assert not training.events("epoch")
+
+
+def warm_steps(training: Training) -> int:
+    """Whole executions of the warm-up; the first is never measured."""
+    together = training.loop.options.compile.steps_per_execution
+    return max(2, math.ceil(training.loop.figures.clock.warmup / together)) * together
+
+
+def test_measure_seconds_goes_on_over_epochs_and_their_evaluations(build: Build) -> None:
+    settings = ("epochs=100000", "steps_per_epoch=50", "validation_split=0.1", "measure_seconds=0.4")
+    training = build(*TINY, *settings).train()
+    told = result(training)
+    assert 0.4 <= told["measured_seconds"] < 0.7
+    assert len(training.events("epoch")) >= 2
+    assert {"phase": "evaluating"}.items() <= training.events("phase")[-2].items() or told["seconds"] > 0.4
+
+
+def test_a_run_that_is_over_before_ends_as_ever(build: Build) -> None:
+    training = build(*TINY, "steps_per_epoch=30", "measure_seconds=1000").train()
+    assert training.loop.step == 30
+    assert training.events("epoch")
+
+
+@pytest.mark.alone
+def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> None:
+    slow = ("data=synthetic", "shape=[4]", "samples=320", "batch_size=8", "shuffle=off", "parallel_calls=off")
+    training = build(*ENDLESS, *slow, "cache=memory", "measure_seconds=0.3")
+    source = training.pipeline.source
+    assert source.load is not None
+    training.loop.pipeline = dataclasses.replace(
+        training.pipeline, source=dataclasses.replace(source, load=_sleeping(source.load, 0.003))
+    )
+    told = result(training.train())
+    assert training.loop.figures.clock.warmup == 40  # a pass
+    assert told["step_ms"]["p50"] < 8 * 3  # a step that waits for its samples takes longer
+    assert told["steps"] > 40
+
+
+def _sleeping(load: Any, seconds: float, slept: list[float] | None = None) -> Any:
+    """`load`, which sleeps before each sample; how long it really was is noted."""
+
+    def sleep(index: np.int64) -> np.int64:
+        began = time.perf_counter()
+        time.sleep(seconds)
+        if slept is not None:
+            slept.append(time.perf_counter() - began)
+        return index
+
+    def slow(index: Any) -> Any:
+        number = tf.numpy_function(sleep, [index], tf.int64)
+        number.set_shape([])
+        return load(number)
+
+    return slow
+
+
+def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_or_measured(build: Build) -> None:
+    def warmup(*settings: str) -> int:
+        return build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train().loop.figures.clock.warmup
+
+    assert warmup("cache=memory") == warmup("measure_seconds=0.05") == 20
+    assert warmup("cache=memory", "measure_seconds=0.05", "one_batch=true") == 20
+
+
+# ---- what the time of a step is spent on ------------------------------------------------------
+
+
+def planted_between(training: Training, seconds: float, slept: list[float]) -> Training:
+    """Python that takes so long after each execution."""
+    after = training.loop._parts.after
+
+    def slow(count: int, logs: Any) -> None:
+        after(count, logs)
+        began = time.perf_counter()
+        time.sleep(seconds)
+        slept.append(time.perf_counter() - began)
+
+    training.loop._parts.after = slow  # type: ignore[method-assign]
+    return training
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("kind", ["single", "mirrored"])
+def test_python_between_executions_is_told_as_its_share_of_the_time(kind: str, build: Build) -> None:
+    slept: list[float] = []
+    settings = (*ENDLESS, "steps_per_execution=3", "measure_seconds=1", f"strategy.kind={kind}")
+    training = planted_between(build(*settings), 0.05, slept).train()
+    told = result(training)
+    executions = told["measured_steps"] / 3
+    planted = statistics.mean(slept) * executions / told["measured_seconds"]
+    assert planted - 0.02 < told["python_share"] < planted + 0.2  # and what Python needs by itself
+    shares = [event["python_share"] for event in training.events("progress") if event["python_share"] is not None]
+    assert statistics.mean(shares) == pytest.approx(told["python_share"], abs=0.1)
+
+
+@pytest.mark.alone
+def test_many_steps_in_one_execution_leave_little_to_python(build: Build) -> None:
+    one = result(build(*ENDLESS, "measure_seconds=0.5").train())["python_share"]
+    many = result(build(*ENDLESS, "measure_seconds=0.5", "steps_per_execution=50").train())["python_share"]
+    assert one > 0.15
+    assert many < one / 3
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("kind", ["CPU", "GPU"])
+def test_input_wait_and_python_are_told_apart(
+    kind: str, tmp_path: Path, cpus: Devices, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The way of measuring that a GPU needs is the same on a CPU, which only is never behind.
+    data = ("data=synthetic", "shape=[4]", "samples=4000", "batch_size=10", "parallel_calls=off", "prefetch=off")
+    wanted = options(*ENDLESS, *data, "measure_seconds=1")
+    training = built(tmp_path / kind, dataclasses.replace(cpus, kind=kind), wanted)
+    monkeypatch.setattr(loops, "PULSE_SECONDS", 0.1)
+    source = training.pipeline.source
+    assert source.load is not None
+    loading: list[float] = []
+    between: list[float] = []
+    planted = dataclasses.replace(source, load=_sleeping(source.load, 0.002, loading))
+    training.loop.pipeline = dataclasses.replace(training.pipeline, source=planted)
+    told = result(planted_between(training, 0.02, between).train())
+    training.loop.figures.writer.close()
+    step = told["measured_seconds"] / told["measured_steps"]
+    assert 0 < told["input_wait"] - 10 * statistics.mean(loading) / step < 0.2  # and what else loading takes
+    assert -0.02 < told["python_share"] - statistics.mean(between) / step < 0.2
+    if kind == "CPU":  # where the wait is counted, not sampled
+        assert told["input_wait"] + told["python_share"] <= 1
+
+
+def test_where_operations_must_be_deterministic_there_is_no_reading(build: Build) -> None:
+    training = build(*ENDLESS, "measure_seconds=0.2")
+    training.loop._parts.clock.counts = False
+    assert training.loop._parts.totals() == (None, None)
+
+
+@pytest.mark.slow
+def test_deterministic_runs_tell_neither_input_wait_nor_python(tmp_path: Path) -> None:
+    told = program(
+        f"""
+loop = train({str(tmp_path)!r}, "model=mlp", "steps_per_epoch=60", "epochs=1", "deterministic=true")
+loop.figures.finish("ok", 0)
+print(loop.figures.run.result["input_wait"], loop.figures.run.result["python_share"])
+print(loop.figures.run.result["traces"])
+""",
+        {},
+    )
+    assert told.split() == ["None", "None", "1"]
+
+
+def test_traces_are_counted(build: Build) -> None:
+    told = result(build(*TINY, "steps_per_epoch=20").train())
+    assert told["traces"] == 1
+    training = build(*TINY, "steps_per_epoch=20")
+    run_steps = training.loop._run_steps
+    # A Python number as the count is another function to TensorFlow for each value.
+    training.loop._run_steps = lambda iterator, count: run_steps(iterator, int(count) + training.loop.step % 4)
+    assert result(training.train())["traces"] == 4
+    assert training.events("progress")[-1]["traces"] == 4
+
+
+# ---- seed and determinism ---------------------------------------------------------------------
+
+
+def test_the_seed_decides_the_weights(build: Build) -> None:
+    first, again, other = (build(*TINY, "steps_per_epoch=3", f"seed={seed}") for seed in (1, 1, 2))
+    assert same(first, again)
+    assert not same(first, other)
+
+
+@pytest.mark.slow
+def test_deterministic_gives_bitwise_the_same_twice(tmp_path: Path) -> None:
+    told = program(
+        f"""
+import hashlib
+for number in range(2):
+    loop = train(f"{tmp_path}/{{number}}", "model=cnn", "width=0.25", "augment=light", "steps_per_epoch=8",
+                 "epochs=1", "deterministic=true")
+    print(hashlib.sha256(b"".join(np.asarray(v).tobytes() for v in loop.model.weights)).hexdigest())
+""",
+        {},
+    )
+    first, second = told.split()
+    assert first == second
+
+
+# ---- not-a-number -----------------------------------------------------------------------------
+
+POISONED = ("data=synthetic", "shape=[4]", "samples=4000", "shuffle=off", "batch_size=10", "steps_per_epoch=9")
+
+
+@pytest.fixture
+def pulses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the figures after each step instead of a few times a second."""
+    monkeypatch.setattr(loops, "PULSE_SECONDS", 0.0)
+
+
+def poisoned(training: Training, index: int, value: float) -> Training:
+    """One sample of the data has only this value."""
+    pipe = training.pipeline
+    load = pipe.source.load
+    assert load is not None
+
+    def load_poison(number: Any) -> Any:
+        x, y = load(number)
+        return tf.where(number == index, tf.fill(tf.shape(x), value), x), y
+
+    source = dataclasses.replace(pipe.source, load=load_poison)
+    training.loop.pipeline = dataclasses.replace(pipe, source=source)
+    return training
+
+
+@pytest.mark.usefixtures("pulses")
+def test_nan_in_the_inputs_ends_the_run_and_names_the_step_although_the_loss_may_be_finite(build: Build) -> None:
+    training = poisoned(build(*TINY, *POISONED, "nan_check_steps=1"), 45, math.nan)
+    with pytest.raises(TrainerError, match="first seen at step 5; at step 4 they still were") as raised:
+        training.train()
+    assert raised.value.kind == "nan"
+    assert "learning_rate" in raised.value.hint
+
+
+@pytest.mark.usefixtures("pulses")
+def test_a_dead_run_goes_on_with_a_warning_when_stop_on_nan_is_off(build: Build) -> None:
+    training = poisoned(build(*TINY, *POISONED, "nan_check_steps=1", "stop_on_nan=false"), 45, math.nan).train()
+    assert training.loop.step == 9
+    warnings = training.events("warning")
+    assert [(event["kind"], event["option"]) for event in warnings] == [("nan", "train.stop_on_nan")]
+    assert not np.isfinite(weights(training)[0]).all()
+
+
+@pytest.mark.usefixtures("pulses")
+def test_nan_check_steps_is_the_distance_between_two_looks(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = build(*TINY, *POISONED, "nan_check_steps=3")
+    looked: list[int] = []
+    alive = training.loop.health.alive
+
+    def looking(step: int) -> bool:
+        looked.append(step)
+        return alive(step)
+
+    monkeypatch.setattr(training.loop.health, "alive", looking)
+    training.train()
+    assert looked[:3] == [1, 4, 7]
+
+
+@pytest.mark.usefixtures("pulses")
+def test_a_skipped_float16_step_is_counted_and_the_run_goes_on_with_a_finite_loss(build: Build) -> None:
+    # 1e30 is infinite in float16: this one step cannot be taken.
+    settings = (*TINY, *POISONED, "policy=mixed_float16", "nan_check_steps=1")
+    training = poisoned(build(*settings), 25, 1e30).train()
+    last = training.events("progress")[-1]
+    assert last["skipped_steps"] == 1
+    assert last["step"] == 9
+    assert last["loss_scale"] == 2.0**14  # halved from its first value, 2**15
+    assert last["loss"] is not None
+    assert math.isfinite(last["loss"])
+    assert math.isfinite(training.losses()[0])
+    assert np.isfinite(weights(training)[0]).all()
+    assert [event["kind"] for event in training.events("warning")] == ["loss_restarted"]
+
+
+def test_the_loss_scale_is_told_for_float16_only(build: Build) -> None:
+    half = build(*TINY, "steps_per_epoch=3", "policy=mixed_float16").train().events("progress")[-1]
+    assert half["loss_scale"] == 2.0**15
+    assert half["skipped_steps"] == 0
+    full = build(*TINY, "steps_per_epoch=3").train().events("progress")[-1]
+    assert full["loss_scale"] is None
+    assert full["skipped_steps"] is None
+
+
+# ---- what a run leaves ------------------------------------------------------------------------
+
+
+def test_checkpoints_come_every_n_steps_and_the_newest_are_kept(build: Build) -> None:
+    training = build(*TINY, "steps_per_epoch=5", "epochs=2", "checkpoint=3", "keep=2").train()
+    assert sorted(path.name for path in training.run.file("checkpoints").iterdir()) == [
+        "step-0000000006",
+        "step-0000000009",
+    ]
+
+
+def test_checkpoints_come_after_each_epoch_or_not_at_all(build: Build) -> None:
+    training = build(*TINY, "steps_per_epoch=2", "epochs=3", "checkpoint=epoch", "keep=5").train()
+    assert len(list(training.run.file("checkpoints").iterdir())) == 3
+    assert not build(*TINY, "steps_per_epoch=2").train().run.file("checkpoints").exists()
+
+
+def test_profile_writes_the_profile_of_these_steps(build: Build) -> None:
+    training = build(*TINY, "steps_per_epoch=8", "profile=3-5").train()
+    (file,) = training.run.file("profile").rglob("*.xplane.pb")
+    content = file.read_bytes()
+    assert b"train" in content
+    assert not build(*TINY, "steps_per_epoch=3").train().run.file("profile").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in Keras' saving
+def test_the_saved_model_loads_in_plain_keras_and_predicts_the_same(build: Build, tmp_path: Path) -> None:
+    training = build("model=separable_cnn", "width=0.25", "steps_per_epoch=4", "epochs=1", "schedule=cosine").train()
+    models.save(training.loop.model, tmp_path / "model.keras")
+    x = np.random.default_rng(0).random((5, 8, 8, 1), dtype="float32")
+    np.save(tmp_path / "x.npy", x)
+    # In a folder and a process that know nothing of gputui's classes.
+    load = "import keras, numpy as np; model = keras.models.load_model('model.keras');"
+    command = [sys.executable, "-P", "-c", load + "np.save('y.npy', model(np.load('x.npy')))"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), training.loop.model(x).numpy(), atol=1e-5)
+
+
+# ---- devices ----------------------------------------------------------------------------------
+
+
+def test_logical_devices_splits_the_cpu(cpus: Devices) -> None:
+    assert cpus.kind == "CPU"
+    assert [name.rsplit("/", 1)[-1] for name in cpus.names] == ["device:CPU:0", "device:CPU:1"]
+
+
+@pytest.mark.slow
+def test_threads_placement_and_the_saved_model_of_a_whole_run(tmp_path: Path) -> None:
+    settings = (*TINY, "steps_per_epoch=3", "inter_op_threads=3", "intra_op_threads=1", "log_placement=true")
+    arguments = [word for setting in (*settings, "save_model=true") for word in ("--set", setting)]
+    done = gputui("--preset", "quickstart", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    told = printed(done.stdout)
+    actual = next(event for event in told if event["type"] == "started")["actual"]
+    assert (actual["inter_op_threads"], actual["intra_op_threads"]) == (3, 1)
+    run = runs.find("latest")
+    assert "device:CPU:0" in run.file("engine.log").read_text()
+    assert "MatMul" in run.file("engine.log").read_text()
+    assert keras.models.load_model(run.file("model.keras")).output_shape == (None, 10)
+    assert not happened(run, "warning", "error")

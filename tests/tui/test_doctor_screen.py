@@ -1,0 +1,94 @@
+"""The doctor's screen: what it shows, and that nothing it waits for keeps anybody from leaving."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from gputui.engine.doctor import Finding
+from gputui.tui.screens.doctor import DoctorScreen
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import DataTable
+
+from tests.support.fakenvml import FakeNvml
+from tests.support.front_door import until
+from tests.support.machines import tensorflow, whole
+from tests.support.terminal import needs_tmux, terminal
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
+
+FOUND = [Finding("error", "driver", "it is [broken]", "mend it"), Finding("ok", "CPU", "2 CPU(s)")]
+
+
+class Examination:
+    """Finds at once."""
+
+    made: list[bool]
+    ended = 0
+
+    def __init__(self, deep: bool) -> None:
+        self.made.append(deep)
+
+    def findings(self) -> list[Finding]:
+        return FOUND
+
+    def end(self) -> None:
+        Examination.ended += 1
+
+
+async def shown(pilot: Pilot[None], screen: DoctorScreen) -> DataTable[object]:
+    """The table once the findings are in it."""
+    for _ in range(100):
+        await pilot.pause(0.05)
+        if not screen.looking:
+            break
+    return screen.query_one(DataTable)
+
+
+async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Examination, "made", [], raising=False)
+    monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Examination)
+    app: App[None] = App()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = DoctorScreen()
+        await app.push_screen(screen)
+        table = await shown(pilot, screen)
+        rows = [[str(cell) for cell in table.get_row_at(row)] for row in range(table.row_count)]
+        assert rows[0][0] in ("✗ error", "x error")
+        assert rows[0][1:] == ["driver", "it is [broken]\nmend it"]
+        await pilot.press("d")
+        await shown(pilot, screen)
+        assert Examination.made == [False, True]
+        await pilot.press("escape")
+        assert app.screen is not screen
+    assert Examination.ended == 1
+
+
+def importing(pid: int) -> list[psutil.Process]:
+    """The processes below one in which the doctor imports TensorFlow."""
+    below = psutil.Process(pid).children(recursive=True)
+    return [process for process in below if "list_physical_devices" in " ".join(process.cmdline())]
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@needs_tmux
+def test_leaving_does_not_wait_for_a_driver_or_a_tensorflow_that_hangs(nvml: FakeNvml, tmp_path: Path) -> None:
+    environment = whole(nvml, tmp_path / "machine", "hang=DeviceGetPersistenceMode", 1) | tensorflow(tmp_path, "hang")
+    environment |= {"GPUTUI_WARM": "0", "TERM": os.environ.get("TERM", "xterm")}
+    with terminal(size=(120, 40), **environment) as window:
+        window.shows("Start")
+        window.type("F6")
+        window.shows("0 of 1 GPU(s) have answered")
+        window.type("d")
+        window.shows("importing TensorFlow")
+        (child,) = until(lambda: importing(window.pid))
+        began = time.monotonic()
+        window.type("C-q")
+        assert "exit code 0" in window.shows("exit code")
+        assert time.monotonic() - began < 3
+        assert not child.is_running()

@@ -1,0 +1,148 @@
+"""What the form holds, without a screen: texts and values, errors, marks, what would be lost, the command line."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from pathlib import Path
+
+import pytest
+from gputui.engine import presets, runs
+from gputui.engine.options import OPTIONS, OptionInfo
+from gputui.tui.form.state import INFO, FormState, kind, matches, to_text, to_value, value_of
+
+QUICKSTART = presets.SHIPPED / "quickstart.yaml"
+
+
+@pytest.fixture
+def state() -> FormState:
+    return FormState.open(QUICKSTART)
+
+
+@pytest.mark.parametrize("info", OPTIONS, ids=lambda info: info.key)
+def test_every_default_survives_its_field(info: OptionInfo) -> None:
+    assert to_value(info, to_text(info.default)) == info.default
+
+
+def test_kinds_come_from_the_types() -> None:
+    found = {key: kind(info) for key, info in INFO.items()}
+    assert found["compile.xla"] == "bool"
+    assert found["workload.model"] == found["input.augment"] == "choice"
+    for key in ("input.batch_size", "input.prefetch", "device.visible", "run.checkpoint", "workload.data"):
+        assert found[key] == "text"
+
+
+def test_a_changed_value_is_marked_and_undone(state: FormState) -> None:
+    assert not state.is_default("train.epochs")
+    assert not state.modified
+    state.set("train.epochs", "9")
+    assert state.unsaved() == ["train.epochs"]
+    assert state.preset.options.train.epochs == 9
+    state.undo("train.epochs")
+    assert not state.modified
+    state.reset("train.epochs")
+    assert state.is_default("train.epochs")
+    assert state.unsaved() == ["train.epochs"]
+
+
+def test_other_spelling_of_the_same_value_is_no_change(state: FormState) -> None:
+    state.set("train.learning_rate", "2e-3")
+    state.set("input.shuffle", " 2000 ")
+    assert not state.modified
+
+
+def test_a_wrong_field_keeps_the_others(state: FormState) -> None:
+    state.set("input.batch_size", "many")
+    state.set("train.epochs", "9")
+    assert list(state.errors) == ["input.batch_size"]
+    assert "a whole number from 1" in state.errors["input.batch_size"]
+    assert state.preset.options.input.batch_size == 32
+    assert state.preset.options.train.epochs == 9
+    state.set("input.batch_size", "64")
+    assert not state.errors
+
+
+def test_the_form_says_what_a_file_would_be_told(state: FormState, tmp_path: Path) -> None:
+    state.set("input.batch_size", "0")
+    file = tmp_path / "same.yaml"
+    file.write_text("input: {batch_size: 0}\n")
+    with pytest.raises(presets.PresetError) as told:
+        presets.resolve(str(file))
+    assert state.errors["input.batch_size"] == told.value.problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("train.seed", "", None),
+        ("device.visible", "0,1", [0, 1]),
+        ("device.visible", "[0, 1]", [0, 1]),
+        ("workload.shape", "[8, 8]", [8, 8]),
+        ("workload.tfrecord_input", "123", "123"),
+        ("input.cache", "off", "off"),
+        ("input.prefetch", "off", "off"),
+        ("input.prefetch", "4", 4),
+        ("workload.data", "npz: /tmp/a b.npz", "npz:/tmp/a b.npz"),
+    ],
+)
+def test_texts_mean_what_they_say(state: FormState, key: str, text: str, value: object) -> None:
+    state.set(key, text)
+    assert not state.errors
+    group, name = key.split(".")
+    assert getattr(getattr(state.preset.options, group), name) == value
+
+
+def test_what_is_kept_is_not_at_risk(state: FormState) -> None:
+    state.set("train.epochs", "9")
+    assert state.at_risk
+    state.keep()
+    assert state.modified
+    assert not state.at_risk
+    state.describe("another")
+    assert state.at_risk
+
+
+def test_the_command_gives_the_same_options(state: FormState) -> None:
+    state.set("train.epochs", "9")
+    state.set("train.seed", "")
+    state.set("workload.shape", "[8, 8, 1]")
+    state.set("workload.data", "npz:/tmp/it's here.npz")
+    words = shlex.split(state.command().replace("\\\n", " "))
+    assert words[:3] == ["gputui", "--preset", "quickstart"]
+    settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
+    assert presets.resolve("quickstart", settings).options == state.preset.options
+
+
+def test_the_yaml_gives_the_same_options(state: FormState, tmp_path: Path) -> None:
+    state.set("workload.tfrecord_input", "yes")
+    file = tmp_path / "all.yaml"
+    file.write_text(state.preset.to_yaml())
+    assert presets.resolve(str(file)).options == state.preset.options
+
+
+def test_a_runs_record_keeps_the_presets_name() -> None:
+    run = runs.create("quickstart", presets.resolve("quickstart").to_yaml())
+    state = FormState.open(run.file("preset.yaml"))
+    assert state.of_a_run
+    assert state.name == "quickstart"
+    assert state.command().startswith(f"gputui --preset {run.file('preset.yaml')}")
+
+
+def test_search_looks_at_name_help_and_call() -> None:
+    def found(words: str) -> list[str]:
+        return [key for key, info in INFO.items() if matches(info, words)]
+
+    assert "compile.xla" in found("jit_compile")
+    assert found("input batch_size samples") == ["input.batch_size", "input.drop_remainder"]
+    assert len(found("")) == len(OPTIONS)
+    assert found("no such option") == []
+
+
+def test_a_switch_with_a_third_word_is_chosen_from_its_words() -> None:
+    info = INFO["device.memory_growth"]
+    assert kind(info) == "choice"
+    assert info.words == ("auto", "true", "false")
+    state = FormState.open(QUICKSTART)
+    for word, value in (("auto", "auto"), ("true", True), ("false", False)):
+        state.set(info.key, word)
+        assert value_of(state.preset.options, info) == value

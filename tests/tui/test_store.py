@@ -1,0 +1,296 @@
+"""From event files to a snapshot: nothing is invented, nothing grows without bound, nothing stops a reader."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from gputui.engine.runs import Run
+from gputui.tui.reading import run_reader as feeding
+from gputui.tui.reading.run_reader import Feed, LogTail, MergedTail
+from gputui.tui.reading.series import Series
+from gputui.tui.reading.store import Snapshot, Store, by_physical_gpu
+
+from tests.support import recorded
+
+
+def opened(run: Run) -> Snapshot:
+    feed = Feed(run)
+    while not feed.ended:
+        feed.poll()
+    return feed.picture.snapshot
+
+
+def fed(*events: Mapping[str, object]) -> Snapshot:
+    store = Store()
+    store.feed({"t": 100.0 + number, **event} for number, event in enumerate(events))
+    return store.snapshot()
+
+
+def test_series_keeps_its_bound_and_the_mean() -> None:
+    series = Series(capacity=64)
+    for x in range(10_000):
+        series.add(x, 5.0 + (x % 2))
+    line = series.line()
+    assert len(line) <= 64
+    assert line.each >= 10_000 // 64
+    assert list(line.x) == sorted(line.x)
+    assert all(5.4 < y < 5.6 for y in line.y[:-1])
+    assert line.last == 6.0
+
+
+def test_series_of_peaks_keeps_the_peak() -> None:
+    series = Series(peaks=True, capacity=64)
+    for x in range(5000):
+        series.add(x, 900.0 if x == 1234 else 10.0)
+    assert max(series.line().y) == 900.0
+
+
+def test_series_is_broken_where_there_was_no_reading() -> None:
+    series = Series(capacity=16)
+    for x in range(6):
+        series.add(x, None if x == 3 else 1.0)
+    assert series.line().breaks == {3}
+    for x in range(6, 40):
+        series.add(x, 1.0)
+    line = series.line()
+    assert len(line.breaks) == 1
+    at = next(iter(line.breaks))
+    assert line.x[at - 1] < 3 < line.x[at]
+
+
+def test_series_line_is_the_same_object_until_it_grows() -> None:
+    series = Series()
+    series.add(1, 1.0)
+    first = series.line()
+    assert series.line() is first
+    series.add(2, 2.0)
+    assert series.line() is not first
+
+
+def test_a_recorded_run_is_read_whole(home: Path) -> None:
+    now = opened(recorded.write(home, gpus=2, seconds=60))
+    assert now.outcome == "ok"
+    assert now.first_step_seconds == pytest.approx(4.0)
+    assert now.metrics == ("accuracy",)
+    assert now.elapsed == pytest.approx(60, abs=1)
+    assert [gpu.index for gpu in now.gpus] == [0, 1]
+    assert now.gpus[0].tf_peak_bytes == pytest.approx(57.9 * recorded.GIB, rel=1e-6)
+    assert len(now.line("loss")) == 48
+    assert len(now.line("val_loss")) == 1
+    assert now.line("gpu0").y[-1] > 0.5
+
+
+def test_unknown_types_and_absent_fields_are_no_obstacle() -> None:
+    now = fed(
+        {"type": "astrology", "sign": "leo"},
+        *({"type": kind} for kind in ("started", "phase", "progress", "gpu", "host", "allocator", "epoch")),
+        {"type": "warning"},
+        {"type": "error"},
+        {"type": "progress", "step": "many", "metrics": [1], "loss": None},
+        {"type": "gpu", "gpus": [None, {"busy": "full"}]},
+        {"type": "finished"},
+    )
+    assert now.outcome == "crashed"
+    assert now.gpus[1].busy is None
+    assert not len(now.line("loss"))
+
+
+def test_unknown_is_never_zero() -> None:
+    now = fed({"type": "gpu", "gpus": [{"index": 0, "busy": None, "memory_used_bytes": None, "power_w": None}]})
+    gpu = now.gpus[0]
+    assert (gpu.busy, gpu.memory_used_bytes, gpu.power_w, gpu.throttle) == (None, None, None, None)
+    assert not len(gpu.history)
+
+
+def test_all_that_is_told_of_a_gpu_is_read(home: Path) -> None:
+    gpus = opened(recorded.write(home, gpus=4, seconds=40)).gpus
+    assert (gpus[1].memory_clock_mhz, gpus[1].pstate, gpus[1].nvlink_links, gpus[1].mig_off) == (2619, 0, 18, True)
+    assert gpus[1].sm_active
+    assert gpus[3].ecc_uncorrected == 2
+    assert gpus[0].why("memory_reserved_bytes") == "unsupported"
+    assert gpus[0].why("fan") == "not asked"
+    own, other = gpus[1].processes or ()
+    assert (own.pid, own.own, other.name, other.own) == (5303, True, "Xorg", False)
+    assert gpus[1].ours
+
+
+def test_odd_readings_are_no_obstacle() -> None:
+    odd = {"index": 0, "processes": [None, {"pid": "x", "own": "yes"}], "mig": [3], "ecc_errors": 7, "nvlink": [1]}
+    gpu = fed({"type": "gpu", "gpus": [odd | {"reasons": "no", "throttle": "hot"}]}).gpus[0]
+    assert [(process.pid, process.own) for process in gpu.processes or ()] == [(0, None), (0, None)]
+    assert (gpu.ecc_corrected, gpu.nvlink_links, gpu.throttle) == (None, None, None)
+    assert gpu.mig is not None
+    assert gpu.mig[0].memory_total_bytes is None
+
+
+def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
+    told: list[Mapping[str, object]] = [
+        {"type": "diagnosis", "verdict": "undecided"},
+        {"type": "input_stages", "stages": [{"name": "read"}]},
+        {"type": "diagnosis", "verdict": "healthy"},
+    ]
+    now = fed(*told)
+    assert now.diagnosis["verdict"] == "healthy"
+    assert now.input_stages["stages"] == [{"name": "read"}]
+    again = fed({"type": "phase", "phase": "training"}, *told, {"type": "phase", "phase": "importing"})
+    assert not again.diagnosis
+    assert not again.input_stages
+
+
+def test_a_lost_gpu_keeps_its_name_and_says_why(home: Path) -> None:
+    now = opened(recorded.write(home, gpus=3, seconds=60, lost_gpu=1))
+    lost = now.gpus[1]
+    assert lost.missing == recorded.LOST
+    assert lost.name == "NVIDIA H100 80GB HBM3"
+    assert lost.busy is None
+    assert len(lost.history) < len(now.gpus[0].history)
+
+
+def test_no_gpu_says_why(home: Path) -> None:
+    now = opened(recorded.write(home, gpus=0, seconds=30))
+    assert now.no_gpu_reason == recorded.NO_DRIVER
+    assert now.gpus == ()
+    assert now.tf_host["peak_bytes"] == 3 * recorded.GIB
+
+
+def test_a_resumed_run_goes_on_without_the_pause() -> None:
+    store = Store()
+    store.feed(
+        [
+            {"t": 0.0, "type": "phase", "phase": "importing"},
+            {"t": 5.0, "type": "phase", "phase": "training"},
+            {"t": 9.0, "type": "progress", "step": 5, "loss": 1.0, "samples_per_second": 10.0},
+            {"t": 10.0, "type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}},
+            {"t": 90_000.0, "type": "phase", "phase": "importing"},
+            {"t": 90_004.0, "type": "progress", "step": 3, "loss": 2.0, "samples_per_second": 11.0},
+        ]
+    )
+    now = store.snapshot()
+    assert now.outcome is None
+    assert now.elapsed == pytest.approx(13.0)
+    assert now.line("samples_per_second").breaks == {1}
+
+
+def test_a_crashed_run_is_told_plainly(home: Path) -> None:
+    now = opened(recorded.write(home, gpus=1, seconds=30, outcome=None))
+    assert now.outcome == "crashed"
+    assert now.error is not None
+    assert "without a result" in now.error.message
+
+
+def test_allocator_figures_find_their_gpu() -> None:
+    devices = {"GPU:0": {"current_bytes": 1, "peak_bytes": 2}, "GPU:1": {"current_bytes": 10, "peak_bytes": 20}}
+    cards: dict[int, Mapping[str, object]] = {index: {"uuid": f"GPU-{9 - index}"} for index in range(4)}
+    chosen = {"options": {"device": {"visible": [3, 1]}}}
+    assert by_physical_gpu(devices, chosen, cards) == {"GPU:3": devices["GPU:0"], "GPU:1": devices["GPU:1"]}
+    in_order = {"gpus": ["GPU-6", "GPU-7"], "options": {"device": {"visible": ["GPU-6", "GPU-7"]}}}
+    assert by_physical_gpu(devices, in_order, cards) == {"GPU:3": devices["GPU:0"], "GPU:2": devices["GPU:1"]}
+    # What the scheduler has chosen is in no option, and a UUID may be unknown to the driver.
+    scheduled = {"gpus": ["3", "GPU-8"], "options": {"device": {"visible": "all"}}}
+    assert by_physical_gpu(devices, scheduled, cards) == {"GPU:3": devices["GPU:0"], "GPU:1": devices["GPU:1"]}
+    halves = {"options": {"device": {"visible": "all", "logical_devices": 2}}}
+    assert by_physical_gpu(devices, halves, cards) == {"GPU:0": {"current_bytes": 11, "peak_bytes": 22}}
+
+
+def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
+    readings = [{"index": index, "uuid": f"GPU-{index}", "busy": 0.5} for index in range(4)]
+    now = fed(
+        {"type": "started", "gpus": ["GPU-3"], "options": {"device": {"visible": "all"}}},
+        {"type": "gpu", "gpus": readings},
+        {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 1, "peak_bytes": 2}}},
+    )
+    assert [gpu.tf_peak_bytes for gpu in now.gpus] == [None, None, None, 2]
+    assert [gpu.training for gpu in now.gpus] == [False, False, False, True]
+
+
+def test_mig_is_off_or_without_instances_or_not_known() -> None:
+    readings = [{"mig": None}, {"mig": []}, {"reasons": {"mig": "unsupported"}}]
+    gpus = fed({"type": "gpu", "gpus": readings}).gpus
+    assert [(gpu.mig, gpu.mig_off) for gpu in gpus] == [(None, True), ((), False), (None, False)]
+
+
+def test_the_two_files_are_merged_by_time_and_a_half_line_waits(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    line = json.dumps({"t": 3.0, "type": "host"})
+    run.file("events.jsonl").write_text('{"t":1.0,"type":"a"}\n{"t":4.0,"type":"b"}\nnonsense\n{"t":null,"type":"x"}\n')
+    run.file("telemetry.jsonl").write_text('{"t":2.0,"type":"c"}\n' + line[:8])
+    tail = MergedTail(run)
+    assert [event["t"] for event in tail.read()] == [1.0, 2.0, 4.0]
+    assert tail.read() == []
+    with run.file("telemetry.jsonl").open("a") as stream:
+        stream.write(line[8:] + "\n")
+    assert [event["t"] for event in tail.read()] == [3.0]
+
+
+def test_a_long_run_is_read_in_bounded_pieces_and_thinned(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded.write(home, gpus=4, seconds=600)
+    monkeypatch.setattr(feeding, "PARSED_BYTES", 100_000)
+    monkeypatch.setattr(feeding, "FRESH_BYTES", 2_000)
+    monkeypatch.setattr(feeding, "EVENTS_A_READ", 100)
+    tail, read = MergedTail(run), []
+    while events := tail.read():
+        assert len(events) <= 100
+        read += events
+    kinds = [event["type"] for event in read]
+    assert kinds.count("gpu") < 300
+    assert kinds.count("epoch") == 19
+    assert read == sorted(read, key=lambda event: event["t"])
+    now = opened(run)
+    assert now.outcome == "ok"
+    assert now.progress["step"] == 5880
+
+
+def test_replay_keeps_the_recorded_pace(home: Path) -> None:
+    run = recorded.write(home, gpus=1, seconds=40)
+    clock = 5000.0
+    feed = Feed(run, 2.0, lambda: clock)
+    feed.poll()
+    assert feed.picture.snapshot.phase == "importing"
+    clock += 5
+    feed.poll()
+    assert feed.picture.snapshot.phase == "compiling"
+    assert feed.picture.snapshot.phase_seconds == pytest.approx(2.4, abs=0.3)
+    clock += 5
+    feed.poll()
+    assert feed.picture.snapshot.elapsed == pytest.approx(19.6, abs=0.5)
+    assert feed.picture.snapshot.outcome is None
+    clock += 30
+    feed.poll()
+    assert feed.ended
+    assert feed.picture.snapshot.outcome == "ok"
+
+
+def test_log_is_shown_as_it_is_and_steers_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "engine.log"
+    path.write_bytes(b"\x1b[31mred\x1b[0m [red]not markup[/red]\nstep 1\rstep 2\r\n\tend\xff\nhalf")
+    tail = LogTail(path)
+    tail.poll()
+    assert tail.lines[0] == "?[31mred?[0m [red]not markup[/red]"
+    assert tail.lines[1] == "step 2"
+    assert tail.lines[2].startswith("        end")
+    assert tail.count == 3
+    before = tail.lines
+    tail.poll()
+    assert tail.lines is before
+    with path.open("ab") as stream:
+        stream.write(b" line\n")
+    tail.poll()
+    assert tail.lines[-1] == "half line"
+
+
+def test_a_feed_goes_on_when_the_run_does(home: Path) -> None:
+    import os
+
+    run = recorded.write(home, gpus=1, seconds=30, outcome=None, engine_pid=os.getpid())
+    feed = Feed(run)
+    assert not feed.poll()
+    assert not feed.ended
+    with run.file("events.jsonl").open("a") as stream:
+        stream.write(json.dumps({"t": recorded.BEGAN + 31, "type": "progress", "step": 999}) + "\n")
+    feed.poll()
+    assert feed.picture.snapshot.progress["step"] == 999
+    assert math.isfinite(feed.picture.snapshot.elapsed)

@@ -1,0 +1,265 @@
+"""The diagnosis of a run on its screen, and the way from there to a proof."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.proof import folder, sharing
+from gputui.engine.runs import Run
+from gputui.tui.base.glyphs import PLAIN, RICH
+from gputui.tui.drawing.diagnosis import rows
+from gputui.tui.drawing.rows import length, plain
+from gputui.tui.screens.diagnosis import DiagnosisScreen
+from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.questions import Ask
+from textual.pilot import Pilot
+
+from tests.support import recorded
+from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, STAGES
+from tests.support.tiny import Tiny, text_of, tiny, wait_for
+
+SIZES = [(80, 24), (120, 40)]
+
+
+def at(seconds: float) -> Any:
+    return lambda: recorded.BEGAN + seconds
+
+
+def diagnosed(home: Path, **changes: Any) -> Run:
+    fields: dict[str, Any] = {"gpus": 1, "seconds": 40, "name": "20260921-100000-mine"}
+    return recorded.write(home, **fields | {"diagnosis": DIAGNOSIS, "input_stages": STAGES} | changes)
+
+
+def text(told: dict[str, Any], stages: dict[str, Any], width: int = 78, glyphs: Any = RICH) -> str:
+    return "\n".join(plain(row) for row in rows(told, stages, width, glyphs))
+
+
+# ---- the page ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [60, 78, 118, 198])
+@pytest.mark.parametrize("glyphs", [RICH, PLAIN])
+def test_every_part_fits_and_is_told(width: int, glyphs: Any) -> None:
+    assert all(length(row) <= width for row in rows(DIAGNOSIS, STAGES, width, glyphs))
+    shown = " ".join(text(DIAGNOSIS, STAGES, width, glyphs).split())
+    for word in (
+        "Input-bound: steps wait 62% of their time", "sure, from 812 measured steps", "python overhead",
+        "input wait", "62 %", "20 %", "XProf", "1.7 cores", "41.2 ms", "cache=memory", "at most 2.6 times as fast",
+        "changes what is learnt", "gain known only by measuring", "look after ?[31mthe disk[/red]", "4 % full",
+    ):
+        assert word in shown, word
+    assert glyphs is RICH or shown.isascii()
+
+
+def test_the_slowest_stage_is_marked_and_has_the_longest_bar() -> None:
+    lines = text(DIAGNOSIS, STAGES).split("\n")
+    stages = {name: next(line for line in lines if line.startswith(name)) for name in ("read", "prepare", "batch")}
+    assert "! slowest" in stages["prepare"]
+    assert "2 at a time" in stages["prepare"]
+    assert "slowest" not in stages["batch"] + stages["read"]
+    assert stages["prepare"].count("━") > 5 * stages["batch"].count("━") > stages["read"].count("━")
+    assert "- ms" in next(line for line in lines if line.startswith("augment"))
+
+
+def test_a_healthy_run_has_no_empty_headings() -> None:
+    shown = text(HEALTHY, {})
+    assert "✓ Healthy" in shown
+    assert "likely" in shown
+    assert "remedies" not in shown
+    assert "input stages" not in shown
+
+
+@pytest.mark.parametrize("odd", [
+    {}, {"verdict": "astrology"}, {"evidence": [None, {}, {"value": "x", "unit": [1]}], "others": [7]},
+    {"remedies": ["x", {"changes": [1], "expected_gain": "much"}], "confidence": "high", "steps": None},
+])
+def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
+    assert text(odd, {"stages": [None, {"name": 3}], "buffer_fill": "full"})
+
+
+# ---- the screen -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_d_in_the_live_view_shows_it_all(home: Path, size: tuple[int, int]) -> None:
+    run = diagnosed(home)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("d")
+        shown = await wait_for(pilot, "sure, from 812 measured steps")
+        for word in ("diagnosis", run.id, "input wait", "threshold", "slowest", "Prove"):
+            assert word in shown, word
+        await pilot.press("end")
+        shown = await wait_for(pilot, "look after ?[31mthe disk[/red]")
+        assert "parallel_calls=auto" in shown
+        await pilot.press("d")
+        await wait_for(pilot, "throughput")
+
+
+async def test_it_is_renewed_while_the_run_goes_on(home: Path) -> None:
+    run = diagnosed(home, outcome=None, engine_pid=os.getpid(), diagnosis=None, input_stages=None)
+    async with Tiny(lambda: LiveScreen(run, clock=at(40))).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "training")
+        await pilot.press("d")
+        await wait_for(pilot, "measuring what holds the training back")
+        with run.file("events.jsonl").open("a") as stream:
+            stream.write(json.dumps(STAGES | {"t": recorded.BEGAN + 41, "type": "input_stages"}) + "\n")
+        await wait_for(pilot, "ParallelMapV2" if pilot.app.size.width > 100 else "slowest")
+        with run.file("telemetry.jsonl").open("a") as stream:
+            stream.write(json.dumps(DIAGNOSIS | {"t": recorded.BEGAN + 42, "type": "diagnosis"}) + "\n")
+        assert "slowest" in await wait_for(pilot, "! Input-bound")
+
+
+async def test_before_training_there_is_nothing_to_judge(home: Path) -> None:
+    run = diagnosed(home, outcome=None, engine_pid=os.getpid(), seconds=12, diagnosis=None)
+    lines = [line for line in run.file("events.jsonl").read_text().splitlines() if '"training"' not in line]
+    run.file("events.jsonl").write_text("\n".join(lines) + "\n")
+    async with Tiny(lambda: LiveScreen(run, clock=at(11))).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "compiling")
+        await pilot.press("d")
+        await wait_for(pilot, "training has not begun")
+
+
+async def test_a_run_that_left_no_diagnosis_is_judged_from_its_folder(home: Path) -> None:
+    run = diagnosed(home, seconds=90, diagnosis=None)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("d")
+        shown = await wait_for(pilot, "measured steps")
+        assert "evidence" in shown
+        assert "training has not begun" not in shown
+
+
+# ---- to a proof ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would be started."""
+    found: list[Any] = []
+
+    def start(proof: Any) -> str:
+        found.append(proof)
+        return "process"
+
+    monkeypatch.setattr(folder, "start", start)
+    monkeypatch.setattr(sharing, "beside", lambda ours, here: "")
+    return found
+
+
+async def asked(pilot: Pilot[None], key: str = "p") -> str:
+    """The diagnosis is open; press `key` and read the question."""
+    await pilot.press(key)
+    await wait_for(pilot, lambda: isinstance(pilot.app.screen, Ask))
+    return await wait_for(pilot, "Cancel")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_p_asks_with_the_time_it_takes_and_starts_the_proof(
+    home: Path, size: tuple[int, int], started: list[Any]
+) -> None:
+    run = diagnosed(home)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("d")
+        await wait_for(pilot, "Prove")
+        shown = " ".join((await asked(pilot)).replace("│", " ").split())
+        assert "3 changes to try" in shown
+        assert "3 pairs of trials of 5 s" in shown
+        assert "Each change takes about" in shown
+        assert " min" in shown
+        await pilot.press("c")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, DiagnosisScreen))
+        assert not started
+        await asked(pilot)
+        await pilot.press("p")
+        await wait_for(pilot, lambda: tiny(pilot).opened)
+        assert tiny(pilot).opened == [("proof", started[0])]
+        assert tiny(pilot).engines == ["process"]
+    request = started[0].request
+    assert (request.kind, request.preset_name, request.run) == ("loop", "mine", run.id)
+    assert folder.find("latest") == started[0]
+
+
+async def test_a_run_that_goes_on_has_to_end_first(
+    home: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = diagnosed(home, outcome=None, engine_pid=os.getpid())
+    stopped: list[Run] = []
+    monkeypatch.setattr("gputui.engine.runs.request_stop", stopped.append)
+    async with Tiny(lambda: LiveScreen(run, clock=at(40))).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "! Input-bound")
+        await pilot.press("d")
+        await wait_for(pilot, "Prove")
+        for key, count in (("k", 0), ("s", 1)):
+            await pilot.press("p")
+            await wait_for(pilot, "it has to end first")
+            await pilot.press(key)
+            await wait_for(pilot, lambda: isinstance(pilot.app.screen, DiagnosisScreen))
+            await pilot.pause(0.1)
+            assert len(stopped) == count
+        await wait_for(pilot, "stopping after this step")
+    assert not started
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"diagnosis": HEALTHY}, "there is nothing to prove"),
+    ({"name": "broken"}, "cannot be proved: "),
+])
+async def test_what_speaks_against_a_proof_is_said(
+    home: Path, started: list[Any], changes: dict[str, Any], said: str
+) -> None:
+    run = diagnosed(home, **changes)
+    if "name" in changes:
+        run.file("preset.yaml").write_text("schema_version: 1\nworkload: {modle: [red]}\n")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("d")
+        await wait_for(pilot, "Prove")
+        await pilot.press("p")
+        await wait_for(pilot, said)
+    assert not started
+
+
+async def test_a_fit_of_a_script_of_ones_own_cannot_be_proved(home: Path, started: list[Any]) -> None:
+    run = diagnosed(home)
+    run.file("preset.yaml").write_text("schema_version: 1\ncompile: {xla: false}\ntrain: {epochs: 3}\n")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("d")
+        await wait_for(pilot, "Prove")
+        await pilot.press("p")
+        await wait_for(pilot, "cannot be proved: ")
+        (said,) = pilot.app._notifications
+        assert "fit of your own script" in said.message
+    assert not started
+
+
+async def test_nothing_is_proved_beside_something_that_trains(
+    home: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = diagnosed(home)
+    monkeypatch.setattr(sharing, "beside", lambda ours, here: "the run [red]x\x1b is running")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("d")
+        await wait_for(pilot, "Prove")
+        await pilot.press("p")
+        await wait_for(pilot, "the run [red]x? is running")
+        assert "\x1b" not in text_of(pilot.app)
+    assert not started
+
+
+def test_picture_of_a_diagnosis(home: Path, snap_compare: Any) -> None:
+    async def ready(pilot: Pilot[None]) -> None:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("d")
+        await wait_for(pilot, "measured steps")
+        await pilot.pause()
+
+    run = diagnosed(home)
+    assert snap_compare(Tiny(lambda: LiveScreen(run)), terminal_size=(120, 40), run_before=ready)

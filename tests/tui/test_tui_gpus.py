@@ -1,0 +1,210 @@
+"""The screen of all GPUs, with the stand-in for NVML behind the real `pynvml`: calm without, fluid with slow ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+from gputui.engine.runs.events import HostReading
+from gputui.engine.system.identity import Place, Process
+from gputui.tui.reading import machine_reader
+from gputui.tui.screens.gpus import GpusScreen
+from textual.screen import Screen
+
+from tests.support import recorded
+from tests.support.fakenvml import FakeNvml
+from tests.support.tiny import Tiny, text_of, wait_for
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
+
+ROOT = Path(__file__).parents[2]
+SIZES = [(80, 24), (120, 40)]
+LOOK = """
+import asyncio, json, sys, time
+sys.path.insert(0, {root!r})
+from gputui.tui.screens.gpus import GpusScreen
+from textual.screen import Screen
+from tests.support.tiny import Tiny, text_of, wait_for
+
+async def main():
+    gap = 0.0
+    async def ticking():
+        nonlocal gap
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            gap = max(gap, time.monotonic() - before)
+    app, told = Tiny(GpusScreen), {{}}
+    async with app.run_test(size={size}) as pilot:
+        await wait_for(pilot, "GPUs")
+        ticks = asyncio.create_task(ticking())
+        {does}
+        ticks.cancel()
+    return told | {{"gap": gap}}
+
+print(json.dumps(asyncio.run(main())))
+"""
+
+
+def looked(nvml: FakeNvml, words: str, does: str, size: tuple[int, int] = (80, 24)) -> dict[str, Any]:
+    """What a program tells that opens the screen and `does` something with `pilot` and `told`."""
+    does = re.sub(r"\n\s*", "\n        ", does.strip())
+    found: dict[str, Any] = nvml.run(LOOK.format(root=str(ROOT), size=size, does=does), words, timeout=60)
+    return found
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_figures_of_two_gpus_and_the_host(nvml: FakeNvml, size: tuple[int, int]) -> None:
+    shown = looked(
+        nvml, f"gpus=2 gpm=1 nvlinks=18 throttle=4 procs={os.getpid()}",
+        'await wait_for(pilot, "SM  20 %", 20); told["shown"] = text_of(app)', size,
+    )["shown"]
+    for word in (
+        "GPU 0", "GPU 1", "! power cap", "10.0/80.0 GiB", "321/700 W", "tensor  50 %", "clock 2,619 MHz", "P0",
+        "210 MiB/s", "600 MiB/s", "4 corrected", "MIG    off", str(os.getpid()), "1.0 GiB", "read every 1.0 s", "host",
+        "disk wait",
+    ):
+        assert word in shown, word
+    assert "trainer" not in shown
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ("mig=3", ("busy: unsupported", "3 instances")),
+    ("mig=0", ("on, no instances",)),
+    ("fail=DeviceGetTemperature:4", ("temperature: no permission",)),
+    ("unified=1", ("shared with host",)),
+    ("gpus=2 lost=1+3", ("no readings: the GPU is lost", "GPU 0")),
+    ("gpus=0", ("no GPU: the NVIDIA driver sees no GPU",)),
+])
+def test_what_real_boxes_do_is_said_in_words(nvml: FakeNvml, words: str, said: tuple[str, ...]) -> None:
+    does = f"await wait_for(pilot, {said[0]!r}, 20); told['shown'] = text_of(app)"
+    shown = looked(nvml, words, does)["shown"]
+    for word in said:
+        assert word in shown, word
+
+
+def test_beside_a_run_its_process_is_marked_and_its_traffic_not_asked_for(nvml: FakeNvml, home: Path) -> None:
+    run = recorded.write(home, outcome=None, gpus=1, seconds=20)
+    trainer = Process.current()
+    status = Place.here().told() | trainer.told("trainer")
+    run.file("status.json").write_text(json.dumps(status))
+    does = 'await wait_for(pilot, "this run", 20); told["shown"] = text_of(app)'
+    shown = looked(nvml, f"procs={trainer.pid}", does, (120, 40))["shown"]
+    assert f"{run.id} goes on, read every 1.0 s" in shown
+    assert "PCIe   not asked" in shown
+    assert "trainer" in shown
+    assert "GPU 0 •" in shown
+
+
+@pytest.mark.slow
+def test_eight_slow_gpus_leave_the_screen_fluid(nvml: FakeNvml) -> None:
+    found = looked(
+        nvml, "gpus=8 slow_ms=50",
+        """
+        await wait_for(pilot, "GPU 7", 30)
+        await wait_for(pilot, "Next GPU")
+        began = time.monotonic()
+        await pilot.press("down")
+        await wait_for(pilot, lambda: app.screen.query_one("#detail").gpu.index == 1)
+        told["answered"] = time.monotonic() - began
+        await wait_for(pilot, "instead of 1 s", 30)
+        told["shown"] = text_of(app)
+        """,
+    )
+    assert found["gap"] < 1.0  # one reading of all GPUs takes over four
+    assert found["answered"] < 1.0
+    assert "the NVIDIA driver takes" in found["shown"]
+
+
+def test_the_driver_is_asked_only_while_the_screen_is_seen(nvml: FakeNvml, tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    found = looked(
+        nvml, f"log={log}",
+        f"""
+        from pathlib import Path
+        calls = lambda: Path({str(log)!r}).read_text()
+        await wait_for(pilot, "H100", 20)
+        assert "Shutdown" not in calls()
+        app.push_screen(Screen())
+        until = time.monotonic() + 10
+        while "Shutdown" not in calls() and time.monotonic() < until: await asyncio.sleep(0.05)
+        left = calls()
+        await asyncio.sleep(1.5)
+        told["silent"] = calls() == left
+        app.pop_screen()
+        await wait_for(pilot, lambda: calls().count(" Init") == 2, 10)
+        await wait_for(pilot, "H100", 10)
+        app.action_command_palette()
+        await asyncio.sleep(1.5)
+        told["still"] = calls().count("Shutdown")
+        """,
+    )
+    assert found["silent"]
+    assert found["still"] == 1  # the palette covers nothing
+    text = log.read_text()
+    assert text.count("Shutdown") == 2
+    assert "IN_FLIGHT" not in text
+
+
+def test_a_driver_that_never_answers_is_said_and_holds_up_nothing(nvml: FakeNvml) -> None:
+    found = looked(
+        nvml, "hang=DeviceGetUtilizationRates",
+        'await wait_for(pilot, "the NVIDIA driver has not answered for", 20); told["shown"] = text_of(app)',
+    )
+    assert found["gap"] < 1.0
+    assert "cpu" in found["shown"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_without_a_driver_it_says_so_calmly(
+    home: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
+    async with Tiny(GpusScreen).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "disk wait")
+        assert "no GPU: no NVIDIA driver on this machine (libnvidia-ml.so.1 is not there)" in shown
+        assert "trainings run on the CPU" in shown
+        assert "GiB" in shown
+        assert not pilot.app._notifications
+        await pilot.press("escape")
+        assert not isinstance(pilot.app.screen, GpusScreen)
+
+
+async def test_the_reading_before_is_over_when_another_begins(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    going, most = 0, 0
+
+    def follow(feed: machine_reader.MachineFeed, leaving: Any) -> None:
+        nonlocal going, most
+        going += 1
+        most = max(most, going)
+        leaving.wait()
+        leaving.wait(0.2)
+        going -= 1
+
+    monkeypatch.setattr(machine_reader.MachineFeed, "follow", follow)
+    async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
+        for _ in range(4):
+            await pilot.pause(0.05)
+            pilot.app.push_screen(Screen())
+            await pilot.pause(0.05)
+            pilot.app.pop_screen()
+        await asyncio.sleep(0.3)
+        assert most == 1
+        assert "asking the NVIDIA driver" in text_of(pilot.app)
+
+
+def test_the_feed_tells_what_the_host_says() -> None:
+    feed = machine_reader.MachineFeed()
+    feed._tell(HostReading(cpu=0.5, memory_used_bytes=1, memory_total_bytes=2, engine_bytes=3, trainer_bytes=None,
+                           trainer_cpu=None))
+    (event,) = feed._events()
+    assert (event["type"], event["cpu"]) == ("host", 0.5)

@@ -1,0 +1,374 @@
+"""The live view on recorded runs: every kind of run, every size, and what can be done with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.runs import Run
+from gputui.engine.system.identity import Process
+from gputui.tui.app import GputuiApp
+from gputui.tui.base.glyphs import PLAIN
+from gputui.tui.screens import live_actions
+from gputui.tui.screens.live import LiveScreen
+from gputui.tui.widgets.gpu_card import GpuCard
+from gputui.tui.widgets.log_view import LogLines
+from textual.pilot import Pilot
+from textual.widgets._footer import FooterKey
+
+from tests.support import recorded, recorded_proof
+from tests.support.tiny import Tiny, text_of, tiny, wait_for
+
+SIZES = [(80, 24), (120, 40)]
+ESCAPES = "\x1b[31mred\x1b[0m [red]not markup[/red] \x07\n" + "".join(f"line {i}\n" for i in range(300))
+
+
+def at(seconds: float) -> Any:
+    """A clock that stands still, so many seconds into the recording."""
+    return lambda: recorded.BEGAN + seconds
+
+
+def going_on(home: Path, **changes: Any) -> Run:
+    """A run whose engine seems to be this process."""
+    return recorded.write(home, outcome=None, engine_pid=os.getpid(), **changes)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_finished_run_with_its_summary(home: Path, size: tuple[int, int]) -> None:
+    run = recorded.write(home, gpus=2, seconds=100)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "✓ done")
+    for word in ("throughput", "loss", "GPU 0", "GPU 1", "busy", "memory", "9,800", "first step", "input wait"):
+        assert word in shown, word
+    assert "TF" in shown or size[0] < 100
+    assert "Run again" in shown
+    assert "Stop" not in shown
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_running_run(home: Path, size: tuple[int, int]) -> None:
+    run = going_on(home, gpus=1, seconds=100)
+    async with Tiny(lambda: LiveScreen(run, clock=at(100))).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "training")
+    for word in ("epoch", "gone", "left", "samples/s", "GPU 0", "H100 80GB", "700 W", "MHz", "GiB", "Stop", "host"):
+        assert word in shown, word
+    assert "Run again" not in shown
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_verdict_stands_in_the_head(home: Path, size: tuple[int, int]) -> None:
+    said = recorded_proof.DIAGNOSIS | {"confidence": 0.6}
+    run = going_on(home, gpus=1, seconds=100, diagnosis=said, mfu=0.41)
+    async with Tiny(lambda: LiveScreen(run, clock=at(100))).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "! Input-bound")
+        line = next(line for line in shown.split("\n") if "Input-bound" in line)
+        assert "steps wait 62% of their time for input" in line
+        assert line.rstrip().endswith(" likely")
+        assert "MFU  41 %" in shown
+        longer = said | {"t": recorded.BEGAN + 100, "type": "diagnosis", "sentence": "Healthy: [b]\x1b " + "word " * 18}
+        with run.file("telemetry.jsonl").open("a") as stream:
+            stream.write(json.dumps(longer | {"verdict": "healthy", "confidence": 0.95}) + "\n")
+        shown = await wait_for(pilot, "✓ Healthy: [b]? word")
+        line = next(line for line in shown.split("\n") if "Healthy" in line)
+        assert line.split()[-2:] == ["…" if size[0] == 80 else "word", "sure"]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(11, False), (30, True)])
+async def test_before_the_first_verdict_it_is_being_measured(home: Path, seconds: int, said: bool) -> None:
+    run = going_on(home, gpus=1, seconds=30)
+    lines = run.file("events.jsonl").read_text().splitlines()
+    kept = [line for line in lines if json.loads(line)["t"] < recorded.BEGAN + seconds]
+    run.file("events.jsonl").write_text("\n".join(kept) + "\n")
+    async with Tiny(lambda: LiveScreen(run, clock=at(seconds))).run_test(size=(80, 24), notifications=True) as pilot:
+        shown = await wait_for(pilot, "training" if said else "compiling")
+        assert ("measuring what holds the training back ..." in shown) == said
+
+
+@pytest.mark.parametrize("outcome", ["ok", None])
+async def test_all_keys_of_the_footer_fit_at_80_columns(home: Path, outcome: str | None) -> None:
+    more = {"outcome": outcome} if outcome else {"outcome": None, "engine_pid": os.getpid()}
+    run = recorded.write(home, gpus=1, seconds=60, warnings=(("input", "odd"),), **more)
+    app = GputuiApp(watch=run)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "w Warnings")
+        shown = await wait_for(pilot, "r Run again" if outcome else "s Stop")
+        last = shown.rstrip("\n").split("\n")[-1]
+        for word in ("d Diagnosis", "g GPUs", "l Log", "w Warnings", "esc Back", "? Help", "F4 Runs"):
+            assert word in last, last
+        keys = [key.description for key in app.screen.query(FooterKey)]
+        assert last.rstrip().endswith(keys[-1])
+
+
+def detailed(pilot: Pilot[None]) -> int:
+    """The GPU whose figures stand below the cards."""
+    return pilot.app.screen.query_one("#detail", GpuCard).gpu.index
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_zoomed_in_on_gpus_everything_is_told(home: Path, size: tuple[int, int]) -> None:
+    run = recorded.write(home, gpus=8, seconds=60)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("g")
+        shown = await wait_for(pilot, "this run")
+        for word in ("tensor", "DRAM", "memory clock 2,619 MHz", "state P0", "PCIe", "NVLink", "ECC", "MIG    off"):
+            assert word in shown, word
+        assert "Xorg" not in shown.split("procs")[-1]
+        await pilot.press("down")
+        await wait_for(pilot, lambda: "Xorg" in text_of(pilot.app).split("procs")[-1])
+        await pilot.press("up", "up")
+        await wait_for(pilot, lambda: detailed(pilot) == 7)
+        await pilot.click(offset=(3, 4))
+        await wait_for(pilot, lambda: detailed(pilot) == 0)
+        await pilot.press("g")
+        await wait_for(pilot, "throughput")
+
+
+async def test_the_first_step_has_a_name_and_seconds(home: Path) -> None:
+    run = going_on(home, gpus=1, seconds=10)
+    text = run.file("events.jsonl").read_text().splitlines()
+    run.file("events.jsonl").write_text("\n".join(line for line in text if '"training"' not in line) + "\n")
+    async with Tiny(lambda: LiveScreen(run, clock=at(11))).run_test(size=(80, 24), notifications=True) as pilot:
+        shown = await wait_for(pilot, "compiling the first step")
+    assert "0:03" in shown
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_without_a_gpu_the_host_stands_there_and_says_why(home: Path, size: tuple[int, int]) -> None:
+    run = going_on(home, gpus=0, seconds=60)
+    async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "no GPU: no NVIDIA driver on this machine")
+        assert not pilot.app.screen.query(GpuCard)
+    assert "100 %" in shown
+    assert "trainer" in shown
+
+
+@pytest.mark.parametrize("size", [*SIZES, (200, 60)])
+async def test_sixteen_gpus_one_of_them_lost(home: Path, size: tuple[int, int]) -> None:
+    run = recorded.write(home, gpus=16, seconds=60, outcome="oom", lost_gpu=5, warnings=(("input", "[red]odd[/]"),))
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "no readings")
+        assert len(pilot.app.screen.query(GpuCard)) == 16
+        assert "out of memory at batch size 512" in shown
+        assert "try input.batch_size=256" in shown
+        assert "[red]odd[/]" in shown
+        assert "throughput" in shown
+        await pilot.press("g")
+        await wait_for(pilot, lambda: "throughput" not in text_of(pilot.app))
+        assert all(card.size.height for card in pilot.app.screen.query(GpuCard))
+        assert "the GPU is lost" in text_of(pilot.app)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        ("error", ("✗ failed", "no such folder: /data/[red]images", "look at workload.data")),
+        ("crashed", ("✗ crashed", "signal SIGABRT", "see the end of engine.log")),
+        (None, ("✗ crashed", "the run ended without a result")),
+        ("stopped", ("✗ stopped",)),
+    ],
+)
+async def test_how_a_run_ended_is_said(home: Path, outcome: str | None, words: tuple[str, ...]) -> None:
+    run = recorded.write(home, gpus=1, seconds=40, outcome=outcome)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        shown = await wait_for(pilot, words[0])
+    assert all(word in shown for word in words)
+
+
+async def test_foreign_text_is_shown_as_it_is(home: Path) -> None:
+    run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES, description="[bold]odd\x1b[2J[/bold]")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        shown = await wait_for(pilot, "line 299")
+        assert "[bold]odd?[2J[/bold]" in shown
+        await pilot.press("l", "home")
+        shown = await wait_for(pilot, "?[31mred?[0m [red]not markup[/red] ?")
+        assert "\x1b" not in shown
+
+
+async def test_search_in_the_log(home: Path) -> None:
+    run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "line 299")
+        await pilot.press("slash", *"line 12", "enter")
+        shown = await wait_for(pilot, "11 of 11")
+        assert "line 129" in shown
+        await pilot.press("n")
+        shown = await wait_for(pilot, "1 of 11")
+        assert "line 12" in shown
+        await pilot.press("N", "N")
+        await wait_for(pilot, "10 of 11")
+        await pilot.press("escape")
+        assert "of 11" not in await wait_for(pilot, "lines")
+        assert pilot.app.screen.query_one(LogLines).sought == ""
+
+
+async def test_more_charts_than_there_is_room_for(home: Path) -> None:
+    run = recorded.write(home, gpus=1, seconds=60)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        assert "accuracy" not in await wait_for(pilot, "✓ done")
+        await pilot.press("right_square_bracket", "right_square_bracket")
+        await wait_for(pilot, "accuracy")
+        await pilot.press("c")
+        shown = await wait_for(pilot, "throughput")
+        assert "step time" in shown
+        await pilot.press("escape")
+        await wait_for(pilot, "GPU 0")
+
+
+async def test_resizing_at_any_time(home: Path) -> None:
+    run = recorded.write(home, gpus=4, seconds=60)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        for size in ((80, 24), (40, 12), (10, 3), (200, 60), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert "GPU" in await wait_for(pilot, "throughput")
+
+
+async def test_two_viewers_see_the_same_and_what_is_new(home: Path) -> None:
+    run = going_on(home, gpus=1, seconds=60)
+    first, second = Tiny(lambda: LiveScreen(run, clock=at(60))), Tiny(lambda: LiveScreen(run, clock=at(60)))
+    async with first.run_test(size=(80, 24), notifications=True) as one, second.run_test(size=(80, 24)) as other:
+        await wait_for(one, "training")
+        await wait_for(other, "training")
+        event = {"t": recorded.BEGAN + 60, "type": "progress", "step": 4321, "steps": 9999, "epoch": 1}
+        with run.file("events.jsonl").open("a") as stream:
+            stream.write(json.dumps(event) + "\n")
+        await wait_for(one, "4,321/9,999")
+        await wait_for(other, "4,321/9,999")
+
+
+async def test_replay_plays_as_if_it_happened(home: Path) -> None:
+    run = recorded.write(home, gpus=2, seconds=60)
+    async with Tiny(lambda: LiveScreen(run, replay_speed=40.0)).run_test(size=(120, 40), notifications=True) as pilot:
+        shown = await wait_for(pilot, "replay")
+        assert "✓ done" not in shown
+        shown = await wait_for(pilot, "✓ done")
+        assert "9,800" in shown
+
+
+async def test_plain_console_and_no_colour(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    run = recorded.write(home, gpus=3, seconds=90, lost_gpu=1, outcome="error")
+    async with Tiny(lambda: LiveScreen(run), PLAIN).run_test(size=(120, 40), notifications=True) as pilot:
+        shown = await wait_for(pilot, "X failed")
+    assert shown.replace("°", "").replace("▇", "").isascii()  # but for the degree sign and Textual's scrollbar
+    assert "! power cap" in shown
+    assert "X no readings" in shown
+
+
+@pytest.fixture
+def engine(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands for an engine: counts the requests to stop, and ends with the second."""
+    code = (
+        "import signal, sys, time\n"
+        "seen = []\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (seen.append(1), print(len(seen), flush=True)))\n"
+        "print('ready', flush=True)\n"
+        "while len(seen) < 2: time.sleep(0.01)\n"
+    )
+    words = ["-m", "gputui.engine", str(home / "runs" / "recorded")]  # by which it is known as this run's
+    process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+async def test_stop_then_stop_now(home: Path, engine: subprocess.Popen[bytes]) -> None:
+    run = recorded.write(home, gpus=1, seconds=60, outcome=None, engine_pid=engine.pid)
+    assert Process.of(engine.pid).alive()
+    assert engine.stdout is not None
+    async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "Stop")
+        await pilot.press("s")
+        assert engine.stdout.readline() == b"1\n"
+        await wait_for(pilot, "stopping  training")
+        await pilot.press("s")
+        await wait_for(pilot, "Stop it now?")
+        await pilot.press("k")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
+        assert engine.poll() is None
+        await pilot.press("s")
+        await wait_for(pilot, "Stop it now?")
+        await pilot.press("s")
+        await wait_for(pilot, lambda: engine.poll() is not None)
+        await wait_for(pilot, "crashed")
+
+
+async def test_run_again_and_change(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded.write(home, name="20260921-120000-mine-2", gpus=0, seconds=30, settings=("batch_size=96",))
+    started: list[Any] = []
+
+    def start(preset: Any) -> tuple[Run, str]:
+        started.append(preset)
+        return run, "engine"
+
+    monkeypatch.setattr("gputui.engine.process.launch.start", start)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("r")
+        await wait_for(pilot, lambda: tiny(pilot).opened)
+        assert started[0].name == "mine"
+        assert started[0].options.input.batch_size == 96
+        assert tiny(pilot).engines == ["engine"]
+        await pilot.press("e")
+        assert tiny(pilot).opened == [("run", run), ("form", run.file("preset.yaml"))]
+
+
+async def test_a_preset_that_no_longer_fits_is_said(home: Path) -> None:
+    run = recorded.write(home, gpus=0, seconds=30)
+    run.file("preset.yaml").write_text("schema_version: 1\ndescription: ''\nworkload: {modle: [red]}\n")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("r")
+        await wait_for(pilot, "cannot run it again")
+        assert not tiny(pilot).opened
+
+
+async def test_an_empty_folder_is_no_obstacle(home: Path) -> None:
+    (home / "runs" / "empty").mkdir(parents=True)
+    run = Run(home / "runs" / "empty")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "crashed")
+
+
+def test_the_name_of_a_run() -> None:
+    for name in ("20261121-001249-quick-start", "20261121-001249-quick-start-12"):
+        assert live_actions.name_of(Run(Path(name))) == "quick-start"
+
+
+async def _ended(pilot: Pilot[None]) -> None:
+    screen = pilot.app.screen
+    assert isinstance(screen, LiveScreen)
+    await wait_for(pilot, lambda: screen.now.outcome and screen.picture.log)
+    await pilot.pause()
+
+
+async def _training(pilot: Pilot[None]) -> None:
+    await wait_for(pilot, "training")
+    await pilot.pause()
+
+
+def test_picture_of_eight_gpus(home: Path, snap_compare: Any) -> None:
+    run = recorded.write(home, gpus=8, seconds=200, diagnosis=recorded_proof.DIAGNOSIS, mfu=0.41)
+    assert snap_compare(Tiny(lambda: LiveScreen(run)), terminal_size=(120, 40), run_before=_ended)
+
+
+def test_picture_without_a_gpu(home: Path, snap_compare: Any) -> None:
+    run = going_on(home, gpus=0, seconds=150)
+    app = Tiny(lambda: LiveScreen(run, clock=at(150)))
+    assert snap_compare(app, terminal_size=(80, 24), run_before=_training)
+
+
+def test_picture_of_sixteen_gpus_out_of_memory(home: Path, snap_compare: Any) -> None:
+    run = recorded.write(home, gpus=16, seconds=150, outcome="oom", lost_gpu=5)
+    assert snap_compare(Tiny(lambda: LiveScreen(run)), terminal_size=(200, 60), run_before=_ended)

@@ -1,0 +1,240 @@
+"""The table of runs and the comparison: sorted, filtered, marked, opened, deleted with a question."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.runs import Run, all_runs
+from gputui.tui.reading.run_list import RunList, ordered, when_text
+from gputui.tui.screens import runs as runs_screen
+from gputui.tui.screens.compare import CompareScreen
+from gputui.tui.screens.runs import RunsScreen
+from textual.pilot import Pilot
+from textual.widgets import DataTable
+
+from tests.support import recorded
+from tests.support.tiny import Tiny, text_of, tiny, wait_for
+
+SIZES = [(80, 24), (120, 40)]
+
+
+@pytest.fixture
+def five(home: Path) -> list[Run]:
+    """The oldest first; the last goes on."""
+    kinds: list[dict[str, Any]] = [
+        {"name": "20260921-100000-cnn", "samples_per_second": 3000.0},
+        {"name": "20260921-110000-cnn-2", "samples_per_second": 3100.0, "settings": ("train.seed=9",)},
+        {"name": "20260921-120000-resnet50", "outcome": "oom", "settings": ("input.batch_size=512",)},
+        {"name": "20260921-130000-vit", "outcome": None, "description": "A [red]transformer[/red]\x1b[2J"},
+        {"name": "20260921-140000-mlp", "outcome": None, "engine_pid": os.getpid()},
+    ]
+    made = []
+    for number, kind in enumerate(kinds):
+        run = recorded.write(home, **{"gpus": 1, "seconds": 40} | kind)
+        os.utime(run.file("preset.yaml"), (recorded.BEGAN + 3600 * number,) * 2)
+        made.append(run)
+    return made
+
+
+def names(pilot: Pilot[None]) -> list[str]:
+    """The order of the rows."""
+    screen = pilot.app.screen
+    assert isinstance(screen, RunsScreen)
+    return [name.split("-", 2)[2] for name in screen.shown]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_table_shows_what_a_run_came_to(five: list[Run], size: tuple[int, int]) -> None:
+    async with Tiny(RunsScreen).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "5 of 5 runs")
+        for word in ("running", "crashed", "oom", "done", "3,000", "57.9 GiB", "8 %", "samples/s"):
+            assert word in shown, word
+        assert names(pilot) == ["mlp", "vit", "resnet50", "cnn-2", "cnn"]
+        assert ("A [red]transformer[/red]?[2J" in shown) == (size[0] > 100)
+
+
+async def test_no_runs_so_far(home: Path) -> None:
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "gputui --preset quickstart makes the first")
+        await pilot.press("enter", "space", "d", "c", "s")
+        assert not tiny(pilot).opened
+
+
+async def test_sorting_by_key_and_by_header(five: list[Run]) -> None:
+    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("S")
+        assert names(pilot) == ["cnn", "cnn-2", "resnet50", "vit", "mlp"]
+        screen = pilot.app.screen
+        assert isinstance(screen, RunsScreen)
+        screen.sort_by("memory")
+        assert names(pilot)[-2:] in (["vit", "mlp"], ["mlp", "vit"])  # what is not known stays last
+        await pilot.click(DataTable, offset=(4, 0))
+        assert names(pilot)[0] == "cnn"
+        assert "run▲" in text_of(pilot.app)
+
+
+async def test_filtering(five: list[Run]) -> None:
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("slash", *"cnn done")
+        await wait_for(pilot, "2 of 5 runs")
+        await pilot.press("enter", "enter")
+        assert tiny(pilot).opened == [("run", five[1])]
+        await pilot.press("escape")
+        await wait_for(pilot, "5 of 5")
+
+
+async def test_the_cursor_opens_and_marks_compare(five: list[Run]) -> None:
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "enter")
+        assert tiny(pilot).opened.pop() == ("run", five[3])
+        await pilot.press("down", "space", "space")
+        await wait_for(pilot, "2 marked")
+        await pilot.press("c")
+        assert tiny(pilot).opened == [("compare", [five[1], five[2]])]
+        await pilot.press("up", "space", "c")
+        await wait_for(pilot, "mark two or more")
+
+
+async def test_deleting_asks_and_spares_a_running_one(five: list[Run]) -> None:
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "d")
+        await wait_for(pilot, "u brings it back")
+        await pilot.press("k")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
+        assert five[3].path.exists()
+        await pilot.press("d")
+        assert five[3].id in await wait_for(pilot, "Delete 1 run")
+        await pilot.press("enter")  # Keep is the answer unless another is chosen
+        await wait_for(pilot, "5 of 5")
+        assert five[3].path.exists()
+        await pilot.press("d")
+        await wait_for(pilot, "Delete 1 run")
+        await pilot.press("d")
+        await wait_for(pilot, "4 of 4 runs")
+        assert not five[3].path.exists()
+        await pilot.press("up", "d")
+        await wait_for(pilot, "Delete 1 run")
+        await pilot.press("d")
+        await wait_for(pilot, "deleting it")
+        assert five[4].path.exists()
+
+
+async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: Path) -> None:
+    kept = five[0].file("result.json").read_bytes()
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "down", "down", "space", "space")
+        await wait_for(pilot, "2 marked, m clears")
+        await pilot.press("slash", *"oom", "enter")
+        await wait_for(pilot, "2 marked (2 hidden)")
+        await pilot.press("d")
+        shown = await wait_for(pilot, "Delete 2 runs")
+        for text in (five[0].id, five[1].id, "2 of them are hidden by the filter", "u brings them back"):
+            assert text in shown, text
+        await pilot.press("d")
+        await wait_for(pilot, "deleted 2 runs; u brings them back")
+        assert [run.id for run in all_runs()] == [run.id for run in reversed(five[2:])]
+        await pilot.press("escape", "u")
+        await wait_for(pilot, "5 of 5")
+        assert five[0].file("result.json").read_bytes() == kept
+        await pilot.press("u")
+        await wait_for(pilot, "nothing that was deleted here")
+        await pilot.press("space", "m")
+        shown = await wait_for(pilot, "5 of 5")
+        assert "marked," not in shown
+        await pilot.press(*["down"] * 4, "d")
+        await wait_for(pilot, "Delete 1 run")
+        await pilot.press("d")
+        await wait_for(pilot, "4 of 4")
+        assert list((home / "runs").glob(".deleted-*"))
+    assert sorted(path.name for path in (home / "runs").iterdir()) == [run.id for run in five[1:]]
+
+
+async def test_it_refreshes_itself(five: list[Run], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_screen, "REFRESH_SECONDS", 0.05)
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "space")
+        recorded.write(home, name="20260921-150000-new", gpus=0, seconds=20)
+        await wait_for(pilot, "1 marked, m clears  6 of 6")
+        five[4].file("result.json").write_text('{"outcome": "ok", "samples_per_second": 77777}')
+        await wait_for(pilot, "77,777")
+
+
+def test_five_hundred_runs_are_read_quickly(home: Path) -> None:
+    model = recorded.write(home, name="20260921-100000-run", gpus=0, seconds=20)
+    for number in range(499):
+        path = home / "runs" / f"20260921-100000-run-{number + 2}"
+        path.mkdir()
+        for name in ("preset.yaml", "status.json", "result.json"):
+            (path / name).write_bytes(model.file(name).read_bytes())
+    known = RunList()
+    assert len(known.read()) == 500
+    began = time.perf_counter()
+    assert len(known.read()) == 500
+    assert time.perf_counter() - began < 0.5
+    assert len(all_runs()) == 500
+
+
+def test_a_finished_run_is_read_again_only_when_it_changes(five: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    known = RunList()
+    first = {entry.run.id: entry for entry in known.read()}
+    second = {entry.run.id: entry for entry in known.read()}
+    assert all(second[run.id] is first[run.id] for run in five[:4])
+    assert second[five[4].id] is not first[five[4].id]
+    five[0].file("result.json").write_text('{"outcome": "ok", "samples_per_second": 1}')
+    os.utime(five[0].file("result.json"), (1, 1))
+    third = {entry.run.id: entry for entry in known.read()}
+    assert third[five[0].id].samples_per_second == 1
+    assert [entry.run.id for entry in ordered(third.values(), "samples/s", True)][-1] == five[0].id
+
+
+def test_when() -> None:
+    noon = time.mktime((2026, 9, 21, 12, 30, 0, 0, 0, -1))
+    assert when_text(noon, noon + 60) == " 12:30"
+    assert when_text(noon, noon + 86400 * 3) == "Sep 21"
+    assert when_text(noon, noon + 86400 * 200) == "  2026"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_comparison(five: list[Run], size: tuple[int, int]) -> None:
+    async with Tiny(lambda: CompareScreen(five[:3])).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "options that differ")
+        for word in ("input.batch_size", "train.seed", "throughput", "3,000 samples/s", "+3.3 %"):
+            assert word in shown, word
+        assert "device.visible" not in shown
+        assert "spread of repeats" in shown
+        await pilot.press("right", "enter")
+        assert tiny(pilot).opened == [("run", five[1])]
+        await pilot.press("m")
+        await wait_for(pilot, "copied")
+        assert "| throughput | 3,000 samples/s |" in pilot.app.clipboard
+        await pilot.press("escape")
+        assert not isinstance(pilot.app.screen, CompareScreen)
+
+
+def test_picture_of_the_runs(five: list[Run], snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_screen, "when_text", lambda then: "Sep 21")
+
+    async def ready(pilot: Pilot[None]) -> None:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("down", "space")
+        await pilot.pause()
+
+    assert snap_compare(Tiny(RunsScreen), terminal_size=(80, 24), run_before=ready)
+
+
+def test_picture_of_a_comparison(five: list[Run], snap_compare: Any) -> None:
+    async def ready(pilot: Pilot[None]) -> None:
+        await wait_for(pilot, "figures")
+        await pilot.pause()
+
+    assert snap_compare(Tiny(lambda: CompareScreen(five[:3])), terminal_size=(120, 40), run_before=ready)

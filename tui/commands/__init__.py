@@ -1,0 +1,1 @@
+"""The commands of `gputui`, each in the file of its name."""

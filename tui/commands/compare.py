@@ -1,0 +1,58 @@
+"""The command `gputui compare`: runs side by side, and the baseline they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from ...engine import runs as run_folders
+from ...engine.compare.comparison import Comparison, compare
+from ...engine.runs import baseline
+from ...engine.runs.baseline import LineUp
+from ..base.errors import Refused, complain
+from ..printing.diagnosis import show_table
+from ..text.comparison import as_csv, as_json, as_markdown, lines, remarks
+
+
+def pin_baseline(name: str) -> None:
+    run = run_folders.find(name)
+    baseline.pin(run)
+    print(f"{run.id} is the baseline of all comparisons from now on; gputui compare --unpin ends that")
+
+
+def unpin_baseline() -> None:
+    print("no baseline is pinned any more" if baseline.unpin() else "no baseline was pinned")
+
+
+def show_comparison(names: Sequence[str], form: str, against: str | None = None) -> None:
+    """Print the comparison of the named runs with the baseline; `form` is table, markdown, csv or json."""
+    found = compare(_line_up(names, against))
+    if form == "table":
+        show_table(as_table(found))
+        print("\n".join(remarks(found)))
+    else:
+        print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](found))
+
+
+def _line_up(names: Sequence[str], against: str | None) -> LineUp:
+    named = [run_folders.find(name) for name in names]
+    line_up = baseline.line_up(named, None if against is None else run_folders.find(against))
+    if len(line_up.runs) > 1:
+        return line_up
+    if line_up.lost:
+        complain(line_up.lost)
+    if line_up.choice == "first":
+        raise Refused("name two or more runs, or pin one first: gputui compare --pin RUN; gputui runs lists them")
+    raise Refused(f"name a run other than the baseline, {line_up.runs[0].id}; gputui runs lists them")
+
+
+def as_table(found: Comparison) -> Table:
+    head, *rows = lines(found)
+    table = Table(box=None, pad_edge=False)
+    for position, name in enumerate(head):
+        table.add_column(Text(name), justify="right" if position else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

@@ -1,0 +1,76 @@
+"""What a shell is told when the tab key is pressed: names of presets, runs and proofs, and keys of options.
+
+Nothing heavy is imported here, and nothing may fail: a shell would print it into the line that is being typed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+import click
+from click.shell_completion import CompletionItem
+
+MOST = 200  # of the newest runs: more are not looked through in a shell
+
+
+def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Those that begin so; where none does, those that hold it, as ids may be given in part."""
+    names = list(names)
+    found = [name for name in names if name.startswith(incomplete)] or [name for name in names if incomplete in name]
+    return [CompletionItem(name) for name in found[:MOST]]
+
+
+def preset(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Presets by name, and preset files of the current folder; elsewhere the shell completes files."""
+    from ...engine.files.preset_names import SUFFIXES, available
+
+    if os.sep in incomplete or incomplete.startswith((".", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names += available()
+        names += sorted(name for name in os.listdir() if name.endswith(SUFFIXES))
+    return _fitting(names, incomplete)
+
+
+def run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids of runs, the newest first, and `latest`."""
+    from ...engine.runs import runs_folder
+
+    return _fitting(["latest", *_folders(runs_folder())], incomplete)
+
+
+def proof(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids of proofs, the newest first, and `latest`."""
+    from ...engine.runs import home
+
+    return _fitting(["latest", *_folders(home() / "proofs")], incomplete)
+
+
+def _folders(parent: os.PathLike[str]) -> list[str]:
+    """Ids begin with their date."""
+    with contextlib.suppress(OSError), os.scandir(parent) as found:
+        return sorted((one.name for one in found if one.name[:1].isdigit()), reverse=True)
+    return []
+
+
+def option(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Keys of options, by their short names as soon as no group is begun."""
+    from ...engine.options import OPTIONS
+
+    names = [info.key if "." in incomplete else info.name for info in OPTIONS]
+    return _fitting(names, incomplete)
+
+
+def setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """`KEY=`, and behind it the words that the option takes."""
+    from ...engine.options import OPTIONS
+
+    name, equals, begun = incomplete.partition("=")
+    if not equals:
+        return [CompletionItem(f"{found.value}=") for found in option(context, parameter, incomplete)]
+    known = [info for info in OPTIONS if name in (info.key, info.name)]
+    words = [word for info in known for word in info.words or (("true", "false") if info.is_bool else ())]
+    return [CompletionItem(f"{name}={word}") for word in words if word.startswith(begun)]

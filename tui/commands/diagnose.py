@@ -1,0 +1,100 @@
+"""The command `gputui diagnose`: what holds a training back, with evidence and remedies; and the proof of them.
+
+Separates the words of a diagnosis from the making (engine/diagnosis). A run's diagnosis rests on what the run has
+told; a preset's on trials with and without its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ...engine import diagnosis
+from ...engine import runs as run_folders
+from ...engine.files.values import to_json
+from ...engine.profile import reports
+from ...engine.profile.reports import ProfileError
+from ...engine.proof import request
+from ...engine.proof.pairs import LEAST_REPEATS
+from ...engine.runs import Run, reading
+from ..base.errors import DONE, Refused, complain
+from ..printing import diagnosis as diagnosis_tables
+from . import proof
+
+DEFAULT_SECONDS = 5.0
+OF_TRIALS = ("repeats", "seconds", "minutes", "anyway")
+OF_APPLY = ("minutes", "output")
+
+
+def diagnose(run: str | None, preset: str | None, settings: Sequence[str], wanted: Mapping[str, Any]) -> int:
+    """The command; `wanted` are its options by name. The exit code."""
+    if (run is None) == (preset is None):
+        raise Refused("name a run, such as gputui diagnose latest, or give --preset")
+    if run is not None and settings:
+        raise Refused("--set goes with --preset; a run has its settings already")
+    _refuse_idle(wanted, OF_APPLY, bool(wanted["apply"]), "--apply")
+    _refuse_idle(wanted, ("profile",), preset is not None, "--preset; of a run, set run.profile")
+    if run is not None and not wanted["apply"]:
+        _refuse_idle(wanted, OF_TRIALS, False, "--apply or --preset, which measure")
+        return _show_run(run_folders.find(run), wanted["as_json"])
+    asked = _of_run(run_folders.find(run), wanted) if run is not None else _of_preset(str(preset), settings, wanted)
+    return proof.run_proof(
+        asked, as_json=wanted["as_json"], anyway=wanted["anyway"], output=wanted["output"]
+    )
+
+
+def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:
+    """An option that would do nothing is not accepted."""
+    for name in names:
+        if wanted[name] and not useful:
+            raise Refused(f"--{name} goes with {with_what}")
+
+
+def _show_run(run: Run, as_json: bool) -> int:
+    """What the run itself has told."""
+    told = reading.told(run.path)
+    for damage in told.damage:
+        complain(f"{run.id}: {damage}")
+    found = asdict(diagnosis.of_run(run, told))
+    if as_json:
+        print(to_json(found | _profile(run), indent=1))
+        return DONE
+    diagnosis_tables.show(found)
+    if run.file("profile").is_dir():
+        print()
+        proof.show_profile(run)
+    if any(remedy["changes"] for remedy in found["remedies"]) and request.can_be_trained(run):
+        print(f"\ngputui diagnose {run.id} --apply tries them, and keeps what helps")
+    return DONE
+
+
+def _profile(run: Run) -> dict[str, Any]:
+    """What XProf reads in the run's profile, or why it cannot; both empty where none was asked for."""
+    if not run.file("profile").is_dir():
+        return {"profile": None, "profile_missing": ""}
+    try:
+        return {"profile": asdict(reports.read(run)), "profile_missing": ""}
+    except ProfileError as fault:
+        return {"profile": None, "profile_missing": " ".join(str(fault).split())}
+
+
+def _of_run(run: Run, wanted: Mapping[str, Any]) -> request.Request:
+    return request.of_run(run, repeats=wanted["repeats"] or LEAST_REPEATS, **_limits(wanted))
+
+
+def _of_preset(name: str, settings: Sequence[str], wanted: Mapping[str, Any]) -> request.Request:
+    """With and without its input first; how often is --repeats, unless that is for the remedies."""
+    limits = _limits(wanted) | {"profile": wanted["profile"]}
+    if wanted["apply"]:
+        repeats = wanted["repeats"] or LEAST_REPEATS
+        return request.of_preset("loop", name, settings, repeats=repeats, ablation_repeats=1, **limits)
+    return request.of_preset("diagnosis", name, settings, ablation_repeats=wanted["repeats"] or 1, **limits)
+
+
+def _limits(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    minutes = wanted["minutes"]
+    return {
+        "measure_seconds": wanted["seconds"] or DEFAULT_SECONDS,
+        "limit_seconds": None if minutes is None else 60 * minutes,
+    }

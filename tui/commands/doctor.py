@@ -1,0 +1,60 @@
+"""What `gputui doctor` prints: the findings of the engine's doctor, and those about this terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import asdict
+
+from rich.table import Table
+from rich.text import Text
+
+from ...engine import doctor
+from ...engine.doctor import Finding
+from ...engine.files.values import to_json
+from ..base.errors import DONE, FAILED, clean
+from ..printing.console import console
+from ..text.doctor import conclusion, sign, terminal
+
+STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}
+
+
+def examine(deep: bool) -> list[Finding]:
+    """Everything there is to say about this machine and this terminal."""
+    return [*doctor.examine(deep), *terminal(os.environ, shutil.get_terminal_size())]
+
+
+def show_doctor(as_json: bool, deep: bool) -> int:
+    """Print the findings; FAILED when something blocks training."""
+    found = examine(deep)
+    blocked = doctor.blocks(found)
+    if as_json:
+        print(to_json({"blocked": blocked, "findings": [asdict(finding) for finding in found]}))
+    else:
+        if sys.stdout.isatty():
+            console().print(_table(found))
+        else:
+            print(*(_lines(finding) for finding in found), sep="\n")
+        print(conclusion(found))
+    return FAILED if blocked else DONE
+
+
+def _lines(finding: Finding) -> str:
+    """Whole lines, for files and pipes."""
+    remedy = f"\n{'':21}{clean(finding.remedy)}" if finding.remedy else ""
+    return f"{finding.level:<8} {finding.about:<11} {clean(finding.what)}{remedy}"
+
+
+def _table(found: list[Finding]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for finding in found:
+        text = Text(clean(finding.what))
+        if finding.remedy:
+            text.append(f"\n{clean(finding.remedy)}", style="dim")
+        level = Text(f"{sign(finding.level)} {finding.level}", style=STYLES[finding.level])
+        table.add_row(level, finding.about, text)
+    return table

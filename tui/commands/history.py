@@ -1,0 +1,59 @@
+"""`gputui history`: a run's figures as CSV, as JSON Lines, or as a folder for TensorBoard."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+from ...engine import runs as run_folders
+from ...engine.files.values import to_json
+from ...engine.runs import Run, history, new_file, reading
+from ...engine.runs.reading import Told
+from ..base.errors import Refused, clean, complain
+
+
+def show_history(name: str, form: str, output: str | None) -> None:
+    """Write the history of the named run; `form` is csv, jsonl or tensorboard (then `output` is a folder)."""
+    run = run_folders.find(name)
+    if output is not None:
+        new_file.refuse(Path(output))
+    if form == "tensorboard":
+        _to_tensorboard(run, Path(output or run.id))
+        return
+    told = reading.told(run.path)
+    for damage in told.damage:
+        complain(f"{run.id}: {damage}")
+    text = _as_csv(run, told) if form == "csv" else _as_json_lines(told)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        new_file.write(Path(output), text)
+        print(f"{clean(output)} written")
+
+
+def _as_csv(run: Run, told: Told) -> str:
+    table = history.rows(told)
+    if not table:
+        raise Refused(f"{run.id} has no figures" + ("" if told.damage else ": it ended before its first step"))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return out.getvalue()
+
+
+def _as_json_lines(told: Told) -> str:
+    return "".join(to_json(event, short=True) + "\n" for event in told.events)
+
+
+def _to_tensorboard(run: Run, folder: Path) -> None:
+    new_file.refuse(folder)
+    command = [sys.executable, "-P", "-m", "gputui.engine.trainer.tensorboard", str(run.path), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise Refused(f"the file for TensorBoard cannot be written: {lines[-1] if lines else 'no reason given'}")
+    print(f"{clean(done.stdout.strip())} written; tensorboard --logdir {clean(str(folder))} shows it")

@@ -1,0 +1,26 @@
+"""`gputui init`: the files to start from, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from ...engine.presets import start_files
+from ..base.errors import Refused
+
+
+def begin(folder: str) -> None:
+    """Write the files and say what to do with them; refuses to overwrite."""
+    try:
+        written = start_files.write(Path(folder))
+    except FileExistsError as fault:
+        raise Refused(f"{fault} exists, and is not overwritten; name another folder: gputui init DIR") from None
+    for path in written:
+        print(f"wrote {path}")
+    go = f"cd {shlex.quote(folder)}\n    " if folder != "." else ""
+    print(
+        f"\nnext:\n    {go}gputui --preset preset.yaml      train it as it is\n"
+        f"    gputui                           open the form; o opens preset.yaml\n"
+        "then put your own model and data into train.py: gputui guide tells what build may return,\n"
+        "and gputui options what a preset can say"
+    )

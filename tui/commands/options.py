@@ -1,0 +1,111 @@
+"""`gputui options`: what --set and a preset take, as a list, and of one option everything there is to know."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from typing import Any
+
+from rich.text import Text
+
+from ...engine.options import OPTIONS, OptionInfo
+from ...engine.options.own import WORDS
+from ...engine.options.synonyms import keys_of, option_meant, words_of
+from ..base.errors import Refused
+from ..form.state import matches, to_text
+from ..printing.console import console
+from ..printing.diagnosis import show_table, table
+
+NAME_WIDTH, TEXT_WIDTH = 11, 100
+
+
+def show_options(words: str, as_json: bool) -> None:
+    """All options, those that fit the words, or one; raises Refused where none fits."""
+    found = fitting(words)
+    if not found:
+        raise Refused(f"no option fits {words!r}{option_meant(words, OPTIONS)}")
+    if as_json:
+        for info in found:
+            print(json.dumps(described(info)))
+    elif len(found) == 1:
+        _show_one(found[0])
+    elif sys.stdout.isatty():
+        for info in found:
+            _show_in_brief(info)
+    else:
+        rows = [[info.key, _default(info), _takes(info), info.about.help, info.about.helps] for info in found]
+        show_table(table(["option", "default", "takes", "what it does", "helps"], rows))
+
+
+def fitting(words: str) -> list[OptionInfo]:
+    """The option that has this key or name, else those that have another name like it, else what a search finds."""
+    if not words.strip():
+        return list(OPTIONS)
+    exact = [info for info in OPTIONS if words.strip() in (info.key, info.name)]
+    group = [info for info in OPTIONS if words.strip().rstrip(".") == info.group]
+    meant = keys_of(words)
+    by_name = sorted((info for info in OPTIONS if info.key in meant), key=lambda info: meant.index(info.key))
+    return exact or group or by_name or [info for info in OPTIONS if matches(info, words)]
+
+
+def described(info: OptionInfo) -> dict[str, Any]:
+    """Everything that is declared of an option, as plain values."""
+    about = info.about
+    return {
+        "key": info.key,
+        "default": info.default,
+        "takes": info.accepts,
+        "words": list(info.words),
+        "unit": about.unit or None,
+        "help": about.help,
+        "helps": about.helps or None,
+        "hurts": about.hurts or None,
+        "call": about.call or None,
+        "gpu_only": about.gpu_only,
+        "own_code": WORDS[about.own],
+        "other_names": list(words_of(info.key)),
+        "not_offered": dict(about.not_offered),
+    }
+
+
+def _default(info: OptionInfo) -> str:
+    return to_text(info.default) or "null"
+
+
+def _takes(info: OptionInfo) -> str:
+    takes = "text" if info.accepts.startswith("text: ") else info.accepts
+    return takes + (f" ({info.about.unit})" if info.about.unit else "")
+
+
+def _show_in_brief(info: OptionInfo) -> None:
+    """In lines that a terminal of any width has room for."""
+    out = console()
+    width, indent = min(TEXT_WIDTH, out.width), "    "
+    out.print(Text.assemble((info.key, "bold"), f"  {_default(info)}  ", (_takes(info), "dim")))
+    for text in filter(None, (info.about.help, info.about.helps and f"helps: {info.about.helps}")):
+        print(textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
+
+
+def _show_one(info: OptionInfo) -> None:
+    about = info.about
+    rows = [
+        ("takes", _takes(info)),
+        ("default", _default(info)),
+        ("helps", about.helps),
+        ("hurts", about.hurts),
+        ("calls", about.call),
+        ("GPU", "does nothing without a GPU" if about.gpu_only else ""),
+        ("your code", f"workload.entry: applies {WORDS[about.own]}"),
+        ("found by", ", ".join(words_of(info.key))),
+        *(("not taken", f"{word}: {why}") for word, why in about.not_offered.items()),
+        ("write", f"--set {info.key}=VALUE or {info.name}=VALUE; in a preset {info.group}: {{{info.name}: VALUE}}"),
+    ]
+    out = console()
+    out.print(Text(info.key, style="bold"))
+    width = min(TEXT_WIDTH, out.width) if out.is_terminal else 10_000
+    print(*textwrap.wrap(about.help, width), sep="\n")
+    for name, text in rows:
+        lines = textwrap.wrap(text, width - NAME_WIDTH, break_on_hyphens=False)
+        for head, line in zip([name, *[""] * len(lines)], lines, strict=False):
+            print(f"{head:<{NAME_WIDTH}}{line}")

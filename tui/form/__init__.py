@@ -1,0 +1,1 @@
+"""What the form holds, without a screen."""

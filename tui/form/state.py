@@ -1,0 +1,228 @@
+"""What the form holds: the text of every option, what it means, what is wrong with it, what is not yet kept.
+
+Separates the form's logic from its widgets: nothing here knows Textual, and everything the form shows of an
+option can be asked here. Values are read from text just as `--set` reads them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_origin
+
+import yaml
+
+from ...engine import presets
+from ...engine.files import located_yaml
+from ...engine.options import OPTIONS, OptionInfo, Options, by_key
+from ...engine.options.own import WORDS
+from ...engine.options.synonyms import words_of
+from ...engine.presets import Preset, PresetError, paths
+
+INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
+RUN_STAMP = re.compile(r"^\d{8}-\d{6}-")
+Kind = Literal["bool", "choice", "text"]
+
+
+def kind(info: OptionInfo) -> Kind:
+    """How the option is edited: switched, chosen from fixed words, or written."""
+    annotation = _group(info.group).model_fields[info.name].annotation
+    if get_origin(annotation) is Literal or (info.is_bool and info.choices and not info.is_number):
+        return "choice"
+    return "bool" if info.is_bool and not info.choices else "text"
+
+
+def about_group(group: str) -> str:
+    """The sentence that tells what a group of options is about."""
+    return (_group(group).__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+def to_text(value: Any) -> str:
+    """A value as it stands in its field; nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+
+
+def to_value(info: OptionInfo, text: str) -> Any:
+    """What the text in a field means: words and free text as they are, everything else as YAML reads it."""
+    text = text.strip()
+    free = isinstance(info.default, str) and not info.choices and not info.is_number
+    return text if free or text in info.choices else located_yaml.scalar(text)
+
+
+@dataclass
+class FormState:
+    """The options of one preset as they are being changed. `path` is the file they came from."""
+
+    path: Path | None
+    opened: Preset
+    opened_text: str | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    description: str = ""
+    preset: Preset = field(init=False)
+    _kept: tuple[dict[str, str], str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.texts = {key: shown(self.opened.options, info) for key, info in INFO.items()}
+        self.description = self.opened.description
+        self.preset = self.opened
+        self.keep()
+
+    @classmethod
+    def open(cls, path: Path) -> FormState:
+        """The preset of a file; raises PresetError."""
+        preset = presets.resolve(str(path))
+        name, _ = _record_of(path)
+        if name:
+            # A run is called after its preset: the next one like it is to be, too.
+            preset = replace(preset, name=RUN_STAMP.sub("", name))
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            return cls(path, preset, stream.read())
+
+    @property
+    def name(self) -> str:
+        return self.opened.name
+
+    @property
+    def shipped(self) -> bool:
+        return self.path is not None and self.path.resolve().parent == presets.SHIPPED
+
+    @property
+    def record(self) -> str:
+        """Whose record of its options the file is, in words; such a file is not to be changed."""
+        return _record_of(self.path)[1] if self.path is not None else ""
+
+    @property
+    def of_a_run(self) -> bool:
+        """Whether the file is the record of a run, or of a proof."""
+        return bool(self.record)
+
+    def set(self, key: str, text: str) -> None:
+        """Put a text into a field and read the whole form anew."""
+        self.texts[key] = text
+        self._validate()
+
+    def reset(self, key: str) -> None:
+        """Back to the option's default."""
+        self.set(key, to_text(INFO[key].default))
+
+    def undo(self, key: str) -> None:
+        """Back to what was opened or saved last."""
+        self.set(key, shown(self.opened.options, INFO[key]))
+
+    def describe(self, text: str) -> None:
+        self.description = text
+        self._validate()
+
+    def is_default(self, key: str) -> bool:
+        return key not in self.errors and value_of(self.preset.options, INFO[key]) == INFO[key].default
+
+    def is_unsaved(self, key: str) -> bool:
+        """Whether the field differs from the file."""
+        info = INFO[key]
+        return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
+
+    def own(self, key: str) -> str:
+        """To which parts of a user's own code the option applies, in words; nothing where gputui's model is trained."""
+        return "" if self.preset.options.workload.entry is None else WORDS[INFO[key].about.own]
+
+    def decides(self, key: str) -> str:
+        """Who decides instead of the option, in a few words: a user's own code always, or in some cases."""
+        if not self.own(key) or self.own(key).startswith("always"):
+            return ""
+        return "your code" if INFO[key].about.own in ("replaced", "unread") else "or your code"
+
+    def unsaved(self) -> list[str]:
+        """The keys that differ from the file."""
+        return [key for key in INFO if self.is_unsaved(key)]
+
+    @property
+    def modified(self) -> bool:
+        return self.description != self.opened.description or bool(self.unsaved())
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether leaving the form would lose something: neither saved nor started since it was changed."""
+        return self.modified and (dict(self.texts), self.description) != self._kept
+
+    def keep(self) -> None:
+        """What stands here now is kept elsewhere: in a file, or in a run that was started with it."""
+        self._kept = (dict(self.texts), self.description)
+
+    def saved_as(self, path: Path) -> None:
+        """The form has been written to `path`: from now on changes are counted from there."""
+        fresh = FormState.open(path)
+        self.path, self.opened, self.opened_text = path, fresh.opened, fresh.opened_text
+        self._validate()
+        self.keep()
+
+    def command(self) -> str:
+        """The command line that runs what the form stands for."""
+        base = shlex.quote(self._reference())
+        keys = dict.fromkeys(self.unsaved())
+        if paths.ENTRY_KEY in keys and self.texts[paths.FOLDER].strip():
+            keys |= {paths.FOLDER: None}  # from which the entry counts
+        settings = [f"{key}={self.texts[key].strip() or 'null'}" for key in keys]
+        return " \\\n  ".join([f"gputui --preset {base}", *(f"--set {shlex.quote(text)}" for text in settings)])
+
+    def _reference(self) -> str:
+        """The preset's name where that finds this very file, else its path."""
+        if self.path is None:
+            return self.name
+        named = presets.available().get(self.path.stem)
+        return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
+
+    def _validate(self) -> None:
+        """Errors by key; `preset` is what the form stands for, with wrong fields left as they were opened."""
+        values = {key: to_value(INFO[key], text) for key, text in self.texts.items()}
+        self.errors = {}
+        try:
+            self.preset = presets.assemble(self.name, values, self.description)
+        except PresetError as fault:
+            self.errors = {problem.key: problem.message for problem in fault.problems}
+            for key in self.errors:
+                values[key] = value_of(self.opened.options, INFO[key])
+            self.preset = presets.assemble(self.name, values, self.description)
+        kept = {key: at for key, at in self.opened.origins.items() if not self.is_unsaved(key)}
+        self.preset = replace(self.preset, origins=kept)
+
+
+def value_of(options: Options, info: OptionInfo) -> Any:
+    """The value of one option."""
+    return getattr(getattr(options, info.group), info.name)
+
+
+def shown(options: Options, info: OptionInfo) -> str:
+    """The value of one option as it stands in its field: a path in the current folder as it would be typed there."""
+    return to_text(paths.relative(info.key, options))
+
+
+def matches(info: OptionInfo, words: str) -> bool:
+    """Whether every word of a search is in the option's key, help or TensorFlow call, or begins another name of it."""
+    about = info.about
+    text = " ".join((info.key, about.help, about.call, about.helps, about.hurts, about.unit)).lower()
+    others = words_of(info.key)
+    return all(word in text or any(name.startswith(word) for name in others) for word in words.lower().split())
+
+
+def _record_of(path: Path) -> tuple[str, str]:
+    """The id of the run or proof whose record of its options the file is, and that in words; else nothing."""
+    from ...engine import runs
+
+    folder = path.resolve().parent
+    if path.name == "preset.yaml" and folder.parent == runs.runs_folder().resolve():
+        return folder.name, "as a run had it"
+    if path.name == "improved.yaml" and folder.parent == (runs.home() / "proofs").resolve():
+        return folder.name, "as a proof improved it"
+    return "", ""
+
+
+def _group(name: str) -> Any:
+    return Options.model_fields[name].annotation

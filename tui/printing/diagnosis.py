@@ -1,0 +1,86 @@
+"""A diagnosis for people: the sentence, its evidence with thresholds and sources, other findings, remedies, stages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ...engine.diagnosis.measurements import stage_ms
+from ...engine.proof import sentences
+from ..base.errors import clean
+from ..text.figures import NONE, amount, share, size
+from .console import console
+
+_UNITS: dict[str, Callable[[float | None], str]] = {"share": share, "bytes": size}
+_UNLIMITED = 10_000
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """The whole diagnosis, as engine.diagnosis gives it."""
+    print(clean(found["sentence"]))
+    if found["verdict"] != "undecided":
+        print(f"confidence {share(found['confidence'])}, from {found['steps']} steps")
+    if found["evidence"]:
+        print()
+        show_table(table(["evidence", "value", "threshold", "source"], [_evidence(e) for e in found["evidence"]]))
+    if found["others"]:
+        print(f"\nalso: {', '.join(word.replace('_', ' ') for word in found['others'])}")
+    if found["remedies"]:
+        print()
+        rows = [_remedy(number, remedy) for number, remedy in enumerate(found["remedies"], 1)]
+        show_table(table(["", "remedy", "reason", "expected"], rows))
+
+
+def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
+    """The input pipeline from source to end; marked is the slowest stage, of which calls run side by side, too."""
+    times = [stage_ms(stage) for stage in stages]
+    slowest = max((time for time in times if time), default=None)
+    rows = [
+        [
+            stage["name"], stage.get("op") or NONE, amount(stage["ms_per_batch"]),
+            str(stage.get("parallelism") or NONE), "slowest" if slowest and time == slowest else "",
+        ]
+        for stage, time in zip(stages, times, strict=True)
+    ]
+    show_table(table(["input stage", "operation", "ms of work a batch", "in parallel", ""], rows, right=(2, 3)))
+
+
+def _evidence(evidence: Mapping[str, Any]) -> list[str]:
+    shown = _UNITS.get(evidence["unit"], amount)
+    threshold = NONE if evidence["threshold"] is None else shown(evidence["threshold"])
+    return [evidence["text"], shown(evidence["value"]), threshold, evidence["source"]]
+
+
+def _remedy(number: int, remedy: Mapping[str, Any]) -> list[str]:
+    gain = remedy.get("expected_gain")
+    learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
+    what = sentences.changes(remedy["changes"]) if remedy["changes"] else "(advice)"
+    return [str(number), what, remedy["reason"] + learns, NONE if gain is None else f"at most {sentences.times(gain)}"]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Table:
+    """Plain columns; where a terminal is too narrow for all, sentences are folded and nothing is cut."""
+    made = Table(box=None, pad_edge=False)
+    for position, name in enumerate(head):
+        made.add_column(Text(name), justify="right" if position in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(clean(cell)) for cell in row))
+    return made
+
+
+def show_table(made: RenderableType) -> None:
+    """On a terminal as wide as that is; elsewhere in whole lines, whatever FORCE_COLOR makes rich believe."""
+    out = console()
+    if not sys.stdout.isatty():
+        out.width = _UNLIMITED
+        out.width = out.measure(made).maximum
+        with out.capture() as lines:
+            out.print(made)
+        print("\n".join(line.rstrip() for line in lines.get().splitlines()))
+        return
+    out.print(made)

@@ -1,0 +1,77 @@
+"""A run's profile as plain lines, for `gputui diagnose`: only what XProf told, in the order of a person's questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...engine.profile import phrases
+from ...engine.profile.reports import ProfileReport
+from ...engine.profile.xprof_input import InputTime
+from ...engine.profile.xprof_tables import Operation
+from ..base.errors import clean
+from ..text.figures import amount, share, size
+
+WIDTH = 60
+
+
+def lines(report: ProfileReport) -> list[str]:
+    """The whole report; names come from the user's model and are cleaned."""
+    return [clean(line) for line in _lines(report)]
+
+
+def _lines(report: ProfileReport) -> Iterator[str]:
+    steps = "one step" if report.steps == 1 else f"{report.steps} steps"
+    yield f"profile of {steps} on the {report.device}, {amount(report.step_ms)} ms each, read by XProf"
+    yield from _shares(report)
+    yield from _input(report)
+    yield from _operations(report)
+    if report.compute_16bit is not None:
+        yield f"{share(report.compute_16bit)} of the device's computing in 16 bits"
+    if report.peak_memory_bytes is not None:
+        yield f"{size(report.peak_memory_bytes)} of tensors at the most"
+    yield f"for TensorBoard and XProf: {report.path}"
+
+
+def _shares(report: ProfileReport) -> Iterator[str]:
+    for words, value in phrases.shares(report):
+        yield f"  {share(value):>5}  {words}"
+
+
+def _input(report: ProfileReport) -> Iterator[str]:
+    stage = report.slowest_stage
+    if stage is None:
+        return
+    op = f" ({stage.op})" if stage.op != stage.name else ""
+    each = f", {amount(stage.ms_per_batch)} ms a batch" if stage.ms_per_batch is not None else ""
+    yield f"slowest input stage: {stage.name}{op}, {share(stage.share)} of the input's own time{each}"
+    if report.input_time is not None:
+        yield f"input's own time: {_breakdown(report.input_time)}"
+
+
+def _breakdown(time: InputTime) -> str:
+    parts = {
+        "preparing": time.preprocessing_ms,
+        "reading files": time.reading_ms,
+        "transfer to the device": time.transfer_ms,
+        "other": time.other_ms,
+    }
+    return ", ".join(f"{name} {amount(ms)} ms" for name, ms in parts.items() if ms)
+
+
+def _operations(report: ProfileReport) -> Iterator[str]:
+    if report.operations:
+        yield f"{phrases.PLACES[report.operations_on]} that take most, over the whole profile:"
+    kernels = report.operations_on == "GPU kernels"
+    yield from (_operation(operation, kernels) for operation in report.operations)
+
+
+def _operation(operation: Operation, kernel: bool) -> str:
+    name = _shortened(operation.name, keep_front=kernel)
+    return f"  {amount(operation.ms):>7} ms {share(operation.share):>5}  {name}  {operation.type}".rstrip()
+
+
+def _shortened(name: str, keep_front: bool) -> str:
+    """What is done stands at the front of a kernel's name and at the back of an operation's."""
+    if len(name) <= WIDTH:
+        return name
+    return f"{name[:WIDTH - 3]}..." if keep_front else f"...{name[3 - WIDTH:]}"

@@ -1,0 +1,121 @@
+"""The tables of a proof: its trials, its comparisons, before and after, and the sentence that they come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from ...engine.proof import profiled, sentences
+from ...engine.proof.markdown import learned
+from ...engine.proof.markdown_parts import outcome
+from ..base.errors import clean
+from ..text.figures import NONE, amount, seconds, share, size
+from . import profile
+from .diagnosis import show, show_stages, show_table, table
+from .proof_progress import trials
+
+_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
+    ("samples_per_second", "samples/s", amount),
+    ("step_ms", "ms/step", amount),
+    ("input_wait", "input wait", share),
+    ("peak_memory_bytes", "peak memory", size),
+    ("gpu_busy_mean", "GPU busy", share),
+    ("loss_at_samples", "loss", amount),
+)
+
+
+def show_list(proofs: Sequence[Mapping[str, Any]]) -> None:
+    """All proofs, a row each."""
+    rows = [
+        [
+            proof["id"], proof["kind"], proof["state"],
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(proof["started_t"])), seconds(proof["seconds"]),
+            sentences.conclusion(proof) if proof["state"] != "running" else proof["doing"],
+        ]
+        for proof in proofs
+    ]
+    show_table(table(["proof", "kind", "state", "started", "time", "result"], rows))
+
+
+def show_trials(data: Mapping[str, Any]) -> None:
+    """Every trial, the dead ones too."""
+    known = trials(data)
+    figures = [row for row in _FIGURES if any(trial.get(row[0]) is not None for _, trial in known)]
+    head = ["trial", "", "repeat", *(label for _, label, _ in figures), "time", "outcome"]
+    rows = [
+        [
+            trial["run"], title, str(trial["repeat"]), *(shown(trial.get(key)) for key, _, shown in figures),
+            seconds(trial["seconds"]), outcome(trial),
+        ]
+        for title, trial in known
+    ]
+    if rows:
+        show_table(table(head, rows, right=range(2, 3 + len(figures) + 1)))
+        print()
+
+
+def show_result(data: Mapping[str, Any]) -> None:
+    """What it came to: comparisons of a loop, figures before and after, one sentence."""
+    if data["kind"] == "diagnosis" and data.get("diagnosis"):
+        show(data["diagnosis"])
+        print()
+    if stages := (data.get("ablation") or {}).get("stages"):
+        show_stages(stages)
+        print()
+    if data.get("profile_trial"):
+        print("\n".join(_profile(data)), end="\n\n")
+    if data["kind"] == "loop" and data["comparisons"]:
+        show_table(_comparisons(data["comparisons"]))
+        print()
+    if data["kind"] != "diagnosis" and data.get("before"):
+        show_table(_before_and_after(data))
+        print()
+    for comparison in data["comparisons"]:
+        if comparison.get("learning"):
+            print(clean(learned(comparison["learning"])))
+    if disturbed := sentences.disturbance(data):
+        print(clean(disturbed))
+    if other := sentences.differing_medians(data):
+        print(clean(f"{sentences.speedup(data)} pair by pair, {other} by the medians above"))
+    if data["state"] == "running":
+        print(clean(f"running: {data['doing']}"))
+        return
+    if data.get("ended_because"):
+        print(clean(f"ended because: {data['ended_because']}"))
+    print(clean(sentences.conclusion(data)))
+
+
+def _profile(data: Mapping[str, Any]) -> list[str]:
+    """What XProf has read in the profile, or why there is nothing."""
+    report = profiled.report(data)
+    return profile.lines(report) if report is not None else [clean(line) for line in profiled.in_brief(data)]
+
+
+def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        [
+            sentences.changes(one["changes"]), sentences.percent(one["gain"]),
+            sentences.percent(one["spread"]).lstrip("+"),
+            NONE if one["expected_gain"] is None else f"at most {sentences.times(one['expected_gain'])}",
+            one["decision"], one["why"],
+        ]
+        for one in comparisons
+    ]
+    return table(["change", "gain", "spread", "expected", "decision", "why"], rows, right=range(1, 3))
+
+
+def _before_and_after(data: Mapping[str, Any]) -> Table:
+    """Medians; of an A/B both sides, whatever came of it; of a loop what was kept, if anything."""
+    before, after = data["before"], data.get("after") or {}
+    rows = [
+        [label, shown(before.get(key)), shown(after.get(key))]
+        for key, label, shown in _FIGURES
+        if before.get(key) is not None or after.get(key) is not None
+    ]
+    if data["kind"] == "loop" and not after:
+        return table(["median", "as it is"], [row[:2] for row in rows], right=[1])
+    names = ["without", "with"] if data["kind"] == "ab" else ["before", "after"]
+    return table(["median", *names], rows, right=range(1, 3))

@@ -1,0 +1,114 @@
+"""A proof as it is measured: plain lines, or on a terminal one live line above which each ended trial leaves its row.
+
+Separates following a proof (its proof.json, read anew) from starting it and from what is printed at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ...engine.proof import sentences
+from ...engine.proof.record import elapsed_of
+from ..base.errors import clean
+from ..text.figures import amount, seconds, share, size
+
+
+class ProofLines:
+    """Tells what is new in a proof each time it is shown."""
+
+    def __init__(self, out: Console) -> None:
+        self.out = out
+        self._told: set[str] = set()
+        self._doing = ""
+
+    def show(self, data: Mapping[str, Any]) -> None:
+        for title, trial in trials(data):
+            if trial["run"] not in self._told:
+                self._told.add(trial["run"])
+                self.line(trial_line(title, trial))
+        if data.get("diagnosis") and data["kind"] == "loop" and "diagnosis" not in self._told:
+            self._told.add("diagnosis")
+            self.line(data["diagnosis"]["sentence"])
+        for number, comparison in enumerate(data["comparisons"]):
+            key = f"comparison {number}"
+            if comparison["decision"] != "running" and data["kind"] == "loop" and key not in self._told:
+                self._told.add(key)
+                self.line(sentences.verdict(comparison))
+        if data["doing"] != self._doing and data["state"] == "running":
+            self._doing = data["doing"]
+            self.doing(data)
+
+    def line(self, text: str) -> None:
+        self.out.print(Text(clean(text)), soft_wrap=True)
+
+    def doing(self, data: Mapping[str, Any]) -> None:
+        self.line(f"{data['doing']} ...{left(data)}")
+
+    def close(self) -> None:
+        pass
+
+
+class LiveProof(ProofLines):
+    """On a terminal: what happens now, and how long it may still take, in one line that stays in place."""
+
+    def __init__(self, out: Console) -> None:
+        super().__init__(out)
+        self._status = out.status("")
+        self._status.start()
+
+    def show(self, data: Mapping[str, Any]) -> None:
+        super().show(data)
+        self.doing(data)
+
+    def doing(self, data: Mapping[str, Any]) -> None:
+        gone = elapsed_of(data)
+        self._status.update(Text(clean(f"{data['doing']}  {seconds(gone)}{left(data)}"), overflow="ellipsis"))
+
+    def close(self) -> None:
+        self._status.stop()
+
+
+def trials(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """All trials with what each of them was, in the order of their start; each once."""
+    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for trial in data.get("baseline_trials") or ():
+        found[trial["run"]] = ("as it is", trial)
+    for trial in (data.get("ablation") or {}).get("trials") or ():
+        found[trial["run"]] = ("one batch, prepared once" if trial["side"] == "b" else "as it is", trial)
+    if profiled := data.get("profile_trial"):
+        found[profiled["run"]] = ("profiled", profiled)
+    for comparison in data["comparisons"]:
+        what = sentences.changes(comparison["changes"])
+        for trial in comparison["trials"]:
+            found.setdefault(trial["run"], (f"{'with' if trial['side'] == 'b' else 'without'} {what}", trial))
+    return list(found.values())
+
+
+def trial_line(title: str, trial: Mapping[str, Any]) -> str:
+    """One ended trial in one line."""
+    head = f"{trial['run']:<6}{title:<30}"
+    if trial["outcome"] != "ok":
+        return f"{head} {trial['outcome']}: {trial['error']}"
+    parts = [
+        f"{amount(trial['samples_per_second']):>7} samples/s",
+        f"{amount(trial['step_ms'])} ms/step",
+        f"input wait {share(trial['input_wait'])}",
+        size(trial["peak_memory_bytes"]) if trial["peak_memory_bytes"] else "",
+        f"GPU busy {share(trial['gpu_busy_mean'])}" if trial["gpu_busy_mean"] is not None else "",
+        seconds(trial["seconds"]),
+        f"disturbed: {trial['disturbed']}" if trial.get("disturbed") else "",
+    ]
+    return f"{head} {'  '.join(filter(None, parts))}"
+
+
+def left(data: Mapping[str, Any]) -> str:
+    """`, about 48 s left`, where that can be said."""
+    budget = data.get("budget_seconds")
+    if budget is None:
+        return ""
+    remaining = max(0.0, budget - elapsed_of(data))
+    return f", about {seconds(remaining)} left"

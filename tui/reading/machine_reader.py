@@ -1,0 +1,73 @@
+"""The GPUs and the host as they are now, without a run: the readers of the engine in, snapshots out.
+
+Separates asking the driver, which may take long or hang and has a thread of its own (engine/telemetry/reader.py), from
+who looks: `follow` is called by one thread, `snapshot` may be taken by any.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from ...engine import runs
+from ...engine.runs import Run
+from ...engine.runs.events import Event
+from .store import Snapshot, Store
+
+READ_SECONDS = 1.0
+TAKE_SECONDS = 0.1
+LOOKED_AT = 50  # the newest runs among which one that goes on is looked for
+
+
+class MachineFeed:
+    """One view of the machine. `run` is one that goes on here, if there is one."""
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot()
+        self.run: Run | None = None
+        self.stuck_seconds = 0.0
+        self._told: SimpleQueue[tuple[float, Event]] = SimpleQueue()
+
+    def follow(self, leaving: threading.Event) -> None:
+        """Read until `leaving` is set; returns when the driver has been let go, or does not answer."""
+        from ...engine.telemetry.host import Host
+        from ...engine.telemetry.reader import GpuReader
+
+        # A run of another machine has no trainer here.
+        self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.life.trainer), None)
+        trainer = self.run.process("trainer") if self.run else None
+        pid = trainer.pid if trainer else None
+        # Traffic is asked for, which keeps the driver busy, only where no training could wait for it.
+        reader = GpuReader(self._tell, READ_SECONDS, pcie=pid is None, own_pid=pid)
+        reader.start()
+        host, store, due = Host(pid or NOBODY), Store(), 0.0
+        try:
+            while not leaving.wait(TAKE_SECONDS):
+                if time.monotonic() >= due:
+                    due = time.monotonic() + READ_SECONDS
+                    self._tell(host.read())
+                self.stuck_seconds = reader.stuck_seconds
+                if told := list(self._events()):
+                    store.feed(told)
+                    self.snapshot = store.snapshot()
+        finally:
+            reader.stop()
+
+    def _tell(self, event: Event) -> None:
+        self._told.put((time.time(), event))
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        """What has been told since the last time, in the form in which a run's events are read."""
+        while True:
+            try:
+                t, event = self._told.get_nowait()
+            except Empty:
+                return
+            yield asdict(event) | {"type": event.type, "t": t}
+
+
+NOBODY = -1  # a number that no process has

@@ -1,0 +1,230 @@
+"""A viewer's reading of a run folder: events and log in, snapshots out; meant for a thread of its own.
+
+Separates files from screens. A follower reads a bounded number of events at a time, the two files merged as they
+are read, so that a long run opens quickly and in little memory; a replay gives the recorded events again at their
+own pace.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...engine.files.reading import open_regular, why
+from ...engine.runs import Follower, Run, events
+from ...engine.runs.reading import EVENT_FILES, Damage, Tail
+from ..base.errors import clean
+from .store import Snapshot, Store
+
+EVENTS_A_READ = 4000
+PARSED_BYTES = 3_000_000  # of a backlog larger than this, only a part of the dense readings is looked at
+FRESH_BYTES = 200_000  # the end of a file is always read whole
+LOG_LINES = 2000
+LOG_BYTES = 400_000
+LONGEST_PAUSE = 30.0
+_DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_stages)"')
+
+Event = dict[str, Any]
+
+
+class _Lines:
+    """The whole lines of a growing file as events, from where the last reading ended."""
+
+    def __init__(self, path: Path, thin: bool) -> None:
+        self._path, self._thin, self._offset = path, thin, 0
+        self._seen: Counter[bytes] = Counter()
+        self.damage = Damage(path)
+
+    def events(self) -> Iterator[Event]:
+        try:
+            stream = open_regular(self._path)
+        except FileNotFoundError:
+            return
+        except OSError as fault:
+            self.damage.unreadable = why(fault)
+            return
+        with stream:
+            size = stream.seek(0, 2)
+            every = 1 + (size - self._offset) // PARSED_BYTES if self._thin else 1
+            stream.seek(self._offset)
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset += len(line)
+                if every == 1 or size - self._offset < FRESH_BYTES or self._is_wanted(line, every):
+                    event = events.parse_line(line.decode("utf-8", "replace"))
+                    if event is not None:
+                        yield event
+                    elif line.strip():
+                        self.damage.add(self._offset - len(line))
+
+    def _is_wanted(self, line: bytes, every: int) -> bool:
+        """Everything that is said once, and one in `every` of what is said every second."""
+        dense = _DENSE.match(line)
+        if dense is None:
+            return True
+        self._seen[dense[1]] += 1
+        return self._seen[dense[1]] % every == 0
+
+
+class MergedTail(Tail):
+    """Both event files of a run as one, in the order of time, a bounded number of events at a time."""
+
+    def __init__(self, run: Run, *, thin: bool = True) -> None:
+        self._files = [_Lines(run.file(name), thin) for name in EVENT_FILES]
+        self._running: Iterator[Event] = iter(())
+
+    @property
+    def damages(self) -> list[Damage]:
+        return [file.damage for file in self._files]
+
+    def read(self) -> list[Event]:
+        return self._take() or self._take_anew()
+
+    def _take_anew(self) -> list[Event]:
+        self._running = heapq.merge(*(file.events() for file in self._files), key=lambda event: event["t"])
+        return self._take()
+
+    def _take(self) -> list[Event]:
+        return [event for _, event in zip(range(EVENTS_A_READ), self._running, strict=False)]
+
+
+class _BulkFollower(Follower):
+    """The engine's follower, reading boundedly."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._tails = [MergedTail(run)]
+
+
+class Replay:
+    """The recorded events again, `speed` times as fast as they came; pauses between sittings are cut short."""
+
+    def __init__(self, run: Run, speed: float, clock: Callable[[], float]) -> None:
+        self._tail = MergedTail(run, thin=False)
+        self._speed, self._clock, self._began = speed, clock, clock()
+        self._waiting: deque[Event] = deque(self._tail.read())
+        self._first = self._waiting[0]["t"] if self._waiting else 0.0
+        self.ended = False
+
+    def now(self) -> float:
+        """The time in the recording."""
+        return float(self._first + (self._clock() - self._began) * self._speed)
+
+    def poll(self) -> list[Event]:
+        due: list[Event] = []
+        while self._waiting and self._waiting[0]["t"] <= self.now():
+            due.append(self._waiting.popleft())
+            if not self._waiting:
+                self._waiting.extend(self._tail.read())
+        if self._waiting and (pause := self._waiting[0]["t"] - self.now()) > LONGEST_PAUSE * max(1.0, self._speed):
+            self._first += pause
+        self.ended = not self._waiting
+        return due
+
+
+class LogTail:
+    """The last lines of engine.log, made safe to show; `lines` is the same object until there are new ones."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset: int | None = None
+        self._kept: deque[str] = deque(maxlen=LOG_LINES)
+        self.lines: tuple[str, ...] = ()
+        self.count = 0
+
+    def poll(self) -> None:
+        block = self._block()
+        if block:
+            fresh = [_shown(line) for line in block.decode("utf-8", "replace").split("\n")[:-1]]
+            self._kept.extend(fresh)
+            self.count += len(fresh)
+            self.lines = tuple(self._kept)
+
+    def _block(self) -> bytes:
+        try:
+            with open_regular(self._path) as stream:
+                size = stream.seek(0, 2)
+                if self._offset is None:
+                    self._offset = max(0, size - LOG_BYTES)
+                if size == self._offset:
+                    return b""
+                stream.seek(self._offset)
+                block = stream.read(LOG_BYTES)
+        except OSError:
+            return b""
+        block = block[: block.rfind(b"\n") + 1]
+        self._offset += len(block)
+        return block
+
+
+def _shown(line: str) -> str:
+    """A line as a terminal would leave it: what a carriage return overwrote is gone, tabs are spaces."""
+    return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that a screen needs to paint itself."""
+
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    log: tuple[str, ...] = ()
+    log_count: int = 0
+    reading: bool = True  # there is more on disk than has been read
+
+
+class Onward:
+    """The time of a run that goes on: the date of its newest event, carried on by a clock that nobody can set."""
+
+    def __init__(self) -> None:
+        self._newest_t, self._seen_at = 0.0, time.monotonic()
+
+    def take(self, fresh: list[Event]) -> None:
+        if fresh:
+            self._newest_t, self._seen_at = max(float(event["t"]) for event in fresh), time.monotonic()
+
+    def now(self) -> float:
+        return self._newest_t + time.monotonic() - self._seen_at
+
+
+class Feed:
+    """One viewer of one run. `poll` is called by one thread; `picture` may be taken by any."""
+
+    def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:
+        self.run = run
+        self._onward = Onward()
+        self._clock = clock or self._onward.now
+        self.picture = Picture()
+        self._store = Store()
+        self._log = LogTail(run.file("engine.log"))
+        self._replay = Replay(run, replay_speed, clock or time.monotonic) if replay_speed else None
+        self._follower = _BulkFollower(run)
+
+    @property
+    def ended(self) -> bool:
+        return (self._replay or self._follower).ended
+
+    def poll(self) -> bool:
+        """Read what is new and take a picture; True when there is more to read at once."""
+        if self.ended and not self._goes_on():
+            return False
+        fresh = (self._replay or self._follower).poll()
+        self._store.feed(fresh)
+        self._onward.take(fresh)
+        self._log.poll()
+        behind = self._replay is None and len(fresh) >= EVENTS_A_READ
+        now = self._replay.now() if self._replay else self._clock()
+        self.picture = Picture(self._store.snapshot(None if behind else now), self._log.lines, self._log.count, behind)
+        return behind
+
+    def _goes_on(self) -> bool:
+        """A run that had ended may have been resumed."""
+        if self._replay is None and self.run.alive("engine"):
+            self._follower.ended = False
+        return not self.ended

@@ -1,0 +1,62 @@
+"""The doctor's findings as text: those about this terminal, the sign of each level, and the conclusion."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+
+from ...engine import doctor
+from ...engine.doctor import Finding
+from ..base.glyphs import PLAIN, suited
+
+SIGNS = {"ok": "✓", "note": "·", "warning": "!", "error": "✗"}
+PLAIN_SIGNS = {"ok": "+", "note": "-", "warning": "!", "error": "x"}
+SMALLEST, COMFORTABLE = (80, 24), (120, 36)
+
+
+def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator[Finding]:
+    """Colours, characters and size of the terminal, as far as it says."""
+    if not sys.stdout.isatty():
+        yield Finding("note", "terminal", "the output goes to no terminal", "gputui without a command needs one")
+        return
+    if suited(environment) is PLAIN:
+        what = f"TERM={environment.get('TERM', '')}, no braille or no UTF-8: pictures are drawn in plain characters"
+        yield Finding("note", "terminal", what, "export LANG=C.UTF-8; in tmux and screen too")
+    colours = _colours(environment)
+    if colours < 256:
+        what = f"{colours} colours" if colours else "no colours"
+        yield Finding("note", "terminal", what, "export TERM=xterm-256color, where the terminal can")
+    width, height = size
+    if width < SMALLEST[0] or height < SMALLEST[1]:
+        what = f"{width} x {height} characters"
+        yield Finding("warning", "terminal", what, f"at least {SMALLEST[0]} x {SMALLEST[1]} are needed to see all")
+    else:
+        remedy = "" if size >= COMFORTABLE else f"from {COMFORTABLE[0]} x {COMFORTABLE[1]} there is room for more"
+        yield Finding("ok", "terminal", f"{width} x {height} characters, {colours:,} colours", remedy)
+
+
+def _colours(environment: Mapping[str, str]) -> int:
+    """Textual's rule: COLORTERM promises all, the name of the terminal 256; else the basic ones."""
+    if environment.get("NO_COLOR") or environment.get("TERM") in ("dumb", "unknown"):
+        return 0
+    if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return 2**24
+    return 256 if "256color" in environment.get("TERM", "") else 16
+
+
+def conclusion(found: list[Finding]) -> str:
+    """One line at the end."""
+    if doctor.blocks(found):
+        return "Something is broken: see the lines marked error."
+    has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU ") for finding in found)
+    has_driver = any(finding.about == "driver" for finding in found)
+    warnings = sum(finding.level == "warning" for finding in found)
+    ready = "Ready to train" + ("" if has_gpu else " on the CPU")
+    if has_driver and not has_gpu:
+        ready = "No GPU has answered, so it is not known whether one can be trained on"
+    return f"{ready}; {warnings} warning(s)." if warnings else f"{ready}."
+
+
+def sign(level: str) -> str:
+    return (PLAIN_SIGNS if suited() is PLAIN else SIGNS)[level]
