@@ -17,6 +17,7 @@ from gputui.engine.options.synonyms import SYNONYMS
 from gputui.tui import cli
 from gputui.tui.form.state import INFO, matches
 
+from tests.support.cases import all_hold
 from tests.support.front_door import COMMAND
 
 ROOT = Path(__file__).parents[2]
@@ -78,19 +79,22 @@ MEANT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("word", MEANT)
-def test_other_names_lead_to_the_option_everywhere(
-    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    key = MEANT[word]
+def test_other_names_lead_to_the_option_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with all_hold() as cases:
+        for word, key in MEANT.items():
+            with cases.case(word):
+                _leads_to(key, word, tmp_path, capsys)
+
+
+def _leads_to(key: str, word: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert key in printed(capsys, "options", word)
     assert matches(INFO[key], word.rpartition(".")[2].replace("-", "_"))
     assert cli.run(["--preset", "quickstart", "--set", f"{word}=1"]) == 2
     assert f"unknown option, did you mean {key}" in capsys.readouterr().err
     group, _, name = word.rpartition(".")
     for text in (f"{word}: 1\n", f"{group or 'train'}:\n  {name}: 1\n"):
-        (tmp_path / "mine.yaml").write_text(text)
-        assert cli.run(["--preset", str(tmp_path / "mine.yaml")]) == 2
+        (folder / "mine.yaml").write_text(text)
+        assert cli.run(["--preset", str(folder / "mine.yaml")]) == 2
         assert f", did you mean {key}" in capsys.readouterr().err
 
 

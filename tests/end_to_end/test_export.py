@@ -15,6 +15,7 @@ from gputui.engine.export.script import to_script
 from gputui.engine.export.source import extract
 from gputui.engine.options import OPTIONS
 
+from tests.support.cases import all_hold
 from tests.support.exporting import closing_list, losses_of_both, named
 from tests.support.smaller import SMALLER
 
@@ -113,21 +114,25 @@ def script(*settings: str, preset: str = "quickstart") -> str:
     return to_script(presets.resolve(preset, settings))
 
 
-@pytest.mark.parametrize(("model", "data"), itertools.product(MODELS, DATA))
-def test_scripts_compile_and_do_without_gputui(model: str, data: str) -> None:
-    code = script(f"model={model}", f"data={data}", "augment=light", "warmup_steps=3")
-    compile(code, "train.py", "exec")
-    assert not re.search(r"^\s*(import|from) gputui", code, re.M)
-    assert "\n\n\n\n" not in code
+def test_scripts_compile_and_do_without_gputui() -> None:
+    with all_hold() as cases:
+        for model, data in itertools.product(MODELS, DATA):
+            with cases.case(f"{model} {data}"):
+                code = script(f"model={model}", f"data={data}", "augment=light", "warmup_steps=3")
+                compile(code, "train.py", "exec")
+                assert not re.search(r"^\s*(import|from) gputui", code, re.M)
+                assert "\n\n\n\n" not in code
 
 
-@pytest.mark.parametrize(("key", "text"), (CHANGES | SPECIAL).items(), ids=CHANGES | SPECIAL)
-def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason(key: str, text: str) -> None:
-    code = script("data=synthetic", *NEEDS.get(key, ()), f"{key}={text}")
-    compile(code, "train.py", "exec")
-    left = {key} & NOT_IN_A_SCRIPT
-    assert (key in named(code)) == (not left)
-    assert set(closing_list(code)) == left
+def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason() -> None:
+    with all_hold() as cases:
+        for key, text in (CHANGES | SPECIAL).items():
+            with cases.case(key):
+                code = script("data=synthetic", *NEEDS.get(key, ()), f"{key}={text}")
+                compile(code, "train.py", "exec")
+                left = {key} & NOT_IN_A_SCRIPT
+                assert (key in named(code)) == (not left)
+                assert set(closing_list(code)) == left
 
 
 @pytest.mark.parametrize("data", DATA)

@@ -15,6 +15,7 @@ from gputui.engine.options import OPTIONS
 from gputui.tui import cli
 
 from tests.end_to_end.test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT, SPECIAL
+from tests.support.cases import all_hold
 from tests.support.exporting import closing_list, losses_of_both, losses_of_script, named
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
@@ -165,13 +166,15 @@ def own_changes() -> dict[str, str]:
     return {key: text for key, text in CHANGES.items() if key not in replaced}
 
 
-@pytest.mark.parametrize(("key", "text"), own_changes().items(), ids=own_changes())
-def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason(key: str, text: str) -> None:
-    needs = () if key in UNREAD else NEEDS.get(key, ())  # data that gputui reads
-    code = script("train.schedule=cosine", *needs, f"{key}={text}")
-    left = {key} & (NOT_IN_A_SCRIPT | UNREAD)
-    assert (key in named(code)) == (not left)
-    assert set(closing_list(code)) == left
+def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason() -> None:
+    with all_hold() as cases:
+        for key, text in own_changes().items():
+            with cases.case(key):
+                needs = () if key in UNREAD else NEEDS.get(key, ())  # data that gputui reads
+                code = script("train.schedule=cosine", *needs, f"{key}={text}")
+                left = {key} & (NOT_IN_A_SCRIPT | UNREAD)
+                assert (key in named(code)) == (not left)
+                assert set(closing_list(code)) == left
 
 
 def test_what_their_code_reads_itself_is_left_out_for_that_reason() -> None:

@@ -14,6 +14,7 @@ from gputui.engine.options import OPTIONS
 from gputui.engine.telemetry import job
 from gputui.engine.telemetry.machine import Gpu, Machine
 
+from tests.support.cases import all_hold
 from tests.support.training import options
 
 GB = 1024**3
@@ -158,22 +159,24 @@ def found_by(rule: str, on: Machine, settings: str) -> list[Finding]:
     return list(function(options(*settings.split()), on))
 
 
-@pytest.mark.parametrize(("rule", "on", "settings", "level", "words"), TRIGGERS, ids=[t[2] for t in TRIGGERS])
-def test_a_conflict_is_found_and_says_what_to_change(
-    rule: str, on: Machine, settings: str, level: str, words: str
-) -> None:
-    finding = next(finding for finding in found_by(rule, on, settings) if words in finding.message)
-    assert finding.level == level
-    assert finding.options
-    assert set(finding.options) <= KEYS
-    assert len(finding.change) > 3
-    assert "\n" not in str(finding)
-    assert finding in checks.check(options(*settings.split()), on)
+def test_a_conflict_is_found_and_says_what_to_change() -> None:
+    with all_hold() as cases:
+        for rule, on, settings, level, words in TRIGGERS:
+            with cases.case(f"{rule} {settings}"):
+                (finding, *_) = [finding for finding in found_by(rule, on, settings) if words in finding.message]
+                assert finding.level == level
+                assert finding.options
+                assert set(finding.options) <= KEYS
+                assert len(finding.change) > 3
+                assert "\n" not in str(finding)
+                assert finding in checks.check(options(*settings.split()), on)
 
 
-@pytest.mark.parametrize(("rule", "on", "settings"), FINE, ids=[t[2] for t in FINE])
-def test_what_only_looks_like_a_conflict_is_none(rule: str, on: Machine, settings: str) -> None:
-    assert found_by(rule, on, settings) == []
+def test_what_only_looks_like_a_conflict_is_none() -> None:
+    with all_hold() as cases:
+        for rule, on, settings in FINE:
+            with cases.case(f"{rule} {settings}"):
+                assert found_by(rule, on, settings) == []
 
 
 def test_every_rule_has_a_case_that_triggers_it_and_one_that_does_not() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 
 import pytest
 from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory
 from gputui.engine.telemetry.limits import Ceilings, ceilings
+
+from tests.support.cases import all_hold
 
 OOM_LINES = [
     "ResourceExhaustedError: OOM when allocating tensor with shape[1024,1024]",
@@ -25,13 +28,14 @@ def end(returncode: int, *log: str, **more: object) -> Ending:
     return classify(Evidence(returncode=returncode, log_tail=log, batch_size=64, **more))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("line", OOM_LINES)
-@pytest.mark.parametrize("returncode", [1, -signal.SIGABRT, -signal.SIGSEGV, 134, 139])
-def test_memory_in_any_words_is_oom_and_names_the_batch_size(line: str, returncode: int) -> None:
-    ending = end(returncode, "Epoch 1", line, "and more")
-    assert ending.outcome == "oom"
-    assert "batch size 64" in ending.message
-    assert "input.batch_size=32" in ending.hint
+def test_memory_in_any_words_is_oom_and_names_the_batch_size() -> None:
+    with all_hold() as cases:
+        for line, returncode in itertools.product(OOM_LINES, (1, -signal.SIGABRT, -signal.SIGSEGV, 134, 139)):
+            with cases.case(f"{returncode} {line}"):
+                ending = end(returncode, "Epoch 1", line, "and more")
+                assert ending.outcome == "oom"
+                assert "batch size 64" in ending.message
+                assert "input.batch_size=32" in ending.hint
 
 
 @pytest.mark.parametrize("returncode", [-11, -6, -7, 139, 134, 135])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.options import OPTIONS, OptionInfo, Options, by_key, resolve_key, table
+from gputui.engine.options import OPTIONS, Options, by_key, resolve_key, table
 from pydantic import ValidationError
 
-ALL = pytest.mark.parametrize("info", OPTIONS, ids=[info.key for info in OPTIONS])
+from tests.support.cases import all_hold
 
 
 def changed(*settings: str) -> dict[str, Any]:
@@ -29,29 +30,32 @@ def test_every_field_of_every_group_is_in_the_catalogue_once_in_its_order() -> N
     assert len(set(declared)) == len(declared) > 45
 
 
-@ALL
-def test_every_option_says_what_it_is_and_what_it_takes(info: OptionInfo) -> None:
-    assert 10 < len(info.about.help) < 250
-    assert info.accepts
-    for text in (info.about.help, info.about.helps, info.about.hurts, info.about.call, info.about.unit):
-        assert "\n" not in text
-        assert text == text.strip()
-        assert not text.endswith(".")
+def test_every_option_says_what_it_is_and_what_it_takes() -> None:
+    for info in OPTIONS:
+        assert 10 < len(info.about.help) < 250, info.key
+        assert info.accepts, info.key
+        for text in (info.about.help, info.about.helps, info.about.hurts, info.about.call, info.about.unit):
+            assert "\n" not in text, info.key
+            assert text == text.strip(), info.key
+            assert not text.endswith("."), info.key
 
 
-@ALL
-def test_every_default_is_valid_and_survives_being_written_out(info: OptionInfo) -> None:
+def test_every_default_is_valid_and_survives_being_written_out() -> None:
     dumped = json.loads(json.dumps(Options().model_dump(mode="json")))
-    assert dumped[info.group][info.name] == info.default
-    assert getattr(getattr(Options.model_validate(dumped), info.group), info.name) == info.default
+    read = Options.model_validate(dumped)
+    for info in OPTIONS:
+        assert dumped[info.group][info.name] == info.default, info.key
+        assert getattr(getattr(read, info.group), info.name) == info.default, info.key
 
 
-@ALL
-def test_every_word_an_option_takes_is_told_and_valid(info: OptionInfo) -> None:
-    for word in info.choices:
-        assert word in info.accepts
-        value = presets.defaults([f"{info.key}={word}"]).options
-        assert getattr(getattr(value, info.group), info.name) == word
+def test_every_word_an_option_takes_is_told_and_valid() -> None:
+    with all_hold() as cases:
+        for info in OPTIONS:
+            for word in info.choices:
+                with cases.case(f"{info.key}={word}"):
+                    assert word in info.accepts
+                    value = presets.defaults([f"{info.key}={word}"]).options
+                    assert getattr(getattr(value, info.group), info.name) == word
 
 
 def test_the_catalogue_knows_types_from_the_annotations() -> None:
@@ -118,11 +122,12 @@ def test_an_unknown_name_gets_the_nearest_one(text: str, near: str | None) -> No
 OFF = [info.key for info in OPTIONS if "off" in info.choices] + ["input.cache", "run.profile"]
 
 
-@pytest.mark.parametrize("key", OFF)
-@pytest.mark.parametrize("spelling", ["off", "Off", "OFF", "'off'", '"off"', "no", "false", "False"])
-def test_off_may_be_written_as_yaml_people_write_it(key: str, spelling: str) -> None:
-    group, name = key.split(".")
-    assert getattr(getattr(presets.defaults([f"{key}={spelling}"]).options, group), name) == "off"
+def test_off_may_be_written_as_yaml_people_write_it() -> None:
+    with all_hold() as cases:
+        for key, spelling in itertools.product(OFF, ("off", "Off", "OFF", "'off'", '"off"', "no", "false", "False")):
+            with cases.case(f"{key}={spelling}"):
+                group, name = key.split(".")
+                assert getattr(getattr(presets.defaults([f"{key}={spelling}"]).options, group), name) == "off"
 
 
 @pytest.mark.parametrize("words", ["on off", "yes no", "true false", "On Off", "TRUE FALSE"])

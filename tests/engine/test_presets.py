@@ -13,6 +13,7 @@ from gputui.engine.presets import PresetError
 from gputui.tui import cli
 
 from tests.support.broken_presets import Broken, all_broken
+from tests.support.cases import all_hold
 
 BROKEN = all_broken()
 
@@ -221,16 +222,18 @@ def test_there_are_over_200_broken_presets() -> None:
     assert len({broken.content for broken in BROKEN}) >= 200
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=[broken.name for broken in BROKEN])
 def test_a_broken_preset_is_told_in_two_lines_with_its_place(
-    broken: Broken, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home.write_text("a file: nothing can be launched below it")
     monkeypatch.chdir(tmp_path)
-    Path("broken.yaml").write_bytes(broken.content)
-    code = cli.run(["--preset", "broken.yaml"])
-    told = capsys.readouterr()
-    _is_well_told(broken, code, told.out, told.err)
+    with all_hold() as cases:
+        for broken in BROKEN:
+            with cases.case(broken.name):
+                Path("broken.yaml").write_bytes(broken.content)
+                code = cli.run(["--preset", "broken.yaml"])
+                told = capsys.readouterr()
+                _is_well_told(broken, code, told.out, told.err)
 
 
 def _is_well_told(broken: Broken, code: int, out: str, err: str) -> None:

@@ -33,6 +33,7 @@ from gputui.tui.drawing.rows import plain
 from gputui.tui.printing import proof as proof_tables
 from gputui.tui.printing.proof_progress import trial_line, trials
 
+from tests.support.cases import all_hold
 from tests.support.front_door import gputui, until
 from tests.support.proving import HERE, Planted, proving
 
@@ -87,16 +88,19 @@ def _lines(told: dict[str, Any]) -> list[str]:
     return said + [sentences.verdict(one) for one in told["comparisons"]] + [sentences.conclusion(told)]
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_figures_follow_from_each_other_and_no_line_contradicts_the_decision(seed: int, tmp_path: Path) -> None:
-    told = _measured(tmp_path, seed)
-    said = _lines(told)
-    for line in said:
-        _follow(line)
-    for one in told["comparisons"]:
-        _agree(one)
-    _medians_are_explained(told, said)
-    assert any("disturbed" in line for line in said) == any(one["disturbed"] for one in sentences.trials(told))
+def test_figures_follow_from_each_other_and_no_line_contradicts_the_decision(tmp_path: Path) -> None:
+    with all_hold() as cases:
+        for seed in range(60):
+            with cases.case(f"seed {seed}"):
+                told = _measured(tmp_path, seed)
+                said = _lines(told)
+                for line in said:
+                    _follow(line)
+                for one in told["comparisons"]:
+                    _agree(one)
+                _medians_are_explained(told, said)
+                disturbed = any(one["disturbed"] for one in sentences.trials(told))
+                assert any("disturbed" in line for line in said) == disturbed
 
 
 def _numbers(text: str) -> list[float]:

@@ -19,6 +19,7 @@ from gputui.engine.trainer.data.stage_names import SOURCE, Naming, Stage, Tally,
 from gputui.engine.trainer.data.stages import StageMeter, StageWatch
 from gputui.engine.trainer.fit.train_function import GraphClock
 
+from tests.support.cases import all_hold
 from tests.support.planted import SLEEP, slow_load, slow_read
 from tests.support.training import Build, options
 
@@ -97,8 +98,14 @@ FORMS = list(
 )
 
 
-@pytest.mark.parametrize(("data", "calls", "cache", "augment", "shuffle", "replicas"), FORMS)
-def test_every_declared_stage_is_found_in_its_order_and_nothing_else(
+def test_every_declared_stage_is_found_in_its_order_and_nothing_else() -> None:
+    with all_hold() as cases:
+        for form in FORMS:
+            with cases.case(" ".join(map(str, form))):
+                _stages_are_the_declared_ones(*form)
+
+
+def _stages_are_the_declared_ones(
     data: str, calls: str, cache: str, augment: str, shuffle: str, replicas: int
 ) -> None:
     settings = (data, f"parallel_calls={calls}", f"cache={cache}", f"augment={augment}", f"shuffle={shuffle}")

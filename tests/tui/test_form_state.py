@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.engine.options import OPTIONS, OptionInfo
+from gputui.engine.options import OPTIONS
 from gputui.tui.form.state import INFO, FormState, kind, matches, to_text, to_value, value_of
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
@@ -19,9 +19,10 @@ def state() -> FormState:
     return FormState.open(QUICKSTART)
 
 
-@pytest.mark.parametrize("info", OPTIONS, ids=lambda info: info.key)
-def test_every_default_survives_its_field(info: OptionInfo) -> None:
-    assert to_value(info, to_text(info.default)) == info.default
+def test_every_default_survives_its_field() -> None:
+    lost = {info.key: to_value(info, to_text(info.default)) for info in OPTIONS
+            if to_value(info, to_text(info.default)) != info.default}  # fmt: skip
+    assert lost == {}
 
 
 def test_kinds_come_from_the_types() -> None:
