@@ -1,22 +1,40 @@
-"""One comparison: trials of two settings in turn, and what happens when one of them dies.
+"""One comparison: trials of two settings in turn, and the rule by which a change is called faster.
 
 A changed side that runs out of memory or ends with an error will do so again: it is not repeated. Whatever else ends a
 trial (killed, crashed, too long) may be chance: its repeat is measured once more, and a second time ends the
 comparison. A baseline that dies twice ends the proof: there is nothing to compare with.
+
+The rule: at least three interleaved repeats, and a change is kept only if its median gain exceeds both 2 % and twice
+the spread of the repeats. A pair is one trial of each side, one directly after
+the other, so that a machine that gets slower or warmer over the minutes hits both alike; the spread is the sample
+standard deviation of the pairs' gains. The 2 % are what is not worth an option, however certain.
+
+More pairs make the median surer, not their spread smaller: its own error falls with the root of their number. Twice the
+spread is therefore what three pairs need, and n pairs need sqrt(3 / n) of that: 2 * spread * sqrt(3 / n). With normal
+noise, three pairs of a change that does nothing pass for a gain in 4 of 100 cases by the spread alone, five pairs in 2
+and ten in less than 1 of 100. Solved for n, a gain g takes 3 * (2 * spread / g)² = 12 * (spread / g)² pairs to be told
+from chance. That is the sample size of the NIST/SEMATECH e-Handbook (7.2.2.2), N = (z1 + z2)² * (sigma / delta)², with
+z1 + z2 = 3.46: a risk of 5 % to see what is not there, and of 7 % to overlook what is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..presets import Preset
-from . import pairs, sentences
+from . import sentences
 from .record import Comparison, Trial
 from .trial import Bench
 
 FINAL = ("oom", "error")
 CHANCES = 2
+LEAST_GAIN = 0.02  # what is not worth an option, however certain
+SPREADS = 2.0
+LEAST_REPEATS = 3
+MOST_MORE_PAIRS = 30  # beyond, a quieter machine or longer trials tell sooner
 
 
 class Stopped(Exception):
@@ -33,14 +51,14 @@ class _ChangedFailed(Exception):
 
 @dataclass
 class Comparing:
-    """Measures one comparison on a bench; `tell` writes what is known, with what happens now in words."""
+    """Measures one comparison on a bench; `report` writes what is known, with what happens now."""
 
     bench: Bench
     comparison: Comparison
     a: Preset
     b: Preset
     repeats: int
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     first_a: Trial | None = None  # a trial of side a that has just been measured
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
@@ -50,7 +68,7 @@ class Comparing:
         try:
             for repeat in range(1, self.repeats + 1):
                 gains.append(self._pair(repeat))
-                self.comparison.gain, self.comparison.spread = pairs.gain_and_spread(gains)
+                self.comparison.gain, self.comparison.spread = gain_and_spread(gains)
         except _ChangedFailed as fault:
             self.comparison.decision, self.comparison.why = "failed", str(fault)
             self.comparison.gain = self.comparison.spread = None
@@ -63,15 +81,15 @@ class Comparing:
         return gains
 
     def _pair(self, repeat: int) -> float:
-        speeds = {side: self._measured(side, repeat).samples_per_second or 0.0 for side in pairs.order(repeat)}
-        return pairs.gain(speeds["a"], speeds["b"])
+        speeds = {side: self._measured(side, repeat).samples_per_second or 0.0 for side in order(repeat)}
+        return gain(speeds["a"], speeds["b"])
 
     def _measured(self, side: str, repeat: int) -> Trial:
         """A good trial, if need be at the second attempt."""
         while True:
             trial = self._next_trial(side, repeat)
             self.comparison.trials.append(trial)
-            self.tell("")
+            self.report("")
             if trial.good:
                 return trial
             if self.bench.stop.count:
@@ -84,7 +102,7 @@ class Comparing:
             return ready
         if self.bench.stop.count:
             raise Stopped
-        self.tell(self._doing(side, repeat))
+        self.report(self._doing(side, repeat))
         return self.bench.measure(self.b if side == "b" else self.a, side, repeat)
 
     def _doing(self, side: str, repeat: int) -> str:
@@ -101,3 +119,62 @@ class Comparing:
             raise BaselineFailed(f"the baseline could not be measured, {CHANCES} times; the last was {why}")
         if trial.side == "b" and (often or trial.outcome in FINAL):
             raise _ChangedFailed(why if trial.outcome in FINAL else f"it died {CHANCES} times; the last was {why}")
+
+
+# ---- when a change is called faster: pure functions over the figures of pairs --------------------
+
+
+def order(repeat: int) -> str:
+    """Sides of the pair `repeat` (from 1), the first measured first: a b, b a, a b ..."""
+    return "ab" if repeat % 2 else "ba"
+
+
+def gain(a: float, b: float) -> float:
+    """Of one pair: how much more b is than a, as a share of a. A trial that ended well has a speed above 0."""
+    return b / a - 1
+
+
+def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Median gain, and the sample standard deviation; None where there are too few for it."""
+    if not values:
+        return None, None
+    return statistics.median(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def detectable_gain(spread: float, count: int) -> float:
+    """The least difference that so many pairs tell from chance."""
+    return SPREADS * spread * math.sqrt(LEAST_REPEATS / count)
+
+
+def pairs_needed(median: float, spread: float) -> int:
+    """How many pairs tell such a difference from chance; one too small to count, from one that counts."""
+    wanted = max(abs(median), LEAST_GAIN)
+    return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / wanted) ** 2) + 1)
+
+
+def verdict(values: Sequence[float]) -> tuple[str, str]:
+    """`faster`, `slower`, `no difference` or `undecided`, and why, in one line."""
+    median, spread = gain_and_spread(values)
+    if median is None or spread is None or len(values) < LEAST_REPEATS:
+        return "undecided", f"only {_pairs(len(values))} measured, {LEAST_REPEATS} are needed"
+    told, least = f"{100 * median:+.1f} %", detectable_gain(spread, len(values))
+    if abs(median) > max(LEAST_GAIN, least):
+        return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {100 * spread:.1f} %"
+    if abs(median) <= LEAST_GAIN and least <= LEAST_GAIN:
+        return "no difference", f"{told} is not more than {100 * LEAST_GAIN:.0f} % (spread {100 * spread:.1f} %)"
+    return "undecided", _may_be_chance(median, spread, len(values))
+
+
+def _may_be_chance(median: float, spread: float, count: int) -> str:
+    """What these pairs could have told, and how many would tell this."""
+    told = (f"{100 * median:+.1f} % may be chance: {count} pairs with a spread of {100 * spread:.1f} % "
+            f"tell only what is more than {100 * detectable_gain(spread, count):.1f} %")
+    more = pairs_needed(median, spread) - count
+    if more > MOST_MORE_PAIRS:
+        return f"{told}; use a quieter machine or longer trials (--seconds)"
+    further = "1 more pair" if more == 1 else f"{more} more pairs"
+    return f"{told}; about {further} would tell (--repeats {count + more})"
+
+
+def _pairs(count: int) -> str:
+    return "1 pair was" if count == 1 else f"{count} pairs were"

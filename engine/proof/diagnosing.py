@@ -1,11 +1,12 @@
-"""The verdict on a trial, as if it had been the real run; and what an earlier one still says where it tells nothing.
+"""The verdict on a trial, as if it had been the real run, and the remedy that is tried next.
 
-Separates what a proof knows beside a trial's own figures (the real options, what the input costs, the profile) from
-the judging itself, which is in diagnosis.py.
+The rules are those of every diagnosis (engine/diagnosis); here they get what a proof knows beside the figures of a
+trial: the real options, what the input costs, the profile.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -15,7 +16,6 @@ from ..diagnosis import diagnose, measurements
 from ..diagnosis.measurements import Signals
 from ..presets import Preset
 from ..runs import Run
-from .picking import flat
 
 
 def of_trial(
@@ -48,3 +48,32 @@ def undecided(found: Mapping[str, Any], step_seconds: float) -> str:
         return ""
     longer = f"; measure longer: --seconds {measuring.seconds_to_ask(step_seconds)}"
     return f"{found['sentence']}{longer if found['steps'] < measuring.LEAST_STEPS else ''}"
+
+
+class Picking:
+    """Remembers what was tried; a remedy without changes is advice for a person and is left to one."""
+
+    def __init__(self) -> None:
+        self._tried: set[str] = set()
+
+    def untried(self, diagnosis: Mapping[str, Any], preset: Preset) -> list[Mapping[str, Any]]:
+        """The remedies that are left, in the order of the diagnosis."""
+        now = flat(preset)
+        return [
+            remedy
+            for remedy in diagnosis["remedies"]
+            if _key(remedy) not in self._tried and any(now.get(k) != v for k, v in remedy["changes"].items())
+        ]
+
+    def tried(self, remedy: Mapping[str, Any]) -> None:
+        self._tried.add(_key(remedy))
+
+
+def flat(preset: Preset) -> dict[str, Any]:
+    """`group.name` -> value, as JSON has it."""
+    groups = preset.options.model_dump(mode="json")
+    return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
+
+
+def _key(remedy: Mapping[str, Any]) -> str:
+    return json.dumps(remedy["changes"], sort_keys=True, default=str)

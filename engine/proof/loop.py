@@ -13,9 +13,9 @@ from typing import Any
 from ..presets import Preset, PresetError
 from ..runs import Tail
 from ..telemetry.machine import Machine
-from . import ablation, diagnosing, estimate, learning, pairs, profiling, sentences
+from . import comparing, diagnosing, diagnostic_trials, estimate, learning, sentences
 from .comparing import BaselineFailed, Comparing, Stopped
-from .picking import Picking
+from .diagnosing import Picking
 from .record import Comparison, Record, Trial, medians
 from .request import Request, conflict
 from .trial import Bench, with_changes
@@ -68,20 +68,20 @@ class Prover:
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
         self.record.before = medians([trial])
         if self.request.profile:
-            self._communication = profiling.measure(self.bench, self.best, trial, self.record, self._tell)
+            self._communication = diagnostic_trials.profile(self.bench, self.best, trial, self.record, self._report)
         self._diagnose(trial, self.record.ablation.input_cost if self.record.ablation else None)
         self.record.diagnosis = self.diagnosis
         self.record.write()
 
     def _ablation(self) -> Trial:
-        return ablation.measure(self.bench, self.best, self.request.ablation_repeats, self.record, self._tell)
+        return diagnostic_trials.ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
 
     def _baseline(self) -> Trial:
         """One good trial of the settings as they are; the first comparison takes it for its first."""
         for _ in range(2):
             trial = self.bench.measure(self.best, "a", 1)
             self.record.baseline_trials.append(trial)
-            self._tell("")
+            self._report("")
             if self.bench.stop.count:
                 raise Stopped
             if trial.good:
@@ -139,7 +139,7 @@ class Prover:
         if comparison.decision == "kept":
             self._keep(comparison)
             self.best = changed
-            self._diagnose(ablation.middle(comparison.good("b")))
+            self._diagnose(diagnostic_trials.middle(comparison.good("b")))
         self.record.write()
 
     # ---- shared -----------------------------------------------------------------------------------
@@ -149,17 +149,17 @@ class Prover:
     ) -> tuple[str, str] | None:
         """Measure; `faster` and so on with why, or None for a comparison that has failed and says so."""
         self.record.comparisons.append(comparison)
-        comparing = Comparing(
-            self.bench, comparison, self.best, changed, self.request.repeats, self._tell, first_a=self._fresh
+        measuring = Comparing(
+            self.bench, comparison, self.best, changed, self.request.repeats, self._report, first_a=self._fresh
         )
         self._fresh = None
         try:
-            gains = comparing.measure()
+            gains = measuring.measure()
         finally:
             self._note_learning(comparison, changed, changes_learning)
             if comparison.good("a") and not any(one.trials for one in self.record.comparisons[:-1]):
                 self.record.before = medians(comparison.good("a"))
-        return None if comparison.decision == "failed" else pairs.verdict(gains)
+        return None if comparison.decision == "failed" else comparing.verdict(gains)
 
     def _note_learning(self, comparison: Comparison, changed: Preset, says_so: bool) -> None:
         said = learning.note(comparison.changes, changed.options, says_so)
@@ -175,7 +175,7 @@ class Prover:
         record.gain_total = (record.gain_total or 1.0) * (1 + (comparison.gain or 0.0))
         record.preset_after = with_changes(self.request.baseline(), record.changes_kept).to_yaml()
 
-    def _tell(self, doing: str) -> None:
+    def _report(self, doing: str) -> None:
         """After every trial and before the next: what is known, what happens now, how long it may take."""
         if not doing:
             self._versions()

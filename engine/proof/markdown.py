@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..measuring import LEAST_STEPS
-from . import markdown_findings, sentences
-from .markdown_parts import FIGURES, capital, cell, table, trials
-from .pairs import LEAST_GAIN, SPREADS, least_told
+from ..profile import phrases
+from . import sentences
+from .comparing import LEAST_GAIN, SPREADS, detectable_gain
 
 _TITLES = {"ab": "Before and after", "loop": "Faster, one change at a time", "diagnosis": "What the input costs"}
+_FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("samples_per_second", "samples/s", lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}"),
+    ("step_ms", "ms/step", lambda v: f"{v:.3g}" if v < 100 else f"{v:.0f}"),
+    ("input_wait", "input wait", lambda v: f"{100 * v:.0f} %"),
+    ("peak_memory_bytes", "peak memory", lambda v: f"{v / 2**20:,.1f} MiB"),
+    ("gpu_busy_mean", "GPU busy", lambda v: f"{100 * v:.0f} %"),
+)
 
 
 def as_markdown(data: Mapping[str, Any]) -> str:
     """The whole report of a proof.json."""
     parts = [
-        f"# {_TITLES.get(data['kind'], 'Proof')}: {cell(data['preset_name'])}",
-        f"**{cell(capital(sentences.conclusion(data)))}.**",
+        f"# {_TITLES.get(data['kind'], 'Proof')}: {_cell(data['preset_name'])}",
+        f"**{_cell(_capital(sentences.conclusion(data)))}.**",
         _asked(data),
-        *markdown_findings.diagnosis(data),
-        *markdown_findings.ablation(data),
-        *markdown_findings.profile(data),
+        *_diagnosis(data),
+        *_ablation(data),
+        *_profile(data),
         *(part for number, one in enumerate(data["comparisons"], 1) for part in _comparison(number, one, data)),
         *_before_and_after(data),
         *_ending(data),
@@ -46,7 +53,7 @@ def _asked(data: Mapping[str, Any]) -> str:
         ("GPUs", gpus),
         ("versions", ", ".join([f"gputui {machine.get('gputui', '-')}", *libraries])),
     ]
-    return table(["", ""], [[name, text] for name, text in rows])
+    return _table(["", ""], [[name, text] for name, text in rows])
 
 
 def _method(data: Mapping[str, Any]) -> str:
@@ -60,8 +67,8 @@ def _method(data: Mapping[str, Any]) -> str:
 
 
 def _spreads(repeats: int) -> str:
-    """Twice, or less where there are more than three pairs (pairs.py)."""
-    count = least_told(1.0, repeats)
+    """Twice, or less where there are more than three pairs (comparing.py)."""
+    count = detectable_gain(1.0, repeats)
     return "twice" if count == SPREADS else f"{count:.2f} times"
 
 
@@ -73,6 +80,62 @@ def _question(data: Mapping[str, Any]) -> str:
     return "what makes the training faster, by the remedies for what holds it back"
 
 
+# ---- how the training was at first --------------------------------------------------------------
+
+
+def _diagnosis(data: Mapping[str, Any]) -> Iterator[str]:
+    found = data.get("diagnosis")
+    if not found:
+        return
+    yield f"## At first\n\n{_cell(found['sentence'])} (confidence {found['confidence']:.2f}, {found['steps']} steps)"
+    rows = [[e["text"], f"{e['value']:.3g}", _threshold(e), e["source"]] for e in found["evidence"]]
+    if rows:
+        yield _table(["evidence", "value", "threshold", "source"], rows)
+    if found.get("others"):
+        yield f"Also found: {sentences.others(found)}."
+    if found.get("remedies"):
+        yield _table(["remedy", "reason", "expected"], [_remedy(remedy) for remedy in found["remedies"]])
+
+
+def _threshold(evidence: Mapping[str, Any]) -> str:
+    return "-" if evidence.get("threshold") is None else f"{evidence['threshold']:g}"
+
+
+def _remedy(remedy: Mapping[str, Any]) -> list[str]:
+    gain = remedy.get("expected_gain")
+    learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
+    what = f"`{sentences.changes(remedy['changes'])}`" if remedy["changes"] else "(advice)"
+    return [what, remedy["reason"] + learns, "-" if gain is None else f"at most {sentences.times(gain)}"]
+
+
+def _ablation(data: Mapping[str, Any]) -> Iterator[str]:
+    told = data.get("ablation")
+    if not told:
+        return
+    yield f"## Without input\n\n{_cell(_capital(sentences.input_cost(told)))}."
+    yield _trials(told["trials"], {"a": "as it is", "b": "one batch, prepared once"})
+    stages = [[stage["name"], stage.get("op") or "-", _figure(stage.get("ms_per_batch")),
+               str(stage.get("parallelism") or "-")] for stage in told.get("stages") or ()]
+    if stages:
+        yield _table(["input stage", "operation", "ms a batch", "in parallel"], stages)
+
+
+def _profile(data: Mapping[str, Any]) -> Iterator[str]:
+    """What a step consists of, or why that is not known; the trial's speed counts for nothing."""
+    if not data.get("profile_trial"):
+        return
+    yield "## Profile\n\n" + _cell("; ".join(sentences.profile_in_brief(data))) + "."
+    yield _trials([data["profile_trial"]], {"p": "profiled"})
+    report = sentences.profile_of(data)
+    if report is not None and report.operations:
+        rows = [[phrases.kind(one), one.name, _figure(one.ms), f"{100 * one.share:.0f} %"]
+                for one in report.operations]
+        yield _table(["operation", "name", "ms", "share"], rows)
+
+
+# ---- what was compared --------------------------------------------------------------------------
+
+
 def _comparison(number: int, one: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
     place = f"{number}. " if data["kind"] == "loop" else ""
     head = f"## {place}`{sentences.changes(one['changes'])}`: {one['decision']}"
@@ -80,31 +143,23 @@ def _comparison(number: int, one: Mapping[str, Any], data: Mapping[str, Any]) ->
     if one.get("expected_gain"):
         told.append(f"Expected: at most {sentences.times(one['expected_gain'])} as fast.")
     told.append(f"Result: {one['why'] or 'none'}.")
-    yield f"{head}\n\n{cell(' '.join(filter(None, told)))}"
+    yield f"{head}\n\n{_cell(' '.join(filter(None, told)))}"
     if one["trials"]:
-        yield trials(one["trials"], {"a": "without", "b": "with"})
+        yield _trials(one["trials"], {"a": "without", "b": "with"})
     if learning := one.get("learning"):
-        yield cell(learned(learning))
-
-
-def learned(learning: Mapping[str, Any]) -> str:
-    """One line: what changes in learning, and the losses of both sides."""
-    a, b = learning.get("loss_a"), learning.get("loss_b")
-    if a is None or b is None:
-        return f"Note: {learning['note']}; the losses are not known."
-    return f"Note: {learning['note']}; loss after {learning['samples']:,} samples: {a:.4g} without, {b:.4g} with."
+        yield _cell(sentences.learned(learning))
 
 
 def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
     before, after = data.get("before") or {}, data.get("after") or {}
     rows = [
         [label, *("-" if side.get(key) is None else shown(side[key]) for side in (before, after))]
-        for key, label, shown in FIGURES
+        for key, label, shown in _FIGURES
         if before.get(key) is not None or after.get(key) is not None
     ]
     if rows and data["kind"] != "diagnosis":
         yield "## Before and after"
-        yield table(["median", "before", "after"], rows)
+        yield _table(["median", "before", "after"], rows)
         if data.get("gain_total") is not None:
             yield _gain(data)
 
@@ -112,7 +167,7 @@ def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
 def _gain(data: Mapping[str, Any]) -> str:
     """The gain, and why the medians above may say another one."""
     several = " of what is kept, multiplied" if len(data.get("comparisons") or ()) > 1 else ""
-    told = f"{capital(sentences.speedup(data))} (the median gain of the pairs{several})"
+    told = f"{_capital(sentences.speedup(data))} (the median gain of the pairs{several})"
     other = sentences.differing_medians(data)
     if other:
         told += f"; {other} by the medians in the table, which were taken over the whole proof and not pair by pair"
@@ -121,11 +176,11 @@ def _gain(data: Mapping[str, Any]) -> str:
 
 def _ending(data: Mapping[str, Any]) -> Iterator[str]:
     if disturbed := sentences.disturbance(data):
-        yield f"{cell(disturbed)}."
+        yield f"{_cell(disturbed)}."
     if data.get("ended_because"):
-        yield f"Ended because: {cell(data['ended_because'])}."
+        yield f"Ended because: {_cell(data['ended_because'])}."
     if data.get("final_verdict"):
-        yield f"In the end: {cell(data['final_verdict']['sentence'])}"
+        yield f"In the end: {_cell(data['final_verdict']['sentence'])}"
 
 
 def _preset(data: Mapping[str, Any]) -> Iterator[str]:
@@ -134,4 +189,43 @@ def _preset(data: Mapping[str, Any]) -> Iterator[str]:
         text, title = data["preset_before"], "The preset"
     elif data.get("changes_kept"):
         title += f" ({sentences.changes(data['changes_kept'])})"
-    yield f"## {cell(title)}\n\n```yaml\n{text.strip()}\n```"
+    yield f"## {_cell(title)}\n\n```yaml\n{text.strip()}\n```"
+
+
+# ---- tables -------------------------------------------------------------------------------------
+
+
+def _trials(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
+    """A table of trials, the dead ones too; `names` are those of their sides."""
+    figures = [row for row in _FIGURES if any(trial.get(row[0]) is not None for trial in rows)]
+    losses = any(trial.get("loss_at_samples") is not None for trial in rows)
+    head = ["trial", "side", "repeat", *(label for _, label, _ in figures), *(["loss"] if losses else []), "outcome"]
+    cells = [
+        [
+            trial["run"], names[trial["side"]], str(trial["repeat"]),
+            *("-" if trial.get(key) is None else shown(trial[key]) for key, _, shown in figures),
+            *([_figure(trial.get("loss_at_samples"))] if losses else []),
+            sentences.outcome(trial),
+        ]
+        for trial in rows
+    ]
+    return _table(head, cells)
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _capital(text: str) -> str:
+    """A sentence begins with a capital, unless it begins with the name of an option."""
+    first = text.split(" ", 1)[0]
+    return text if "=" in first else text[:1].upper() + text[1:]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(text) for text in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ")

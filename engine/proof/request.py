@@ -17,7 +17,7 @@ from ..runs import Run, RunError
 from ..runs.reading import read_object
 from ..telemetry.machine import Machine
 from . import sentences
-from .pairs import LEAST_REPEATS
+from .comparing import LEAST_REPEATS
 from .trial import OWN, as_trial, with_changes
 
 ONE_BATCH = {"input.one_batch": True}

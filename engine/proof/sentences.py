@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..options import OPTIONS
+from ..profile import phrases, reports
+from ..profile.reports import ProfileReport
 
 _NAMES = [info.name for info in OPTIONS]
 OUT_OF_TIME = "the time budget"  # how the reason of a loop that had no time left begins
@@ -172,3 +174,34 @@ def others(diagnosis: Mapping[str, Any]) -> str:
     """The verdicts beside the first, as words."""
     found = diagnosis.get("others")
     return ", ".join(str(word).replace("_", " ") for word in found) if isinstance(found, list) else ""
+
+
+def outcome(trial: Mapping[str, Any]) -> str:
+    """How it ended, with what; of a good one, what disturbed it."""
+    more = trial.get("error") or trial.get("disturbed")
+    return f"{trial['outcome']}: {more}" if more else str(trial["outcome"])
+
+
+def learned(learning: Mapping[str, Any]) -> str:
+    """One line: what changes in learning, and the losses of both sides."""
+    a, b = learning.get("loss_a"), learning.get("loss_b")
+    if a is None or b is None:
+        return f"Note: {learning['note']}; the losses are not known."
+    return f"Note: {learning['note']}; loss after {learning['samples']:,} samples: {a:.4g} without, {b:.4g} with."
+
+
+def profile_of(proof: Mapping[str, Any]) -> ProfileReport | None:
+    """The profile of a proof.json; None where there is none, or none of today's form."""
+    try:
+        return reports.from_plain(proof["profile"]) if proof.get("profile") else None
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def profile_in_brief(proof: Mapping[str, Any]) -> list[str]:
+    """What the profile says, in a few lines; or why it says nothing."""
+    known = profile_of(proof)
+    if known is not None:
+        return phrases.in_brief(known)
+    going_on = proof.get("state") == "running" and not proof.get("profile_missing")
+    return ["it is being read" if going_on else f"no profile: {proof.get('profile_missing') or 'it was not read'}"]

@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import Options
-from gputui.engine.proof import estimate, folder, improved, learning, pairs, request, schedule, sharing, trial
+from gputui.engine.proof import (
+    comparing,
+    estimate,
+    folder,
+    improved_preset,
+    learning,
+    request,
+    schedule,
+    sharing,
+    trial,
+)
 from gputui.engine.proof.comparing import BaselineFailed, Stopped
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
@@ -43,20 +53,20 @@ SIXTEEN = "steps_per_execution=16"
     ],
 )
 def test_a_change_counts_beyond_two_percent_and_twice_the_spread(gains: Sequence[float], decision: str) -> None:
-    assert pairs.verdict(gains)[0] == decision
+    assert comparing.verdict(gains)[0] == decision
 
 
 def test_gain_is_the_median_and_spread_the_sample_standard_deviation() -> None:
-    assert pairs.gain(200.0, 300.0) == pytest.approx(0.5)
-    assert pairs.gain_and_spread([0.1, 0.2, 0.6]) == pytest.approx((0.2, 0.26457513))
-    assert pairs.gain_and_spread([0.1]) == (0.1, None)
-    assert [pairs.order(repeat) for repeat in (1, 2, 3)] == ["ab", "ba", "ab"]
+    assert comparing.gain(200.0, 300.0) == pytest.approx(0.5)
+    assert comparing.gain_and_spread([0.1, 0.2, 0.6]) == pytest.approx((0.2, 0.26457513))
+    assert comparing.gain_and_spread([0.1]) == (0.1, None)
+    assert [comparing.order(repeat) for repeat in (1, 2, 3)] == ["ab", "ba", "ab"]
 
 
 def test_noise_alone_passes_for_a_gain_as_rarely_as_the_docstring_says() -> None:
     noise = random.Random(5)
     drawn = [[noise.gauss(0, 0.1) for _ in range(3)] for _ in range(20_000)]
-    faster = sum(pairs.verdict(gains)[0] == "faster" for gains in drawn)
+    faster = sum(comparing.verdict(gains)[0] == "faster" for gains in drawn)
     assert 0.03 < faster / len(drawn) < 0.05
 
 
@@ -335,11 +345,11 @@ def test_the_improved_preset_keeps_the_comments_of_its_file(home: Path, tmp_path
     Path("mine.yaml").write_text("# my own\nextends: quickstart  # as shipped\ntrain: {epochs: 4}\n")
     proof = folder.create(request.of_change("mine.yaml", [SIXTEEN]))
     with pytest.raises(ProofError, match="kept no change"):
-        improved.preset(proof)
+        improved_preset.preset(proof)
     record = folder.record(proof.path, proof.request)
     record.changes_kept = {"compile.steps_per_execution": 16}
     record.write()
-    improved.save(proof, Path("better.yaml"))
+    improved_preset.save(proof, Path("better.yaml"))
     text = Path("better.yaml").read_text()
     assert "# my own" in text
     assert "# as shipped" in text
@@ -347,7 +357,7 @@ def test_the_improved_preset_keeps_the_comments_of_its_file(home: Path, tmp_path
     assert better == presets.resolve("mine.yaml", [SIXTEEN]).options
     for name, why in [("better.yaml", "exists"), ("better.txt", "ends in .yaml"), ("no/where.yaml", "not a folder")]:
         with pytest.raises(ProofError, match=why):
-            improved.refuse(Path(name))
+            improved_preset.refuse(Path(name))
 
 
 # ---- folders and refusals -----------------------------------------------------------------------

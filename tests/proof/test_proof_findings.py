@@ -15,7 +15,7 @@ from gputui.engine.profile import reports
 from gputui.engine.profile.reports import ProfileError, ProfileReport
 from gputui.engine.profile.xprof_input import InputStage, InputTime
 from gputui.engine.profile.xprof_tables import Operation, Shares
-from gputui.engine.proof import profiled, request, sentences
+from gputui.engine.proof import request, sentences
 from gputui.engine.proof.comparing import BaselineFailed, Stopped
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
@@ -247,7 +247,7 @@ def test_the_profile_is_part_of_the_proof_and_of_all_its_views(tmp_path: Path, m
     monkeypatch.setattr(reports, "read", lambda run: REPORT)
     made = proved(tmp_path, of_preset(profile=True), lambda o, n: Planted(5000.0 if o.input.one_batch else 1000.0, 0.8))
     told = made.written
-    assert profiled.report(told) == REPORT
+    assert sentences.profile_of(told) == REPORT
     assert made.bench.asked[-1].run.profile == "30-49"
     text = as_markdown(told)
     assert "a step of 12.3 ms on the CPU: waiting for input 81 %, computing 14 %, Python, outside the graph 5 %" in text

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from gputui.engine.options import Options
-from gputui.engine.proof import folder, pairs, request, sentences, sharing, trial
+from gputui.engine.proof import comparing, folder, request, sentences, sharing, trial
 from gputui.engine.proof.comparing import BaselineFailed
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
@@ -140,16 +140,16 @@ def _agree(one: dict[str, Any]) -> None:
     if one["decision"] == "failed":
         return
     count = sum(trial["side"] == "b" and trial["outcome"] == "ok" for trial in one["trials"])
-    least = pairs.least_told(spread, count)
-    certain = abs(gain) > max(pairs.LEAST_GAIN, least)
+    least = comparing.detectable_gain(spread, count)
+    certain = abs(gain) > max(comparing.LEAST_GAIN, least)
     assert (one["decision"] in ("faster", "kept")) == (certain and gain > 0), sentence
     if one["decision"] == "slower":
         assert certain
-    assert ("may be chance" in sentence) == (not certain and max(abs(gain), least) > pairs.LEAST_GAIN), sentence
+    assert ("may be chance" in sentence) == (not certain and max(abs(gain), least) > comparing.LEAST_GAIN), sentence
     if advised := re.search(r"--repeats (\d+)", sentence):
-        enough = pairs.least_told(spread, int(advised[1]))
-        assert max(abs(gain), pairs.LEAST_GAIN) >= enough, sentence
-        assert max(abs(gain), pairs.LEAST_GAIN) <= pairs.least_told(spread, int(advised[1]) - 1), sentence
+        enough = comparing.detectable_gain(spread, int(advised[1]))
+        assert max(abs(gain), comparing.LEAST_GAIN) >= enough, sentence
+        assert max(abs(gain), comparing.LEAST_GAIN) <= comparing.detectable_gain(spread, int(advised[1]) - 1), sentence
 
 
 def _medians_are_explained(told: dict[str, Any], said: list[str]) -> None:
@@ -237,10 +237,10 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
 
 
 def test_the_spread_that_counts_gets_smaller_with_more_pairs() -> None:
-    assert pairs.least_told(0.1, 3) == pytest.approx(0.2)
-    assert pairs.least_told(0.1, 12) == pytest.approx(0.1)
-    assert pairs.pairs_to_tell(0.1, 0.1) == 13
-    assert pairs.pairs_to_tell(0.001, 0.02) == 13, "as for a gain of 2 %"
+    assert comparing.detectable_gain(0.1, 3) == pytest.approx(0.2)
+    assert comparing.detectable_gain(0.1, 12) == pytest.approx(0.1)
+    assert comparing.pairs_needed(0.1, 0.1) == 13
+    assert comparing.pairs_needed(0.001, 0.02) == 13, "as for a gain of 2 %"
 
 
 def test_what_a_training_has_started_is_its_own_and_not_others() -> None:

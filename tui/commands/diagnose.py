@@ -16,7 +16,7 @@ from ...engine.files.values import to_json
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
 from ...engine.proof import request
-from ...engine.proof.pairs import LEAST_REPEATS
+from ...engine.proof.comparing import LEAST_REPEATS
 from ...engine.runs import Run, reading
 from ..base.errors import DONE, Refused, complain
 from ..printing import diagnosis as diagnosis_tables

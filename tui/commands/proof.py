@@ -17,7 +17,7 @@ from ...engine.files.values import to_json
 from ...engine.measuring import LEAST_STEPS
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
-from ...engine.proof import estimate, folder, improved, request, sharing
+from ...engine.proof import estimate, folder, improved_preset, request, sharing
 from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
@@ -45,7 +45,7 @@ def measure_change(
 def run_proof(asked: Request, *, as_json: bool, anyway: bool, output: str | None = None) -> int:
     """Start, follow and show a proof; save the improved preset where that is wanted. The exit code."""
     if output is not None:
-        improved.refuse(Path(output))
+        improved_preset.refuse(Path(output))
     presses = Presses()  # from here on Ctrl-C is for the proof
     proof, process = sharing.begin(asked, anyway)
     for remark in request.remarks(asked, machine.read()):
@@ -59,7 +59,7 @@ def run_proof(asked: Request, *, as_json: bool, anyway: bool, output: str | None
     else:
         proof_tables.show_result(data)
     if output is not None and data.get("changes_kept"):
-        improved.save(proof, Path(output))
+        improved_preset.save(proof, Path(output))
         _say(f"{output} is saved; gputui --preset {output} trains with it", as_json)
     elif data.get("changes_kept"):
         _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", as_json)
@@ -173,8 +173,8 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
         print(f"{proof.id} is stopping; once more ends its trial at once")
         return
     if output is not None:
-        improved.refuse(Path(output))
-        improved.save(proof, Path(output))
+        improved_preset.refuse(Path(output))
+        improved_preset.save(proof, Path(output))
         print(f"{output} is saved; gputui --preset {output} trains with it")
         return
     data = proof.data

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...engine.proof import profiled, sentences
+from ...engine.proof import sentences
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
@@ -61,7 +61,7 @@ def _of_profile(data: Told, trial: Told) -> Told:
         "title": "a profile of some steps",
         "trials": [trial],
         "decision": "measured" if read else "running" if going_on else "failed",
-        "notes": profiled.in_brief(data),
+        "notes": sentences.profile_in_brief(data),
     }
 
 

@@ -8,9 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ...engine.proof import profiled, sentences
-from ...engine.proof.markdown import learned
-from ...engine.proof.markdown_parts import outcome
+from ...engine.proof import sentences
 from ..base.errors import clean
 from ..text.figures import NONE, amount, seconds, share, size
 from . import profile
@@ -48,7 +46,7 @@ def show_trials(data: Mapping[str, Any]) -> None:
     rows = [
         [
             trial["run"], title, str(trial["repeat"]), *(shown(trial.get(key)) for key, _, shown in figures),
-            seconds(trial["seconds"]), outcome(trial),
+            seconds(trial["seconds"]), sentences.outcome(trial),
         ]
         for title, trial in known
     ]
@@ -75,7 +73,7 @@ def show_result(data: Mapping[str, Any]) -> None:
         print()
     for comparison in data["comparisons"]:
         if comparison.get("learning"):
-            print(clean(learned(comparison["learning"])))
+            print(clean(sentences.learned(comparison["learning"])))
     if disturbed := sentences.disturbance(data):
         print(clean(disturbed))
     if other := sentences.differing_medians(data):
@@ -90,8 +88,8 @@ def show_result(data: Mapping[str, Any]) -> None:
 
 def _profile(data: Mapping[str, Any]) -> list[str]:
     """What XProf has read in the profile, or why there is nothing."""
-    report = profiled.report(data)
-    return profile.lines(report) if report is not None else [clean(line) for line in profiled.in_brief(data)]
+    report = sentences.profile_of(data)
+    return profile.lines(report) if report is not None else [clean(line) for line in sentences.profile_in_brief(data)]
 
 
 def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:

@@ -1,0 +1,83 @@
+"""The trials that only diagnose: the training without its input (ablation), and with its steps profiled.
+
+Ablation trains on one batch, prepared once, again and again: its speed is what the device could do if the input cost
+nothing. How much of a real step's time is gone with the input is compared with `input_wait`, which the training
+measures itself. (TensorFlow's GPU guide finds input-bound trainings in this way; it needs no profiler.)
+
+The speed of the profiled trial counts for nothing: a profile slows the steps it watches. Where XProf is not installed,
+or the profile cannot be read, the record says why; the raw profile stays in the trial's folder either way.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..presets import Preset
+from ..profile import reports
+from ..profile.reports import ProfileError, ProfileReport
+from ..runs import Run, Tail
+from .comparing import Comparing
+from .estimate import WARMUP_STEPS
+from .record import Ablation, Comparison, Record, Trial, medians
+from .request import ONE_BATCH, SINGLE_STEPS
+from .trial import Bench, with_changes
+
+FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up
+MARGIN = 2.0  # slower steps than in the trial before must not end the profile early
+
+
+def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
+    """Fill the record's ablation; the real trial of middle speed."""
+    comparison = Comparison(changes=ONE_BATCH)
+    ablation = record.ablation = Ablation(trials=comparison.trials)
+    Comparing(bench, comparison, preset, with_changes(preset, ONE_BATCH), repeats, report).measure()
+    real = comparison.good("a")
+    ablation.why = comparison.why
+    ablation.input_cost = input_cost(comparison.gain)
+    ablation.input_wait = medians(real)["input_wait"]
+    ablation.stages = stages(bench.run_of(middle(real)))
+    return middle(real)
+
+
+def input_cost(gain: float | None) -> float | None:
+    """The share of a real step that is gone with its input; a training that got slower has lost nothing: noise."""
+    return None if gain is None else max(0.0, 1 - 1 / (1 + gain))
+
+
+def middle(trials: Sequence[Trial]) -> Trial:
+    """The trial of middle speed, which stands for all."""
+    speed = statistics.median_low([trial.samples_per_second or 0.0 for trial in trials])
+    return next(trial for trial in trials if (trial.samples_per_second or 0.0) == speed)
+
+
+def stages(run: Run) -> list[Mapping[str, Any]]:
+    """The input's stages from source to end, by the last event about them."""
+    found = [event for event in Tail(run.file("events.jsonl")).read() if event["type"] == "input_stages"]
+    return list(found[-1]["stages"]) if found else []
+
+
+def profile(
+    bench: Bench, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]
+) -> float | None:
+    """Fill the record's profile; the share of the step in the exchange between devices, where it is known."""
+    report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
+    seconds = max(bench.measure_seconds, MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000)
+    alone, steps = with_changes(preset, SINGLE_STEPS), f"{FIRST_PROFILED}-{LAST_PROFILED}"
+    trial = record.profile_trial = bench.measure(alone, "p", 1, seconds=seconds, profile=steps)
+    report("reading the profile")
+    try:
+        found = _read_profile(bench, trial)
+    except ProfileError as fault:
+        record.profile_missing = " ".join(str(fault).split())
+        return None
+    record.profile = asdict(found)
+    return found.shares.communication
+
+
+def _read_profile(bench: Bench, trial: Trial) -> ProfileReport:
+    if not trial.good:
+        raise ProfileError(f"its trial ended before: {trial.outcome}: {trial.error}")
+    return reports.read(bench.run_of(trial))
