@@ -63,11 +63,21 @@ class Workload(Group):
     shape: list[Annotated[int, Field(ge=1, le=8192)]] = option(
         [32, 32, 3],
         "shape of one sample of synthetic and tfrecord data; images are resized to it",
+        helps="[224, 224, 3] with resnet50 is what published speeds are measured with; small shapes make quick trials",
+        hurts="memory, and the time to read or make a sample, grow with the number of its values",
         min_length=1,
         max_length=3,
         own="replaced",
     )
-    classes: int = option(10, "number of classes of synthetic and tfrecord data", ge=2, le=1_000_000, own="replaced")
+    classes: int = option(
+        10,
+        "number of classes of synthetic and tfrecord data",
+        helps="labels are whole numbers from 0 to classes - 1: files whose labels count from 1 need one more",
+        hurts="the last layer grows with it",
+        ge=2,
+        le=1_000_000,
+        own="replaced",
+    )
     samples: Count | None = option(
         None,
         "number of samples: of synthetic data (4096 if not given); of tfrecord data (counted if not given)",
@@ -90,12 +100,26 @@ class Workload(Group):
         hurts="batch depends on the batch size: small batches make its statistics noisy",
         own="replaced",
     )
-    tfrecord_input: str = option("image", "name of the feature that holds the input", min_length=1, own="replaced")
-    tfrecord_label: str = option("label", "name of the feature that holds the label", min_length=1, own="replaced")
+    tfrecord_input: str = option(
+        "image",
+        "name of the feature that holds the input",
+        helps="files that call it otherwise, such as image/encoded in those of TensorFlow's ImageNet scripts",
+        min_length=1,
+        own="replaced",
+    )
+    tfrecord_label: str = option(
+        "label",
+        "name of the feature that holds the label",
+        helps="files that call it otherwise, such as image/class/label in those of TensorFlow's ImageNet scripts",
+        min_length=1,
+        own="replaced",
+    )
     tfrecord_encoding: Literal["encoded", "uint8", "float32", "float_list", "int64_list"] = option(
         "encoded",
         "how the input is stored: an encoded image (JPEG, PNG), raw bytes of a type, or a list",
         call="tf.io.parse_single_example",
+        helps="raw bytes (uint8, float32) need no decoding: less CPU time for each sample",
+        hurts="an encoded image costs CPU time in each epoch, unless input.cache keeps it decoded",
         own="replaced",
     )
     entry: str | None = option(
@@ -105,11 +129,16 @@ class Workload(Group):
         hurts="takes the place of model, data and their settings: those of an extended preset are dropped, those "
         "set beside it are refused",
     )
-    args: dict[str, Any] = option({}, "plain values that the entry's function finds in context.args")
+    args: dict[str, Any] = option(
+        {},
+        "plain values that the entry's function finds in context.args",
+        helps="try a value of your own code from the command line: --set 'workload.args={units: 128}'",
+    )
     folder: str | None = option(
         None,
         "folder that the entry is found from and runs in; not given: that of the preset's file that names the entry, "
         "or the current one where the entry was typed",
+        helps="a preset that lies elsewhere than the code it names",
         min_length=1,
     )
 

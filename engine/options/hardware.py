@@ -62,13 +62,16 @@ class Device(Group):
         "auto",
         "threads that run independent operations side by side",
         call="tf.config.threading.set_inter_op_parallelism_threads",
+        helps="set it where the CPU is limited by a container or shared with other trainings: auto counts all cores",
+        hurts="more threads than there are cores wait for each other",
         unit="threads",
     )
     intra_op_threads: Threads = option(
         "auto",
         "threads that share one operation on the CPU",
         call="tf.config.threading.set_intra_op_parallelism_threads",
-        helps="fewer leave CPU for the input pipeline",
+        helps="fewer leave CPU for the input pipeline; set it where a container limits the CPU: auto counts all cores",
+        hurts="too few and what computes on the CPU gets slower",
         unit="threads",
     )
     gpu_thread_mode: Literal["global", "gpu_shared", "gpu_private"] = option(
@@ -76,6 +79,7 @@ class Device(Group):
         "which host threads launch the kernels of a GPU",
         call="TF_GPU_THREAD_MODE",
         helps="gpu_private keeps a busy input pipeline from delaying kernel launches",
+        hurts="gpu_private takes two threads for each GPU from the rest of the host's work",
         gpu_only=True,
     )
     log_placement: bool = option(
@@ -164,6 +168,8 @@ class Strategy(Group):
         "all",
         "which of the visible devices (or partitions) take part, by their position",
         call="tf.distribute.MirroredStrategy(devices=)",
+        helps="measures how the speed grows with the number of GPUs",
+        hurts="TensorFlow still opens the visible GPUs that take no part; device.visible leaves them to others",
     )
     communication: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = option(
         "auto",

@@ -18,17 +18,27 @@ STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 class Train(Group):
     """How the model learns."""
 
-    epochs: int = option(2, "passes over the data, or over steps_per_epoch steps", ge=1, le=1_000_000)
+    epochs: int = option(
+        2,
+        "passes over the data, or over steps_per_epoch steps",
+        helps="more of them, as long as the validation loss falls",
+        hurts="time grows with it; where the validation loss rises, the model overfits",
+        ge=1,
+        le=1_000_000,
+    )
     steps_per_epoch: Steps | None = option(
         None,
         "steps that make an epoch; not given: one pass over the data",
         call="model.fit(steps_per_epoch=)",
+        helps="large or endless data: validation, checkpoints and figures come after so many steps",
+        hurts="short epochs spend more of their time on validation and checkpoints",
         unit="steps",
     )
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = option(
         "adam",
         "the optimizer",
         call="keras.optimizers",
+        helps="adam needs the least tuning; sgd with momentum is common for image models, adamw for transformers",
         hurts="adam and adamw keep two values beside every weight, rmsprop one",
         own="uncompiled",
     )
@@ -46,7 +56,7 @@ class Train(Group):
         False,
         "take the gradient where the momentum leads to (Nesterov), for sgd with momentum",
         call="keras.optimizers.SGD(nesterov=)",
-        helps="often a little faster than plain momentum",
+        helps="often needs a few steps fewer than plain momentum",
         own="uncompiled",
     )
     weight_decay: Annotated[float, Field(ge=0.0, le=10.0)] | None = option(
@@ -62,6 +72,7 @@ class Train(Group):
         0.001,
         "learning rate, at its highest",
         call="keras.optimizers.Optimizer(learning_rate=)",
+        helps="the first value to tune: too low and the loss falls slowly, too high and it jumps or becomes NaN",
         hurts="with a larger global batch the best value is usually larger, too",
         gt=0.0,
         le=1000.0,
@@ -71,10 +82,19 @@ class Train(Group):
         "constant",
         "how the learning rate changes over the steps",
         call="keras.optimizers.schedules.LearningRateSchedule",
+        helps="a rate that falls towards the end usually reaches a lower loss than a constant one",
+        hurts="it is planned for a number of steps: a longer or shorter training has another rate at each step",
         own="uncompiled",
     )
     warmup_steps: int = option(
-        0, "steps in which the learning rate rises from 0", unit="steps", ge=0, le=1_000_000_000, own="uncompiled"
+        0,
+        "steps in which the learning rate rises from 0",
+        helps="large batches and transformers, whose first steps may diverge at the full rate",
+        hurts="little is learnt in the first of these steps",
+        unit="steps",
+        ge=0,
+        le=1_000_000_000,
+        own="uncompiled",
     )
     hold_steps: int = option(
         0,
@@ -89,26 +109,42 @@ class Train(Group):
         None,
         "length of the schedule: steps until cosine and exponential have fallen by decay_rate, between two "
         "drops of step, or of one cycle of cyclical; not given: all steps, a third of them, or an epoch",
+        helps="keeps the same curve of the rate where the number of epochs or samples changes",
+        hurts="a schedule that is longer than the training never comes to its lowest rate",
         unit="steps",
         own="uncompiled",
     )
     decay_rate: float = option(
-        0.1, "what the learning rate is multiplied by over decay_steps", gt=0.0, lt=1.0, own="uncompiled"
+        0.1,
+        "what the learning rate is multiplied by over decay_steps",
+        helps="0.01 lets cosine end at a hundredth of the rate",
+        hurts="a rate that falls too far too early learns nothing more",
+        gt=0.0,
+        lt=1.0,
+        own="uncompiled",
     )
     clip_norm: Positive | None = option(
-        None, "clip each gradient to this norm", call="keras.optimizers.Optimizer(clipnorm=)", own="uncompiled"
+        None,
+        "clip each gradient to this norm",
+        call="keras.optimizers.Optimizer(clipnorm=)",
+        helps="single layers whose gradients grow too large",
+        hurts="changes the direction of the step, as each variable is clipped for itself; global_clip_norm keeps it",
+        own="uncompiled",
     )
     clip_value: Positive | None = option(
         None,
         "clip each element of the gradients to this size",
         call="keras.optimizers.Optimizer(clipvalue=)",
+        helps="single elements of gradients that grow too large",
+        hurts="changes the direction of the step; global_clip_norm keeps it",
         own="uncompiled",
     )
     global_clip_norm: Positive | None = option(
         None,
         "clip all gradients together to this norm",
         call="keras.optimizers.Optimizer(global_clipnorm=)",
-        helps="transformers, and float16 training that jumps",
+        helps="transformers, recurrent layers, and training whose loss jumps",
+        hurts="a norm below the usual one of the gradients slows all learning",
         own="uncompiled",
     )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = option(
@@ -116,6 +152,8 @@ class Train(Group):
         "seed of the weights, the order of the data, dropout and augmentation; not given: drawn at launch "
         "and written into the run's preset.yaml",
         call="keras.utils.set_random_seed",
+        helps="two runs that differ in their options alone",
+        hurts="it does not make results the same to the last digit: train.deterministic does",
     )
     deterministic: bool = option(
         False,
@@ -131,12 +169,15 @@ class Train(Group):
         "used)",
         call="model.fit(validation_data=)",
         helps="figures that can be compared with published ones",
+        hurts="options that are chosen by test figures make these look better than they are",
         own="unread",
     )
     validation_split: float = option(
         0.1,
         "share of the data that is kept for validation after each epoch; 0: none",
         call="model.fit(validation_data=)",
+        helps="shows overfitting: the validation loss rises while the loss falls",
+        hurts="these samples do not train, and each evaluation takes time",
         ge=0.0,
         le=0.9,
         own="arrays",
@@ -149,6 +190,8 @@ class Train(Group):
     nan_check_steps: Literal["auto"] | Steps = option(
         "auto",
         "steps between two looks at the weights; auto: as often as costs less than 0.5 % of the time",
+        helps="1 finds the very step after which a weight is not finite",
+        hurts="each look waits for the device: with 1 every step does",
         unit="steps",
     )
 
@@ -165,20 +208,37 @@ class Run(Group):
         "off",
         "write a checkpoint: off, after each epoch, or every so many steps; resuming from it is exact",
         call="tf.train.Checkpoint",
+        helps="gputui resume goes on after a stop, a crash or a reboot",
         hurts="each one stops the training while it is written",
     )
-    keep: int = option(2, "how many checkpoints are kept, the newest", ge=1, le=1000)
+    keep: int = option(
+        2,
+        "how many checkpoints are kept, the newest",
+        helps="where the newest one is damaged, gputui resume takes the one before it",
+        hurts="each takes the disk space of the weights and what the optimizer keeps beside them",
+        ge=1,
+        le=1000,
+    )
     save_model: bool = option(
-        False, "save the trained model as model.keras in the run folder", call="model.save"
+        False,
+        "save the trained model as model.keras in the run folder",
+        call="model.save",
+        helps="keras.models.load_model reads it, for evaluation or for use elsewhere",
+        hurts="disk space, and some time at the end of the run",
     )
     profile: str = option(
         "off",
         "write TensorFlow's profile of these steps: off, or FIRST-LAST such as 50-60",
         call="tf.profiler.experimental",
+        helps="gputui diagnose then names the operations that take the time of a step (needs xprof)",
         hurts="those steps are slower",
     )
     max_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = option(
-        None, "end the run, gracefully, after this long", unit="minutes"
+        None,
+        "end the run, gracefully, after this long",
+        helps="a job with a time limit ends before it is killed, with a checkpoint if run.checkpoint is on",
+        hurts="a run whose limit is too short ends with outcome timeout, in the middle of an epoch",
+        unit="minutes",
     )
     measure_seconds: Annotated[float, Field(gt=0, le=1_000_000)] | None = option(
         None,
@@ -190,15 +250,24 @@ class Run(Group):
     hang_seconds: Literal["off"] | Annotated[float, Field(ge=1, le=1_000_000)] = option(
         300.0,
         "end the run when it has made no progress and used no CPU time for this long",
+        helps="a strategy that waits for a device for ever does not hold the GPUs until somebody looks",
+        hurts="a hang that uses CPU time, such as a thread that polls a device, is not ended; see run.max_minutes",
         unit="seconds",
     )
     sample_seconds: float = option(
-        1.0, "time between two readings of the GPUs and the host", unit="seconds", ge=0.1, le=3600.0
+        1.0,
+        "time between two readings of the GPUs and the host",
+        helps="a shorter time shows short pauses of the GPUs",
+        hurts="a shorter time takes more of the CPU and of the disk, and of a slow driver",
+        unit="seconds",
+        ge=0.1,
+        le=3600.0,
     )
     pcie: bool = option(
         False,
         "read the PCIe traffic of GPUs before Hopper, too; later ones tell it at every reading anyway",
         call="nvmlDeviceGetPcieThroughput",
+        helps="shows how much of the bus the batches take on their way to the GPU",
         hurts="each reading of it keeps the driver busy for 40 ms",
         gpu_only=True,
     )
