@@ -63,11 +63,11 @@ OPEN = """
 import re, sys, time
 from pathlib import Path
 from gputui.engine.runs import Run
-from gputui.tui.reading.run_reader import Feed
+from gputui.tui.reading.run_reader import RunReader
 def peak_kb():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 before, began = peak_kb(), time.perf_counter()
-feed = Feed(Run(Path(sys.argv[1])))
+feed = RunReader(Run(Path(sys.argv[1])))
 while not feed.ended:
     feed.poll()
 print(time.perf_counter() - began, (peak_kb() - before) / 1024)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .rules import BESIDE, ENOUGH_STEPS, RULES, WORDS, diagnose, of_run
+from .rules import BESIDE, ENOUGH_STEPS, RULES, VERDICT_LABELS, diagnose, of_run
 
-__all__ = ["BESIDE", "ENOUGH_STEPS", "RULES", "WORDS", "diagnose", "of_run"]
+__all__ = ["BESIDE", "ENOUGH_STEPS", "RULES", "VERDICT_LABELS", "diagnose", "of_run"]

@@ -1,7 +1,7 @@
 """What the engine's readings tell of a training, bounded in memory: its GPUs and the others, the host, growing memory.
 
-Separates the readings, which come once a second whatever the training does, from what the trainer tells (signals.py).
-A figure that is not known is None; shares are 0 to 1.
+The engine reads them once a second, whatever the training does. What the trainer itself reports is taken in by
+measurements.py. A figure that is not known is None; shares are 0 to 1.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Gpus:
         totals = [number(readings[-1].get("memory_total_bytes")) for readings in self._mine.values()]
         return min((total for total in totals if total), default=None)
 
-    def signals(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """What is known of those that train, all their readings together."""
         readings = [gpu for of_one in self._mine.values() for gpu in of_one]
         busy = numbers(readings, "busy")
@@ -120,7 +120,7 @@ class Host:
     def take(self, event: Reading) -> None:
         self._readings.append(event)
 
-    def signals(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         last = self._readings[-1] if self._readings else {}
         used, total = number(last.get("memory_used_bytes")), number(last.get("memory_total_bytes"))
         return {

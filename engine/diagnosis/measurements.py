@@ -18,7 +18,7 @@ from ..files import located_yaml
 from ..files.reading import why
 from ..files.values import harmless, harmless_in, number
 from ..runs import Run
-from ..runs.reading import Told, told
+from ..runs.reading import RunEvents, read_events
 from . import accumulators
 
 RECENT = 20  # progress events that "now" is made of: 5 s at the first, 20 s later
@@ -31,7 +31,7 @@ READS_BYTES = 1e6  # a second: below, what is waited for is not the training's r
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signals:
+class Measurements:
     """What is known of a run. `options` are flat, `group.name` -> value.
 
     `input_wait`, `python_share` and `compute_share` are parts of the step time, `pauses` (evaluation, checkpoints) of
@@ -130,11 +130,11 @@ def stage_ms(stage: Mapping[str, Any]) -> float | None:
     return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)
 
 
-def read(run: Run, found: Told | None = None) -> Signals:
-    """The signals of a run folder, running or finished; `found` is what it has told, where that has been read."""
+def read(run: Run, found: RunEvents | None = None) -> Measurements:
+    """The measurements of a run folder, running or finished; `found` is what it has told, where that has been read."""
     collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    collector.feed((found or told(run.path)).events)
-    return collector.signals()
+    collector.feed((found or read_events(run.path)).events)
+    return collector.measurements()
 
 
 def options_of(run: Run) -> dict[str, Any]:
@@ -274,10 +274,10 @@ class Collector:
     def on_gpu_device(self) -> bool:
         return any("GPU" in str(name) for name in self.started.get("devices") or ())
 
-    def signals(self) -> Signals:
+    def measurements(self) -> Measurements:
         """What is known by now; of a finished run, its speeds are those of the whole run."""
         wait, python = self._recent("input_wait"), self._recent("python_share")
-        return Signals(
+        return Measurements(
             options=self.options,
             **self._of_start(),
             steps=self._steps(),
@@ -291,11 +291,11 @@ class Collector:
             traces=self._last("traces"),
             stages=tuple(self._stages.get("stages") or ()),
             buffer_fill=number(self._stages.get("buffer_fill")),
-            **self._gpus.signals(),
+            **self._gpus.figures(),
             memory_peak=self._peak,
             memory_growth=self._device_growth.share,
             host_memory_growth=self._host_growth.share,
-            **self._host.signals(),
+            **self._host.figures(),
             outcome=self._summary.get("outcome"),
         )
 

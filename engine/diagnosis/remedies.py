@@ -13,7 +13,7 @@ from typing import Any
 
 from ..files.values import number, whole
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from .measurements import Signals
+from .measurements import Measurements
 from .remedies_input import for_input, in_the_data
 from .remedy import Remedy, gain
 
@@ -22,9 +22,9 @@ FEW_STEPS = 16  # steps in one execution: beyond, the time per step hardly falls
 ROOM_FOR_BATCH = 0.45  # of the device: twice of it still fits
 
 
-def remedies(signals: Signals, verdicts: Sequence[str]) -> list[Remedy]:
+def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
     """For all verdicts, the most important first; each change once, in the order of trying."""
-    makers: dict[str, Callable[[Signals], Iterator[Remedy]]] = {
+    makers: dict[str, Callable[[Measurements], Iterator[Remedy]]] = {
         "input_bound": for_input,
         "python_overhead": _python,
         "underfilled": _underfilled,
@@ -39,12 +39,12 @@ def remedies(signals: Signals, verdicts: Sequence[str]) -> list[Remedy]:
     }
     found: list[Remedy] = []
     for verdict in verdicts:
-        for remedy in makers.get(verdict, _none)(signals):
+        for remedy in makers.get(verdict, _none)(measured):
             if remedy.changes not in [known.changes for known in found if known.changes]:
                 found.append(remedy)
     if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in found):
-        found.append(in_the_data(signals))
-    found = [_within_reach(remedy, signals.inapplicable) for remedy in found]
+        found.append(in_the_data(measured))
+    found = [_within_reach(remedy, measured.inapplicable) for remedy in found]
     return sorted(found, key=lambda remedy: (ORDER.index(remedy.step), not remedy.changes))
 
 
@@ -56,19 +56,19 @@ def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
     return Remedy(step=remedy.step, reason=f"in your code ({out_of_reach[0]}): {remedy.reason}")
 
 
-def for_computing(signals: Signals) -> list[Remedy]:
+def for_computing(measured: Measurements) -> list[Remedy]:
     """What is left to try where computing itself is the limit."""
-    return [remedy for remedy in _computing(signals) if remedy.changes]
+    return [remedy for remedy in _computing(measured) if remedy.changes]
 
 
-def _none(s: Signals) -> Iterator[Remedy]:
+def _none(s: Measurements) -> Iterator[Remedy]:
     yield from ()
 
 
 # ---- one device -------------------------------------------------------------------------------
 
 
-def _python(s: Signals) -> Iterator[Remedy]:
+def _python(s: Measurements) -> Iterator[Remedy]:
     steps = number(s.option("compile.steps_per_execution")) or 1
     if steps < FEW_STEPS:
         yield Remedy(
@@ -81,7 +81,7 @@ def _python(s: Signals) -> Iterator[Remedy]:
         yield from _larger_batch(s)
 
 
-def _underfilled(s: Signals) -> Iterator[Remedy]:
+def _underfilled(s: Measurements) -> Iterator[Remedy]:
     yield from _python(s)
     yield from _larger_batch(s)
     if s.option("device.gpu_thread_mode") == "global":
@@ -93,7 +93,7 @@ def _underfilled(s: Signals) -> Iterator[Remedy]:
     yield from _xla(s)
 
 
-def _larger_batch(s: Signals) -> Iterator[Remedy]:
+def _larger_batch(s: Measurements) -> Iterator[Remedy]:
     batch = whole(s.option("input.batch_size"))
     fits = s.memory_peak is None or s.memory_peak <= ROOM_FOR_BATCH
     enough = (s.global_batch_size or 0) * 4 <= (s.train_samples or 0)
@@ -110,7 +110,7 @@ def _larger_batch(s: Signals) -> Iterator[Remedy]:
 # ---- computing --------------------------------------------------------------------------------
 
 
-def _computing(s: Signals) -> Iterator[Remedy]:
+def _computing(s: Measurements) -> Iterator[Remedy]:
     yield from _precision(s)
     yield from _xla(s)
     if s.on_gpu and s.idle_gpus and s.option("strategy.kind") == "single":
@@ -124,7 +124,7 @@ def _computing(s: Signals) -> Iterator[Remedy]:
         )
 
 
-def _precision(s: Signals) -> Iterator[Remedy]:
+def _precision(s: Measurements) -> Iterator[Remedy]:
     if s.option("precision.policy") != "float32":
         return
     if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:
@@ -144,7 +144,7 @@ def _precision(s: Signals) -> Iterator[Remedy]:
         )
 
 
-def _sixteen_bits(s: Signals) -> str | None:
+def _sixteen_bits(s: Measurements) -> str | None:
     """The 16-bit format that the device is made for."""
     if not s.on_gpu:
         return "mixed_bfloat16" if s.cpu_bfloat16 else None
@@ -154,7 +154,7 @@ def _sixteen_bits(s: Signals) -> str | None:
     return "mixed_float16" if capability >= FLOAT16_CAPABILITY else None
 
 
-def _xla(s: Signals) -> Iterator[Remedy]:
+def _xla(s: Measurements) -> Iterator[Remedy]:
     if s.option("compile.xla") is not False or s.option("train.deterministic"):
         return
     changes: dict[str, Any] = {"compile.xla": True}
@@ -167,12 +167,12 @@ def _xla(s: Signals) -> Iterator[Remedy]:
 # ---- advice -----------------------------------------------------------------------------------
 
 
-def _memory(s: Signals) -> Iterator[Remedy]:
+def _memory(s: Measurements) -> Iterator[Remedy]:
     yield from _precision(s)
     yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
 
 
-def _stalls(s: Signals) -> Iterator[Remedy]:
+def _stalls(s: Measurements) -> Iterator[Remedy]:
     every = s.option("run.checkpoint")
     if isinstance(every, int):
         yield Remedy(step="device", reason=f"checkpoints are written every {every} steps: write them more rarely")
@@ -180,7 +180,7 @@ def _stalls(s: Signals) -> Iterator[Remedy]:
         yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
 
 
-def _communication(s: Signals) -> Iterator[Remedy]:
+def _communication(s: Measurements) -> Iterator[Remedy]:
     if s.option("strategy.communication") in ("auto", "nccl"):
         yield Remedy(
             step="gpus",
@@ -190,18 +190,18 @@ def _communication(s: Signals) -> Iterator[Remedy]:
     yield from _larger_batch(s)
 
 
-def _retracing(s: Signals) -> Iterator[Remedy]:
+def _retracing(s: Measurements) -> Iterator[Remedy]:
     reason = "inputs change their shape or Python values from step to step: pad or bucket them, pass tensors"
     yield Remedy(step="device", reason=reason)
 
 
-def _throttled(s: Signals) -> Iterator[Remedy]:
+def _throttled(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="device", reason=f"look after cooling and power of the box ({', '.join(s.throttle)})")
 
 
-def _growing(s: Signals) -> Iterator[Remedy]:
+def _growing(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="device", reason="look for lists that keep tensors, and for functions that are traced anew")
 
 
-def _imbalance(s: Signals) -> Iterator[Remedy]:
+def _imbalance(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="gpus", reason="look for other processes on the busier GPUs, and for GPUs of two kinds")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..files.values import number, whole
-from .measurements import Signals, stage_ms
+from .measurements import Measurements, stage_ms
 from .remedy import Remedy, gain
 
 ROOM_FOR_CACHE = 0.5  # of the free host memory
@@ -29,13 +29,13 @@ ADVICE: Mapping[str, str] = {
 ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
-def for_input(s: Signals) -> Iterator[Remedy]:
+def for_input(s: Measurements) -> Iterator[Remedy]:
     """In the order of trying."""
     for maker in (_cache, _reads, _parallel, _prefetch, _disk, _less_augmenting):
         yield from maker(s)
 
 
-def in_the_data(s: Signals) -> Remedy:
+def in_the_data(s: Measurements) -> Remedy:
     """Where no option is left: what to do about the slowest stage."""
     cores = "the CPU's cores are all busy; " if s.cores_busy else ""
     stage = s.slowest_stage
@@ -50,7 +50,7 @@ def in_the_data(s: Signals) -> Remedy:
 # ---- options ----------------------------------------------------------------------------------
 
 
-def _cache(s: Signals) -> Iterator[Remedy]:
+def _cache(s: Measurements) -> Iterator[Remedy]:
     if s.option("input.cache") != "off" or _share(s, LOADING) < WORTH or _passes(s) < 1.5:
         return
     wanted = (s.train_samples or 0) * (s.sample_bytes or 0)
@@ -71,7 +71,7 @@ def _cache(s: Signals) -> Iterator[Remedy]:
     )
 
 
-def _reads(s: Signals) -> Iterator[Remedy]:
+def _reads(s: Measurements) -> Iterator[Remedy]:
     """Of files of one format only: others are read by the calls that load them."""
     if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
         return
@@ -86,7 +86,7 @@ def _reads(s: Signals) -> Iterator[Remedy]:
         )
 
 
-def _parallel(s: Signals) -> Iterator[Remedy]:
+def _parallel(s: Measurements) -> Iterator[Remedy]:
     calls, threads = s.option("input.parallel_calls"), _threads(s)
     at_once = max(1, whole(calls) or 1)
     if calls in ("auto", None) or 1 < threads <= at_once or _share(s, MAPPED) < WORTH:
@@ -101,7 +101,7 @@ def _parallel(s: Signals) -> Iterator[Remedy]:
     )
 
 
-def _prefetch(s: Signals) -> Iterator[Remedy]:
+def _prefetch(s: Measurements) -> Iterator[Remedy]:
     """Input and computing side by side take at least as long as the longer of them."""
     if s.option("input.prefetch") == "off":
         yield Remedy(
@@ -112,12 +112,12 @@ def _prefetch(s: Signals) -> Iterator[Remedy]:
         )
 
 
-def _disk(s: Signals) -> Iterator[Remedy]:
+def _disk(s: Measurements) -> Iterator[Remedy]:
     if s.disk_waited_for:
         yield Remedy(step="input", reason="the disk is slow: copy the data to a local one, or write TFRecord shards")
 
 
-def _less_augmenting(s: Signals) -> Iterator[Remedy]:
+def _less_augmenting(s: Measurements) -> Iterator[Remedy]:
     if s.option("input.augment") == "heavy" and _share(s, ("augment",)) >= 0.5:
         yield Remedy(step="input", reason="augment=heavy is most of the input's work; light costs far less")
 
@@ -125,11 +125,11 @@ def _less_augmenting(s: Signals) -> Iterator[Remedy]:
 # ---- what it can bring ------------------------------------------------------------------------
 
 
-def _waited(s: Signals) -> float:
+def _waited(s: Measurements) -> float:
     return max(s.input_wait or 0.0, s.ablation or 0.0)
 
 
-def _expected(s: Signals, names: Sequence[str]) -> tuple[float | None, str]:
+def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]:
     """Of a change to the named stages: the most it can bring, or about what it brings, in words."""
     slowest = s.slowest_stage
     if slowest is None or _is_one_of(slowest, names):
@@ -139,7 +139,7 @@ def _expected(s: Signals, names: Sequence[str]) -> tuple[float | None, str]:
     return None, f"; {words}, as {slowest['name']} is slower"
 
 
-def _share(s: Signals, names: Sequence[str]) -> float:
+def _share(s: Measurements, names: Sequence[str]) -> float:
     """The named stages' part of the input's time; 1 where the stages are not known."""
     whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
     if not whole:
@@ -151,12 +151,12 @@ def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
     return str(stage["name"]).startswith(tuple(names))
 
 
-def _threads(s: Signals) -> int:
+def _threads(s: Measurements) -> int:
     """That prepare samples: one for each CPU unless asked for otherwise."""
     return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
 
 
-def _passes(s: Signals) -> float:
+def _passes(s: Measurements) -> float:
     """How often the training goes over its data."""
     steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
     return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0

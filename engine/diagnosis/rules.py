@@ -1,8 +1,8 @@
 """Measured figures -> what holds the training back, with the evidence and what to do about it.
 
-Separates judging from measuring (signals.py) and from the remedies (remedies.py). The rules are one table: each line
-names a figure, from where on it counts, from where on it decides, and who says so. Of the sources, XProf is the
-analysis of TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler plugin, TF guide
+Measuring is in measurements.py, the remedies are in remedies.py. The rules are one table: each line names a figure,
+from where on it counts, from where on it decides, and who says so. Of the sources, XProf is the analysis of
+TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler plugin, TF guide
 TensorFlow's guides to GPU and data performance; thresholds of our own are marked gputui.
 
 All rules but two judge a run while it goes on: `ablation` needs `gputui diagnose --preset` or a proof, which measure
@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 
 from ..runs import Run
 from ..runs.events import Diagnosis
-from ..runs.reading import Told
-from .measurements import CORES_BUSY, DISK_WAITED, ENOUGH_SECONDS, Signals, read, stage_ms
+from ..runs.reading import RunEvents
+from .measurements import CORES_BUSY, DISK_WAITED, ENOUGH_SECONDS, Measurements, read, stage_ms
 from .remedies import for_computing, remedies
 
 FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
@@ -33,14 +33,14 @@ COMPUTES = 0.80  # of the step: the rest is too little to hold it back
 
 @dataclass(frozen=True)
 class Rule:
-    """`signal` (a field of Signals) counts from `notable` on and decides from `strong` on, or below them if `below`.
+    """`measurement`, a field of Measurements, counts from `notable` and decides from `strong` on, or below if `below`.
 
     `rank` orders verdicts: faults before lost time before unused devices before limits; of lost time the most. A rule
     that stands beside (BESIDE) finds nothing alone: it says why, and makes surer of, what another has found.
     """
 
     verdict: str
-    signal: str
+    measurement: str
     notable: float
     strong: float
     text: str
@@ -48,32 +48,32 @@ class Rule:
     rank: int
     unit: str = "share"
     below: bool = False
-    when: Callable[[Signals], bool] = lambda s: True
+    when: Callable[[Measurements], bool] = lambda s: True
 
-    def value(self, signals: Signals) -> float | None:
-        value = getattr(signals, self.signal)
-        return None if value is None or not self.when(signals) else float(value)
+    def value(self, measured: Measurements) -> float | None:
+        value = getattr(measured, self.measurement)
+        return None if value is None or not self.when(measured) else float(value)
 
     def passes(self, value: float, threshold: float) -> bool:
         return value < threshold if self.below else value >= threshold
 
 
-def _gpu_waits(s: Signals) -> bool:
+def _gpu_waits(s: Measurements) -> bool:
     """A GPU that is busy all the time loses nothing while the host is in Python."""
     return not s.on_gpu or s.busy_mean is None or s.busy_mean < 0.9
 
 
-def _pauses_repeat(s: Signals) -> bool:
+def _pauses_repeat(s: Measurements) -> bool:
     """One short evaluation may have been slow by chance."""
     return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
 
 
-def _slow_by_itself(s: Signals) -> bool:
+def _slow_by_itself(s: Measurements) -> bool:
     """Enough readings for slow steps to be more than chance, no input that they wait for, and cores of its own."""
     return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
 
 
-def _gpu_works(s: Signals) -> bool:
+def _gpu_works(s: Measurements) -> bool:
     return not s.on_gpu or s.busy_mean is None or s.busy_mean >= 0.7
 
 
@@ -117,7 +117,7 @@ RULES: tuple[Rule, ...] = (
     Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "computing takes {value:.0%} of the step",
          "TF guide (97 % of synthetic), gputui", LIMIT, when=lambda s: _gpu_works(s) and bool(for_computing(s))),
 )
-WORDS = {
+VERDICT_LABELS = {
     "input_bound": "Input-bound",
     "python_overhead": "Python overhead",
     "communication_bound": "Communication-bound",
@@ -151,34 +151,34 @@ class Found:
         return (self.rule.rank == BESIDE, not self.strong, self.rule.rank, -lost)
 
 
-def of_run(run: Run, found: Told | None = None) -> Diagnosis:
+def of_run(run: Run, found: RunEvents | None = None) -> Diagnosis:
     """The diagnosis of a run folder, running or finished; `found` is what it has told, where that has been read."""
     return diagnose(read(run, found))
 
 
-def diagnose(signals: Signals) -> Diagnosis:
+def diagnose(measured: Measurements) -> Diagnosis:
     """The verdict on what is known so far, `undecided` where that is too little."""
-    too_little = _too_little(signals)
+    too_little = _too_little(measured)
     if too_little:
-        return Diagnosis(verdict="undecided", sentence=f"Undecided: {too_little}", confidence=0.0, steps=signals.steps)
-    all_found = _findings(signals)
-    found = sorted(_sure(all_found) if signals.doubtful else all_found, key=lambda finding: finding.order)
-    well = _computes(signals) and not any(map(_faint_loss, all_found))
+        return Diagnosis(verdict="undecided", sentence=f"Undecided: {too_little}", confidence=0.0, steps=measured.steps)
+    all_found = _findings(measured)
+    found = sorted(_sure(all_found) if measured.doubtful else all_found, key=lambda finding: finding.order)
+    well = _computes(measured) and not any(map(_faint_loss, all_found))
     verdicts = list(dict.fromkeys(finding.rule.verdict for finding in found if finding.rule.rank != BESIDE))
     verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
     mine = [finding for finding in found if finding.rule.verdict == verdict]
     return Diagnosis(
         verdict=verdict,
-        sentence=_sentence(verdict, signals, mine),
-        confidence=_confidence(signals, verdict, mine),
-        evidence=[*(_evidence(finding) for finding in mine), *_beside(signals, verdict)],
+        sentence=_sentence(verdict, measured, mine),
+        confidence=_confidence(measured, verdict, mine),
+        evidence=[*(_evidence(finding) for finding in mine), *_beside(measured, verdict)],
         others=[other for other in verdicts if other != verdict],
-        remedies=[asdict(remedy) for remedy in remedies(signals, verdicts or [verdict])],
-        steps=signals.steps,
+        remedies=[asdict(remedy) for remedy in remedies(measured, verdicts or [verdict])],
+        steps=measured.steps,
     )
 
 
-def _too_little(s: Signals) -> str:
+def _too_little(s: Measurements) -> str:
     least = ENOUGH_SECONDS if s.outcome is None else LEAST_SECONDS
     if s.step_ms is None or s.steps < ENOUGH_STEPS or s.seconds < least:
         so_far = " so far" if s.outcome is None else ""
@@ -189,10 +189,10 @@ def _too_little(s: Signals) -> str:
     return ""
 
 
-def _findings(signals: Signals) -> list[Found]:
+def _findings(measured: Measurements) -> list[Found]:
     found = []
     for rule in RULES:
-        value = rule.value(signals)
+        value = rule.value(measured)
         if value is not None and rule.passes(value, rule.notable):
             found.append(Found(rule, value))
     return found
@@ -208,7 +208,7 @@ def _faint_loss(finding: Found) -> bool:
     return finding.rule.rank == LOST_TIME and not finding.strong
 
 
-def _computes(s: Signals) -> bool:
+def _computes(s: Measurements) -> bool:
     """Computing is nearly all of the step, and the device does it."""
     return s.compute_share is not None and s.compute_share >= COMPUTES and _gpu_works(s)
 
@@ -216,7 +216,7 @@ def _computes(s: Signals) -> bool:
 def _evidence(finding: Found) -> dict[str, object]:
     rule = finding.rule
     return {
-        "signal": rule.signal,
+        "signal": rule.measurement,
         "value": round(finding.value, 4),
         "unit": rule.unit,
         "threshold": rule.strong if finding.strong else rule.notable,
@@ -228,7 +228,7 @@ def _evidence(finding: Found) -> dict[str, object]:
 # ---- what else speaks for it ------------------------------------------------------------------
 
 
-def _beside(s: Signals, verdict: str) -> list[dict[str, object]]:
+def _beside(s: Measurements, verdict: str) -> list[dict[str, object]]:
     """Figures that have no threshold of their own, where they tell more of the verdict."""
     rows: list[dict[str, object]] = []
     if s.crowded:
@@ -244,7 +244,7 @@ def _beside(s: Signals, verdict: str) -> list[dict[str, object]]:
     return rows
 
 
-def _about_input(s: Signals) -> list[dict[str, object]]:
+def _about_input(s: Measurements) -> list[dict[str, object]]:
     stage = s.slowest_stage
     rows = []
     if stage is not None:
@@ -261,19 +261,19 @@ def _about_input(s: Signals) -> list[dict[str, object]]:
     return rows
 
 
-def _row(signal: str, value: float | None, unit: str, text: str) -> list[dict[str, object]]:
+def _row(name: str, value: float | None, unit: str, text: str) -> list[dict[str, object]]:
     if value is None:
         return []
-    known = {"signal": signal, "value": round(value, 4), "unit": unit, "threshold": None}
+    known = {"signal": name, "value": round(value, 4), "unit": unit, "threshold": None}
     return [known | {"text": text.format(value), "source": "measured"}]
 
 
 # ---- in words ---------------------------------------------------------------------------------
 
 
-def _sentence(verdict: str, s: Signals, found: Sequence[Found]) -> str:
+def _sentence(verdict: str, s: Measurements, found: Sequence[Found]) -> str:
     """One line of at most 100 characters."""
-    words = WORDS[verdict]
+    words = VERDICT_LABELS[verdict]
     if verdict == "healthy":
         return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui knows nothing faster to try"
     if not found:
@@ -283,13 +283,13 @@ def _sentence(verdict: str, s: Signals, found: Sequence[Found]) -> str:
     return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)
 
 
-def _why_doubtful(s: Signals) -> str:
+def _why_doubtful(s: Measurements) -> str:
     if s.seconds < ENOUGH_SECONDS:
         return " in so short a run"
     return " while other programs use the CPU" if s.crowded else ""
 
 
-def _where(s: Signals) -> list[str]:
+def _where(s: Measurements) -> list[str]:
     """Which part of the input: the disk, or a stage by name. From the longest to the shortest."""
     if s.disk_waited_for:
         return [", and the disk is waited for"]
@@ -299,7 +299,7 @@ def _where(s: Signals) -> list[str]:
     return [f"{stage}; the CPU's cores are all busy", stage] if s.cores_busy else [stage]
 
 
-def _confidence(s: Signals, verdict: str, found: Sequence[Found]) -> float:
+def _confidence(s: Measurements, verdict: str, found: Sequence[Found]) -> float:
     """Grows with the time measured and with the distance from the threshold; what stands beside confirms it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(found[0]) if found else 0.5

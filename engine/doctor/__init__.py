@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 
 from . import bytecode, driver, gpus, hardware, host, libraries, nvml_module, tensorflow_check
-from .asking import Look, Seen
 from .finding import LEVELS, Finding
+from .nvml_query import NvmlAnswers, NvmlQuery
 
 __all__ = ["LEVELS", "Examination", "Finding", "blocks", "examine"]
 
@@ -25,7 +25,7 @@ class Examination:
     def __init__(self, deep: bool = False) -> None:
         self._deadline = time.monotonic() + (DEEP_PATIENCE_SECONDS if deep else PATIENCE_SECONDS)
         self._child = tensorflow_check.Child() if deep else None
-        self._nvml = Look()
+        self._nvml = NvmlQuery()
 
     def findings(self) -> list[Finding]:
         """In the order of what rests on what. Driver and TensorFlow are waited for while the rest is looked at."""
@@ -39,7 +39,7 @@ class Examination:
             found += libraries.libcuda(seen.driver, confined)
         return [*found, *machine, *self._tensorflow(seen)]
 
-    def _tensorflow(self, seen: Seen) -> Iterator[Finding]:
+    def _tensorflow(self, seen: NvmlAnswers) -> Iterator[Finding]:
         if self._child is not None:
             yield from tensorflow_check.findings(self._child, seen, self._deadline)
 

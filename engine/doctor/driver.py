@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from ..telemetry.nvml import NO_GPU
 from ..telemetry.reasons import Code
 from . import libraries
-from .asking import Seen
 from .finding import Finding
+from .nvml_query import NvmlAnswers
 
 Bus = Sequence[str] | None
 _ON_CPU = "until it does, training runs on the CPU"
@@ -18,7 +18,7 @@ _REMEDIES = {
 }
 
 
-def findings(seen: Seen, bus: Bus, confined: bool) -> Iterator[Finding]:
+def findings(seen: NvmlAnswers, bus: Bus, confined: bool) -> Iterator[Finding]:
     """`bus` are the addresses of all GPUs there are, `confined` whether some may be kept from us on purpose."""
     if seen.reason:
         yield _without(seen, bus, confined) if _expected(seen, bus) else _calm(seen, bus)
@@ -31,25 +31,25 @@ def findings(seen: Seen, bus: Bus, confined: bool) -> Iterator[Finding]:
         yield from _left_out(seen, bus or [])
 
 
-def present(seen: Seen, bus: Bus) -> bool:
+def present(seen: NvmlAnswers, bus: Bus) -> bool:
     """Whether there is a driver whose GPUs TensorFlow should be able to use."""
     return not seen.reason or (_expected(seen, bus) and seen.code != Code.LIBRARY_NOT_FOUND)
 
 
-def _expected(seen: Seen, bus: Bus) -> bool:
+def _expected(seen: NvmlAnswers, bus: Bus) -> bool:
     """Whether there should be a GPU: a machine without one is not a broken one, whatever is installed on it."""
     if bus is None:
         return seen.code != Code.LIBRARY_NOT_FOUND and seen.reason != NO_GPU
     return bool(bus)
 
 
-def _calm(seen: Seen, bus: Bus) -> Finding:
+def _calm(seen: NvmlAnswers, bus: Bus) -> Finding:
     installed = bus is not None and seen.code != Code.LIBRARY_NOT_FOUND
     what = f"no NVIDIA GPU in this machine; {seen.reason}" if installed else seen.reason
     return Finding("note", "GPU", what, "training runs on the CPU; gputui works, GPU options do nothing")
 
 
-def _without(seen: Seen, bus: Bus, confined: bool) -> Finding:
+def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
     """There should be GPUs, and none can be asked."""
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
@@ -60,7 +60,7 @@ def _without(seen: Seen, bus: Bus, confined: bool) -> Finding:
     return Finding("error", "driver", seen.reason, remedy)
 
 
-def _not_given(seen: Seen, count: int, confined: bool) -> Finding:
+def _not_given(seen: NvmlAnswers, count: int, confined: bool) -> Finding:
     """There are GPUs in this machine, but not for us: no driver is installed, or the container has been given none."""
     remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
     if confined:
@@ -70,13 +70,13 @@ def _not_given(seen: Seen, count: int, confined: bool) -> Finding:
     return Finding("warning", "GPU", f"{count} NVIDIA GPU(s) in this machine, but {seen.reason}", remedy)
 
 
-def _quicker(seen: Seen) -> str:
+def _quicker(seen: NvmlAnswers) -> str:
     """What to do about a driver that has not said everything."""
     longer = "gputui doctor --deep waits longer; " if (seen.late_seconds or 0) < 10 else ""
     return f"{longer}nvidia-smi -pm 1 (as root) keeps the driver loaded and quick"
 
 
-def _version(seen: Seen) -> Iterator[Finding]:
+def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     built = libraries.cuda_version()
     mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {seen.cuda[0]}.{seen.cuda[1]}" if seen.cuda else "")
     if seen.cuda is None or built is None or seen.cuda >= built:
@@ -89,7 +89,7 @@ def _version(seen: Seen) -> Iterator[Finding]:
         yield Finding("warning", "driver", f"{needs}; code compiled at first use may fail", "update the driver")
 
 
-def _left_out(seen: Seen, bus: Sequence[str]) -> Iterator[Finding]:
+def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
     """GPUs on the bus that the driver does not show; their addresses where all others are known."""
     if len(bus) <= seen.count:
         return

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..telemetry.reasons import Reason
 from . import libraries
-from .asking import Seen
 from .finding import Finding, gib
+from .nvml_query import NvmlAnswers
 
 NOT_LISTED_BYTES = 1024**3  # more than the driver itself takes
 _SLOWED = ("slowdown", "thermal", "brake")  # in the names of throttle reasons that mean trouble
@@ -18,7 +18,7 @@ _REMEDIES: dict[Reason | None, str] = {
 }
 
 
-def findings(seen: Seen) -> Iterator[Finding]:
+def findings(seen: NvmlAnswers) -> Iterator[Finding]:
     """First the GPUs that cannot be used, then what is to be said of the others."""
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
     level = "warning" if left else "error"

@@ -17,11 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ..telemetry.patience import Asked
+from ..telemetry.background_call import BackgroundCall
 from . import visible
-from .asking import Seen
 from .finding import Finding
 from .gpus import usable
+from .nvml_query import NvmlAnswers
 
 ABOUT = "TensorFlow"
 PROGRAM = """
@@ -42,11 +42,11 @@ _TELLING = (
 
 
 @dataclass(frozen=True)
-class Said:
+class Output:
     """What the process left behind."""
 
     returncode: int
-    output: str
+    text: str
     log: str
 
 
@@ -67,19 +67,19 @@ class Child:
             )
         except OSError as fault:
             self._fault = str(fault)
-        self._said = Asked(self._listen)
+        self._output = BackgroundCall(self._listen)
 
-    def _listen(self) -> Said:
+    def _listen(self) -> Output:
         if self._process is None:
-            return Said(-1, "", self._fault)
+            return Output(-1, "", self._fault)
         output, log = self._process.communicate()
         self.seconds = time.monotonic() - self._began
-        return Said(self._process.returncode, output, log)
+        return Output(self._process.returncode, output, log)
 
-    def said(self, deadline: float) -> Said | None:
+    def output(self, deadline: float) -> Output | None:
         """Once it has ended; None when it has not by the deadline."""
         try:
-            return self._said.answer(max(0.1, deadline - time.monotonic()))
+            return self._output.result(max(0.1, deadline - time.monotonic()))
         except TimeoutError:
             self.seconds = time.monotonic() - self._began
             self.end()
@@ -93,20 +93,20 @@ class Child:
                 self._process.wait(1)
 
 
-def findings(child: Child, seen: Seen, deadline: float) -> Iterator[Finding]:
+def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Finding]:
     """That TensorFlow can be imported, and sees the GPUs that NVML sees."""
-    said = child.said(deadline)
-    if said is None:
+    output = child.output(deadline)
+    if output is None:
         what = f"TensorFlow could not be imported within {child.seconds:.0f} s"
         yield Finding("warning", ABOUT, what, "a slow disk or a hanging driver; try: python -c 'import tensorflow'")
         return
-    answer = _answer(said.output)
+    answer = _answer(output.text)
     if answer is None:
         remedy = "python -c 'import tensorflow' shows the whole fault; reinstalling it may help"
-        yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {_last_line(said)}", remedy)
+        yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {_last_line(output)}", remedy)
         return
     yield Finding("ok", ABOUT, f"TensorFlow {answer['version']} can be imported ({child.seconds:.1f} s)")
-    yield _compared(seen, answer["gpus"], said.log)
+    yield _compared(seen, answer["gpus"], output.log)
 
 
 def _answer(output: str) -> dict[str, Any] | None:
@@ -117,12 +117,12 @@ def _answer(output: str) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) and "gpus" in answer else None
 
 
-def _last_line(said: Said) -> str:
-    lines = [line.strip() for line in said.log.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else f"return code {said.returncode}"
+def _last_line(output: Output) -> str:
+    lines = [line.strip() for line in output.log.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else f"return code {output.returncode}"
 
 
-def _compared(seen: Seen, names: list[str], log: str) -> Finding:
+def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
     if not seen.count:
         if names:
             what = f"TensorFlow sees {len(names)} GPU(s), the driver's readings are missing"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .asking import Seen
 from .gpus import usable
+from .nvml_query import NvmlAnswers
 
 
-def expected(seen: Seen, chosen: str | None) -> int:
+def expected(seen: NvmlAnswers, chosen: str | None) -> int:
     """`chosen` is the value of CUDA_VISIBLE_DEVICES, None where it is not set.
 
     From NVIDIA's MIG guide: where an instance is visible CUDA shows one instance, and no whole GPU.
@@ -17,7 +17,7 @@ def expected(seen: Seen, chosen: str | None) -> int:
     return 1 if any(gpu.get("mig") for gpu in left) else len(left)
 
 
-def all_of(seen: Seen) -> list[dict[str, Any]]:
+def all_of(seen: NvmlAnswers) -> list[dict[str, Any]]:
     """Those that have not answered yet are taken to be well."""
     return [*seen.gpus, *({"index": index} for index in range(len(seen.gpus), seen.count))]
 

@@ -49,7 +49,7 @@ def reason(fault: BaseException) -> str:
     return os.strerror(number) if number else " ".join(_NODE.sub("", str(fault)).split())[:200]
 
 
-def told(number: int, path: Path | str) -> str:
+def describe(number: int, path: Path | str) -> str:
     """The one wording of a disk that takes nothing more."""
     return f"{_WHAT[number]} at {path} ({_no_inodes(path) if number == errno.ENOSPC else ''}{os.strerror(number)})"
 
@@ -61,7 +61,7 @@ def looked_at(folder: Path) -> str:
             stream.write(bytes(PROBE_BYTES))
     except OSError as fault:
         number = refusal(fault)
-        return told(number, folder) if number is not None else ""
+        return describe(number, folder) if number is not None else ""
     return ""
 
 

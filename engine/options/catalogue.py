@@ -36,7 +36,7 @@ class OptionInfo:
         return f"{self.group}.{self.name}"
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def fixed_values(self) -> tuple[str, ...]:
         """The fixed values it can be switched between: its words, and true and false where it takes them."""
         return (*self.choices, "true", "false") if self.is_bool and self.choices else self.choices
 

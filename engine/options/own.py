@@ -14,7 +14,7 @@ Own = Literal[
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
 UNREAD = "your code reads its data itself"
-WORDS: dict[str, str] = {
+OWN_CODE_LABELS: dict[str, str] = {
     "applies": "always",
     "prefetch": "always; a prefetch of your own in a tf.data.Dataset stays",
     "pipeline": "to arrays, and to a tf.data.Dataset with `map`; else your code has batched the data",

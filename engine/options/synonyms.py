@@ -82,7 +82,7 @@ def keys_of(word: str) -> tuple[str, ...]:
     return SYNONYMS.get(plain) or SYNONYMS.get(plain.rpartition(".")[2], ())
 
 
-def words_of(key: str) -> tuple[str, ...]:
+def synonyms_of(key: str) -> tuple[str, ...]:
     """The other names of an option."""
     return tuple(word for word, keys in SYNONYMS.items() if key in keys)
 

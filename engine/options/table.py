@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from . import OPTIONS, OptionInfo
-from .own import WORDS
+from .own import OWN_CODE_LABELS
 
 
 def table() -> str:
@@ -31,7 +31,7 @@ def _row(info: OptionInfo) -> str:
 def own_table() -> str:
     """Which options apply to a user's own training, as Markdown: a row for each answer."""
     rows = ["| applies | options |", "| --- | --- |"]
-    for kind, words in WORDS.items():
+    for kind, words in OWN_CODE_LABELS.items():
         keys = [f"`{info.key}`" for info in OPTIONS if info.about.own == kind]
         rows.append(f"| {words} | {', '.join(keys)} |")
     return "\n".join(rows)

@@ -71,7 +71,7 @@ def classify(seen: Evidence) -> Ending:
         return Ending("stopped", "killed", f"stopped by {_name(seen.returncode)}")
     if number == signal.SIGKILL:
         return _killed(seen)
-    if seen.returncode and (told := told_by("\n".join(seen.log_tail), seen, how)):
+    if seen.returncode and (told := named_by("\n".join(seen.log_tail), seen, how)):
         return told
     if number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         if (seen.memory_share or 0) > 0.8:
@@ -81,7 +81,7 @@ def classify(seen: Evidence) -> Ending:
     return Ending("crashed", "crash", f"{how} and no result", "see the end of engine.log")
 
 
-def told_by(text: str, seen: Evidence, how: str) -> Ending | None:
+def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
     """The ending that an exception or the end of a log names; None where it names none of those known here.
 
     `how` is said where the text is no sentence of its own.
@@ -105,7 +105,7 @@ def of_fault(fault: BaseException) -> Ending | None:
     what = f"{type(fault).__name__}: {fault}"
     # A process that cannot be started raises BlockingIOError, in the same want as a thread that cannot.
     text = "can't start new thread" if isinstance(fault, BlockingIOError) else what
-    return told_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
+    return named_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
 
 
 def out_of_memory(batch_size: int, detail: str) -> Ending:

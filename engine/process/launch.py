@@ -154,7 +154,7 @@ def _spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.told()},
+            env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()},
             pass_fds=[lock.fd],
             start_new_session=True,
         )

@@ -36,7 +36,7 @@ def start_trainer(run_folder: str, clock: RunClock | None = None) -> Trainer:
         stdin=subprocess.DEVNULL,
         env=os.environ
         | {"GPUTUI_LIFELINE": str(reader), "GPUTUI_REPORT": str(their_report)}
-        | ({VARIABLE: clock.told()} if clock else {}),
+        | ({VARIABLE: clock.as_text()} if clock else {}),
         pass_fds=[reader, their_report],
     )
     os.close(reader)
@@ -87,7 +87,7 @@ def take_run() -> tuple[str, Lock | None]:
 
 def addressed(clock: RunClock, run_folder: str | Path) -> str:
     """A run in one line, for a process that has waited for it: when it was launched, and its folder."""
-    return f"{clock.told()} {run_folder}"
+    return f"{clock.as_text()} {run_folder}"
 
 
 def read_address(address: str) -> tuple[RunClock, str]:

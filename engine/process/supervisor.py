@@ -94,7 +94,7 @@ class Supervisor:
         """What the trainer has left behind."""
         scratch.remove()
         if ended := reaper.end_descendants():
-            self.events.emit(events.Warn(kind="left_behind", message=reaper.told(ended), hint=reaper.HINT))
+            self.events.emit(events.Warn(kind="left_behind", message=reaper.describe(ended), hint=reaper.HINT))
 
     def _take_signals(self) -> None:
         for number in stop_signals.NUMBERS:
@@ -219,11 +219,11 @@ class Supervisor:
             "phase": self.phase,
             "heartbeat": time.time(),
             "stop_requests": self.stop_requests,
-            **Place.here().told(),
+            **Place.here().as_fields(),
         }
         self.stops_told = self.stop_requests
         for role, process in self._processes.items():
-            status |= process.told(role)
+            status |= process.as_fields(role)
         with contextlib.suppress(OSError):  # a full disk: written again with the next heartbeat
             write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
 

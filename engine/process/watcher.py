@@ -58,7 +58,7 @@ class Watcher(threading.Thread):
         if newest is None or newest < self._began_t:  # older figures are of the run's last sitting
             return
         if self._untold:
-            diagnosis = diagnose(self._collector.signals())
+            diagnosis = diagnose(self._collector.measurements())
             if final or self._is_news(diagnosis):
                 self._last, self._told_at, self._untold = diagnosis, time.monotonic(), False
                 self._tell(diagnosis)

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import measuring
 from ..diagnosis import diagnose, measurements
-from ..diagnosis.measurements import Signals
+from ..diagnosis.measurements import Measurements
 from ..presets import Preset
 from ..runs import Run
 
@@ -28,7 +28,7 @@ def of_trial(
     return asdict(diagnose(replace(real, ablation=input_cost, communication=communication)))
 
 
-def _steps_per_pass(known: Signals) -> int | None:
+def _steps_per_pass(known: Measurements) -> int | None:
     if not known.train_samples or not known.global_batch_size:
         return None
     return max(1, round(known.train_samples / known.global_batch_size))

@@ -142,7 +142,7 @@ class Record:
 
     def tell_process(self, process: Process) -> None:
         """Who makes the proof, and where."""
-        told = process.told() | (process.place.told() if process.place else {})
+        told = process.as_fields() | (process.place.as_fields() if process.place else {})
         for name, value in told.items():
             setattr(self, name, value)
 

@@ -52,11 +52,11 @@ def whole_step(folder: Path) -> int | None:
         except Damage as damage:
             reasons[step] = f"is damaged ({damage})"
     if reasons:
-        raise Damage(told(reasons))
+        raise Damage(describe(reasons))
     return None
 
 
-def told(reasons: Mapping[int, str]) -> str:
+def describe(reasons: Mapping[int, str]) -> str:
     """Why the checkpoints of these steps cannot be used; of many the first three."""
     first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_TOLD])
     return f"{first}; and {len(reasons) - _TOLD} more" if len(reasons) > _TOLD else first

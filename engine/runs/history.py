@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..files.values import mapping, number
-from .reading import Told
+from .reading import RunEvents
 
 _OF_PROGRESS = (
     "samples_per_second",
@@ -26,12 +26,12 @@ _OF_GPU = ("busy", "memory_used_bytes", "temperature_c", "power_w", "sm_clock_mh
 _OF_HOST = ("cpu", "io_wait", "trainer_cpu", "trainer_bytes")
 
 
-def rows(told: Told) -> list[dict[str, float]]:
+def rows(run_events: RunEvents) -> list[dict[str, float]]:
     """One row for each progress and epoch event: t (Unix seconds), seconds, epoch, step and every figure that is known.
 
     Metrics keep their names; GPUs are `gpu0_busy` and so on. A figure that was not known then is not in the row.
     """
-    found = list(_rows(told.events))
+    found = list(_rows(run_events.events))
     begin = found[0]["t"] if found else 0.0
     return [{"t": row["t"], "seconds": round(row["t"] - begin, 4)} | row for row in found]
 
@@ -41,9 +41,9 @@ def columns(table: list[dict[str, float]]) -> list[str]:
     return list(dict.fromkeys(name for row in table for name in row))
 
 
-def _rows(told: list[dict[str, Any]]) -> Iterator[dict[str, float]]:
+def _rows(events: list[dict[str, Any]]) -> Iterator[dict[str, float]]:
     readings: dict[str, float] = {}
-    for event in told:
+    for event in events:
         if event["type"] == "gpu":
             readings |= _gpus(event)
         elif event["type"] == "host":

@@ -159,18 +159,18 @@ def _no_collecting(size_bytes: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Told:
+class RunEvents:
     """All that a run has told, in the order of time; `damage` has a sentence for each file that is not whole."""
 
     events: list[dict[str, Any]]
     damage: tuple[str, ...] = ()
 
 
-def told(folder: Path) -> Told:
+def read_events(folder: Path) -> RunEvents:
     """The events of both files."""
     tails = [Tail(folder / name) for name in EVENT_FILES]
     found = in_time(event for tail in tails for event in tail.read())
-    return Told(found, tuple(filter(None, (str(tail.damage) for tail in tails))))
+    return RunEvents(found, tuple(filter(None, (str(tail.damage) for tail in tails))))
 
 
 def in_time(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

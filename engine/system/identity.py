@@ -51,7 +51,7 @@ class Place:
     def name(self) -> str:
         return f"{self.host} (another container of this machine)" if self.shares_kernel else self.host
 
-    def told(self) -> dict[str, str]:
+    def as_fields(self) -> dict[str, str]:
         return {"host": self.host, "boot_id": self.boot_id, "pid_namespace": self.pid_namespace}
 
 
@@ -78,7 +78,7 @@ class Process:
         pid, ticks = told.get(_key(role, "pid")), told.get(_key(role, "start_ticks"))
         return cls(pid, ticks if _is_count(ticks) else 0, Place.read(told)) if _is_count(pid) else None
 
-    def told(self, role: str = "") -> dict[str, int]:
+    def as_fields(self, role: str = "") -> dict[str, int]:
         return {_key(role, "pid"): self.pid, _key(role, "start_ticks"): self.start_ticks}
 
     def alive(self) -> bool:

@@ -62,7 +62,7 @@ def end_descendants() -> list[str]:
     return names
 
 
-def told(names: Sequence[str]) -> str:
+def describe(names: Sequence[str]) -> str:
     """The sentence about processes that were ended."""
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     which = "1 process that was" if len(names) == 1 else f"{len(names)} processes that were"

@@ -38,7 +38,7 @@ class RunClock:
             return cls.launched()
         return cls(date, mark)
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         return f"{self.date!r} {self.mark!r}"
 
     def elapsed(self) -> float:

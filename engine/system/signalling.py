@@ -19,10 +19,10 @@ class NotVerified(Exception):
     """The process may be anybody's; the text says why."""
 
 
-def send(process: Process, number: int, told_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-    """Raises NotVerified; `told_by` is the file that names the process, `is_at_work` looks whether it serves it."""
-    if not _is_mine(told_by):
-        raise NotVerified(f"{told_by.name} belongs to another user")
+def send(process: Process, number: int, named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
+    """Raises NotVerified; `named_by` is the file that names the process, `is_at_work` looks whether it serves it."""
+    if not _is_mine(named_by):
+        raise NotVerified(f"{named_by.name} belongs to another user")
     try:
         handle = os.pidfd_open(process.pid)  # from here on the number cannot come to mean another process
     except OSError as fault:

@@ -9,9 +9,9 @@ from typing import Any
 
 from . import job as jobs
 from . import limits
+from .background_call import BackgroundCall
 from .job import Remark as JobRemark
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
-from .patience import Asked
 
 PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must hang nobody else
 
@@ -103,7 +103,7 @@ def _part(gpu: Gpu, instance: Instance) -> Gpu:
 
 def _gpus() -> tuple[tuple[Gpu, ...], str]:
     try:
-        found = Asked(_identities).answer(PATIENCE_SECONDS)
+        found = BackgroundCall(_identities).result(PATIENCE_SECONDS)
     except NvmlUnavailable as reason:
         return (), str(reason)
     except TimeoutError as late:

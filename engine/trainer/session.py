@@ -138,11 +138,11 @@ def _failed(fault: BaseException, phase: str, batch_size: int, run_folder: Path)
     if isinstance(fault, TrainerError):
         return "error", _error(fault.kind, fault.message, fault.hint)
     if (number := disk.refusal(fault)) is not None:
-        message = f"{disk.told(number, disk.place(fault) or run_folder)}: the training could not go on"
+        message = f"{disk.describe(number, disk.place(fault) or run_folder)}: the training could not go on"
         return "error", _error("disk", message, "free some space; the full traceback is in engine.log")
     kind, message = type(fault).__name__, _first_line(str(fault))
     seen = ending.Evidence(1, (), batch_size, phase=phase, ceilings=limits.ceilings())
-    if end := ending.told_by(f"{kind}: {fault}", seen, message):
+    if end := ending.named_by(f"{kind}: {fault}", seen, message):
         return end.outcome, _error(end.kind, end.message, end.hint)
     return "error", _error(kind, f"{kind}: {message}", "the full traceback is in engine.log")
 

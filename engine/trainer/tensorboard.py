@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..runs import Run
 from ..runs.history import rows
-from ..runs.reading import told
+from ..runs.reading import read_events
 
 
 def write(run: Run, folder: Path) -> Path:
@@ -19,7 +19,7 @@ def write(run: Run, folder: Path) -> Path:
     from tensorflow.core.util import event_pb2
 
     folder.mkdir(parents=True, exist_ok=True)
-    table = rows(told(run.path))
+    table = rows(read_events(run.path))
     begin = table[0]["t"] if table else 0.0
     path = folder / f"events.out.tfevents.{int(begin)}.gputui.{run.id}"
     with tf.io.TFRecordWriter(str(path)) as writer:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from gputui.engine.diagnosis import diagnose
 from gputui.engine.diagnosis import measurements as signal_files
-from gputui.engine.diagnosis.measurements import Signals
+from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.options import Options
 from gputui.engine.trainer.data import named
 from gputui.engine.trainer.data import pipeline as pipelines
@@ -40,7 +40,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
     return into
 
 
-def _signals(build: Build, *settings: str) -> Signals:
+def _measured(build: Build, *settings: str) -> Measurements:
     """Of a training with these settings that has measured for a while."""
     training = build(*MEASURED, *settings)
     training.run.file("preset.yaml").write_text(yaml.safe_dump(training.loop.options.model_dump(mode="json")))
@@ -54,7 +54,7 @@ def test_a_slow_input_is_named_by_its_stage(
     build: Build, plant: Callable[[Plant], None], change: Plant, stage: str, ahead: str
 ) -> None:
     plant(change)
-    found = _signals(build, *TINY, f"prefetch={ahead}", f"parallel_calls={ahead}")
+    found = _measured(build, *TINY, f"prefetch={ahead}", f"parallel_calls={ahead}")
     diagnosis = diagnose(found)
     assert diagnosis.verdict == "input_bound", diagnosis
     assert found.slowest_stage is not None
@@ -65,7 +65,7 @@ def test_a_slow_input_is_named_by_its_stage(
 def test_the_ablation_agrees_with_the_input_wait(build: Build, plant: Callable[[Plant], None]) -> None:
     plant(slow_load)
     alone = (*TINY, "prefetch=off", "parallel_calls=off", "width=2", "batch_size=32")
-    real, one_batch = _signals(build, *alone), _signals(build, *alone, "one_batch=true")
+    real, one_batch = _measured(build, *alone), _measured(build, *alone, "one_batch=true")
     assert real.step_ms is not None
     assert one_batch.step_ms is not None
     ablation = 1 - one_batch.step_ms / real.step_ms
@@ -77,20 +77,20 @@ def test_the_ablation_agrees_with_the_input_wait(build: Build, plant: Callable[[
 
 def test_python_between_tiny_steps_is_found(build: Build) -> None:
     tiny = ("model=mlp", "width=0.05", "data=digits", "batch_size=8", "cache=memory", "shuffle=off")
-    diagnosis = diagnose(_signals(build, *tiny, "steps_per_execution=1"))
+    diagnosis = diagnose(_measured(build, *tiny, "steps_per_execution=1"))
     assert diagnosis.verdict == "python_overhead", diagnosis
     assert dict(diagnosis.remedies[0]["changes"]) == {"compile.steps_per_execution": 16}
 
 
 def test_a_large_model_on_cached_data_is_compute_bound(build: Build) -> None:
     resnet = ("model=resnet50", "width=0.25", "data=synthetic", "shape=[32, 32, 3]", "samples=16", "cache=memory")
-    diagnosis = diagnose(_signals(build, *resnet, "batch_size=8"))
+    diagnosis = diagnose(_measured(build, *resnet, "batch_size=8"))
     assert diagnosis.verdict == "compute_bound", diagnosis
     assert {"compile.xla": True}.items() <= dict(diagnosis.remedies[-1]["changes"]).items()
 
 
 def test_a_training_with_all_in_use_is_healthy(build: Build) -> None:
     used = ("model=cnn", "width=2", "data=digits", "cache=memory", "batch_size=128", "drop_remainder=true")
-    diagnosis = diagnose(_signals(build, *used, "steps_per_execution=16", "xla=true", "policy=mixed_bfloat16"))
+    diagnosis = diagnose(_measured(build, *used, "steps_per_execution=16", "xla=true", "policy=mixed_bfloat16"))
     assert diagnosis.verdict == "healthy", diagnosis
     assert diagnosis.remedies == []

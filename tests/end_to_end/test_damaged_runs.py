@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import runs
 from gputui.engine.runs import Run, events
-from gputui.engine.runs.reading import Tail, told
+from gputui.engine.runs.reading import Tail, read_events
 from gputui.tui.screens.live import LiveScreen
 from gputui.tui.screens.runs import RunsScreen
 
@@ -69,7 +69,7 @@ def test_damaged_lines_are_counted_and_named_once(bad: Run) -> None:
         code, _, err = ran(command)
         assert code == 0
         assert err == f"{BAD}: line 12 of events.jsonl and 1 more are damaged, left out\n"
-    assert len(told(bad.path).events) == len(lines) - 2 + len(Tail(bad.file("telemetry.jsonl")).read())
+    assert len(read_events(bad.path).events) == len(lines) - 2 + len(Tail(bad.file("telemetry.jsonl")).read())
 
 
 def test_a_viewer_of_a_damaged_run_is_warned_once(bad: Run) -> None:

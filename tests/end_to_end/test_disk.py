@@ -183,8 +183,8 @@ def test_a_run_on_a_full_disk_is_not_begun(small_disk: SmallDisk, monkeypatch: p
             assert done.stderr.startswith(f"No space left on device: {small_disk.path / 'runs'}/")
             assert list((small_disk.path / "runs").iterdir()) == []
     with small_disk.without_inodes():
-        assert disk.looked_at(small_disk.path) in ("", disk.told(28, small_disk.path))
-        assert "(no inode is free: No space left on device)" in disk.told(28, small_disk.path)
+        assert disk.looked_at(small_disk.path) in ("", disk.describe(28, small_disk.path))
+        assert "(no inode is free: No space left on device)" in disk.describe(28, small_disk.path)
 
 
 # ---- a training -------------------------------------------------------------------------------

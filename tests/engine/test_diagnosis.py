@@ -6,42 +6,42 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import BESIDE, RULES, WORDS, diagnose
-from gputui.engine.diagnosis.measurements import Signals
+from gputui.engine.diagnosis import BESIDE, RULES, VERDICT_LABELS, diagnose
+from gputui.engine.diagnosis.measurements import Measurements
 from gputui.tui.printing.diagnosis import show_stages
 
-from tests.support.judged import PARALLEL, STAGES, gpu, signals, waits
+from tests.support.judged import PARALLEL, STAGES, gpu, measured, waits
 
-CASES: tuple[tuple[str, Signals], ...] = (
-    ("input_bound", signals(**waits(0.6))),
+CASES: tuple[tuple[str, Measurements], ...] = (
+    ("input_bound", measured(**waits(0.6))),
     ("input_bound", gpu(**waits(0.25, busy_mean=0.6))),
-    ("input_bound", signals(input_wait=None, compute_share=None, ablation=0.5)),
-    ("python_overhead", signals(python_share=0.4, compute_share=0.59)),
+    ("input_bound", measured(input_wait=None, compute_share=None, ablation=0.5)),
+    ("python_overhead", measured(python_share=0.4, compute_share=0.59)),
     ("python_overhead", gpu(python_share=0.4, compute_share=0.59, busy_mean=0.3, busy_p95=0.4)),
-    ("stalls", signals(pauses=0.5)),
+    ("stalls", measured(pauses=0.5)),
     ("stalls", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True}, busy_p5=0.02, busy_mean=0.8)),
-    ("retracing", signals(traces=30, python_share=0.5, compute_share=0.49)),
+    ("retracing", measured(traces=30, python_share=0.5, compute_share=0.49)),
     ("throttled", gpu(throttled=0.6, throttle=("hardware thermal",))),
-    ("memory_growing", signals(host_memory_growth=0.2)),
+    ("memory_growing", measured(host_memory_growth=0.2)),
     ("memory_growing", gpu(memory_growth=0.2)),
     ("imbalance", gpu(gpus=2, busy_gap=0.7, busy_mean=0.6)),
     ("underfilled", gpu(busy_mean=0.3, busy_p95=0.4)),
     ("memory_limit", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True}, memory_peak=0.99)),
     ("communication_bound", gpu(gpus=4, communication=0.3)),
-    ("compute_bound", signals(cpu_bfloat16=True)),
+    ("compute_bound", measured(cpu_bfloat16=True)),
     ("compute_bound", gpu()),
     ("healthy", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True})),
-    ("healthy", signals({"compile.xla": True})),
-    ("undecided", signals(steps=5)),
-    ("undecided", signals({"train.deterministic": True}, input_wait=None, python_share=None, compute_share=None)),
+    ("healthy", measured({"compile.xla": True})),
+    ("undecided", measured(steps=5)),
+    ("undecided", measured({"train.deterministic": True}, input_wait=None, python_share=None, compute_share=None)),
 )
 
 
 @pytest.mark.parametrize(("verdict", "known"), CASES, ids=[f"{i}-{verdict}" for i, (verdict, _) in enumerate(CASES)])
-def test_each_verdict_from_its_figures(verdict: str, known: Signals) -> None:
+def test_each_verdict_from_its_figures(verdict: str, known: Measurements) -> None:
     found = diagnose(known)
     assert found.verdict == verdict, found
-    assert found.sentence.startswith(WORDS[verdict])
+    assert found.sentence.startswith(VERDICT_LABELS[verdict])
     assert len(found.sentence) <= 100
     assert 0.0 <= found.confidence <= 1.0
     if verdict not in ("undecided", "healthy"):
@@ -55,21 +55,22 @@ def test_each_verdict_from_its_figures(verdict: str, known: Signals) -> None:
 def test_every_verdict_of_the_table_has_a_case_and_words() -> None:
     verdicts = {rule.verdict for rule in RULES}
     assert verdicts <= {verdict for verdict, _ in CASES}
-    assert verdicts <= set(WORDS)
+    assert verdicts <= set(VERDICT_LABELS)
 
 
 DECIDING = [rule for rule in RULES if rule.rank != BESIDE]
 
 
-@pytest.mark.parametrize("rule", DECIDING, ids=lambda rule: f"{rule.verdict}-{rule.signal}")
+@pytest.mark.parametrize("rule", DECIDING, ids=lambda rule: f"{rule.verdict}-{rule.measurement}")
 def test_each_rule_counts_at_its_threshold_and_not_before(rule: Any) -> None:
     just = -1e-6 if rule.below else 1e-6
-    base = gpu(gpus=2, busy_p95=0.95) if rule.signal in ("busy_gap", "busy_p5") else signals(cpu_bfloat16=True)
-    base = replace(base, on_gpu=rule.signal in ("busy_mean", "busy_p5", "busy_gap"), input_wait=0.0, compute_share=0.5)
-    counts = replace(base, **{rule.signal: rule.notable + just})
-    not_yet = replace(base, **{rule.signal: rule.notable - just})
+    base = gpu(gpus=2, busy_p95=0.95) if rule.measurement in ("busy_gap", "busy_p5") else measured(cpu_bfloat16=True)
+    on_gpu = rule.measurement in ("busy_mean", "busy_p5", "busy_gap")
+    base = replace(base, on_gpu=on_gpu, input_wait=0.0, compute_share=0.5)
+    counts = replace(base, **{rule.measurement: rule.notable + just})
+    not_yet = replace(base, **{rule.measurement: rule.notable - just})
 
-    def named(known: Signals) -> list[str]:
+    def named(known: Measurements) -> list[str]:
         found = diagnose(known)
         return [found.verdict, *found.others]
 
@@ -77,23 +78,23 @@ def test_each_rule_counts_at_its_threshold_and_not_before(rule: Any) -> None:
     assert rule.verdict not in named(not_yet)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.rank == BESIDE], ids=lambda rule: rule.signal)
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.rank == BESIDE], ids=lambda rule: rule.measurement)
 def test_a_rule_beside_confirms_another_and_finds_nothing_alone(rule: Any) -> None:
-    figure = {rule.signal: rule.notable + 1e-6}
-    alone = diagnose(signals(**figure))
+    figure = {rule.measurement: rule.notable + 1e-6}
+    alone = diagnose(measured(**figure))
     assert rule.verdict not in (alone.verdict, *alone.others)
-    without, confirmed = diagnose(signals(**waits(0.3))), diagnose(signals(**waits(0.3), **figure))
-    piece = next(row for row in confirmed.evidence if row["signal"] == rule.signal)
+    without, confirmed = diagnose(measured(**waits(0.3))), diagnose(measured(**waits(0.3), **figure))
+    piece = next(row for row in confirmed.evidence if row["signal"] == rule.measurement)
     assert confirmed.evidence[0]["signal"] == "input_wait"
     assert piece["threshold"] == rule.notable
     assert confirmed.confidence > without.confidence
-    faint = diagnose(signals(**waits(0.3), **{rule.signal: rule.notable - 1e-6}))
+    faint = diagnose(measured(**waits(0.3), **{rule.measurement: rule.notable - 1e-6}))
     assert rule.source not in [row["source"] for row in faint.evidence]
 
 
 def test_the_sentence_names_busy_cores_and_a_disk_that_is_waited_for() -> None:
     def sentence(**figures: Any) -> str:
-        return diagnose(signals(**waits(0.6), stages=STAGES, **figures)).sentence
+        return diagnose(measured(**waits(0.6), stages=STAGES, **figures)).sentence
 
     assert sentence(cpu=0.95).endswith("mostly in load; the CPU's cores are all busy")
     assert sentence(io_wait=0.4, read_bytes_per_second=9e7).endswith("and the disk is waited for")
@@ -101,7 +102,7 @@ def test_the_sentence_names_busy_cores_and_a_disk_that_is_waited_for() -> None:
 
 
 def test_a_strong_rule_beside_does_not_speak_for_a_weak_one() -> None:
-    found = diagnose(signals(input_wait=0.1, compute_share=0.7, cpu=0.99))
+    found = diagnose(measured(input_wait=0.1, compute_share=0.7, cpu=0.99))
     assert found.sentence.startswith("Input-bound: steps wait 10% of their time for input")
     assert found.evidence[0]["signal"] == "input_wait"
 
@@ -112,13 +113,13 @@ def test_a_busy_gpu_loses_nothing_while_the_host_is_in_python() -> None:
 
 
 def test_of_lost_time_the_most_decides_and_the_rest_is_named() -> None:
-    found = diagnose(signals(input_wait=0.3, python_share=0.5, compute_share=0.2))
+    found = diagnose(measured(input_wait=0.3, python_share=0.5, compute_share=0.2))
     assert found.verdict == "python_overhead"
     assert found.others == ["input_bound"]
 
 
 def test_the_slowest_stage_is_named_with_its_time() -> None:
-    found = diagnose(signals(**waits(0.6), stages=STAGES, buffer_fill=0.0, trainer_cores=1.1))
+    found = diagnose(measured(**waits(0.6), stages=STAGES, buffer_fill=0.0, trainer_cores=1.1))
     assert "load" in found.sentence
     stage = next(row for row in found.evidence if row["signal"] == "stage")
     assert stage["value"] == 40.0
@@ -126,7 +127,7 @@ def test_the_slowest_stage_is_named_with_its_time() -> None:
 
 
 def test_the_slowest_stage_is_the_one_that_the_others_wait_for() -> None:
-    found = diagnose(signals({"input.cache": "off"}, **waits(0.6), stages=PARALLEL))
+    found = diagnose(measured({"input.cache": "off"}, **waits(0.6), stages=PARALLEL))
     assert "mostly in load" in found.sentence
     cache = next(remedy for remedy in found.remedies if remedy["changes"] == {"input.cache": "memory"})
     assert cache["expected_gain"] == 2.5
@@ -139,7 +140,7 @@ def test_the_table_of_stages_marks_the_same_stage(capsys: pytest.CaptureFixture[
 
 
 def test_confidence_grows_with_time_and_by_a_second_way_that_agrees() -> None:
-    early, late = (diagnose(signals(**waits(0.6), seconds=seconds)).confidence for seconds in (3.0, 20.0))
-    confirmed, contradicted = (diagnose(signals(**waits(0.5), ablation=share)).confidence for share in (0.52, 0.1))
+    early, late = (diagnose(measured(**waits(0.6), seconds=seconds)).confidence for seconds in (3.0, 20.0))
+    confirmed, contradicted = (diagnose(measured(**waits(0.5), ablation=share)).confidence for share in (0.52, 0.1))
     assert early < late
-    assert contradicted < diagnose(signals(**waits(0.5))).confidence < confirmed
+    assert contradicted < diagnose(measured(**waits(0.5))).confidence < confirmed

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from gputui.engine import doctor
 from gputui.engine.doctor import Finding, bytecode, driver, gpus, host, libraries, nvml_module, tensorflow_check
-from gputui.engine.doctor.asking import Seen
+from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.telemetry import limits
 from gputui.tui.text import doctor as doctor_text
 
@@ -37,8 +37,8 @@ def about(found: Sequence[Finding], what: str) -> list[str]:
     return [finding.level for finding in found if what in finding.what]
 
 
-def seen(**changes: Any) -> Seen:
-    return Seen((H100 | changes,), 1, driver="580.10", cuda=(13, 0))
+def seen(**changes: Any) -> NvmlAnswers:
+    return NvmlAnswers((H100 | changes,), 1, driver="580.10", cuda=(13, 0))
 
 
 def test_settings_of_an_administrator() -> None:
@@ -122,15 +122,15 @@ def test_missing_libraries_are_named_with_their_package(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("told", "bus", "there"),
     [
-        (Seen(count=8, driver="580"), ["0000:01:00.0"], True),
-        (Seen(reason="it has not answered", late_seconds=2.0), ["0000:01:00.0"], True),
-        (Seen(reason="it has not answered", late_seconds=2.0), None, True),
-        (Seen(reason="not loaded", code=9), [], False),
-        (Seen(reason="no library", code=12), ["0000:01:00.0"], False),
-        (Seen(reason="no library", code=12), None, False),
+        (NvmlAnswers(count=8, driver="580"), ["0000:01:00.0"], True),
+        (NvmlAnswers(reason="it has not answered", late_seconds=2.0), ["0000:01:00.0"], True),
+        (NvmlAnswers(reason="it has not answered", late_seconds=2.0), None, True),
+        (NvmlAnswers(reason="not loaded", code=9), [], False),
+        (NvmlAnswers(reason="no library", code=12), ["0000:01:00.0"], False),
+        (NvmlAnswers(reason="no library", code=12), None, False),
     ],
 )
-def test_a_driver_that_is_there_needs_its_libraries(told: Seen, bus: list[str] | None, there: bool) -> None:
+def test_a_driver_that_is_there_needs_its_libraries(told: NvmlAnswers, bus: list[str] | None, there: bool) -> None:
     assert driver.present(told, bus) is there
 
 

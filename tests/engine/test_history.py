@@ -12,7 +12,7 @@ import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options.schema import preset_schema
 from gputui.engine.runs import Run, history
-from gputui.engine.runs.reading import told
+from gputui.engine.runs.reading import read_events
 
 from tests.support.front_door import gputui
 
@@ -42,7 +42,7 @@ def run(home: Path) -> Run:
 
 
 def test_rows_hold_what_was_known_at_each_moment(run: Run) -> None:
-    first, second, epoch = history.rows(told(run.path))
+    first, second, epoch = history.rows(read_events(run.path))
     assert first == {"t": 12.0, "seconds": 0.0, "epoch": 1, "step": 5, "loss": 2.0, "accuracy": 0.25}
     newest = {"samples_per_second": 90.5, "gpu1_busy": 0.5, "host_cpu": 0.75}
     assert second == {"t": 14.0, "seconds": 2.0, "epoch": 1, "step": 9, "loss": 1.5} | newest

@@ -52,7 +52,7 @@ def left(*, place: Place = ELSEWHERE, heartbeat: float | None = None, phase: str
     run.file(ENGINE_LOCK).touch()
     run.file("status.json").write_text("{}")
     beat = time.time() if heartbeat is None else heartbeat
-    return rewritten(run, **place.told(), phase=phase, heartbeat=beat, engine_pid=1, engine_start_ticks=7)
+    return rewritten(run, **place.as_fields(), phase=phase, heartbeat=beat, engine_pid=1, engine_start_ticks=7)
 
 
 def stopped(run: Run) -> None:
@@ -364,7 +364,7 @@ def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
 ) -> None:
     run = left(place=Place.here())
     process = Process.of(bystander.pid)
-    rewritten(run, **process.told(role))
+    rewritten(run, **process.as_fields(role))
     if locks:
         assert run.state == "crashed"
         with pytest.raises(RunError, match="is not running"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gputui.engine.diagnosis import diagnose
 from gputui.engine.diagnosis import measurements as signal_files
-from gputui.engine.diagnosis.measurements import Collector, Signals
+from gputui.engine.diagnosis.measurements import Collector, Measurements
 from gputui.engine.diagnosis.remedies import remedies
 from gputui.engine.process.watcher import Watcher
 from gputui.engine.runs import Run
@@ -23,10 +23,10 @@ from tests.support.judged import OPTIONS, STAGES
 
 def _fed(
     *events: dict[str, Any], options: Mapping[str, Any] = OPTIONS, visible: str | None = None
-) -> Signals:
+) -> Measurements:
     collector = Collector(options, visible)
     collector.feed({"t": float(i)} | event for i, event in enumerate(events))
-    return collector.signals()
+    return collector.measurements()
 
 
 def _progress(step: int, **more: Any) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _sitting(t: float, wait: float, steps: int = 60) -> list[dict[str, Any]]:
 def _after(*events: dict[str, Any]) -> Diagnosis:
     collector = Collector(OPTIONS | {"compile.xla": True})
     collector.feed(events)
-    return diagnose(collector.signals())
+    return diagnose(collector.measurements())
 
 
 def test_a_resumed_run_is_judged_by_its_own_sitting() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from gputui.engine.diagnosis import diagnose
-from gputui.engine.diagnosis.measurements import Signals
+from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import ORDER, remedies
 from gputui.engine.runs.events import Diagnosis
 
-from tests.support.judged import STAGES, gpu, signals, waits
+from tests.support.judged import STAGES, gpu, measured, waits
 
 
 def _changes(found: Diagnosis) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def _changes(found: Diagnosis) -> list[dict[str, Any]]:
 
 def test_remedies_of_an_input_that_does_nothing_ahead() -> None:
     changes = {"input.cache": "off", "input.parallel_calls": "off", "input.prefetch": "off"}
-    found = diagnose(signals(changes, **waits(0.6), stages=STAGES))
+    found = diagnose(measured(changes, **waits(0.6), stages=STAGES))
     assert _changes(found) == [{"input.cache": "memory"}, {"input.parallel_calls": "auto"}, {"input.prefetch": "auto"}]
     cache, parallel, prefetch = (remedy["expected_gain"] for remedy in found.remedies)
     assert cache == parallel == pytest.approx(1 / (1 - 0.6), abs=0.01)
@@ -29,7 +29,7 @@ def test_remedies_of_an_input_that_does_nothing_ahead() -> None:
 
 def _parallel_gain(cpus: int, calls: Any = "off", **changes: Any) -> Any:
     options = {"input.cache": "memory", "input.parallel_calls": calls} | changes
-    found = diagnose(signals(options, **waits(0.9), stages=STAGES, cpus=cpus))
+    found = diagnose(measured(options, **waits(0.9), stages=STAGES, cpus=cpus))
     wanted = {"input.parallel_calls": "auto"}
     return next((remedy["expected_gain"] for remedy in found.remedies if remedy["changes"] == wanted), "none")
 
@@ -43,7 +43,7 @@ def test_more_calls_at_a_time_gain_no_more_than_there_are_threads() -> None:
 
 def test_of_a_stage_that_is_not_the_slowest_the_gain_is_an_estimate_and_no_bound() -> None:
     stages = ({"name": "load", "ms_per_batch": 10.0}, {"name": "prepare", "ms_per_batch": 30.0})
-    cache = diagnose(signals({"input.cache": "off"}, **waits(0.6), stages=stages)).remedies[0]
+    cache = diagnose(measured({"input.cache": "off"}, **waits(0.6), stages=stages)).remedies[0]
     assert cache["changes"] == {"input.cache": "memory"}
     assert cache["expected_gain"] is None
     assert "about 1.2 times as fast, as prepare is slower" in cache["reason"]
@@ -54,12 +54,12 @@ def test_where_no_option_is_left_the_slowest_stage_is_named_with_advice() -> Non
     own = ({"name": "interleave", "ms_per_batch": 3.0},)
     for stages, words in ((STAGES, "load (40.0 ms a batch): store"), (own, "(3.0 ms a batch): make its work cheaper"),
                           ((), "do it once and save the result")):
-        found = diagnose(signals(used, **waits(0.7), stages=stages, cpu=0.97))
+        found = diagnose(measured(used, **waits(0.7), stages=stages, cpu=0.97))
         (advice,) = found.remedies
         assert advice["changes"] == {}
         assert advice["reason"].startswith("the CPU's cores are all busy; no option is left")
         assert words in advice["reason"]
-    weaker = diagnose(signals(used, input_wait=0.07, python_share=0.5, compute_share=0.43))
+    weaker = diagnose(measured(used, input_wait=0.07, python_share=0.5, compute_share=0.43))
     assert (weaker.verdict, weaker.others) == ("python_overhead", ["input_bound"])
     assert "input" not in {remedy["step"] for remedy in weaker.remedies}
 
@@ -72,26 +72,26 @@ def test_one_change_is_told_once_by_whichever_verdicts() -> None:
 
 def test_no_remedy_for_what_is_in_use_or_cannot_help() -> None:
     changes = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "auto"}
-    assert _changes(diagnose(signals(changes, **waits(0.6), stages=STAGES))) == []
-    once = diagnose(signals({"train.epochs": 1, "input.cache": "off"}, **waits(0.6), stages=STAGES))
+    assert _changes(diagnose(measured(changes, **waits(0.6), stages=STAGES))) == []
+    once = diagnose(measured({"train.epochs": 1, "input.cache": "off"}, **waits(0.6), stages=STAGES))
     assert {"input.cache": "memory"} not in _changes(once)
 
 
 def test_a_cache_that_does_not_fit_is_advice() -> None:
-    found = diagnose(signals({"input.cache": "off"}, **waits(0.6), stages=STAGES, host_memory_free_bytes=10**7))
+    found = diagnose(measured({"input.cache": "off"}, **waits(0.6), stages=STAGES, host_memory_free_bytes=10**7))
     assert {"input.cache": "memory"} not in _changes(found)
     assert any(not remedy["changes"] and "do not fit" in remedy["reason"] for remedy in found.remedies)
 
 
 def test_precision_follows_what_the_device_is_made_for() -> None:
-    def policies(known: Signals) -> list[Any]:
+    def policies(known: Measurements) -> list[Any]:
         return [change["precision.policy"] for change in _changes(diagnose(known)) if "precision.policy" in change]
 
     assert policies(gpu()) == ["mixed_bfloat16"]
     assert policies(gpu(compute_capability=(7, 5))) == ["mixed_float16"]
     assert policies(gpu(compute_capability=(6, 1))) == []
-    assert policies(signals(cpu_bfloat16=True)) == ["mixed_bfloat16"]
-    assert policies(signals()) == []
+    assert policies(measured(cpu_bfloat16=True)) == ["mixed_bfloat16"]
+    assert policies(measured()) == []
 
 
 def test_larger_batches_only_where_memory_and_data_allow() -> None:
@@ -112,10 +112,10 @@ def test_remedies_come_in_the_order_of_the_guide_and_each_once() -> None:
 def test_tfrecord_files_are_read_several_at_once_where_reading_takes_the_time() -> None:
     stages = ({"name": "read", "ms_per_batch": 30.0}, {"name": "load", "ms_per_batch": 3.0})
     used = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "auto"}
-    found = diagnose(signals(used | {"workload.data": "tfrecord:/data/*"}, **waits(0.6), stages=stages))
+    found = diagnose(measured(used | {"workload.data": "tfrecord:/data/*"}, **waits(0.6), stages=stages))
     assert _changes(found) == [{"input.parallel_reads": "auto"}]
     assert found.remedies[0]["expected_gain"] == pytest.approx(2.5)
     assert found.remedies[0]["changes_learning"]
     at_once = used | {"workload.data": "tfrecord:/data/*", "input.parallel_reads": "auto"}
     for changes in (at_once, used | {"workload.data": "images:/data"}):
-        assert _changes(diagnose(signals(changes, **waits(0.6), stages=stages))) == []
+        assert _changes(diagnose(measured(changes, **waits(0.6), stages=stages))) == []

@@ -14,7 +14,7 @@ from gputui.engine import presets, runs
 from gputui.engine.process import launch
 from gputui.engine.runs import Run
 from gputui.engine.system.run_clock import RunClock
-from gputui.tui.reading.run_reader import Feed
+from gputui.tui.reading.run_reader import RunReader
 
 from tests.support.front_door import ended, gputui, happened, until
 from tests.support.standing_in import kept, stand_in, training
@@ -34,7 +34,7 @@ time.time = jumping
 
 
 def test_a_launch_is_dated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = RunClock.read(RunClock.launched().told())
+    clock = RunClock.read(RunClock.launched().as_text())
     before = clock.now()
     monkeypatch.setattr(time, "time", lambda: before + 3600)
     assert 0 <= clock.now() - before < 10
@@ -95,7 +95,7 @@ def test_a_run_begins_when_it_is_started_also_by_a_warm_engine_that_is_not_ready
     engine.wait(30)
     assert took - 3 < result["seconds"] < took
     assert result["startup_seconds"] > 2, "TensorFlow's import belongs to it"
-    feed = Feed(run)
+    feed = RunReader(run)
     while not feed.ended:
         feed.poll()
     assert feed.picture.snapshot.elapsed == pytest.approx(result["seconds"], abs=0.5)
@@ -105,7 +105,7 @@ def test_a_live_view_counts_on_whatever_the_wall_clock_says(
     stand_in: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = training()
-    feed = Feed(Run(run.path))
+    feed = RunReader(Run(run.path))
     feed.poll()
     before = feed.picture.snapshot.elapsed
     now = time.time()
@@ -116,7 +116,7 @@ def test_a_live_view_counts_on_whatever_the_wall_clock_says(
 
 
 def test_the_clocks_of_trainer_and_engine_agree(stand_in: None) -> None:
-    assert re.fullmatch(r"[0-9.]+ [0-9.]+", RunClock.launched().told())
+    assert re.fullmatch(r"[0-9.]+ [0-9.]+", RunClock.launched().as_text())
     code = "from gputui.engine.system.run_clock import steady; print(steady())"
     theirs = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
     assert abs(RunClock.launched().mark - theirs) < 10

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from gputui.engine.runs import Run
 from gputui.tui import cli
 from gputui.tui.reading.run_list import RunList
-from gputui.tui.reading.run_reader import Feed
+from gputui.tui.reading.run_reader import RunReader
 
 from tests.support import recorded
 from tests.support.damage import Kind
@@ -124,7 +124,7 @@ def _no_json(name: str) -> NoReturn:
 def _read_by_screens(run: Run) -> Iterator[str]:
     try:
         with _limited():
-            feed = Feed(run)
+            feed = RunReader(run)
             while feed.poll():
                 pass
             names = [entry.run.id for entry in RunList().read()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gputui.engine.diagnosis.measurements import Signals
+from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.presets import defaults
 
 OPTIONS = {
@@ -24,7 +24,7 @@ PARALLEL = (
 )
 
 
-def signals(changes: Mapping[str, Any] = {}, **figures: Any) -> Signals:
+def measured(changes: Mapping[str, Any] = {}, **figures: Any) -> Measurements:
     """A training that computes 97 % of the time, with these figures instead."""
     known: dict[str, Any] = {
         "options": OPTIONS | dict(changes),
@@ -44,14 +44,14 @@ def signals(changes: Mapping[str, Any] = {}, **figures: Any) -> Signals:
         "compute_share": 0.97,
         "host_memory_free_bytes": 10**10,
     }
-    return Signals(**known | figures)
+    return Measurements(**known | figures)
 
 
-def gpu(changes: Mapping[str, Any] = {}, **figures: Any) -> Signals:
+def gpu(changes: Mapping[str, Any] = {}, **figures: Any) -> Measurements:
     """The same on a GPU that is busy."""
     known: dict[str, Any] = {"on_gpu": True, "gpus": 1, "compute_capability": (9, 0), "busy_mean": 0.97}
     known |= {"busy_p5": 0.9, "busy_p95": 1.0, "memory_peak": 0.3}
-    return signals(changes, **known | figures)
+    return measured(changes, **known | figures)
 
 
 def waits(share: float, **more: Any) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def write(home: Path, recording: Recording | None = None, **changes: Any) -> Run
 def _status(run: Run, recording: Recording) -> None:
     pid = recording.engine_pid or 2**22 + 1
     phase = "ended" if recording.outcome else "training"
-    status = {"phase": phase, "heartbeat": BEGAN} | Place.here().told() | Process.of(pid).told("engine")
+    status = {"phase": phase, "heartbeat": BEGAN} | Place.here().as_fields() | Process.of(pid).as_fields("engine")
     write_atomically(run.file("status.json"), json.dumps(status))
     os.utime(run.file("preset.yaml"), (BEGAN, BEGAN))
 

@@ -162,7 +162,7 @@ def running(**changes: Any) -> dict[str, Any]:
     second = copy.deepcopy(PROOF["comparisons"][1]) | {"decision": "running", "gain": None, "spread": None, "why": ""}
     second["trials"] = second["trials"][:3]
     return {
-        "state": "running", **Place.here().told(), **Process.of(pid).told(), "budget_seconds": 240.0,
+        "state": "running", **Place.here().as_fields(), **Process.of(pid).as_fields(), "budget_seconds": 240.0,
         "doing": "repeat 2 of 3: without xla=true", "comparisons": [PROOF["comparisons"][0], second],
         "final_verdict": None, "ended_because": "", "gain_total": 3.57, "changes_kept": {"input.cache": "memory"},
         "after": PROOF["after"] | {"samples_per_second": 1471.0},

@@ -16,7 +16,7 @@ from gputui.engine.runs.events import LATER_COMPILING, Diagnosis, Event
 from gputui.engine.system.run_clock import RunClock
 from gputui.engine.trainer.common.stopping import StopRequested
 
-from tests.support.judged import OPTIONS, signals, waits
+from tests.support.judged import OPTIONS, measured, waits
 from tests.support.training import Build
 
 TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=80", "validation_split=0.2")
@@ -71,26 +71,26 @@ def _run(*phases: tuple[float, str, str], steps_until: float) -> Collector:
 
 def test_compiling_the_evaluation_is_no_stall() -> None:
     found = _run((0, "training", ""), (10, "compiling", "evaluation"), (30, "evaluating", ""), (30.2, "training", ""),
-                 (40, "evaluating", ""), (40.3, "training", ""), (50, "ended", ""), steps_until=50).signals()
+                 (40, "evaluating", ""), (40.3, "training", ""), (50, "ended", ""), steps_until=50).measurements()
     assert found.pauses == pytest.approx(0.6 / 30.3, rel=0.02)
     assert diagnose(found).verdict == "healthy"
 
 
 def test_the_first_checkpoint_counts_as_long_as_the_others() -> None:
     found = _run((0, "training", ""), (10, "saving", "checkpoint"), (25, "training", ""),
-                 (35, "saving", "checkpoint"), (36, "training", ""), (46, "ended", ""), steps_until=46).signals()
+                 (35, "saving", "checkpoint"), (36, "training", ""), (46, "ended", ""), steps_until=46).measurements()
     assert found.pauses == pytest.approx(2 / 32)
 
 
 def test_the_model_that_is_saved_in_the_end_is_no_stall() -> None:
-    found = _run((0, "training", ""), (10, "saving", "model.keras"), (20, "ended", ""), steps_until=10).signals()
+    found = _run((0, "training", ""), (10, "saving", "model.keras"), (20, "ended", ""), steps_until=10).measurements()
     assert found.pauses == 0
 
 
 def test_one_short_evaluation_is_no_stall_and_a_long_one_is() -> None:
     def verdict(seconds: float) -> str:
         return diagnose(_run((0, "training", ""), (20, "evaluating", ""), (20 + seconds, "training", ""),
-                             (20.1 + seconds, "ended", ""), steps_until=20).signals()).verdict
+                             (20.1 + seconds, "ended", ""), steps_until=20).measurements()).verdict
 
     assert verdict(9) == "healthy"
     assert verdict(20) == "stalls"
@@ -98,7 +98,7 @@ def test_one_short_evaluation_is_no_stall_and_a_long_one_is() -> None:
 
 def test_evaluations_that_take_half_of_the_time_are_a_stall() -> None:
     phases = [(t, name, "") for k in range(5) for t, name in ((4.0 * k, "training"), (4.0 * k + 2, "evaluating"))]
-    found = diagnose(_run(*phases, (20, "ended", ""), steps_until=18).signals())
+    found = diagnose(_run(*phases, (20, "ended", ""), steps_until=18).measurements())
     assert found.verdict == "stalls"
     assert "50%" in found.sentence
 
@@ -109,11 +109,11 @@ def test_a_run_that_was_too_short_is_undecided_and_says_why(steps: int, seconds:
     summary = {"outcome": "ok", "measured_steps": steps, "measured_seconds": seconds, "input_wait": 0.9,
                "python_share": 0.0, "step_ms": {"p50": 10.0, "p95": 11.0}}
     collector.feed([{"t": 9.0, "type": "finished", "summary": summary}])
-    found = diagnose(collector.signals())
+    found = diagnose(collector.measurements())
     assert found.verdict == "undecided"
     assert f"{steps} steps in {seconds:.1f} s measured" in found.sentence
     assert "20 steps and 0.5 s" in found.sentence
-    assert "20 steps and 2 s" in diagnose(signals(steps=5)).sentence
+    assert "20 steps and 2 s" in diagnose(measured(steps=5)).sentence
 
 
 def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path
 
 def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:
     def found(share: float, **figures: Any) -> bool:
-        judged = diagnose(signals(**waits(share), **figures))
+        judged = diagnose(measured(**waits(share), **figures))
         return "input_bound" in (judged.verdict, *judged.others)
 
     short: dict[str, Any] = {"seconds": 1.0, "outcome": "ok"}
@@ -143,10 +143,10 @@ def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:
     assert found(0.5, **short)
     assert not found(0.1, **crowd)
     assert found(0.5, **crowd)
-    assert diagnose(signals(uneven=8.0)).verdict == "stalls"
-    assert diagnose(signals(uneven=8.0, **crowd)).verdict != "stalls"
-    assert diagnose(signals(**waits(0.5), **crowd)).sentence.endswith("other programs use the CPU, too")
-    assert any(row["signal"] == "others_cpu" for row in diagnose(signals(**waits(0.5), **crowd)).evidence)
+    assert diagnose(measured(uneven=8.0)).verdict == "stalls"
+    assert diagnose(measured(uneven=8.0, **crowd)).verdict != "stalls"
+    assert diagnose(measured(**waits(0.5), **crowd)).sentence.endswith("other programs use the CPU, too")
+    assert any(row["signal"] == "others_cpu" for row in diagnose(measured(**waits(0.5), **crowd)).evidence)
 
 
 def test_an_epoch_that_is_stopped_in_its_evaluation_is_told(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_a_remedy_that_no_option_brings_is_advice_on_the_code(own: Write) -> Non
         collector = Collector({"input.parallel_calls": "off", "input.prefetch": "auto", "input.cache": "off"})
         collector.feed(training.events("started"))
         load = {"name": "load", "op": "Map", "ms_per_batch": 9.0, "parallelism": None}
-        waiting = dataclasses.replace(collector.signals(), input_wait=0.6, step_ms=10.0, cpus=4, stages=(load,))
+        waiting = dataclasses.replace(collector.measurements(), input_wait=0.6, step_ms=10.0, cpus=4, stages=(load,))
         found = remedies(waiting, ["input_bound"])
         changed = {key for remedy in found for key in remedy.changes}
         assert ("input.parallel_calls" in changed) == within_reach

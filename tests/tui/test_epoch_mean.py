@@ -11,7 +11,7 @@ import pytest
 from gputui.engine.runs import Run
 from gputui.tui import cli
 from gputui.tui.reading import epoch_mean
-from gputui.tui.reading.run_reader import Feed
+from gputui.tui.reading.run_reader import RunReader
 from gputui.tui.screens.compare import CompareScreen
 from gputui.tui.screens.live import LiveScreen
 from gputui.tui.screens.runs import RunsScreen
@@ -54,7 +54,7 @@ async def test_every_screen_and_list_shows_the_same_loss(home: Path, capsys: pyt
 
 def test_while_it_runs_it_is_the_mean_of_the_epoch_so_far(home: Path) -> None:
     run = recorded.write(home, gpus=0, seconds=30, outcome=None)
-    feed = Feed(run)
+    feed = RunReader(run)
     feed.poll()
     now = feed.picture.snapshot
     assert epoch_mean.of_run(now) == epoch_mean.EpochMean(now.progress["loss"], epoch_mean.SO_FAR)

@@ -142,7 +142,7 @@ def test_search_looks_at_name_help_and_call() -> None:
 def test_a_switch_with_a_third_word_is_chosen_from_its_words() -> None:
     info = INFO["device.memory_growth"]
     assert kind(info) == "choice"
-    assert info.words == ("auto", "true", "false")
+    assert info.fixed_values == ("auto", "true", "false")
     state = FormState.open(QUICKSTART)
     for word, value in (("auto", "auto"), ("true", True), ("false", False)):
         state.set(info.key, word)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gputui.engine.runs import Run
 from gputui.tui.reading import run_reader as feeding
-from gputui.tui.reading.run_reader import Feed, LogTail, MergedTail
+from gputui.tui.reading.run_reader import LogTail, MergedTail, RunReader
 from gputui.tui.reading.series import Series
 from gputui.tui.reading.store import Snapshot, Store, by_physical_gpu
 
@@ -18,7 +18,7 @@ from tests.support import recorded
 
 
 def opened(run: Run) -> Snapshot:
-    feed = Feed(run)
+    feed = RunReader(run)
     while not feed.ended:
         feed.poll()
     return feed.picture.snapshot
@@ -247,7 +247,7 @@ def test_a_long_run_is_read_in_bounded_pieces_and_thinned(home: Path, monkeypatc
 def test_replay_keeps_the_recorded_pace(home: Path) -> None:
     run = recorded.write(home, gpus=1, seconds=40)
     clock = 5000.0
-    feed = Feed(run, 2.0, lambda: clock)
+    feed = RunReader(run, 2.0, lambda: clock)
     feed.poll()
     assert feed.picture.snapshot.phase == "importing"
     clock += 5
@@ -286,7 +286,7 @@ def test_a_feed_goes_on_when_the_run_does(home: Path) -> None:
     import os
 
     run = recorded.write(home, gpus=1, seconds=30, outcome=None, engine_pid=os.getpid())
-    feed = Feed(run)
+    feed = RunReader(run)
     assert not feed.poll()
     assert not feed.ended
     with run.file("events.jsonl").open("a") as stream:

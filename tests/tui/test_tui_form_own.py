@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gputui.engine.options.own import WORDS
+from gputui.engine.options.own import OWN_CODE_LABELS
 from gputui.engine.telemetry import machine
 from gputui.tui.form.state import FormState
 from textual.widgets import Static
@@ -57,9 +57,9 @@ async def test_the_help_says_what_applies_to_a_users_code(size: tuple[int, int],
         assert "applies" not in told()
         form(pilot).load(FormState.open(own_preset))
         await settled(pilot)
-        assert f"applies {WORDS['pipeline']}" in told()
+        assert f"applies {OWN_CODE_LABELS['pipeline']}" in told()
         await go(pilot, "workload.model")
-        assert f"applies {WORDS['replaced']}" in told()
+        assert f"applies {OWN_CODE_LABELS['replaced']}" in told()
         assert "applies never: your code" in " ".join(seen(pilot).split())
         await go(pilot, "compile.xla")
         assert "applies always" in told()

@@ -92,7 +92,7 @@ def test_what_real_boxes_do_is_said_in_words(nvml: FakeNvml, words: str, said: t
 def test_beside_a_run_its_process_is_marked_and_its_traffic_not_asked_for(nvml: FakeNvml, home: Path) -> None:
     run = recorded.write(home, outcome=None, gpus=1, seconds=20)
     trainer = Process.current()
-    status = Place.here().told() | trainer.told("trainer")
+    status = Place.here().as_fields() | trainer.as_fields("trainer")
     run.file("status.json").write_text(json.dumps(status))
     does = 'await wait_for(pilot, "this run", 20); told["shown"] = text_of(app)'
     shown = looked(nvml, f"procs={trainer.pid}", does, (120, 40))["shown"]
@@ -182,7 +182,7 @@ async def test_without_a_driver_it_says_so_calmly(
 async def test_the_reading_before_is_over_when_another_begins(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     going, most = 0, 0
 
-    def follow(feed: machine_reader.MachineFeed, leaving: Any) -> None:
+    def follow(feed: machine_reader.MachineReader, leaving: Any) -> None:
         nonlocal going, most
         going += 1
         most = max(most, going)
@@ -190,7 +190,7 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
         leaving.wait(0.2)
         going -= 1
 
-    monkeypatch.setattr(machine_reader.MachineFeed, "follow", follow)
+    monkeypatch.setattr(machine_reader.MachineReader, "follow", follow)
     async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
         for _ in range(4):
             await pilot.pause(0.05)
@@ -203,7 +203,7 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
 
 
 def test_the_feed_tells_what_the_host_says() -> None:
-    feed = machine_reader.MachineFeed()
+    feed = machine_reader.MachineReader()
     feed._tell(HostReading(cpu=0.5, memory_used_bytes=1, memory_total_bytes=2, engine_bytes=3, trainer_bytes=None,
                            trainer_cpu=None))
     (event,) = feed._events()

@@ -173,7 +173,7 @@ def prover(home: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_s_stops_it_after_a_question(home: Path, prover: subprocess.Popen[bytes]) -> None:
-    proof = write_proof(home, **running(**Process.of(prover.pid).told()))
+    proof = write_proof(home, **running(**Process.of(prover.pid).as_fields()))
     async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "s Stop")
         await pilot.press("s")

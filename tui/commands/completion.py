@@ -72,5 +72,5 @@ def setting(context: click.Context, parameter: click.Parameter, incomplete: str)
     if not equals:
         return [CompletionItem(f"{found.value}=") for found in option(context, parameter, incomplete)]
     known = [info for info in OPTIONS if name in (info.key, info.name)]
-    words = [word for info in known for word in info.words or (("true", "false") if info.is_bool else ())]
+    words = [word for info in known for word in info.fixed_values or (("true", "false") if info.is_bool else ())]
     return [CompletionItem(f"{name}={word}") for word in words if word.startswith(begun)]

@@ -53,7 +53,7 @@ def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, 
 
 def _show_run(run: Run, as_json: bool) -> int:
     """What the run itself has told."""
-    told = reading.told(run.path)
+    told = reading.read_events(run.path)
     for damage in told.damage:
         complain(f"{run.id}: {damage}")
     found = asdict(diagnosis.of_run(run, told))

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.runs import Run, history, new_file, reading
-from ...engine.runs.reading import Told
+from ...engine.runs.reading import RunEvents
 from ..base.errors import Refused, clean, complain
 
 
@@ -23,7 +23,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
     if form == "tensorboard":
         _to_tensorboard(run, Path(output or run.id))
         return
-    told = reading.told(run.path)
+    told = reading.read_events(run.path)
     for damage in told.damage:
         complain(f"{run.id}: {damage}")
     text = _as_csv(run, told) if form == "csv" else _as_json_lines(told)
@@ -34,7 +34,7 @@ def show_history(name: str, form: str, output: str | None) -> None:
         print(f"{clean(output)} written")
 
 
-def _as_csv(run: Run, told: Told) -> str:
+def _as_csv(run: Run, told: RunEvents) -> str:
     table = history.rows(told)
     if not table:
         raise Refused(f"{run.id} has no figures" + ("" if told.damage else ": it ended before its first step"))
@@ -45,7 +45,7 @@ def _as_csv(run: Run, told: Told) -> str:
     return out.getvalue()
 
 
-def _as_json_lines(told: Told) -> str:
+def _as_json_lines(told: RunEvents) -> str:
     return "".join(to_json(event, short=True) + "\n" for event in told.events)
 
 

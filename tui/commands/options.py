@@ -10,8 +10,8 @@ from typing import Any
 from rich.text import Text
 
 from ...engine.options import OPTIONS, OptionInfo
-from ...engine.options.own import WORDS
-from ...engine.options.synonyms import keys_of, option_meant, words_of
+from ...engine.options.own import OWN_CODE_LABELS
+from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
 from ..base.errors import Refused
 from ..form.state import matches, to_text
 from ..printing.console import console
@@ -56,15 +56,15 @@ def described(info: OptionInfo) -> dict[str, Any]:
         "key": info.key,
         "default": info.default,
         "takes": info.accepts,
-        "words": list(info.words),
+        "words": list(info.fixed_values),
         "unit": about.unit or None,
         "help": about.help,
         "helps": about.helps or None,
         "hurts": about.hurts or None,
         "call": about.call or None,
         "gpu_only": about.gpu_only,
-        "own_code": WORDS[about.own],
-        "other_names": list(words_of(info.key)),
+        "own_code": OWN_CODE_LABELS[about.own],
+        "other_names": list(synonyms_of(info.key)),
         "not_offered": dict(about.not_offered),
     }
 
@@ -96,8 +96,8 @@ def _show_one(info: OptionInfo) -> None:
         ("hurts", about.hurts),
         ("calls", about.call),
         ("GPU", "does nothing without a GPU" if about.gpu_only else ""),
-        ("your code", f"workload.entry: applies {WORDS[about.own]}"),
-        ("found by", ", ".join(words_of(info.key))),
+        ("your code", f"workload.entry: applies {OWN_CODE_LABELS[about.own]}"),
+        ("found by", ", ".join(synonyms_of(info.key))),
         *(("not taken", f"{word}: {why}") for word, why in about.not_offered.items()),
         ("write", f"--set {info.key}=VALUE or {info.name}=VALUE; in a preset {info.group}: {{{info.name}: VALUE}}"),
     ]

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...engine.diagnosis import WORDS
+from ...engine.diagnosis import VERDICT_LABELS
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.proof import sentences
 from ..base.errors import clean
@@ -76,7 +76,7 @@ def _rests_on(diagnosis: Told) -> str:
 
 
 def _others(diagnosis: Told, width: int, indent: int) -> list[Row]:
-    names = [clean(WORDS.get(str(name), name)) for name in _listed(diagnosis, "others")]
+    names = [clean(VERDICT_LABELS.get(str(name), name)) for name in _listed(diagnosis, "others")]
     if not names:
         return []
     listed = ", ".join(name[:1].lower() + name[1:] for name in names)

@@ -18,8 +18,8 @@ import yaml
 from ...engine import presets
 from ...engine.files import located_yaml
 from ...engine.options import OPTIONS, OptionInfo, Options, by_key
-from ...engine.options.own import WORDS
-from ...engine.options.synonyms import words_of
+from ...engine.options.own import OWN_CODE_LABELS
+from ...engine.options.synonyms import synonyms_of
 from ...engine.presets import Preset, PresetError, paths
 
 INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
@@ -131,7 +131,7 @@ class FormState:
 
     def own(self, key: str) -> str:
         """To which parts of a user's own code the option applies, in words; nothing where gputui's model is trained."""
-        return "" if self.preset.options.workload.entry is None else WORDS[INFO[key].about.own]
+        return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
     def decides(self, key: str) -> str:
         """Who decides instead of the option, in a few words: a user's own code always, or in some cases."""
@@ -208,7 +208,7 @@ def matches(info: OptionInfo, words: str) -> bool:
     """Whether every word of a search is in the option's key, help or TensorFlow call, or begins another name of it."""
     about = info.about
     text = " ".join((info.key, about.help, about.call, about.helps, about.hurts, about.unit)).lower()
-    others = words_of(info.key)
+    others = synonyms_of(info.key)
     return all(word in text or any(name.startswith(word) for name in others) for word in words.lower().split())
 
 

@@ -23,7 +23,7 @@ TAKE_SECONDS = 0.1
 LOOKED_AT = 50  # the newest runs among which one that goes on is looked for
 
 
-class MachineFeed:
+class MachineReader:
     """One view of the machine. `run` is one that goes on here, if there is one."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from ...engine.runs import GOES_ON, Run, events
 from . import epoch_mean
 
 TAIL_BYTES = 16384
-WORDS = {"ok": "done", "error": "failed"}
+STATE_LABELS = {"ok": "done", "error": "failed"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def state_word(self) -> str:
-        word = WORDS.get(self.state, self.state)
+        word = STATE_LABELS.get(self.state, self.state)
         return f"{word} on {self.host}" if self.host else word
 
     def matches(self, words: str) -> bool:

@@ -193,7 +193,7 @@ class Onward:
         return self._newest_t + time.monotonic() - self._seen_at
 
 
-class Feed:
+class RunReader:
     """One viewer of one run. `poll` is called by one thread; `picture` may be taken by any."""
 
     def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:

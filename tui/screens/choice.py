@@ -31,14 +31,14 @@ class ChoiceScreen(ModalScreen[str | None]):
         self.info, self.present, self.row = info, present, row
 
     def compose(self) -> ComposeResult:
-        words = self.info.words
+        words = self.info.fixed_values
         longest = max(len(word) for word in words)
         prompts = [f"{w.ljust(longest)}  default" if w == self.info.default else w for w in words]
         yield OptionList(*[Option(p, id=w) for p, w in zip(prompts, words, strict=True)], compact=True, markup=False)
 
     def on_mount(self) -> None:
         words = self.query_one(OptionList)
-        words.highlighted = self.info.words.index(self.present) if self.present in self.info.words else 0
+        words.highlighted = self.info.fixed_values.index(self.present) if self.present in self.info.fixed_values else 0
         words.focus()
         self._place()
 
@@ -47,7 +47,7 @@ class ChoiceScreen(ModalScreen[str | None]):
 
     def _place(self) -> None:
         """Below the row, or above it where there is no room below."""
-        height = len(self.info.words) + 2
+        height = len(self.info.fixed_values) + 2
         below = self.row.bottom + height <= self.size.height
         y = self.row.bottom if below else max(0, self.row.y - height)
         x = min(self.row.x + MARK_WIDTH + LABEL_WIDTH - 2, max(0, self.size.width - 36))

@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
 from ...engine.doctor import Examination, Finding
-from ...engine.telemetry.patience import Asked
+from ...engine.telemetry.background_call import BackgroundCall
 from ..base.errors import clean
 from ..drawing.rows import Row
 from ..text.doctor import conclusion, sign, terminal
@@ -47,7 +47,7 @@ class DoctorScreen(Screen[None]):
         self.found: list[Finding] = []
         self.looking = ""
         self._examination: Examination | None = None
-        self._asked: Asked[list[Finding]] | None = None
+        self._examining: BackgroundCall[list[Finding]] | None = None
 
     def compose(self) -> ComposeResult:
         yield _Findings(cursor_type="row", cell_padding=1)
@@ -64,21 +64,21 @@ class DoctorScreen(Screen[None]):
             self._examination.end()
 
     def action_look(self, deep: bool) -> None:
-        if self._asked is None:
+        if self._examining is None:
             self.looking = "importing TensorFlow ..." if deep else "looking ..."
             self.query_one("#said", Panel).repaint()
             self._examination = Examination(deep)
-            self._asked = Asked(self._examination.findings)
+            self._examining = BackgroundCall(self._examination.findings)
 
     def _take(self) -> None:
         """Show the findings once they are there."""
-        if self._asked is None:
+        if self._examining is None:
             return
         try:
-            found = self._asked.answer(0)
+            found = self._examining.result(0)
         except TimeoutError:
             return
-        self._asked = None
+        self._examining = None
         self.show([*found, *terminal(os.environ, os.terminal_size(self.app.size))])
 
     def show(self, found: list[Finding]) -> None:

@@ -23,7 +23,7 @@ from ..drawing.host import host, host_line
 from ..drawing.layout import Cards, arrange_whole
 from ..drawing.plot import soon
 from ..drawing.rows import Row, spread
-from ..reading.machine_reader import MachineFeed
+from ..reading.machine_reader import MachineReader
 from ..reading.store import Snapshot
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.panel import Panel
@@ -48,7 +48,7 @@ class GpusScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._compositor = FrugalCompositor()
-        self.feed = MachineFeed()
+        self.feed = MachineReader()
         self._leaving = threading.Event()
         self._leaving.set()  # nothing is read before the screen is seen
         self._reading = threading.Lock()
@@ -78,7 +78,7 @@ class GpusScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         if self._leaving.is_set():  # and not back from under a question or the help
             self._leaving = threading.Event()
-            self.feed = MachineFeed()
+            self.feed = MachineReader()
             self.read(self.feed, self._leaving)
 
     def on_screen_suspend(self) -> None:
@@ -89,7 +89,7 @@ class GpusScreen(Screen[None]):
         self._leaving.set()
 
     @work(thread=True, group="reading")
-    def read(self, feed: MachineFeed, leaving: threading.Event) -> None:
+    def read(self, feed: MachineReader, leaving: threading.Event) -> None:
         """One at a time: whoever comes back waits until the reading before has let the driver go."""
         with self._reading:
             feed.follow(leaving)

@@ -26,7 +26,7 @@ from ..drawing.layout import HEAD, Layout, Wanted, share_out
 from ..drawing.plot import Plot, soon
 from ..drawing.rows import Row
 from ..reading.run_list import description
-from ..reading.run_reader import Feed, Picture
+from ..reading.run_reader import Picture, RunReader
 from ..reading.store import Snapshot
 from ..widgets.chart import EMPTY, Chart
 from ..widgets.gpu_cards import GpuCards
@@ -119,7 +119,7 @@ class LiveScreen(LiveActions, Screen[None]):
     def read(self) -> None:
         """Until the screen is left: read what is new, leave a picture."""
         self.description = description(self.run_folder)
-        feed = Feed(self.run_folder, self.replay_speed, self._clock)
+        feed = RunReader(self.run_folder, self.replay_speed, self._clock)
         while not self._leaving.is_set():
             behind = feed.poll()
             self.picture_read = feed.picture

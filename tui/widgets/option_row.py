@@ -148,7 +148,7 @@ class OptionRow(Widget, can_focus=True):
         return f"default {to_text(self.info.default) or NOT_GIVEN}"
 
     def _words(self) -> tuple[str, ...]:
-        return ("false", "true") if self.kind == "bool" else self.info.words
+        return ("false", "true") if self.kind == "bool" else self.info.fixed_values
 
     def watch_has_focus(self, focused: bool) -> None:
         super().watch_has_focus(focused)

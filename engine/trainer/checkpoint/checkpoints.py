@@ -85,7 +85,7 @@ class Checkpoints:
                 self._unusable[step] = str(damage)
         if self._unusable:
             hint = f"nothing was changed; gputui --preset {self._folder.parent / 'preset.yaml'} trains anew"
-            reasons = checkpoint_files.told(self._unusable)
+            reasons = checkpoint_files.describe(self._unusable)
             raise TrainerError("checkpoint", f"no checkpoint can be used: {reasons}", hint)
         return None
 
@@ -94,7 +94,7 @@ class Checkpoints:
         if not self._unusable:
             return ""
         lost = max((step - used for step in self._unusable if self._end is None or step <= self._end), default=0)
-        told = f"{checkpoint_files.told(self._unusable)}; going on from step {used}"
+        told = f"{checkpoint_files.describe(self._unusable)}; going on from step {used}"
         return f"{told}, {lost} steps are lost" if lost else told
 
     def _verify(self, step: int) -> None:

@@ -35,7 +35,8 @@ def save_model(loop: TrainingLoop, stop: StopSwitch) -> None:
                 with contextlib.suppress(OSError):
                     (folder / name).unlink()
             if time.monotonic() > until or stop.reason:
-                message = f"{disk.told(number, folder)}: the training has ended well, but its model could not be saved"
+                reason = disk.describe(number, folder)
+                message = f"{reason}: the training has ended well, but its model could not be saved"
                 raise TrainerError("disk", message, _hint(loop)) from None
         time.sleep(_RETRY_SECONDS)
 

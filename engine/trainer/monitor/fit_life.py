@@ -80,7 +80,7 @@ class Life:
         phase = "training" if alive else "ended"
         status: dict[str, Any] = {"phase": phase, "heartbeat": time.time(), "stop_requests": 0}
         if alive:
-            status |= Place.here().told() | self._me.told("engine") | self._me.told("trainer")
+            status |= Place.here().as_fields() | self._me.as_fields("engine") | self._me.as_fields("trainer")
         with contextlib.suppress(OSError):  # a full disk: written again with the next heartbeat
             write_atomically(self._run.file("status.json"), json.dumps(status), durable=False)
 

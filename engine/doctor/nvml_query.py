@@ -13,8 +13,8 @@ from typing import Any
 import pynvml
 
 from ..telemetry import limits
+from ..telemetry.background_call import BackgroundCall
 from ..telemetry.nvml import NO_GPU
-from ..telemetry.patience import Asked
 from ..telemetry.processes import described
 from ..telemetry.questions import QUESTIONS, Question, text
 from ..telemetry.reasons import Reason, or_none, reason_of, text_of
@@ -24,7 +24,7 @@ _ASKED = [question for question in QUESTIONS if set(_FIGURES) & set(question.key
 
 
 @dataclass(frozen=True)
-class Seen:
+class NvmlAnswers:
     """What NVML has said so far. `reason` says why there is nothing, and `code` is NVML's number for it.
 
     `count` is how many GPUs there are once that is known, `gpus` those that have answered; `driver` and `cuda` are
@@ -40,22 +40,22 @@ class Seen:
     late_seconds: float | None = None
 
 
-class Look:
+class NvmlQuery:
     """Asks from when it is made; one that hangs is left behind."""
 
     def __init__(self) -> None:
-        self._seen, self._began = Seen(), time.monotonic()
-        self._asked = Asked(self._ask)
+        self._seen, self._began = NvmlAnswers(), time.monotonic()
+        self._call = BackgroundCall(self._ask)
 
-    def by(self, deadline: float) -> Seen:
+    def by(self, deadline: float) -> NvmlAnswers:
         """What is known when all is said, or at the deadline."""
         try:
-            self._asked.answer(max(0.0, deadline - time.monotonic()))
+            self._call.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             return self._late()
         return self._seen
 
-    def _late(self) -> Seen:
+    def _late(self) -> NvmlAnswers:
         seen, seconds = self._seen, time.monotonic() - self._began
         nothing = f"the NVIDIA driver has not answered within {seconds:.0f} s"
         return replace(seen, late_seconds=seconds, reason=seen.reason or ("" if seen.count else nothing))
