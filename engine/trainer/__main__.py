@@ -21,8 +21,8 @@ from .setup import environment
 def main() -> None:
     log_streams.forgive()
     lifeline = os.fdopen(int(os.environ.pop("GPUTUI_LIFELINE")))
-    report = int(os.environ.pop("GPUTUI_REPORT"))
-    os.set_inheritable(report, False)
+    engine_pipe = int(os.environ.pop("GPUTUI_REPORT"))
+    os.set_inheritable(engine_pipe, False)
     another_backend = environment.choose_backend()
     clock, folder = RunClock.read(os.environ.pop(VARIABLE, None)), sys.argv[1]
     if folder == WARM:
@@ -33,19 +33,19 @@ def main() -> None:
     writer.emit(Phase(phase="importing", detail="TensorFlow"))
     # Imported after the first sign of life. Until the switch listens, signals and the engine's words wait.
     from ..runs import Run
-    from .common.leaving import Leaving
-    from .measure.reporting import Figures
+    from .common.process_exit import ProcessExit
+    from .measure.run_report import RunReport
 
-    figures, stop = Figures(Run(Path(folder)), writer), StopSwitch()
-    figures.report = report
-    leaving = Leaving(stop)
-    stop.leave_result = lambda reason: figures.finish(reason, 0) if reason == "stopped" else None
-    stop.exit = leaving.at_once
+    report, stop = RunReport(Run(Path(folder)), writer), StopSwitch()
+    report.engine_pipe = engine_pipe
+    process_exit = ProcessExit(stop)
+    stop.leave_result = lambda reason: report.finish(reason, 0) if reason == "stopped" else None
+    stop.exit = process_exit.at_once
     stop.listen(lifeline)
     from .session import train_run
 
-    environment.tell_backend(another_backend, figures)
-    leaving.at_the_end(train_run(figures, stop))
+    environment.tell_backend(another_backend, report)
+    process_exit.at_the_end(train_run(report, stop))
 
 
 def _when_wanted(next_line: Callable[[], str]) -> str:

@@ -18,7 +18,7 @@ from .checkpoint.state import State
 from .common.stopping import StopSwitch
 from .data import pipeline as pipelines
 from .fit.loop import TrainingLoop
-from .measure.reporting import Figures
+from .measure.run_report import RunReport
 from .setup import devices as device_setup
 from .setup import models, optimizer, strategy
 from .setup.devices import Devices
@@ -36,27 +36,27 @@ class Training:
     pid: int
 
 
-def assemble(options: Options, figures: Figures, stop: StopSwitch) -> Training:
+def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
     """Apply every option but those of the loop; raises TrainerError."""
     devices = device_setup.configure(options)
-    loop = build(options, devices, figures, stop)
+    loop = build(options, devices, report, stop)
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
     gpus = list(visible_gpus()) if options.device.visible != "none" else []
-    figures.gpus = {gpu.uuid for gpu in gpus if gpu.uuid} if devices.kind == "GPU" else set()
+    report.gpus = {gpu.uuid for gpu in gpus if gpu.uuid} if devices.kind == "GPU" else set()
     return Training(options, devices, loop, gpus, versions, os.getpid())
 
 
-def build(options: Options, devices: Devices, figures: Figures, stop: StopSwitch) -> TrainingLoop:
+def build(options: Options, devices: Devices, report: RunReport, stop: StopSwitch) -> TrainingLoop:
     """Data, model and loop on devices that are configured already."""
     keras.mixed_precision.set_global_policy(options.precision.policy)
     distribution = strategy.build(options, devices)
     if options.workload.entry is not None:
-        return _own(options, devices, figures, stop, distribution)
-    figures.phase("building", "data")
+        return _own(options, devices, report, stop, distribution)
+    report.phase("building", "data")
     stop.check()
     pipeline = pipelines.build(options, distribution.num_replicas_in_sync if distribution else 1)
     steps_per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
-    figures.phase("building", "model")
+    report.phase("building", "model")
     stop.check()
     with distribution.scope() if distribution else contextlib.nullcontext():
         model = models.build(options, pipeline.source.shape, pipeline.source.classes)
@@ -68,20 +68,20 @@ def build(options: Options, devices: Devices, figures: Figures, stop: StopSwitch
             steps_per_execution=options.compile.steps_per_execution,
         )
         _build_state(model)
-    checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, State(model))
-    return TrainingLoop(options, model, pipeline, devices, figures, checkpoints, stop)
+    checkpoints = Checkpoints(report.run.file("checkpoints"), options.run.keep, State(model))
+    return TrainingLoop(options, model, pipeline, devices, report, checkpoints, stop)
 
 
 def _own(
-    options: Options, devices: Devices, figures: Figures, stop: StopSwitch, distribution: tf.distribute.Strategy | None
+    options: Options, devices: Devices, report: RunReport, stop: StopSwitch, distribution: tf.distribute.Strategy | None
 ) -> TrainingLoop:
     """A user's own training (workload.entry) instead of a model and data of ours."""
     from .own import building
 
     stop.check()
-    own = building.build(options, distribution, figures)
-    checkpoints = Checkpoints(figures.run.file("checkpoints"), options.run.keep, own.state())
-    return TrainingLoop(options, own.model, own.pipeline, devices, figures, checkpoints, stop, own)
+    own = building.build(options, distribution, report)
+    checkpoints = Checkpoints(report.run.file("checkpoints"), options.run.keep, own.state())
+    return TrainingLoop(options, own.model, own.pipeline, devices, report, checkpoints, stop, own)
 
 
 def _build_state(model: keras.Model) -> None:

@@ -20,7 +20,7 @@ from ..runs import events
 from ..telemetry import chips, limits
 from .common.faults import TrainerError
 from .common.stopping import StopRequested, StopSwitch
-from .measure.reporting import Figures
+from .measure.run_report import RunReport
 from .setup import environment
 
 _OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[Op:.*")
@@ -29,27 +29,27 @@ _PLACE = re.compile(
 )
 
 
-def train_run(figures: Figures, stop: StopSwitch) -> int:
+def train_run(report: RunReport, stop: StopSwitch) -> int:
     """Train the run's preset; writes events and result; returns the process's exit status."""
     batch_size = 0
     try:
-        options = resolve(str(figures.run.file("preset.yaml"))).options
-        stop.leave_result = lambda reason: _stopped(figures, reason, options)
+        options = resolve(str(report.run.file("preset.yaml"))).options
+        stop.leave_result = lambda reason: _stopped(report, reason, options)
         batch_size = options.input.batch_size
         environment.prepare(options)
-        _train(options, figures, stop)
-        figures.finish("ok", 0)
+        _train(options, report, stop)
+        report.finish("ok", 0)
         return 0
     except StopRequested as request:
-        _stopped(figures, request.reason, options)
+        _stopped(report, request.reason, options)
         return 0
     except BaseException as fault:
         if _is_a_stop(fault) and stop.heard():
-            _stopped(figures, stop.reason, options)
+            _stopped(report, stop.reason, options)
             return 0
         traceback.print_exc()
-        outcome, error = _failed(fault, figures.doing, batch_size, figures.run.path)
-        figures.finish(outcome, 1, error)
+        outcome, error = _failed(fault, report.doing, batch_size, report.run.path)
+        report.finish(outcome, 1, error)
     return 1
 
 
@@ -58,25 +58,25 @@ def _is_a_stop(fault: BaseException) -> bool:
     return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
 
-def _stopped(figures: Figures, reason: str, options: Options) -> None:
+def _stopped(report: RunReport, reason: str, options: Options) -> None:
     message = f"ended after run.max_minutes={options.run.max_minutes}"
-    figures.finish(reason, 0, _error("timeout", message, "raise it") if reason == "timeout" else None)
+    report.finish(reason, 0, _error("timeout", message, "raise it") if reason == "timeout" else None)
 
 
-def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
+def _train(options: Options, report: RunReport, stop: StopSwitch) -> None:
     import tensorflow as tf  # seconds; everything below imports it too
 
     from .assembly import assemble
-    from .fit import keeping
+    from .fit import saving
     from .setup import generated_code
 
     generated_code.keep_apart()
-    figures.phase("configuring")
-    training = assemble(options, figures, stop)
+    report.phase("configuring")
+    training = assemble(options, report, stop)
     resume_at = training.loop.checkpoints.latest_step(training.loop.steps)
-    _announce(training, figures, resume_at)
+    _announce(training, report, resume_at)
     if resume_at is not None and (damaged := training.loop.checkpoints.damaged(resume_at)):
-        figures.warn("checkpoint_damaged", damaged)
+        report.warn("checkpoint_damaged", damaged)
     try:
         with training.loop.own.code.blamed(found_only=True) if training.loop.own else contextlib.nullcontext():
             training.loop.run(resume_at)
@@ -87,26 +87,26 @@ def _train(options: Options, figures: Figures, stop: StopSwitch) -> None:
         training.loop.pipeline.find_fault()
         raise
     if options.run.save_model:
-        figures.phase("saving", "model.keras")
-        keeping.save_model(training.loop, stop)
+        report.phase("saving", "model.keras")
+        saving.save_model(training.loop, stop)
 
 
-def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
+def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
     from .measure import flops
-    from .setup import truth
+    from .setup import actual_settings
 
     options, loop = training.options, training.loop
-    peak = flops.peak(options, training.gpus, loop.pipeline.replicas) if figures.gpus else None
+    peak = flops.peak(options, training.gpus, loop.pipeline.replicas) if report.gpus else None
     per_step = flops.per_step(loop.model, loop.pipeline.global_batch_size) if peak else None
-    figures.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
+    report.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in training.gpus if gpu.compute_capability]
-    actual = truth.read(options, loop.model, loop.pipeline, training.devices)
-    figures.writer.emit(
+    actual = actual_settings.read(options, loop.model, loop.pipeline, training.devices)
+    report.writer.emit(
         events.Started(
             pid=training.pid,
             versions=training.versions,
             devices=list(training.devices.names),
-            gpus=[gpu.uuid or str(gpu.index) for gpu in training.gpus] if figures.gpus else [],
+            gpus=[gpu.uuid or str(gpu.index) for gpu in training.gpus] if report.gpus else [],
             options=options.model_dump(mode="json"),
             actual=actual,
             replicas=loop.pipeline.replicas,
@@ -121,16 +121,16 @@ def _announce(training: Any, figures: Figures, resume_at: int | None) -> None:
             peak_flops_per_second=peak,
             cpus=len(os.sched_getaffinity(0)),
             cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
-            compute_capability=min(capabilities, default=None) if figures.gpus else None,
+            compute_capability=min(capabilities, default=None) if report.gpus else None,
             sample_bytes=loop.pipeline.sample_bytes,
             not_applied=loop.own.not_applied(options) if loop.own is not None else (),
             inapplicable=loop.own.inapplicable if loop.own is not None else {},
         )
     )
     if loop.own is not None:
-        loop.own.tell(options, figures, resume_at)
-    for key, instead in truth.differences(options, actual, training.devices, len(training.gpus)):
-        figures.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
+        loop.own.tell(options, report, resume_at)
+    for key, instead in actual_settings.differences(options, actual, training.devices, len(training.gpus)):
+        report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
 
 
 def _failed(fault: BaseException, phase: str, batch_size: int, run_folder: Path) -> tuple[str, dict[str, str]]:

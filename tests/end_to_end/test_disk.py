@@ -21,7 +21,7 @@ from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, outage, re
 from gputui.engine.runs.events import EventWriter, Phase
 from gputui.engine.trainer.checkpoint.checkpoints import NotWritten
 from gputui.engine.trainer.common.faults import TrainerError
-from gputui.engine.trainer.fit import keeping
+from gputui.engine.trainer.fit import saving
 from gputui.engine.trainer.session import _failed
 from gputui.engine.trainer.setup.devices import Devices
 
@@ -218,17 +218,17 @@ def test_a_checkpoint_that_finds_no_room_is_left_out_and_the_next_is_tried(
 def test_a_model_that_finds_no_room_is_waited_for_and_then_told(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     training = build(*TINY).train()
     loop, file = training.loop, training.run.file("model.keras")
-    monkeypatch.setattr(keeping, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(saving, "PATIENCE_SECONDS", 0.0)
     expected = r"^largest file size \(ulimit -f\) reached at .* the training has ended well, but its model could not be"
     with no_writing(most_bytes=4096), pytest.raises(TrainerError, match=expected) as fault:
-        keeping.save_model(loop, loop.stop)
+        saving.save_model(loop, loop.stop)
     assert not file.exists()
     assert "gputui resume saves it from the last checkpoint" in fault.value.hint
-    monkeypatch.setattr(keeping, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(saving, "PATIENCE_SECONDS", 60.0)
     limits = no_writing(most_bytes=4096)
     limits.__enter__()
     monkeypatch.setattr(time, "sleep", lambda seconds: limits.__exit__(None, None, None))  # room in the meantime
-    keeping.save_model(loop, loop.stop)
+    saving.save_model(loop, loop.stop)
     assert file.stat().st_size > 4096
 
 
@@ -237,7 +237,7 @@ def test_a_profile_that_finds_no_room_is_left_out(build: Build) -> None:
     with no_writing(most_bytes=4096):
         training.train()
         assert training.loop.step == 6
-    training.loop.figures.writer.drain(1.0)
+    training.loop.report.writer.drain(1.0)
     (told,) = [event for event in training.events("warning") if event["kind"] == "profile"]
     assert told["message"] == f"File too large: {training.run.file('profile')}: there is no profile"
 

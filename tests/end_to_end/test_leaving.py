@@ -227,13 +227,13 @@ def test_a_signal_to_the_trainer_is_heard_beside_handlers_of_theirs(
 
 LEAVE = """
 import atexit, ctypes, sys, threading, time
-from gputui.engine.trainer.common import leaving
+from gputui.engine.trainer.common import process_exit
 from gputui.engine.trainer.common.stopping import StopSwitch
-leaving.THREADS_SECONDS, leaving.LEAVING_SECONDS, leaving.LAST_SECONDS = 0.5, 1.5, 0.5
+process_exit.THREADS_SECONDS, process_exit.LEAVING_SECONDS, process_exit.LAST_SECONDS = 0.5, 1.5, 0.5
 left_open = open(sys.argv[1], "w")
 left_open.write("all of it")
 {before}
-leaving.Leaving(StopSwitch()).at_the_end(7)
+process_exit.ProcessExit(StopSwitch()).at_the_end(7)
 """
 HANGS = {
     "thread": ("threading.Thread(target=time.sleep, args=(600,)).start()", 7, "all of it, atexit"),

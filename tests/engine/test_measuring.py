@@ -40,7 +40,7 @@ def slowed(training: Training, seconds: float) -> dict[str, Any]:
         time.sleep(seconds)
 
     training.loop._parts.after = slow  # type: ignore[method-assign]
-    training.train().loop.figures.finish("ok", 0)
+    training.train().loop.report.finish("ok", 0)
     return dict(training.run.result or {})
 
 

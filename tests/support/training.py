@@ -57,7 +57,7 @@ class Training:
         from gputui.engine.trainer.assembly import Training as Assembled
 
         built = Assembled(self.loop.options, self.loop.devices, self.loop, [], {}, 0)
-        session._announce(built, self.loop.figures, None)
+        session._announce(built, self.loop.report, None)
         return self
 
 
@@ -69,15 +69,15 @@ def built(folder: Path, devices: Devices, wanted: Options) -> Training:
     import tensorflow as tf
     from gputui.engine.trainer import assembly
     from gputui.engine.trainer.common.stopping import StopSwitch
-    from gputui.engine.trainer.measure.reporting import Figures
+    from gputui.engine.trainer.measure.run_report import RunReport
 
     # A process trains once; here each strategy needs keys of its own for its exchange of gradients.
     tf.distribute.MirroredStrategy._collective_key_base += 100_000
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder)
-    figures = Figures(run, EventWriter(run.file("events.jsonl"), run.id))
+    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
     try:
-        return Training(assembly.build(wanted, devices, figures, StopSwitch()), run)
+        return Training(assembly.build(wanted, devices, report, StopSwitch()), run)
     except BaseException:
-        figures.writer.close()
+        report.writer.close()
         raise

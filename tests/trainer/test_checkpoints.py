@@ -214,7 +214,7 @@ def test_what_is_renamed_has_reached_the_disk(trained: Training, monkeypatch: py
                         f"fsync {draft}", f"rename {draft}", "fsync checkpoints"]
     assert set(told[7:]) == {f"rmtree step-{number:010d}" for number in (3, 6, 9, 12)}
     told.clear()
-    trained.loop.figures.finish("ok", 0)
+    trained.loop.report.finish("ok", 0)
     result = f".result.json.{os.getpid()}"
     assert told == [f"fsync {result}", f"replace {result}", f"fsync {trained.run.path.name}"]
     told.clear()

@@ -22,7 +22,7 @@ from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.common.stopping import StopSwitch
 from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data.pipeline import Pipeline
-from gputui.engine.trainer.measure.reporting import Figures
+from gputui.engine.trainer.measure.run_report import RunReport
 
 from tests.support.training import options
 
@@ -481,7 +481,7 @@ def test_an_unreadable_image_that_training_meets_is_named(tmp_path: Path, monkey
     (tmp_path / "preset.yaml").write_text(presets.defaults([place, *settings]).to_yaml())
     run = Run(tmp_path)
     writer = EventWriter(run.file("events.jsonl"), run.id)
-    assert session.train_run(Figures(run, writer), StopSwitch()) == 1
+    assert session.train_run(RunReport(run, writer), StopSwitch()) == 1
     writer.close()
     error = (run.result or {})["error"]
     assert error["kind"] == "data"

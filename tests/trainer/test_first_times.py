@@ -31,12 +31,12 @@ def test_the_first_evaluation_is_told_as_compiling_and_later_ones_as_evaluating(
     told = [event["phase"] for event in training.events("phase")]
     assert _compiled(training.events("phase")) == ["tracing", "evaluation"]
     assert told.count("evaluating") == 3
-    figures = training.loop.figures
-    assert 0 < (figures.first_evaluation_seconds or 0) < 60
-    assert 0 < (figures.first_checkpoint_seconds or 0) < 60
-    summary = figures._summary("ok", 0, None)
-    assert summary.first_evaluation_seconds == figures.first_evaluation_seconds
-    assert summary.first_checkpoint_seconds == figures.first_checkpoint_seconds
+    report = training.loop.report
+    assert 0 < (report.first_evaluation_seconds or 0) < 60
+    assert 0 < (report.first_checkpoint_seconds or 0) < 60
+    summary = report._summary("ok", 0, None)
+    assert summary.first_evaluation_seconds == report.first_evaluation_seconds
+    assert summary.first_checkpoint_seconds == report.first_checkpoint_seconds
 
 
 def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build) -> None:
@@ -46,7 +46,7 @@ def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build) ->
     assert set(_compiled(training.events("phase"))) - {"XLA"} == set(LATER_COMPILING)
     compiling = _seconds_of("smaller batch", training.events("phase"))
     assert compiling > 0.02
-    assert training.loop.figures.clock.step_seconds_total < compiling * 6
+    assert training.loop.report.clock.step_seconds_total < compiling * 6
     assert read(training.run).pauses_counted == 6
 
 

@@ -137,12 +137,12 @@ def test_cards_are_known_by_their_whole_name(name: str, bfloat16: float | None, 
 
 
 def test_the_share_of_the_peak_is_null_without_a_peak(tmp_path: Path) -> None:
-    from gputui.engine.trainer.measure.reporting import Figures
+    from gputui.engine.trainer.measure.run_report import RunReport
 
     run = Run(tmp_path)
-    figures = Figures(run, EventWriter(run.file("events.jsonl"), run.id))
-    assert figures._mfu(10.0) is None
-    figures.step_at_peak_ms = 4.0
-    assert figures._mfu(10.0) == 0.4
-    assert figures._mfu(None) is None
-    figures.writer.close()
+    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+    assert report._mfu(10.0) is None
+    report.step_at_peak_ms = 4.0
+    assert report._mfu(10.0) == 0.4
+    assert report._mfu(None) is None
+    report.writer.close()

@@ -91,7 +91,7 @@ def test_the_model_is_saved_as_plain_keras_reads_it(own: Write) -> None:
     for name, settings in (("arrays", ("schedule=cosine",)), ("arrays-validation", ())):
         training = own(source(f"return {DATA[name]}"), *SHORT, *settings).train()
         assert training.loop.own is not None
-        training.loop.own.save(training.loop.figures)
+        training.loop.own.save(training.loop.report)
         again = keras.models.load_model(training.run.file("model.keras"))
         x = np.ones((3, 4), "float32")
         np.testing.assert_allclose(again(x).numpy(), training.loop.model(x).numpy(), rtol=1e-6)
@@ -115,7 +115,7 @@ return made, (x, y)
 """
     training = own(source(body), *SHORT).train()
     assert training.loop.own is not None
-    training.loop.own.save(training.loop.figures)
+    training.loop.own.save(training.loop.report)
     assert training.run.file("model.weights.h5").stat().st_size > 0
     assert [event["kind"] for event in training.events("warning")] == ["weights_only"]
 
@@ -292,7 +292,7 @@ def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
     parts = "{'model': model(), 'train': dataset().batch(10), 'callbacks': keras.callbacks.TerminateOnNaN()}"
     training = own(source(f"return {parts}"), *SHORT)
     assert training.loop.own is not None
-    training.loop.own.tell(training.loop.options, training.loop.figures, 7)
+    training.loop.own.tell(training.loop.options, training.loop.report, 7)
     told = {event["kind"]: event["message"] for event in training.events("warning")}
     assert "where your code shuffles, their order is another one" in told["resumed_batches"]
     assert "begin anew" in told["callbacks_anew"]

@@ -293,7 +293,7 @@ def test_prefetch_off_holds_for_several_replicas(prefetch: str, build: Build) ->
     settings = ("samples=2000", "shuffle=off", "parallel_calls=off", f"prefetch={prefetch}")
     training = build(*NUMBERED, *settings, "model=mlp", "width=0.05", "strategy.kind=mirrored")
     loop, pipe = training.loop, watched(training.pipeline, loaded.append)
-    ahead = loaded_ahead(pipe, loop.feed.training(pipe.stream()), loaded, took=2)
+    ahead = loaded_ahead(pipe, loop.data.training(pipe.stream()), loaded, took=2)
     assert ahead == 0 if prefetch == "off" else ahead >= 16
 
 

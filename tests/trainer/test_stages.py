@@ -17,7 +17,7 @@ from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.data.source import Source
 from gputui.engine.trainer.data.stage_names import SOURCE, Naming, Stage, Tally, Timed
 from gputui.engine.trainer.data.stages import StageMeter, StageWatch
-from gputui.engine.trainer.fit.train_function import GraphClock
+from gputui.engine.trainer.measure.graph_clock import GraphClock
 
 from tests.support.cases import all_hold
 from tests.support.planted import SLEEP, slow_load, slow_read

@@ -138,7 +138,7 @@ ENDLESS = (*TINY, "steps_per_epoch=1000000")
 
 
 def result(training: Training) -> dict[str, Any]:
-    training.loop.figures.finish("ok", 0)
+    training.loop.report.finish("ok", 0)
     return dict(training.run.result or {})
 
 
@@ -162,7 +162,7 @@ def test_measure_seconds_ends_the_run_as_done_after_that_time(settings: tuple[st
 def warm_steps(training: Training) -> int:
     """Whole executions of the warm-up; the first is never measured."""
     together = training.loop.options.compile.steps_per_execution
-    return max(2, math.ceil(training.loop.figures.clock.warmup / together)) * together
+    return max(2, math.ceil(training.loop.report.clock.warmup / together)) * together
 
 
 def test_measure_seconds_goes_on_over_epochs_and_their_evaluations(build: Build) -> None:
@@ -190,7 +190,7 @@ def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> Non
         training.pipeline, source=dataclasses.replace(source, load=_sleeping(source.load, 0.003))
     )
     told = result(training.train())
-    assert training.loop.figures.clock.warmup == 40  # a pass
+    assert training.loop.report.clock.warmup == 40  # a pass
     assert told["step_ms"]["p50"] < 8 * 3  # a step that waits for its samples takes longer
     assert told["steps"] > 40
 
@@ -215,7 +215,7 @@ def _sleeping(load: Any, seconds: float, slept: list[float] | None = None) -> An
 
 def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_or_measured(build: Build) -> None:
     def warmup(*settings: str) -> int:
-        return build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train().loop.figures.clock.warmup
+        return build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train().loop.report.clock.warmup
 
     assert warmup("cache=memory") == warmup("measure_seconds=0.05") == 20
     assert warmup("cache=memory", "measure_seconds=0.05", "one_batch=true") == 20
@@ -277,7 +277,7 @@ def test_input_wait_and_python_are_told_apart(
     planted = dataclasses.replace(source, load=_sleeping(source.load, 0.002, loading))
     training.loop.pipeline = dataclasses.replace(training.pipeline, source=planted)
     told = result(planted_between(training, 0.02, between).train())
-    training.loop.figures.writer.close()
+    training.loop.report.writer.close()
     step = told["measured_seconds"] / told["measured_steps"]
     assert 0 < told["input_wait"] - 10 * statistics.mean(loading) / step < 0.2  # and what else loading takes
     assert -0.02 < told["python_share"] - statistics.mean(between) / step < 0.2
@@ -296,9 +296,9 @@ def test_deterministic_runs_tell_neither_input_wait_nor_python(tmp_path: Path) -
     told = program(
         f"""
 loop = train({str(tmp_path)!r}, "model=mlp", "steps_per_epoch=60", "epochs=1", "deterministic=true")
-loop.figures.finish("ok", 0)
-print(loop.figures.run.result["input_wait"], loop.figures.run.result["python_share"])
-print(loop.figures.run.result["traces"])
+loop.report.finish("ok", 0)
+print(loop.report.run.result["input_wait"], loop.report.run.result["python_share"])
+print(loop.report.run.result["traces"])
 """,
         {},
     )

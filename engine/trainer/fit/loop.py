@@ -19,8 +19,8 @@ import tensorflow as tf
 from ... import measuring
 from ...files import disk
 from ...options import Options
-from ..checkpoint.attempts import Attempts
 from ..checkpoint.checkpoints import Checkpoints
+from ..checkpoint.saver import CheckpointSaver
 from ..common.epoch_callbacks import EpochCallbacks
 from ..common.faults import TrainerError
 from ..common.step_logs import floats
@@ -31,11 +31,11 @@ from ..measure.clock import WINDOW_SECONDS, Spent, StepClock, warmup_steps
 from ..measure.first_times import FirstTimes
 from ..measure.health import Health
 from ..measure.profile import Profiler
-from ..measure.reporting import Figures, Moment, Plan
+from ..measure.run_report import Moment, Plan, RunReport
+from ..measure.step_parts import StepParts
 from ..setup.devices import Devices, peak_bytes
 from . import train_function
-from .feeding import Feed
-from .step_parts import StepParts
+from .fit_data import FitData
 
 if TYPE_CHECKING:
     from ..own.building import Own
@@ -59,24 +59,24 @@ class TrainingLoop:
         model: keras.Model,
         pipeline: Batches,
         devices: Devices,
-        figures: Figures,
+        report: RunReport,
         checkpoints: Checkpoints,
         stop: StopSwitch,
         own: Own | None = None,
     ) -> None:
         self.options, self.model, self.pipeline, self.devices = options, model, pipeline, devices
-        self.figures, self.checkpoints, self.stop, self.own = figures, checkpoints, stop, own
-        self._attempts = Attempts(checkpoints, figures)
+        self.report, self.checkpoints, self.stop, self.own = report, checkpoints, stop, own
+        self._saver = CheckpointSaver(checkpoints, report)
         self.steps_per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
         self.steps = self.steps_per_epoch * options.train.epochs
         self.step = 0
         self.health = Health(model, options.train.nan_check_steps)
-        self.profiler = Profiler(figures.run.file("profile"), options.run.profile_steps, self._no_profile)
-        self.feed = Feed(options, model.distribute_strategy)
+        self.profiler = Profiler(report.run.file("profile"), options.run.profile_steps, self._no_profile)
+        self.data = FitData(options, model.distribute_strategy)
         self._on_gpu = devices.kind == "GPU"
         self._parts = StepParts(options.train.deterministic, self._on_gpu)
-        self._first = FirstTimes(figures, pipeline, options.compile.xla)
-        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas), figures.writer.emit)
+        self._first = FirstTimes(report, pipeline, options.compile.xla)
+        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas), report.writer.emit)
         self._measure_seconds = options.run.measure_seconds
         function = train_function.training(model, self._parts.clock)
         self._run_steps: Callable[[Any, Any], dict[str, Any]] = function
@@ -107,8 +107,8 @@ class TrainingLoop:
         self.step = first if resume_at is None else resume_at
         self._restore_from, self._resumed = resume_at, resume_at is not None
         left = self.steps - self.step
-        self.figures.clock = StepClock(self._warmup(left), math.inf if self._on_gpu else WINDOW_SECONDS)
-        self.figures.plan = Plan(self.options.train.epochs, self.steps, self.pipeline.global_batch_size)
+        self.report.clock = StepClock(self._warmup(left), math.inf if self._on_gpu else WINDOW_SECONDS)
+        self.report.plan = Plan(self.options.train.epochs, self.steps, self.pipeline.global_batch_size)
         self.health.begin(self.step)
         with contextlib.suppress(_Measured):
             self._fit_to_the_end(self.own.callbacks_of(self) if self.own else EpochCallbacks(self))
@@ -130,11 +130,11 @@ class TrainingLoop:
     def leave(self) -> None:
         """Before the last step: say where it stands, and write a checkpoint where checkpoints are on."""
         self.profiler.close()
-        self.figures.pulse(self._moment(self._metrics))
-        self.figures.memory(peak_bytes(self.devices))
+        self.report.pulse(self._moment(self._metrics))
+        self.report.memory(peak_bytes(self.devices))
         if self._untold:  # stopped in the evaluation, which is not made up for
             epoch, seconds = self.step // self.steps_per_epoch, time.monotonic() - self._epoch_began
-            self.figures.epoch_done(epoch, self.step, self._untold, seconds)
+            self.report.epoch_done(epoch, self.step, self._untold, seconds)
         if self.options.run.checkpoint != "off":
             self.save()
 
@@ -156,11 +156,11 @@ class TrainingLoop:
     def _fit_epochs(self, callbacks: keras.callbacks.CallbackList, first: int, beyond: int, steps: int) -> None:
         validation_batches = self.pipeline.validation_batches
         self.model.fit(
-            self.feed.training(self.pipeline.stream(self.step)),
+            self.data.training(self.pipeline.stream(self.step)),
             initial_epoch=first,
             epochs=beyond,
             steps_per_epoch=steps,
-            validation_data=self.feed.validation(self.pipeline.validation()) if validation_batches else None,
+            validation_data=self.data.validation(self.pipeline.validation()) if validation_batches else None,
             validation_steps=validation_batches or None,
             validation_freq=self.own.pipeline.fit.validation_freq if self.own else 1,
             callbacks=callbacks,
@@ -172,11 +172,11 @@ class TrainingLoop:
 
     def _execute(self, iterator: Any) -> Any:
         """What fit calls as its train function."""
-        if self._on_gpu and not self.figures.warm:
+        if self._on_gpu and not self.report.warm:
             self._parts.wait_for_device()  # what is measured begins with the device idle
         now = time.perf_counter()
         if self.stop.reason:
-            self.figures.clock.pause(now)
+            self.report.clock.pause(now)
             self.stop.check()
         if self._measure_seconds is not None and self._enough(now, self._measure_seconds):
             self._end_measured()
@@ -186,15 +186,15 @@ class TrainingLoop:
             self._stand_still()
             self.profiler.start()
             now = time.perf_counter()
-        compiles = self._first.meets_smaller_batch(self.step, count) and self.figures.first_step_seconds is not None
+        compiles = self._first.meets_smaller_batch(self.step, count) and self.report.first_step_seconds is not None
         if compiles:
             self._stand_still()
         else:
-            self.figures.clock.mark(now, count)
+            self.report.clock.mark(now, count)
         self.profiler.begin_step(self.step + 1)
-        if self.figures.clock.warm and not self.figures.warm:
-            self.figures.begin_measuring(self._spent(now))
-        if self.figures.first_step_seconds is None:
+        if self.report.clock.warm and not self.report.warm:
+            self.report.begin_measuring(self._spent(now))
+        if self.report.first_step_seconds is None:
             logs = self._first_execution(iterator, count, now)
         elif compiles:
             logs = self._compile_smaller_batch(iterator, count)
@@ -236,7 +236,7 @@ class TrainingLoop:
 
     def pause(self) -> None:
         """No execution follows directly: the time until the next one is not the steps'."""
-        self.figures.clock.pause(time.perf_counter())
+        self.report.clock.pause(time.perf_counter())
         self.profiler.end_step()
 
     def _stand_still(self) -> None:
@@ -245,7 +245,7 @@ class TrainingLoop:
         self.pause()
 
     def _enough(self, now: float, asked: float) -> bool:
-        clock = self.figures.clock
+        clock = self.report.clock
         return measuring.enough(clock.measured_until(now), clock.measured_steps, asked)
 
     def _end_measured(self) -> NoReturn:
@@ -256,7 +256,7 @@ class TrainingLoop:
         raise _Measured
 
     def _first_execution(self, iterator: Any, count: int, began: float) -> Any:
-        self.figures.phase("compiling", "XLA" if self.options.compile.xla else "tracing")
+        self.report.phase("compiling", "XLA" if self.options.compile.xla else "tracing")
         if self._restore_from is not None:
             # A user's model that makes its variables in its first step: they have to be there.
             self._look_at_step(self._trace_steps(iterator, self._count(count)))
@@ -268,17 +268,17 @@ class TrainingLoop:
             self._look_at_step(traced)
             self._tell_drawing(traced)
         self.stop.at_once = False
-        self.figures.first_step_done(time.perf_counter() - began)
-        self.figures.phase("training")
+        self.report.first_step_done(time.perf_counter() - began)
+        self.report.phase("training")
         return logs
 
     def _compile_smaller_batch(self, iterator: Any, count: int) -> Any:
         """An execution whose time is XLA's, and no step's."""
-        self.figures.phase("compiling", "smaller batch")
+        self.report.phase("compiling", "smaller batch")
         with self._parts.left_out():
             logs = self._run(iterator, count)
             floats(logs)
-        self.figures.phase("training")
+        self.report.phase("training")
         return logs
 
     def _look_at_step(self, traced: Any) -> None:
@@ -288,7 +288,7 @@ class TrainingLoop:
 
     def _tell_drawing(self, traced: Any) -> None:
         if self.own is not None and self._resumed:
-            self.own.tell_drawing(traced.graph, self.figures)
+            self.own.tell_drawing(traced.graph, self.report)
 
     def _count(self, count: int) -> Any:
         if count not in self._counts:
@@ -301,21 +301,21 @@ class TrainingLoop:
         self._metrics = metrics = self._parts.wait_for_device()
         self._parts.pulse()
         if self._on_gpu:
-            self.figures.clock.cut()
+            self.report.clock.cut()
         lost = metrics.get("loss") != metrics.get("loss")  # NaN
         if lost or (self.health.every is None and self.health.due(self.step)):
             self._look(metrics)
         now = time.perf_counter()
-        young = self.figures.elapsed < SLOW_AFTER_SECONDS
+        young = self.report.elapsed < SLOW_AFTER_SECONDS
         self._next_pulse = now + (PULSE_SECONDS if young else SLOW_PULSE_SECONDS)
-        self.figures.pulse(self._moment(metrics))
+        self.report.pulse(self._moment(metrics))
         if now >= self._next_memory:
             self._next_memory = now + MEMORY_SECONDS
-            self.figures.memory(peak_bytes(self.devices))
+            self.report.memory(peak_bytes(self.devices))
         # Kept until the process ends, which is at once then: TensorFlow's tuning thread of an iterator that is given up
         # may sleep on, for up to a minute, and be waited for (seen as 19 and 49 s).
         self._iterator = iterator
-        self._stages.pulse(self.feed.pipeline_iterator(iterator))
+        self._stages.pulse(self.data.pipeline_iterator(iterator))
 
     def _moment(self, metrics: dict[str, float]) -> Moment:
         return Moment(
@@ -329,7 +329,7 @@ class TrainingLoop:
         )
 
     def _spent(self, now: float) -> Spent:
-        return Spent(self.figures.clock.measured_until(now), *self._parts.totals())
+        return Spent(self.report.clock.measured_until(now), *self._parts.totals())
 
     def _look(self, metrics: dict[str, float]) -> None:
         """The truth about NaN: dead weights end the run; a NaN loss over living ones is mended."""
@@ -343,9 +343,9 @@ class TrainingLoop:
             hint = "lower train.learning_rate, set train.global_clip_norm=1, or look for NaN in the data"
             if self.options.train.stop_on_nan:
                 raise TrainerError("nan", message, hint)
-            self.figures.warn("nan", message, hint, "train.stop_on_nan")
+            self.report.warn("nan", message, hint, "train.stop_on_nan")
         elif metrics.get("loss") != metrics.get("loss"):
-            self.figures.warn(
+            self.report.warn(
                 "loss_restarted",
                 f"the running loss was NaN at step {self.step} over healthy weights (a step that loss scaling "
                 "skipped); it is counted anew from here",
@@ -366,13 +366,13 @@ class TrainingLoop:
         """Write a checkpoint of this very step, unless the model is dead: the older ones are better then."""
         self._look({})
         self.pause()
-        self.figures.phase("saving", "checkpoint")
-        self._attempts.save(self.step)
-        self.figures.phase("training")
+        self.report.phase("saving", "checkpoint")
+        self._saver.save(self.step)
+        self.report.phase("training")
 
     def _no_profile(self, fault: BaseException) -> None:
-        where = self.figures.run.file("profile")
-        self.figures.warn("profile", f"{disk.reason(fault)}: {where}: there is no profile", option="run.profile")
+        where = self.report.run.file("profile")
+        self.report.warn("profile", f"{disk.reason(fault)}: {where}: there is no profile", option="run.profile")
 
     # ---- epochs -------------------------------------------------------------------------------
 
@@ -386,7 +386,7 @@ class TrainingLoop:
         assert self._restore_from is not None
         self.checkpoints.restore(self._restore_from)
         if self.checkpoints.state.begins_anew:
-            self.figures.warn("begins_anew", self.checkpoints.state.begins_anew)
+            self.report.warn("begins_anew", self.checkpoints.state.begins_anew)
         self.health.begin(self._restore_from)
         if self._restore_from % self.steps_per_epoch == 0:
             self.model.reset_metrics()  # those of the epoch before, or of its evaluation
@@ -395,9 +395,9 @@ class TrainingLoop:
     def epoch_ends(self, epoch: int, logs: dict[str, Any]) -> None:
         metrics, self._untold = floats(logs), None
         self._look(metrics)
-        self.figures.pulse(self._moment({k: v for k, v in metrics.items() if not k.startswith("val_")}))
-        self.figures.memory(peak_bytes(self.devices))
-        self.figures.epoch_done(epoch + 1, self.step, metrics, time.monotonic() - self._epoch_began)
+        self.report.pulse(self._moment({k: v for k, v in metrics.items() if not k.startswith("val_")}))
+        self.report.memory(peak_bytes(self.devices))
+        self.report.epoch_done(epoch + 1, self.step, metrics, time.monotonic() - self._epoch_began)
         if self._checkpoint_due or self.options.run.checkpoint == "epoch":
             self._checkpoint_due = False
             self.save()
@@ -410,7 +410,7 @@ class TrainingLoop:
 
     def tests_end(self) -> None:
         self._tests_left = 0
-        self.figures.phase("training")
+        self.report.phase("training")
 
     def _evaluate(self, iterator: Any) -> Any:
         """What evaluate calls as its test function; a stop does not wait for the rest of the evaluation."""

@@ -1,1 +1,1 @@
-"""Figures of the training: step times, phases, FLOPs, the health of the model, profiles."""
+"""RunReport of the training: step times, phases, FLOPs, the health of the model, profiles."""

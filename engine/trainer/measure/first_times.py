@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 
 from ..data.batches import Batches
-from .reporting import Figures
+from .run_report import RunReport
 
 
 class FirstTimes:
     """Knows which execution is the first of its kind, and tells its time as `compiling`."""
 
-    def __init__(self, figures: Figures, pipeline: Batches, xla: bool) -> None:
-        self._figures = figures
+    def __init__(self, report: RunReport, pipeline: Batches, xla: bool) -> None:
+        self._report = report
         self._per_pass = pipeline.batches_per_pass if xla and pipeline.smaller_last_batch else None
         samples, batch = pipeline.validation_samples, pipeline.global_batch_size
         self._smaller_test = xla and pipeline.replicas == 1 and (samples is None or samples % batch != 0)
@@ -34,7 +34,7 @@ class FirstTimes:
     def tests_begin(self) -> None:
         """An evaluation begins; the first makes the iterator over its data, too."""
         if self._tested:
-            self._figures.phase("evaluating")
+            self._report.phase("evaluating")
         else:
             self._begin()
 
@@ -53,10 +53,10 @@ class FirstTimes:
         """Such an execution has ended."""
         if self._since is not None:
             seconds = time.perf_counter() - self._since
-            self._figures.first_evaluation_seconds = (self._figures.first_evaluation_seconds or 0.0) + seconds
+            self._report.first_evaluation_seconds = (self._report.first_evaluation_seconds or 0.0) + seconds
             self._since = None
-        self._figures.phase("evaluating")
+        self._report.phase("evaluating")
 
     def _begin(self) -> None:
         self._since = time.perf_counter()
-        self._figures.phase("compiling", "evaluation")
+        self._report.phase("compiling", "evaluation")

@@ -25,7 +25,7 @@ from ...runs import Run, events
 from ...telemetry.machine import visible_gpus
 from ..common.step_logs import floats
 from ..measure.clock import WINDOW_SECONDS, Spent, StepClock, warmup_steps
-from ..measure.reporting import Figures, Moment, Plan
+from ..measure.run_report import Moment, Plan, RunReport
 from ..setup.devices import Devices, peak_bytes
 from .fit_frame import Fit
 from .fit_life import Life
@@ -120,11 +120,11 @@ class _Watched:
         self._devices = _devices()
         self._on_gpu = self._devices.kind == "GPU"
         writer = events.EventWriter(self.run.file("events.jsonl"), self.run.id)
-        self.figures = Figures(self.run, writer)
+        self.report = RunReport(self.run, writer)
         self._steps(int(self.per_epoch or 0) * self.epochs, batch_size)
-        total = self.figures.plan.steps
+        total = self.report.plan.steps
         window = math.inf if self._on_gpu else WINDOW_SECONDS
-        self.figures.clock = StepClock(warmup_steps(total) if total else warmup_steps(1_000_000), window)
+        self.report.clock = StepClock(warmup_steps(total) if total else warmup_steps(1_000_000), window)
         self.epoch = self.step = 0
         self._epoch_began = time.monotonic()
         self._executions = 0
@@ -134,15 +134,15 @@ class _Watched:
         self._stopping = False
         self._finishing = threading.Lock()
         self._announce(batch_size)
-        self._life = Life(self.run, sample_seconds, fit, self._ask_to_stop, self.gone, self.figures.writer.clock)
+        self._life = Life(self.run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
 
     def _steps(self, steps: int, batch_size: int | None) -> None:
-        self.figures.plan = Plan(self.epochs, steps, batch_size or 0)
+        self.report.plan = Plan(self.epochs, steps, batch_size or 0)
 
     def _announce(self, batch_size: int | None) -> None:
         gpus = [gpu.uuid for gpu in visible_gpus() if gpu.uuid] if self._on_gpu else []
-        self.figures.gpus = set(gpus)
-        self.figures.writer.emit(
+        self.report.gpus = set(gpus)
+        self.report.writer.emit(
             events.Started(
                 pid=os.getpid(),
                 versions=_versions(),
@@ -154,7 +154,7 @@ class _Watched:
                 global_batch_size=batch_size,
                 steps_per_epoch=self.per_epoch,
                 epochs=self.epochs,
-                steps=self.figures.plan.steps,
+                steps=self.report.plan.steps,
                 train_samples=None,
                 validation_samples=None,
                 cpus=len(os.sched_getaffinity(0)),
@@ -164,22 +164,22 @@ class _Watched:
     def epoch_begins(self, epoch: int) -> None:
         self.epoch, self._epoch_began = epoch, time.monotonic()
         if self._executions:
-            self.figures.phase("training")
+            self.report.phase("training")
 
     def execution_begins(self, batch: int) -> None:
         """What runs now has been handed over before; nothing is waited for but at a pulse."""
         now = time.perf_counter()
         if self._executions == 0:
-            self.figures.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
+            self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
         elif self._executions == 1:
             self._first_done()
             now = time.perf_counter()
-        clock = self.figures.clock
-        if clock.warm and not self.figures.warm:
+        clock = self.report.clock
+        if clock.warm and not self.report.warm:
             self._read()
             now = time.perf_counter()
             clock.mark(now, self._together)
-            self.figures.begin_measuring(self._spent(now))
+            self.report.begin_measuring(self._spent(now))
         else:
             clock.mark(now, self._together)
         self._before = now
@@ -196,8 +196,8 @@ class _Watched:
 
     def _first_done(self) -> None:
         self._read()  # the first execution has ended when its figures are there
-        self.figures.first_step_done(time.perf_counter() - self._before)
-        self.figures.phase("training")
+        self.report.first_step_done(time.perf_counter() - self._before)
+        self.report.phase("training")
 
     def _read(self) -> dict[str, float]:
         """The running metrics, which waits for the device; or what a step returns that has figures of its own."""
@@ -206,49 +206,49 @@ class _Watched:
 
     def _pulse(self, metrics: dict[str, float]) -> None:
         if self._on_gpu:
-            self.figures.clock.cut()
+            self.report.clock.cut()
         now = time.perf_counter()
         self._next_pulse = now + PULSE_SECONDS
-        self.figures.pulse(Moment(epoch=self.epoch + 1, step=self.step, spent=self._spent(now), metrics=metrics))
+        self.report.pulse(Moment(epoch=self.epoch + 1, step=self.step, spent=self._spent(now), metrics=metrics))
         if now >= self._next_memory:
             self._next_memory = now + MEMORY_SECONDS
-            self.figures.memory(peak_bytes(self._devices))
+            self.report.memory(peak_bytes(self._devices))
 
     def _spent(self, now: float) -> Spent:
-        return Spent(self.figures.clock.measured_until(now))
+        return Spent(self.report.clock.measured_until(now))
 
     def tests_begin(self) -> None:
         """What follows is no step; of the first evaluation, its first execution is tracing and compiling."""
-        self.figures.clock.pause(time.perf_counter())
-        if self.figures.first_evaluation_seconds is None:
+        self.report.clock.pause(time.perf_counter())
+        if self.report.first_evaluation_seconds is None:
             self._traced_since = time.perf_counter()
-            self.figures.phase("compiling", "evaluation")
+            self.report.phase("compiling", "evaluation")
         else:
-            self.figures.phase("evaluating")
+            self.report.phase("evaluating")
 
     def test_traced(self) -> None:
         """An execution of the evaluation has returned."""
-        if self.figures.first_evaluation_seconds is None:
-            self.figures.first_evaluation_seconds = time.perf_counter() - self._traced_since
-            self.figures.phase("evaluating")
+        if self.report.first_evaluation_seconds is None:
+            self.report.first_evaluation_seconds = time.perf_counter() - self._traced_since
+            self.report.phase("evaluating")
 
     def tests_end(self) -> None:
         self.test_traced()
-        self.figures.phase("training")
+        self.report.phase("training")
 
     def epoch_ends(self, epoch: int, metrics: dict[str, float]) -> None:
         if self._executions == 1:
             self._first_done()
-        self.figures.clock.pause(time.perf_counter())
+        self.report.clock.pause(time.perf_counter())
         self._count(epoch)
         self._pulse({name: value for name, value in metrics.items() if not name.startswith("val_")})
-        self.figures.epoch_done(epoch + 1, self.step, metrics, time.monotonic() - self._epoch_began)
+        self.report.epoch_done(epoch + 1, self.step, metrics, time.monotonic() - self._epoch_began)
 
     def _count(self, epoch: int) -> None:
         """How many steps an epoch has is known at the end of the first, at the latest."""
         if not self.per_epoch:
             self.per_epoch = self.ended + 1
-            self._steps(self.per_epoch * self.epochs, self.figures.plan.global_batch_size)
+            self._steps(self.per_epoch * self.epochs, self.report.plan.global_batch_size)
         self.step = epoch * int(self.per_epoch) + self.ended + 1
 
     def _ask_to_stop(self) -> None:
@@ -265,9 +265,9 @@ class _Watched:
     def _end(self, outcome: str, returncode: int, error: dict[str, str] | None = None) -> None:
         """Once, by the fit or by whoever sees first that it is gone; the lock stays taken."""
         if self._finishing.acquire(blocking=False):
-            self.figures.finish(outcome, returncode, error)
+            self.report.finish(outcome, returncode, error)
             self._life.end()
-            self.figures.writer.close()
+            self.report.writer.close()
 
 
 def _preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:

@@ -20,14 +20,14 @@ from ...options.own import Handed, obstacle
 from ..checkpoint.object_graph import Found, Module, optimizers, walk
 from ..checkpoint.state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
-from ..measure.reporting import Figures
-from . import context, drawing, first_step, parts
+from ..measure.run_report import RunReport
+from . import build_by_step, context, random_draws, returned
 from .callbacks import OwnCallbacks, usable
 from .compiling import compile_model, custom_step, tell_overridden
-from .indexed import Indexed, workers
-from .parts import Parts
+from .global_settings import GlobalSettings
 from .pipeline import OwnPipeline, opened
-from .settings import Settings
+from .py_dataset import Indexed, workers
+from .returned import Returned
 from .streams import Samples, Stream, prefetches
 from .user_code import UserCode, UserError
 
@@ -63,9 +63,9 @@ class Own:
         modules = [Module(vars(module)) for module in self.code.modules()]
         return walk([self.model, *self.callbacks, *modules], self.code.owns)
 
-    def tell_drawing(self, graph: Any, figures: Figures) -> None:
+    def tell_drawing(self, graph: Any, report: RunReport) -> None:
         """What in a step's graph begins its random numbers anew on resuming."""
-        drawing.tell(graph, self.code, self.model, figures)
+        random_draws.tell(graph, self.code, self.model, report)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
         """Those of them that are not at their default."""
@@ -75,33 +75,33 @@ class Own:
             if info.key in self.inapplicable and _asks(options, info)
         ]
 
-    def tell(self, options: Options, figures: Figures, resumed_at: int | None) -> None:
+    def tell(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
         """What a person should know of this training beside its figures."""
         for item in self.not_applied(options):
-            figures.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
+            report.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
         if self.model.run_eagerly:
-            figures.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
+            report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
-            figures.warn("use_multiprocessing", ONE_PROCESS, "give it workers alone where threads may load at once")
+            report.warn("use_multiprocessing", ONE_PROCESS, "give it workers alone where threads may load at once")
         if resumed_at is not None and self.pipeline.train.kind == "batched":
-            figures.warn("resumed_batches", RESUMED_BATCHES)
+            report.warn("resumed_batches", RESUMED_BATCHES)
         if resumed_at is not None and self.callbacks:
-            figures.warn("callbacks_anew", "your callbacks begin anew: what they had counted before is not kept")
+            report.warn("callbacks_anew", "your callbacks begin anew: what they had counted before is not kept")
 
-    def save(self, figures: Figures) -> None:
+    def save(self, report: RunReport) -> None:
         """The model as plain Keras reads it; where Keras cannot write it whole, its weights.
 
         What the options compiled it with stays out: their learning-rate schedule is a class of ours.
         """
         compiled, self.model.compiled = self.model.compiled, self.own_compile
         try:
-            self.model.save(figures.run.file("model.keras"))
+            self.model.save(report.run.file("model.keras"))
         except Exception as fault:  # a subclassed model may not know how it was made
             if disk.refusal(fault) is not None:
                 raise
             traceback.print_exc()
-            self.model.save_weights(figures.run.file("model.weights.h5"))
-            figures.warn(
+            self.model.save_weights(report.run.file("model.weights.h5"))
+            report.warn(
                 "weights_only",
                 f"Keras cannot save this model whole ({type(fault).__name__}); its weights are in model.weights.h5",
                 "give the model's class a get_config",
@@ -111,37 +111,37 @@ class Own:
             self.model.compiled = compiled
 
 
-def build(options: Options, distribution: tf.distribute.Strategy | None, figures: Figures) -> Own:
+def build(options: Options, distribution: tf.distribute.Strategy | None, report: RunReport) -> Own:
     """Run the user's function and compile its model as the options say; raises UserError."""
     workload = options.workload
     assert workload.entry is not None
     replicas = distribution.num_replicas_in_sync if distribution else 1
-    figures.phase("building", workload.entry.rpartition("/")[2])
-    settings = Settings()
+    report.phase("building", workload.entry.rpartition("/")[2])
+    settings = GlobalSettings()
     with _scope(distribution), settings:  # a module may make its model at its top
         code = UserCode(workload.entry, workload.folder or ".")
     for name in code.shadowed():
-        figures.warn(
+        report.warn(
             "shadowed",
             f"{name} beside {code.file.name} is not used: another {name[:-3]} was imported before",
             "give the file another name",
             name,
         )
     with _scope(distribution), settings, code.blamed():
-        found = parts.checked(code.function(context.of(options, replicas)), code.entry.function)
+        found = returned.checked(code.function(context.of(options, replicas)), code.entry.function)
         own_compile = bool(found.model.compiled)
         own_optimizer = own_compile or found.optimizer is not None
-        pipeline = opened(options, replicas, found, code.file, figures)
+        pipeline = opened(options, replicas, found, code.file, report)
         handed = _handed(found, options, pipeline.train, own_optimizer)
         _fits(found.model, pipeline)
-        tell_overridden(found.model, options, figures)
+        tell_overridden(found.model, options, report)
         compile_model(found, options, pipeline)
         _build_state(found.model, pipeline.spec, distribution, code)
-    settings.tell(code, figures)
+    settings.tell(code, report)
     inapplicable = _inapplicable(handed)
     if pipeline.global_batch_size == options.input.batch_size * replicas:
         inapplicable.pop(BATCH_SIZE, None)  # the code has followed its context
-    return Own(code, found.model, pipeline, usable(found.callbacks, options, figures), inapplicable, own_compile)
+    return Own(code, found.model, pipeline, usable(found.callbacks, options, report), inapplicable, own_compile)
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:
@@ -162,13 +162,13 @@ def _build_state(
         _build_by_step(model, batch, fault, code)
     if distribution is not None:
         _made_in_scope(model, distribution)
-        first_step.share_generator()
+        build_by_step.share_generator()
     model._maybe_symbolic_build = lambda *args, **kwargs: None
 
 
 def _build_by_step(model: keras.Model, batch: Any, by_call: Exception, code: UserCode) -> None:
     """Over several replicas each variable must be there before the first step."""
-    fault = first_step.build(model, batch) if custom_step(model) else by_call
+    fault = build_by_step.build(model, batch) if custom_step(model) else by_call
     if fault is None:
         return
     traceback.print_exception(fault)
@@ -195,7 +195,7 @@ def _symbol(spec: Any) -> Any:
     return keras.KerasTensor(shape, keras.backend.standardize_dtype(spec.dtype))
 
 
-def _handed(found: Parts, options: Options, stream: Stream, own_optimizer: bool) -> Handed:
+def _handed(found: Returned, options: Options, stream: Stream, own_optimizer: bool) -> Handed:
     """What decides which options apply."""
     return Handed(
         data=stream.kind,

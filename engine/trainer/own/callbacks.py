@@ -14,14 +14,14 @@ import keras
 from ...options import Options
 from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..common.step_logs import as_keras
-from ..measure.reporting import Figures
+from ..measure.run_report import RunReport
 from .user_code import UserError
 
 _BATCH_BEGIN, _BATCH_END = ("on_train_batch_begin", "on_batch_begin"), ("on_train_batch_end", "on_batch_end")
 _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
 
 
-def usable(theirs: Sequence[keras.callbacks.Callback], options: Options, figures: Figures) -> list[Any]:
+def usable(theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport) -> list[Any]:
     """Those that this run calls; raises UserError for one that cannot be.
 
     A run that only measures leaves the files of the real one alone.
@@ -34,7 +34,7 @@ def usable(theirs: Sequence[keras.callbacks.Callback], options: Options, figures
     if options.run.measure_seconds is None:
         return list(theirs)
     for callback in (callback for callback in theirs if isinstance(callback, _WRITERS)):
-        figures.warn(
+        report.warn(
             "callback_left_out",
             f"{type(callback).__name__} does nothing here: a run with run.measure_seconds leaves your files alone",
             option=type(callback).__name__,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import keras
 
 from ...options import Options
-from ..measure.reporting import Figures
+from ..measure.run_report import RunReport
 from ..setup import optimizer
-from .parts import Parts
 from .pipeline import OwnPipeline
+from .returned import Returned
 from .user_code import UserError
 
 OVERRIDDEN = {"jit_compile": "xla", "steps_per_execution": "steps_per_execution"}  # of model.compile: ours
 
 
-def compile_model(found: Parts, options: Options, pipeline: OwnPipeline) -> None:
+def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> None:
     """What is compiled keeps its optimizer, loss and metrics; how its steps are run is the options' in any case."""
     model, xla, together = found.model, options.compile.xla, options.compile.steps_per_execution
     if xla and pipeline.replicas > 1 and custom_step(model):
@@ -30,7 +30,7 @@ def compile_model(found: Parts, options: Options, pipeline: OwnPipeline) -> None
     model.steps_per_execution = together
 
 
-def _compile(found: Parts, options: Options, pipeline: OwnPipeline) -> None:
+def _compile(found: Returned, options: Options, pipeline: OwnPipeline) -> None:
     per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
     chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch)
     found.model.compile(
@@ -49,7 +49,7 @@ def custom_step(model: keras.Model) -> bool:
     return type(model).train_step is not keras.Model.train_step
 
 
-def tell_overridden(model: keras.Model, options: Options, figures: Figures) -> None:
+def tell_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
     """What their code has compiled otherwise than an option that nobody has set."""
     theirs = getattr(getattr(model, "_compile_config", None), "config", {})
     unset = type(options.compile)()
@@ -58,4 +58,4 @@ def tell_overridden(model: keras.Model, options: Options, figures: Figures) -> N
         if asked not in (None, "auto", value) and value == getattr(unset, option):
             key, told, wanted = f"compile.{option}", str(value).lower(), str(asked).lower()
             message = f"{name}={asked} of your compile does nothing here: {key} is {told}"
-            figures.warn("overridden", message, f"set {key}={wanted}", key)
+            report.warn("overridden", message, f"set {key}={wanted}", key)

@@ -9,7 +9,7 @@ import time
 
 import tensorflow as tf
 
-from ..measure.reporting import Figures
+from ..measure.run_report import RunReport
 from .user_code import UserError
 
 MOST_SECONDS = 120.0
@@ -18,12 +18,12 @@ STEPS = {"train": "train.steps_per_epoch", "validation": "validation_steps"}
 SAMPLES = {"train": "samples", "validation": "validation_samples"}
 
 
-def counted(data: tf.data.Dataset, role: str, figures: Figures, most_seconds: float = MOST_SECONDS) -> int:
+def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: float = MOST_SECONDS) -> int:
     """How many elements a pass over it has; raises UserError where it has no end."""
     settable = f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} beside it"
     if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise UserError(f"{role} has no end", f"{settable}, which is how many batches are taken")
-    figures.phase("building", f"counting {role}")
+    report.phase("building", f"counting {role}")
     deadline = time.monotonic() + most_seconds
     number = 0
     for number, _ in enumerate(data.map(lambda *_: tf.constant(0, tf.int8)), start=1):
@@ -32,5 +32,5 @@ def counted(data: tf.data.Dataset, role: str, figures: Figures, most_seconds: fl
                 f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s",
                 f"return {SAMPLES[role]} beside it, or {settable}",
             )
-    figures.phase("building", "data")
+    report.phase("building", "data")
     return number

@@ -16,13 +16,13 @@ from ...options import Options
 from ..data.finishing import finish
 from ..data.source import split_counts
 from ..data.stage_names import Stage
-from ..measure.reporting import Figures
+from ..measure.run_report import RunReport
 from . import fit_arguments
 from .counting import counted
 from .fit_arguments import NO_ARGUMENTS, FitArguments
-from .indexed import indexed
 from .nests import as_array, as_fitted, as_tensors
-from .parts import Parts
+from .py_dataset import indexed
+from .returned import Returned
 from .streams import Batched, Samples, Stream, samples_of
 from .user_code import UserError
 
@@ -108,14 +108,14 @@ def _sized(spec: Any) -> bool:
     return isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None and None not in spec.shape[1:]
 
 
-def opened(options: Options, replicas: int, parts: Parts, file: Path, figures: Figures) -> OwnPipeline:
+def opened(options: Options, replicas: int, returned: Returned, file: Path, report: RunReport) -> OwnPipeline:
     """The parts' data as streams; raises UserError where it cannot be trained on."""
     stamp = _stamp(file)
-    data, kept_back = parts.train, parts.validation
+    data, kept_back = returned.train, returned.validation
     if _are_arrays(data):
         data, kept_back = _split(data, kept_back, options)
-    length = _length(data, parts.samples, options.train.steps_per_epoch, "train", figures)
-    train = _stream(data, parts, "train", options, replicas, stamp, length)
+    length = _length(data, returned.samples, options.train.steps_per_epoch, "train", report)
+    train = _stream(data, returned, "train", options, replicas, stamp, length)
     if train.batches is not None and train.batches < 1:
         raise UserError(
             f"{train.samples} samples do not fill one global batch of {train.batch_size}",
@@ -123,12 +123,12 @@ def opened(options: Options, replicas: int, parts: Parts, file: Path, figures: F
         )
     held_out = None
     if kept_back is not None:
-        length = _length(kept_back, parts.validation_samples, parts.fit.validation_steps, "validation", figures)
-        held_out = _stream(kept_back, parts, "validation", options, replicas, stamp, length)
+        length = _length(kept_back, returned.validation_samples, returned.fit.validation_steps, "validation", report)
+        held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length)
     if held_out is not None and held_out.batches == 0:
         raise UserError("validation has no batch", "look at where it reads from, and at its batch size")
-    pipeline = OwnPipeline(options, replicas, train, held_out, parts.fit)
-    _check_start(options, parts.fit)
+    pipeline = OwnPipeline(options, replicas, train, held_out, returned.fit)
+    _check_start(options, returned.fit)
     return pipeline
 
 
@@ -140,31 +140,31 @@ def _check_start(options: Options, fit: FitArguments) -> None:
         )
 
 
-def _length(data: Any, samples: int | None, asked: int | None, role: str, figures: Figures) -> int | None:
+def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
     """Elements of a data set whose length is needed and that TensorFlow cannot tell."""
     told = samples is not None or asked is not None
     if told or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
         return None
-    return counted(data, role, figures)
+    return counted(data, role, report)
 
 
 def _stream(
-    data: Any, parts: Parts, role: str, options: Options, replicas: int, stamp: str, length: int | None
+    data: Any, returned: Returned, role: str, options: Options, replicas: int, stamp: str, length: int | None
 ) -> Stream:
     """`length`: elements that have been counted, where TensorFlow cannot tell."""
     trains = role == "train"
-    given = parts.samples if trains else parts.validation_samples
-    load = parts.map if trains else parts.validation_map
+    given = returned.samples if trains else returned.validation_samples
+    load = returned.map if trains else returned.validation_map
     if not trains:
         fixed = {"shuffle": "off", "augment": "off", "drop_remainder": False, "one_batch": False}
         options = options.model_copy(update={"input": options.input.model_copy(update=fixed)})
-    vary = parts.augment if trains else None
+    vary = returned.augment if trains else None
     if _are_arrays(data):
         return _arrays(data, options, replicas, load, vary, stamp + role)
     if isinstance(data, keras.utils.PyDataset):
-        return indexed(data, options, given, parts.model)
+        return indexed(data, options, given, returned.model)
     cardinality = int(data.cardinality()) if length is None else length
-    if parts.mapped:
+    if returned.mapped:
         known = given or (cardinality if cardinality >= 0 else None)
         if known is not None and cardinality >= 0:
             known = min(known, cardinality)
@@ -176,7 +176,7 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """What was let in (parts.py) and is no data set."""
+    """What was let in (returned.py) and is no data set."""
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 

@@ -1,7 +1,7 @@
 """A user's data as endless batches: arrays and single samples through our own pipeline, batched data as it is.
 
 Each stream makes global batches from any step on; splitting and preparing ahead (data/finishing.py) is one for all. A
-PyDataset is in indexed.py.
+PyDataset is in py_dataset.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...options import Options
-    from ..measure.reporting import Figures
+    from ..measure.run_report import RunReport
 
 _BACKEND = "KERAS_BACKEND"
 
@@ -19,10 +19,10 @@ def choose_backend() -> str:
     return "" if asked == "tensorflow" else asked
 
 
-def tell_backend(asked: str, figures: Figures) -> None:
+def tell_backend(asked: str, report: RunReport) -> None:
     """A warning where the caller's environment asked for another backend."""
     if asked:
-        figures.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
+        report.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
 
 
 def prepare(options: Options) -> None:

@@ -38,12 +38,12 @@ class Plan:
     global_batch_size: int
 
 
-class Figures:
+class RunReport:
     """Collects a run's figures; writes its events and its result."""
 
     def __init__(self, run: Run, writer: events.EventWriter) -> None:
         self.run, self.writer = run, writer
-        self.report: int | None = None  # the pipe to the engine, where there is one
+        self.engine_pipe: int | None = None  # the pipe to the engine, where there is one
         self.doing = "importing"  # the phase
         self.clock = StepClock(warmup=0)
         self.plan = Plan(0, 0, 0)
@@ -150,9 +150,10 @@ class Figures:
         self.phase("ended")
         self.writer.emit(events.Finished(outcome=outcome, summary=summary))
         missing = self.writer.drain(0.0 if refused else results.TRAINER_SECONDS)
-        if (refused or missing) and self.report is not None:
+        if (refused or missing) and self.engine_pipe is not None:
             lines = self.writer.unwritten()
-            results.hand_over(results.Report(summary if refused else None, lines, missing - len(lines)), self.report)
+            left = results.Report(summary if refused else None, lines, missing - len(lines))
+            results.hand_over(left, self.engine_pipe)
         elif refused:
             with contextlib.suppress(OSError):  # a script's standard error may lie on the same disk
                 print(f"gputui: no result is left: {refused}", file=sys.stderr)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 from ...runs import events
-from ..measure.reporting import Figures
+from ..measure.run_report import RunReport
 from .checkpoints import Checkpoints, NotWritten
 
 
-class Attempts:
+class CheckpointSaver:
     """Writes checkpoints, and tells when one is left out and when there is one again."""
 
-    def __init__(self, checkpoints: Checkpoints, figures: Figures) -> None:
-        self._checkpoints, self._figures = checkpoints, figures
+    def __init__(self, checkpoints: Checkpoints, report: RunReport) -> None:
+        self._checkpoints, self._report = checkpoints, report
         self._left_out = 0  # since the last one that was written
 
     def save(self, step: int) -> None:
@@ -26,10 +26,10 @@ class Attempts:
             if self._left_out == 1:
                 self._warn(str(reason), "the training goes on, and the next one is tried again")
             return
-        self._figures.first_checkpoint_done(time.perf_counter() - began)
+        self._report.first_checkpoint_done(time.perf_counter() - began)
         if self._left_out:
             self._warn(f"there is a checkpoint again, of step {step}; {self._left_out} were left out")
             self._left_out = 0
 
     def _warn(self, message: str, hint: str = "") -> None:
-        self._figures.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))
+        self._report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))

@@ -21,7 +21,7 @@ _ABSENT: Any = object()
 
 
 @dataclass(frozen=True)
-class Parts:
+class Returned:
     """What was handed over. `mapped` says that a map was given, if only None: the datasets are not batched yet."""
 
     model: keras.Model
@@ -40,10 +40,10 @@ class Parts:
     fit: FitArguments = NO_ARGUMENTS
 
 
-KEYS = tuple(field.name for field in fields(Parts) if field.name not in ("mapped", "fit"))
+KEYS = tuple(field.name for field in fields(Returned) if field.name not in ("mapped", "fit"))
 
 
-def checked(returned: Any, function: str) -> Parts:
+def checked(returned: Any, function: str) -> Returned:
     """The parts of what `function` returned; raises UserError."""
     given = _as_dict(returned, function)
     arguments = fit_arguments.taken(given)
@@ -65,7 +65,7 @@ def checked(returned: Any, function: str) -> Parts:
         if given.get(key) is not None and not callable(given[key]):
             raise UserError(f"{key} is {_kind(given[key])}, not a function", "it gets one sample, as in Dataset.map")
     _check_compile(given)
-    return Parts(
+    return Returned(
         **given
         | {
             "validation_map": given.get("validation_map", given.get("map")),

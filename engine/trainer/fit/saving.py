@@ -21,7 +21,7 @@ FILES = ("model.keras", "model.weights.h5")
 
 def save_model(loop: TrainingLoop, stop: StopSwitch) -> None:
     """Write model.keras, or the weights of a model that Keras cannot write whole; raises TrainerError."""
-    folder = loop.figures.run.path
+    folder = loop.report.run.path
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -43,7 +43,7 @@ def save_model(loop: TrainingLoop, stop: StopSwitch) -> None:
 
 def _save(loop: TrainingLoop, folder: Path) -> None:
     if loop.own is not None:
-        loop.own.save(loop.figures)
+        loop.own.save(loop.report)
     else:
         models.save(loop.model, folder / FILES[0])
     for name in FILES:

@@ -1,6 +1,6 @@
 """What the time of the steps is spent on: waiting for input, the graph as a whole, and Python around it.
 
-Separates what is counted (train_function.GraphClock counts inside the graph, this between its executions) from what it
+Separates what is counted (graph_clock.py counts inside the graph, this between its executions) from what it
 means. The graph of an execution runs from its first operation to the return of the call; Python is the rest: the
 dispatch, Keras' loop, our own pulses. A GPU works behind the host, so that there:
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..common.step_logs import floats
-from .train_function import GraphClock
+from .graph_clock import GraphClock
 
 SET_SECONDS = 0.05  # between two readings: more than the wall clock is ever slewed, so that it was set
 SAMPLE_AFTER = 3  # executions after a pulse, in which the input pipeline has had time to get ahead again

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..measure.reporting import Figures
+from ..measure.run_report import RunReport
 from .user_code import UserCode
 
 
@@ -46,13 +46,13 @@ SETTINGS = (
 
 
 @dataclass
-class Settings:
+class GlobalSettings:
     """A context around their code, in which these calls are noted; `tell` says which option does it."""
 
     _calls: dict[tuple[str, str, int], Setting] = field(default_factory=dict)
     _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
 
-    def __enter__(self) -> Settings:
+    def __enter__(self) -> GlobalSettings:
         for setting in SETTINGS:
             for module in _modules(setting.place):
                 if hasattr(module, setting.name):
@@ -75,13 +75,13 @@ class Settings:
 
         return noted
 
-    def tell(self, code: UserCode, figures: Figures) -> None:
+    def tell(self, code: UserCode, report: RunReport) -> None:
         for (name, file, line), setting in self._calls.items():
             if not code.owns_file(file):
                 continue
             effect = f"is obeyed, and the run's {setting.option} is not" if setting.obeyed else "does nothing here"
             place = f"{code.name_of(file)}:{line}"
-            figures.warn(
+            report.warn(
                 "set_by_option",
                 f"{name} in {place} {effect}: gputui sets this up before your code runs",
                 f"set {setting.option} in the preset and leave the call out",

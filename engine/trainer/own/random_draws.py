@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 from ..checkpoint import step_graph
-from ..measure.reporting import Figures
+from ..measure.run_report import RunReport
 from .user_code import UserCode
 
 MOST_TOLD = 4
@@ -15,14 +15,14 @@ INSTEAD = (
 )
 
 
-def tell(graph: object, code: UserCode, model: keras.Model, figures: Figures) -> None:
+def tell(graph: object, code: UserCode, model: keras.Model, report: RunReport) -> None:
     """Warn of a resumed run which operations of its step begin their random numbers anew."""
     places = list(dict.fromkeys(_place(draw, code, model) for draw in step_graph.draws(graph)))
     if not places:
         return
     more = f" and {len(places) - MOST_TOLD} more" if len(places) > MOST_TOLD else ""
     verb = "draws" if len(places) == 1 else "draw"
-    figures.warn(
+    report.warn(
         "random_anew",
         f"{', '.join(places[:MOST_TOLD])}{more} {verb} from a random state of TensorFlow's that cannot be saved: it "
         "begins anew, so that losses differ from those of a run that was not interrupted",

@@ -29,7 +29,7 @@ STOPPED_SECONDS = 3.0  # for everything, where somebody waits for an immediate s
 LAST_SECONDS = 5.0  # beyond these limits, for a process in which no Python can run any more
 
 
-class Leaving:
+class ProcessExit:
     """Ends the process, once, from whichever thread asks first."""
 
     def __init__(self, stop: StopSwitch) -> None:

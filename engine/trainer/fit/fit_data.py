@@ -13,7 +13,7 @@ import tensorflow as tf
 from ...options import Options
 
 
-class Feed:
+class FitData:
     """Training and validation batches for fit, and the iterator that runs the training pipeline."""
 
     def __init__(self, options: Options, strategy: tf.distribute.Strategy) -> None:
