@@ -28,9 +28,9 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-# Writes what is derived from the options: the tables of the documents, and the schema that editors check presets with.
+# Writes what is derived from declarations: the tables of the documents, and the schema that editors check presets with.
 docs: $(READY)
-	$(BIN)/python -m gputui.engine.options.table README.md docs/own-code.md
+	$(BIN)/python docs/tables.py
 	$(BIN)/gputui presets schema > presets/schema.json
 
 # The environment: versions and hashes as in requirements.lock, gputui itself from this folder.
@@ -45,7 +45,7 @@ lock: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
 		--group dev pyproject.toml --output-file requirements.lock
 
-# The pictures of the README, from runs trained for them.
+# The pictures of the documents, from runs trained for them.
 screenshots: $(READY)
 	$(BIN)/python docs/screenshots.py
 

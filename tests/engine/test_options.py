@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.options import OPTIONS, Options, by_key, resolve_key, table
+from gputui.engine.options import OPTIONS, Options, by_key, resolve_key
 from pydantic import ValidationError
 
 from tests.support.cases import all_hold
@@ -170,14 +169,3 @@ def test_a_data_source_is_a_kind_and_a_place(data: str, source: tuple[str, str])
 def test_a_profile_is_a_range_of_steps() -> None:
     assert presets.defaults(["profile=5-8"]).options.run.profile_steps == (5, 8)
     assert presets.defaults([]).options.run.profile_steps is None
-
-
-@pytest.mark.parametrize("document", ["README.md", "docs/own-code.md"])
-def test_the_tables_of_the_documents_are_those_of_the_options(document: str) -> None:
-    text = (Path(__file__).parents[2] / document).read_text(encoding="utf-8")
-    assert table.replaced(text) == text
-
-
-def test_every_option_stands_once_in_the_table_of_own_code() -> None:
-    own = table.own_table()
-    assert [own.count(f"`{info.key}`") for info in OPTIONS] == [1] * len(OPTIONS)

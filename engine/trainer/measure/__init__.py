@@ -1,1 +1,1 @@
-"""RunReport of the training: step times, phases, FLOPs, the health of the model, profiles."""
+"""What is measured of the training: step times, phases, FLOPs, the health of the model, profiles."""

@@ -1,0 +1,274 @@
+"""Writes the generated tables of the documents from the declarations they describe: `make docs`.
+
+A document marks the place of a table with a pair of comments that name it; TABLES says which function makes which.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import tomllib
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from gputui.engine import presets
+from gputui.engine.diagnosis import rules
+from gputui.engine.files.shapes import Fields
+from gputui.engine.options import OPTIONS, OptionInfo, Options
+from gputui.engine.options.own import OWN_CODE_LABELS
+from gputui.engine.runs import events
+from gputui.engine.telemetry import questions
+
+ROOT = Path(__file__).parents[1]
+NOT_GIVEN = "null"
+# What the end of a name says of its unit.
+UNITS = {
+    "bytes_per_second": "bytes per second",
+    "flops_per_second": "floating-point operations per second",
+    "samples_per_second": "samples per second",
+    "flops_per_step": "floating-point operations",
+    "seconds": "seconds",
+    "bytes": "bytes",
+    "ms": "milliseconds",
+    "ms_p50": "milliseconds, median",
+    "ms_p95": "milliseconds, 95th percentile",
+    "ms_per_batch": "milliseconds",
+    "mhz": "MHz",
+    "_c": "degrees Celsius",
+    "_w": "watts",
+    "step_ms": "milliseconds, by name: p50, p95",
+}
+SHARES = (
+    "busy", "cpu", "others_cpu", "io_wait", "input_wait", "python_share", "goodput", "mfu", "gpu_busy_mean",
+    "buffer_fill", "confidence",
+)  # fmt: skip
+CORES = ("trainer_cpu", "engine_cpu")
+KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null", Any: "any"}
+
+
+# ---- Markdown ---------------------------------------------------------------------------------
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; a vertical bar in a cell would end it."""
+    lines = [list(head), ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def code(*words: str) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def prose(text: str) -> str:
+    """A docstring as one paragraph."""
+    return " ".join(inspect.cleandoc(text).split())
+
+
+# ---- options ----------------------------------------------------------------------------------
+
+
+def options() -> str:
+    """All options, a section and a table for each group."""
+    parts = []
+    for name, field in Options.model_fields.items():
+        about = prose(field.annotation.__doc__ or "") if field.annotation else ""
+        rows = [_option(info) for info in OPTIONS if info.group == name]
+        head = ["option", "default", "takes", "what it does", "helps", "hurts"]
+        parts.append(f"## {name}\n\n{about}\n\n{table(head, rows)}")
+    return "\n\n".join(parts)
+
+
+def _option(info: OptionInfo) -> list[str]:
+    about = info.about
+    default = NOT_GIVEN if info.default is None else str(info.default).lower() if info.is_bool else str(info.default)
+    takes = "text" if info.accepts.startswith("text: ") else info.accepts
+    does = f"{about.help}{f' (`{about.call}`)' if about.call else ''}{'. GPU only' if about.gpu_only else ''}"
+    unit = f" ({about.unit})" if about.unit else ""
+    return [code(info.key), code(default), takes + unit, does, about.helps, about.hurts]
+
+
+def own() -> str:
+    """Which options apply to a user's own training: a row for each answer."""
+    keys = {kind: [info.key for info in OPTIONS if info.about.own == kind] for kind in OWN_CODE_LABELS}
+    return table(["applies", "options"], [[words, code(*keys[kind])] for kind, words in OWN_CODE_LABELS.items()])
+
+
+def shipped() -> str:
+    """The presets that ship, with their own descriptions."""
+    paths = sorted(presets.SHIPPED.glob("*.yaml"))
+    return table(["preset", "what it is for"], [[code(p.stem), presets.resolve(str(p)).description] for p in paths])
+
+
+# ---- runs -------------------------------------------------------------------------------------
+
+
+def event_types() -> str:
+    """Every type of event with its fields, in the order of their declaration."""
+    kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
+    kinds = [kind for kind in kinds if kind is not events.Event]
+    return "\n\n".join(f"### {kind.type}\n\n{prose(kind.__doc__ or '')}\n\n{_declared(kind)}" for kind in kinds)
+
+
+def summary() -> str:
+    """The fields of `result.json`."""
+    return f"{prose(events.Summary.__doc__ or '')}\n\n{_declared(events.Summary)}"
+
+
+def gpu_readings() -> str:
+    """What a reading of a GPU may hold beside the declared fields."""
+    keys = [key for question in (*questions.QUESTIONS, questions.PCIE) for key in question.keys]
+    return table(["field", "unit"], [[code(key), unit(key)] for key in keys])
+
+
+def _declared(kind: type) -> str:
+    hints = get_type_hints(kind, include_extras=True)
+    said = _comments(kind)
+    rows = [row for field in fields(kind) for row in _rows(field.name, hints[field.name], said.get(field.name, ""))]
+    return table(["field", "type", "unit", "remark"], rows)
+
+
+def _comments(kind: type) -> dict[str, str]:
+    """The comment behind the declaration of a field."""
+    return dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(kind), re.MULTILINE))
+
+
+def _rows(name: str, hint: Any, remark: str) -> list[list[str]]:
+    """A field, and below it what is declared of the entries of a mapping."""
+    inner = _entries(hint)
+    dots = f"{name}[]." if get_origin(hint) is not Annotated else f"{name}."
+    below = [[code(dots + key), typed(part), unit(key), ""] for key, part in inner.items()]
+    return [[code(name), typed(hint), unit(name), remark], *below]
+
+
+def _entries(hint: Any) -> Mapping[str, Any]:
+    if get_origin(hint) is Annotated:
+        declared = [item.of for item in hint.__metadata__ if isinstance(item, Fields)]
+        return declared[0] if declared and isinstance(declared[0], Mapping) else {}
+    return next((found for part in get_args(hint) if (found := _entries(part))), {})
+
+
+def typed(hint: Any) -> str:
+    """A type hint in words."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return typed(parts[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join(typed(part) for part in parts)
+    if inspect.isclass(origin) and issubclass(origin, Mapping):
+        return "object"
+    if inspect.isclass(origin) and issubclass(origin, Sequence):
+        return "list of " + (typed(parts[0]) if parts[0] is not Any else "values")
+    if parts:  # Literal
+        return code(*map(str, parts))
+    return KINDS[hint]
+
+
+def unit(name: str) -> str:
+    """The unit of a field by its name, or nothing."""
+    if name in SHARES:
+        return "share, 0 to 1"
+    if name in CORES:
+        return "CPU cores"
+    ends = [words for end, words in UNITS.items() if name == end or name.endswith(end if end[0] == "_" else f"_{end}")]
+    return max(ends, key=len, default="")
+
+
+# ---- diagnosis --------------------------------------------------------------------------------
+
+
+def diagnosis_rules() -> str:
+    """Every rule with its thresholds and where they come from."""
+    head = ["verdict", "figure", "what it says", "counts", "decides", "source"]
+    return table(head, [_rule(rule) for rule in rules.RULES])
+
+
+def _rule(rule: rules.Rule) -> list[str]:
+    side = "below" if rule.below else "from"
+    limits = [f"{side} {_limit(limit, rule.unit)}" for limit in (rule.notable, rule.strong)]
+    says = re.sub(r"\{value[^}]*\}", "X", rule.text.replace("%}", "}%"))
+    return [code(rule.verdict), code(rule.measurement), says, *limits, rule.source]
+
+
+def _limit(value: float, unit: str) -> str:
+    return f"{value:.0%}" if unit == "share" else f"{value:g}" + (" times" if unit == "times" else "")
+
+
+def verdicts() -> str:
+    """The words of `verdict` in events, and how they are shown."""
+    return table(["verdict", "shown as"], [[code(verdict), words] for verdict, words in rules.VERDICT_LABELS.items()])
+
+
+# ---- the map of the code ----------------------------------------------------------------------
+
+
+def layers(package: str) -> str:
+    """The layers of a package by its import contract, from the top: each folder or module, and what it is for."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    found = next(contract for contract in contracts if contract.get("containers") == [f"gputui.{package}"])
+    folder = ROOT.joinpath(*package.split("."))
+    rows = [
+        [str(number), code(_place(folder / name)), _purpose(folder / name)]
+        for number, layer in enumerate(found["layers"], 1)
+        for name in re.split(r"\s*[|:]\s*", layer)
+    ]
+    return table(["layer", "where", "what it is for"], rows)
+
+
+def _place(path: Path) -> str:
+    """A folder or a module by its path in the repository."""
+    place = path.relative_to(ROOT).as_posix()
+    return f"{place}/" if path.is_dir() else f"{place}.py"
+
+
+def _purpose(path: Path) -> str:
+    """The first sentence of a module, of a folder that of its `__init__.py`."""
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    about = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return re.split(r"(?<=\.)\s", prose(about).replace(" What others use is named here.", ""))[0]
+
+
+# ---- documents --------------------------------------------------------------------------------
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "options": options,
+    "own": own,
+    "presets": shipped,
+    "events": event_types,
+    "summary": summary,
+    "gpu": gpu_readings,
+    "rules": diagnosis_rules,
+    "verdicts": verdicts,
+    "engine": partial(layers, "engine"),
+    "trainer": partial(layers, "engine.trainer"),
+    "tui": partial(layers, "tui"),
+}
+
+
+def marks(name: str) -> tuple[str, str]:
+    """What stands before and behind a table."""
+    return f"<!-- {name}: begin (made by `make docs`) -->", f"<!-- {name}: end -->"
+
+
+def replaced(text: str) -> str:
+    """A document with the tables between their markers made anew."""
+    for name, make in TABLES.items():
+        begin, end = marks(name)
+        before, begun, rest = text.partition(begin)
+        _, ended, after = rest.partition(end)
+        if begun and ended:
+            text = f"{before}{begin}\n{make()}\n{end}{after}"
+    return text
+
+
+def main() -> None:
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        path.write_text(replaced(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""The documents name what exists: links, commands, options, make targets, files; their tables are those of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import click
+from gputui.engine.options import OPTIONS, Options, resolve_key
+from gputui.tui.cli import cli
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = "engine|tui|tests|docs|presets|examples|benchmarks"
+README_LINES = 120
+
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(rf"(?<![\w./~-])((?:{FOLDERS})/[\w.*/-]*)")
+OPTION = re.compile(rf"(?<![\w.]){'(' + '|'.join(Options.model_fields) + ')'}\.(?!py\b)([a-z_0-9]+)(?=[=\s`:,;)]|$)")
+VARIABLE = re.compile(r"\bGPUTUI_[A-Z]+\b")
+
+
+def tables() -> ModuleType:
+    """docs/tables.py, which is no part of the package."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def text(document: Path) -> str:
+    return document.read_text(encoding="utf-8")
+
+
+def prose(document: Path) -> str:
+    """A document without its blocks of code."""
+    return re.sub(r"^    .*$", "", FENCED.sub("", text(document)), flags=re.MULTILINE)
+
+
+def code(document: Path) -> list[str]:
+    """Every line of a block of code, and all code within a line."""
+    fenced = [line for block in FENCED.findall(text(document)) for line in block.splitlines()[1:-1]]
+    indented = re.findall(r"^    (.*)$", FENCED.sub("", text(document)), re.MULTILINE)
+    return [*fenced, *indented, *INLINE.findall(prose(document))]
+
+
+def named(pattern: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
+    """Whatever a pattern finds in the code of a document."""
+    for document in DOCUMENTS:
+        for line in code(document):
+            for match in pattern.finditer(line):
+                yield document, match[0]
+
+
+def anchors(document: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", FENCED.sub("", text(document)), re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        number = next(count for count in range(100) if (f"{slug}-{count}" if count else slug) not in found)
+        found.add(f"{slug}-{number}" if number else slug)
+    return found
+
+
+def test_the_tables_of_the_documents_are_those_of_the_code() -> None:
+    made = tables()
+    assert [path.name for path in DOCUMENTS if made.replaced(text(path)) != text(path)] == [], "run `make docs`"
+    for name in made.TABLES:
+        begin, end = made.marks(name)
+        found = [path.name for path in DOCUMENTS if begin in text(path) and end in text(path)]
+        assert found, f"no document has the table {name}"
+
+
+def test_every_option_stands_once_in_each_table_of_options() -> None:
+    made = tables()
+    for table in (made.options(), made.own()):
+        assert {info.key: table.count(f"`{info.key}`") for info in OPTIONS} == dict.fromkeys(
+            (info.key for info in OPTIONS), 1
+        )
+
+
+def test_every_figure_of_an_event_has_a_unit() -> None:
+    made = tables()
+    rows = re.findall(r"^\| `([\w.\[\]]+)` \| (number[^|]*) \| *([^|]*?) *\|", made.event_types(), re.MULTILINE)
+    assert len(rows) > 20
+    without = {name for name, _, unit in rows if not unit}
+    # A loss and its scale have no unit, a gain is a factor, evidence names its own.
+    assert without == {
+        "loss", "loss_scale", "stages[].parallelism", "evidence[].value", "evidence[].threshold",
+        "remedies[].expected_gain",
+    }  # fmt: skip
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken, seen = [], 0
+    for document in DOCUMENTS:
+        for target in LINK.findall(FENCED.sub("", text(document))):
+            if "://" in target:
+                continue
+            place, _, anchor = target.partition("#")
+            path = (document.parent / place).resolve() if place else document
+            seen += 1
+            if not path.exists() or (anchor and anchor not in anchors(path)):
+                broken.append(f"{document.name}: {target}")
+    assert seen > 30
+    assert broken == []
+
+
+def test_every_command_and_option_of_gputui_exists() -> None:
+    wrong, seen = [], 0
+    for document in DOCUMENTS:
+        for line in code(document):
+            for command in commands(line):
+                seen += 1
+                wrong += [f"{document.name}: {line.strip()}: {fault}" for fault in faults(command)]
+    assert seen > 80
+    assert wrong == []
+
+
+def commands(line: str) -> Iterator[list[str]]:
+    """The words behind each `gputui` of a line; what stands behind two blanks or a comma is a remark."""
+    for match in re.finditer(r"(?:^|(?<=[\s/(]))gputui(?= |$)(.*?)(?=  |, |&&|[|;)]|$)", line):
+        try:
+            yield shlex.split(match[1], comments=True)
+        except ValueError:
+            yield match[1].split()
+
+
+def faults(words: list[str]) -> Iterator[str]:
+    """What of a command does not exist: its subcommands, its options, the keys behind --set."""
+    command: click.Command = cli
+    rest = iter(words)
+    for word in rest:
+        if isinstance(command, click.Group) and word in command.commands:
+            command = command.commands[word]
+        elif word.startswith("-"):
+            option, _, value = word.partition("=")
+            known = {name: parameter for parameter in command.params for name in parameter.opts}
+            known["--help"] = known["-h"] = click.Option(["--help"], is_flag=True)
+            found = known.get(option)
+            if found is None:
+                yield f"no option {option}"
+            elif option == "--set":
+                yield from key_faults(next(rest, ""))
+            elif isinstance(found, click.Option) and not found.is_flag and not value:
+                next(rest, None)
+        elif isinstance(command, click.Group) and not word.isupper() and word != "...":
+            yield f"no command {word}"
+
+
+def key_faults(setting: str) -> Iterator[str]:
+    try:
+        resolve_key(setting.partition("=")[0], OPTIONS)
+    except KeyError as fault:
+        if setting != "KEY=VALUE":
+            yield str(fault.args[0])
+
+
+def test_every_option_that_is_named_exists() -> None:
+    keys = {info.key for info in OPTIONS}
+    found = list(named(OPTION))
+    assert len(found) > 40
+    assert {f"{document.name}: {key}" for document, key in found if key not in keys} == set()
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    found = {(document.name, name.split()[1]) for document, name in named(re.compile(r"\bmake [a-z]+\b"))}
+    assert len(found) > 5
+    assert {(document, name) for document, name in found if name not in targets} == set()
+
+
+def test_every_file_and_folder_that_is_named_exists() -> None:
+    found = {(document.name, path.rstrip(".")) for document, path in named(PATH)}
+    assert len(found) > 20
+    assert {(document, path) for document, path in found if not any(ROOT.glob(path.rstrip("/")))} == set()
+
+
+def test_every_variable_of_the_environment_is_read_somewhere() -> None:
+    source = "".join(path.read_text() for folder in ("engine", "tui") for path in (ROOT / folder).rglob("*.py"))
+    found = set(named(VARIABLE))
+    assert found
+    assert {(document.name, name) for document, name in found if f'"{name}"' not in source} == set()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text(ROOT / "README.md").splitlines()) <= README_LINES
