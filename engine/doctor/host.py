@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from ..runs import runs_folder
+from ..files.places import runs_folder
 from ..telemetry import limits
 from .finding import Finding, gib
 

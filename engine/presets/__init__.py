@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..files.preset_names import SHIPPED, available, user_folder
+from ..files.places import SHIPPED_PRESETS as SHIPPED
+from ..files.places import user_presets_folder as user_folder
+from ..files.preset_names import available
 from .resolving import Preset, PresetError, assemble, defaults, find, in_current_folder, resolve, resolve_text
 
 __all__ = [

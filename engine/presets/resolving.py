@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from .. import options as opts
 from ..files import located_yaml
 from ..files.located_yaml import Located, YamlFault, printable, shorten
-from ..files.preset_names import SHIPPED, SUFFIXES, available
+from ..files.places import SHIPPED_PRESETS as SHIPPED
+from ..files.preset_names import SUFFIXES, available
 from ..files.values import brief
 from ..options.catalogue import did_you_mean, nearest
 from ..options.synonyms import keys_of, option_meant

@@ -21,7 +21,8 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from ruamel.yaml.util import load_yaml_guess_indent
 
 from ..files import located_yaml
-from ..files.preset_names import SHIPPED, user_folder
+from ..files.places import SHIPPED_PRESETS as SHIPPED
+from ..files.places import user_presets_folder as user_folder
 from ..files.writing import write_atomically
 from ..options import OPTIONS, SCHEMA_VERSION, OptionInfo
 from . import paths, resolving

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
+from ..files.places import home, runs_folder
+from .control import request_stop, reserved, signal_process
+from .creating import create, create_at
+from .following import Follower, follow
+from .lookup import Survey, all_runs, find, survey
 from .reading import Tail
-from .run import (
-    GOES_ON,
-    Follower,
-    Run,
-    RunError,
-    Survey,
-    all_runs,
-    create,
-    create_at,
-    delete,
-    find,
-    follow,
-    home,
-    request_stop,
-    reserved,
-    runs_folder,
-    signal_process,
-    survey,
-)
+from .run import GOES_ON, Run, RunError
 
 __all__ = [
-    "GOES_ON", "Follower", "Run", "RunError", "Survey", "Tail", "all_runs", "create", "create_at", "delete", "find",
-    "follow", "home", "request_stop", "reserved", "runs_folder", "signal_process", "survey",
+    "GOES_ON", "Follower", "Run", "RunError", "Survey", "Tail", "all_runs", "create", "create_at", "find", "follow",
+    "home", "request_stop", "reserved", "runs_folder", "signal_process", "survey",
 ]

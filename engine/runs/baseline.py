@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ..files.places import home, runs_folder
 from ..files.values import text
 from ..files.writing import write_atomically
 from .reading import read_object
-from .run import Run, home, runs_folder
+from .run import Run
 
 Choice = Literal["pinned", "given", "first"]
 IGNORED = "it is left out; gputui compare --unpin forgets it"

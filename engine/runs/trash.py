@@ -13,8 +13,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from ..files.places import runs_folder
 from ..system import locks
-from .run import Run, RunError, reserved, runs_folder
+from .control import reserved
+from .run import Run, RunError
 
 PREFIX = ".deleted-"  # no list of runs shows what begins with a dot
 HELD = "held"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
 from gputui.engine.compare.comparison import Comparison
 from gputui.engine.compare.comparison import compare as compare_line_up
 from gputui.engine.runs import Run, RunError, baseline
@@ -20,6 +19,7 @@ from gputui.tui.commands import compare as compare_command
 from gputui.tui.text import comparison
 
 from tests.support import recorded
+from tests.support.deleting import deleted
 
 
 def compare(runs: list[Run]) -> Comparison:
@@ -165,7 +165,7 @@ def test_a_baseline_for_one_time(four: list[Run], capsys: pytest.CaptureFixture[
     found = compared(capsys, "a", "--baseline", "c")
     assert (found["baseline"], found["choice"], found["runs"]) == ("c", "given", ["c", "a"])
     assert compared(capsys, "a")["baseline"] == "b"
-    runs.delete(four[1])
+    deleted(four[1])
     assert not any("no longer there" in note for note in compared(capsys, "a", "--baseline", "c")["notes"])
 
 
@@ -182,7 +182,7 @@ def test_every_form_says_which_baseline_it_is(
 
 def test_a_deleted_baseline_is_said_and_left_out(four: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     baseline.pin(four[1])
-    runs.delete(four[1])
+    deleted(four[1])
     found = compared(capsys, "a", "c")
     assert (found["choice"], found["runs"]) == ("first", ["a", "c"])
     assert "pinned baseline b is no longer there" in found["notes"][0]
@@ -290,9 +290,9 @@ def test_the_figures_of_the_loop_are_compared(four: list[Run]) -> None:
 def test_deleting_a_run(four: list[Run], home: Path) -> None:
     import os
 
-    runs.delete(four[0])
+    deleted(four[0])
     assert not four[0].path.exists()
     going_on = recorded.write(home, name="e", seconds=20, gpus=0, outcome=None, engine_pid=os.getpid())
     with pytest.raises(RunError, match="stop it before"):
-        runs.delete(going_on)
+        deleted(going_on)
     assert going_on.file("events.jsonl").exists()

@@ -25,6 +25,7 @@ from gputui.engine.system import locks
 from gputui.engine.system.identity import Place, Process
 from gputui.engine.system.locks import ENGINE_LOCK
 
+from tests.support.deleting import deleted
 from tests.support.front_door import gputui, until
 from tests.support.standing_in import engines_of, kept, stand_in, training
 
@@ -73,7 +74,7 @@ def test_a_run_lives_as_long_as_its_engine_whatever_its_files_say(stand_in: None
         with pytest.raises(RunError, match="cannot be resumed"):
             launch.resume(run)
         with pytest.raises(RunError, match="cannot be deleted"):
-            runs.delete(run)
+            deleted(run)
         assert engines_of(run) == [before["engine_pid"]]
     until(lambda: run.process("engine") == Process.of(before["engine_pid"]))  # it has told it again
     assert run.state == "running"
@@ -256,7 +257,7 @@ def test_a_preset_that_lacks_an_option_of_today_resumes(stand_in: None) -> None:
 def test_a_run_of_another_machine_runs_there() -> None:
     run = left()
     assert (run.state, run.life.host) == ("running", "node-b")
-    for verb, act in (("stop", runs.request_stop), ("delete", runs.delete), ("resume", launch.resume)):
+    for verb, act in (("stop", runs.request_stop), ("delete", deleted), ("resume", launch.resume)):
         with pytest.raises(RunError, match=f"is running on node-b; {verb} it there"):
             act(run)
     assert "running on node-b" in gputui("runs").stdout
@@ -288,7 +289,7 @@ def test_a_heartbeat_that_goes_on_counts_whatever_the_clocks_say(skew_seconds: f
     thread.start()
     try:
         with pytest.raises(RunError, match="running on node-b"):
-            runs.delete(run)
+            deleted(run)
         until(lambda: run.state == "running", seconds=5)
     finally:
         done.set()
@@ -316,7 +317,7 @@ def test_a_run_that_ended_on_another_machine_has_ended() -> None:
     run = left(phase="ended")
     run.file("result.json").write_text('{"outcome": "ok"}')
     assert run.state == "ok"
-    runs.delete(run)
+    deleted(run)
     assert not run.path.exists()
     assert runs.all_runs() == []
 
@@ -404,7 +405,7 @@ def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None)
     assert run.state == "running"
     stopped(run)
     until(lambda: not run.alive("trainer"))
-    runs.delete(copy)
+    deleted(copy)
     assert run.path.is_dir()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
 from gputui.engine.runs import Run, baseline
 from gputui.tui.screens.compare import CompareScreen
 from gputui.tui.screens.runs import RunsScreen
@@ -13,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from tests.support import recorded
+from tests.support.deleting import deleted
 from tests.support.tiny import Tiny, tiny, wait_for
 
 
@@ -82,7 +82,7 @@ async def test_all_that_is_said_stands_there_at_any_size(three: list[Run]) -> No
 
 async def test_a_deleted_baseline_is_said_and_left_out(three: list[Run]) -> None:
     baseline.pin(three[2])
-    runs.delete(three[2])
+    deleted(three[2])
     async with Tiny(lambda: CompareScreen(three[:2])).run_test(size=(120, 40), notifications=True) as pilot:
         await wait_for(pilot, "vit is no longer there")
         assert shown_runs(pilot) == ["cnn", "mlp"]

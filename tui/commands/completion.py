@@ -37,14 +37,14 @@ def preset(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 def run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of runs, the newest first, and `latest`."""
-    from ...engine.runs import runs_folder
+    from ...engine.files.places import runs_folder
 
     return _fitting(["latest", *_folders(runs_folder())], incomplete)
 
 
 def proof(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of proofs, the newest first, and `latest`."""
-    from ...engine.runs import home
+    from ...engine.files.places import home
 
     return _fitting(["latest", *_folders(home() / "proofs")], incomplete)
 

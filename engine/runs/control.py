@@ -1,0 +1,62 @@
+"""Acts on a run from outside: asks it to stop, signals its processes, and reserves one that does not live."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+from ..system import locks, signalling
+from ..system.identity import Process
+from ..system.locks import ENGINE_LOCK, Lock
+from . import life
+from .life import Life
+from .run import GOES_ON, Run, RunError
+
+
+def request_stop(run: Run) -> None:
+    """Ask a run to stop gracefully (a second time: at once); raises RunError when it does not run here."""
+    now = run.life
+    refuse_elsewhere(run, now, "stop")
+    for role in ("engine", "trainer"):
+        process = run.process(role)
+        if getattr(now, role) and process is not None and not now.starting:
+            signal_process(run, role, process)
+            return
+    raise RunError(f"{run.id} is not running (it is {run.state_of(now)})")
+
+
+def signal_process(run: Run, role: str, process: Process, number: int = signal.SIGTERM) -> None:
+    """Send a signal to the engine or trainer of a run, once verified to be that; raises RunError."""
+    holds = run.file(ENGINE_LOCK if role == "engine" else "events.jsonl")
+    try:
+        signalling.send(
+            process, number, run.file("status.json"), lambda found: found.has_open(holds) or found.serves(run.path)
+        )
+    except signalling.NotVerified as fault:
+        raise RunError(f"{run.id}: {fault}: no signal is sent") from None
+
+
+def refuse_elsewhere(run: Run, now: Life, verb: str) -> None:
+    """Raises RunError for a run that lives on another machine, where alone something can be done with it."""
+    if now.host:
+        raise RunError(f"{run.id} is running on {now.host}; {verb} it there: gputui {verb} {run.id}")
+
+
+@contextlib.contextmanager
+def reserved(run: Run, verb: str) -> Iterator[Lock]:
+    """The lock of a run that does not live, so that nobody else begins anything with it; raises RunError."""
+    now = life.look_closely(run.path, lambda: run.status)
+    refuse_elsewhere(run, now, verb)
+    if (state := run.state_of(now)) in GOES_ON:
+        raise RunError(f"{run.id} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
+    try:
+        lock = locks.take(run.file(ENGINE_LOCK))
+    except locks.Taken:
+        raise RunError(f"{run.id} cannot be {verb}d: it is running, or another gputui is at it") from None
+    except OSError as fault:
+        raise RunError(f"{run.id} cannot be locked: {fault.strerror or fault}: {fault.filename}") from None
+    with lock:
+        if run.life.trainer:
+            raise RunError(f"{run.id} cannot be {verb}d: its trainer has not ended yet")
+        yield lock

@@ -1,0 +1,55 @@
+"""Makes the folder of a new run, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from ..files import private
+from ..files.places import runs_folder
+from ..files.values import NO_NAME, nameable
+from ..files.writing import sync, write_atomically
+from .run import Run, RunError
+
+
+def create(name: str, preset_yaml: str) -> Run:
+    """A new run folder holding its preset; the id tells when and what."""
+    folder = runs_folder()
+    private.make(folder, exist_ok=True)
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "run"
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}"
+    for number in range(1, 1000):
+        try:
+            return create_at(folder / (stem if number == 1 else f"{stem}-{number}"), preset_yaml)
+        except FileExistsError:
+            continue
+    raise RunError(f"cannot make a run folder in {folder}")
+
+
+def create_at(path: Path, preset_yaml: str) -> Run:
+    """A run folder with its preset, or none; raises OSError, FileExistsError where there is something already.
+
+    It is this user's alone.
+    """
+    if not nameable(str(path)):
+        raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = None
+    try:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        write_atomically(draft / "preset.yaml", preset_yaml)
+        os.rename(draft, path)
+    except OSError as fault:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+        taken = fault.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+        raise OSError(errno.EEXIST if taken else fault.errno, fault.strerror, str(path)) from None
+    sync(path.parent)
+    return Run(path)

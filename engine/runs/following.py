@@ -1,0 +1,75 @@
+"""Follows a run: its events as they come, until it has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from . import outage
+from .events import Warn
+from .outage import Silence
+from .reading import EVENT_FILES, Damage, Tail, in_time
+from .run import Run
+
+
+class Follower:
+    """A run's events of both files, merged by time; `finished` is held back until nothing follows it.
+
+    A resumed run has several `finished`; only one that nobody is alive to follow up ends the following.
+    """
+
+    def __init__(self, run: Run, from_now: bool = False) -> None:
+        self._run = run
+        self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
+        self._damage_told: set[Damage] = set()
+        self._silence = Silence(run.path)
+        self._finished: dict[str, Any] | None = None
+        self.ended = False
+
+    def poll(self) -> list[dict[str, Any]]:
+        """The events since the last poll; sets `ended` with the last of them."""
+        alive = self._run.alive("engine") or self._run.alive("trainer")
+        fresh = in_time(event for tail in self._tails for event in tail.read())
+        news = self._new_damage()
+        for event in fresh:
+            if event["type"] == "finished":
+                self._finished = event
+            else:
+                if event["type"] == "started":
+                    self._finished = None
+                news.append(event)
+        if alive and (silent := self._silence.look(bool(fresh))):
+            news.append(self._warning("disk", silent))
+        if not alive and not fresh and self._run.state != "starting":
+            self.ended = True
+            news.append(self._finished or self._lost())
+        return news
+
+    def _new_damage(self) -> list[dict[str, Any]]:
+        """A warning for each file that is found not to be whole, once."""
+        found = [damage for tail in self._tails for damage in tail.damages if damage not in self._damage_told]
+        found = [damage for damage in found if str(damage)]
+        self._damage_told.update(found)
+        return [self._warning("damaged_file", str(damage)) for damage in found]
+
+    def _warning(self, kind: str, message: str) -> dict[str, Any]:
+        """What the viewer itself has to say."""
+        head = {"t": time.time(), "type": Warn.type, "run": self._run.id}
+        return head | asdict(Warn(kind=kind, message=message))
+
+    def _lost(self) -> dict[str, Any]:
+        told = self._run.result
+        summary = told or {"outcome": "crashed", "error": outage.lost(self._run.path, self._run.log_tail())}
+        head = {"t": time.time(), "type": "finished", "run": self._run.id}
+        return head | {"outcome": summary.get("outcome"), "summary": summary}
+
+
+def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[dict[str, Any]]:
+    """All events of a run, past and coming, until it has ended."""
+    follower = Follower(run)
+    while not follower.ended:
+        yield from follower.poll()
+        if not follower.ended:
+            time.sleep(interval_seconds)

@@ -1,0 +1,75 @@
+"""Finds runs: all that there are, or the one that a person means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..files import private
+from ..files.places import runs_folder
+from ..files.reading import why
+from .run import Run, RunError
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All runs, the latest first, and why each other folder among them cannot be looked into, by its name."""
+
+    runs: list[Run]
+    closed: Mapping[str, str]
+
+    def __str__(self) -> str:
+        """The folders that are left out, in one line; nothing where there are none."""
+        if not self.closed:
+            return ""
+        name, reason = next(iter(self.closed.items()))
+        more = f" and {len(self.closed) - 1} more" if len(self.closed) > 1 else ""
+        return f"left out, as gputui cannot look into it: {runs_folder() / name} ({reason}){more}"
+
+
+def survey() -> Survey:
+    """All that lies in the folder of runs; a folder that is closed to this user hides no other."""
+    private.tighten(runs_folder())
+    try:
+        found = [Run(path) for path in runs_folder().iterdir() if not path.name.startswith(".")]  # those are being made
+    except (FileNotFoundError, NotADirectoryError):
+        return Survey([], {})
+    except OSError as fault:
+        return Survey([], {".": why(fault)})
+    open_ones, closed = [], {}
+    for run in found:
+        try:
+            created = run.file("preset.yaml").lstat().st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as fault:
+            closed[run.id] = why(fault)
+        else:
+            open_ones.append((created, run.id, run))
+    return Survey([run for *_, run in sorted(open_ones, key=lambda one: one[:2], reverse=True)], closed)
+
+
+def all_runs() -> list[Run]:
+    """All runs that can be looked into, the latest first."""
+    return survey().runs
+
+
+def find(text: str) -> Run:
+    """A run by id, by an unambiguous part of it, or `latest`; raises RunError."""
+    found = survey()
+    runs = found.runs
+    if text in found.closed:
+        raise RunError(f"{runs_folder() / text} cannot be looked into: {found.closed[text]}")
+    if not runs:
+        raise RunError(f"there are no runs in {runs_folder()}; start one with gputui --preset quickstart")
+    if not text:
+        raise RunError("name a run, or latest; gputui runs lists them")
+    if text == "latest":
+        return runs[0]
+    exact = [run for run in runs if run.id == text]
+    matching = exact or [run for run in runs if text in run.id]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise RunError(f"no run called {text!r}; gputui runs lists them")
+    raise RunError(f"{text!r} fits {len(matching)} runs ({', '.join(r.id for r in matching[:3])} ...); give more of it")

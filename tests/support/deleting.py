@@ -1,0 +1,15 @@
+"""Deletes a run for good, as a screen does when it is left."""
+
+from __future__ import annotations
+
+from gputui.engine.runs import Run, RunError
+from gputui.engine.runs.trash import Trash
+
+
+def deleted(run: Run) -> None:
+    """Raises RunError where it is refused."""
+    trash = Trash()
+    _, refused = trash.put([run])
+    trash.empty()
+    if refused:
+        raise RunError(refused[0])
