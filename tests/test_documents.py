@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -191,6 +192,21 @@ def test_every_variable_of_the_environment_is_read_somewhere() -> None:
     found = set(named(VARIABLE))
     assert found
     assert {(document.name, name) for document, name in found if f'"{name}"' not in source} == set()
+
+
+def test_every_message_that_is_quoted_is_one_of_the_program() -> None:
+    said = {word for folder in ("engine", "tui") for path in (ROOT / folder).rglob("*.py") for word in messages(path)}
+    shown = re.sub(r"`[^`\n]*`", "", prose(ROOT / "docs" / "troubleshooting.md"))
+    quoted = [quote.removesuffix(" ...") for quote in re.findall(r'"([^"\n]+)"', shown)]
+    assert len(quoted) > 9
+    assert [quote for quote in quoted if not any(quote in word for word in said)] == []
+
+
+def messages(path: Path) -> Iterator[str]:
+    """The texts of a module, without what is filled in."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def test_the_readme_is_short() -> None:
