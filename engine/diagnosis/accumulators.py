@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ..files.values import number
+from ..files.values import mapping, number
+from ..telemetry.visible import Device, visible
 
 Reading = Mapping[str, Any]
 
@@ -38,26 +39,26 @@ class Gpus:
     """`visible` is CUDA_VISIBLE_DEVICES as the run was started with it: None leaves all of the machine's GPUs."""
 
     def __init__(self, visible: str | None) -> None:
-        self._visible = None if visible is None else [name.strip() for name in visible.split(",")]
+        self._variable = visible
+        self._shown: set[int] = set()
         self._mine: dict[str, deque[Reading]] = {}
         self._others: dict[str, deque[Reading]] = {}
 
     def take(self, event: Reading, mine: Collection[str]) -> None:
         """A reading of all GPUs while the training runs; `mine` names those that train, as the started event does."""
-        for gpu in event.get("gpus") or ():
-            if isinstance(gpu, Mapping) and (name := _name(gpu)) is not None:
+        gpus = [gpu for gpu in event.get("gpus") or () if isinstance(gpu, Mapping)]
+        devices = [device for gpu in gpus if (device := _device(gpu))]
+        self._shown = {shown.index for shown in visible(self._variable, devices)}
+        for gpu in gpus:
+            if (name := _name(gpu)) is not None:
                 of = self._mine if name in mine else self._others
                 of.setdefault(name, deque(maxlen=READINGS)).append(gpu)
 
     def idle(self) -> int:
         """How many more this training could use: those that it may see and that nobody uses."""
-        return sum(self._may_see(readings[-1]) and _stands_idle(readings) for readings in self._others.values())
-
-    def _may_see(self, gpu: Reading) -> bool:
-        """CUDA takes indices, here in PCI order, and UUIDs or their beginnings."""
-        index, uuid = str(gpu.get("index")), str(gpu.get("uuid"))
-        names = self._visible
-        return names is None or any(name == index or (name[:4] == "GPU-" and uuid.startswith(name)) for name in names)
+        return sum(
+            readings[-1].get("index") in self._shown and _stands_idle(readings) for readings in self._others.values()
+        )
 
     def smallest_bytes(self) -> float | None:
         """The memory of the smallest GPU that trains."""
@@ -84,6 +85,14 @@ class Gpus:
             "gpu_neighbours": tuple(dict.fromkeys(name for gpu in readings for name in _neighbours(gpu))),
             "throttle": tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons)),
         }
+
+
+def _device(gpu: Reading) -> Device | None:
+    index, uuid, mig = gpu.get("index"), gpu.get("uuid"), gpu.get("mig")
+    if not isinstance(index, int):
+        return None
+    instances = tuple(str(mapping(one).get("uuid") or "") for one in mig) if isinstance(mig, list) else None
+    return Device(index, uuid, instances)
 
 
 def _name(gpu: Reading) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from . import limits
 from .background_call import BackgroundCall
 from .job import Remark as JobRemark
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
+from .visible import VARIABLE, Device, visible
 
 PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must hang nobody else
 
@@ -63,42 +64,17 @@ def visible_gpus() -> tuple[Gpu, ...]:
     In the place of a MIG instance stands the GPU that it is a part of, with the instance's memory.
     """
     gpus, _ = _gpus()
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None:
-        return tuple(part for gpu in gpus if (part := _computing(gpu)))
-    return tuple(_named([name.strip() for name in chosen.split(",")], gpus))
+    by_index = {gpu.index: gpu for gpu in gpus}
+    shown = visible(os.environ.get(VARIABLE), [_device(gpu) for gpu in gpus])
+    return tuple(_part(by_index[one.index], one.instance) for one in shown)
 
 
-def _named(names: Sequence[str], gpus: Sequence[Gpu]) -> Iterator[Gpu]:
-    """Up to the first name that is none, as CUDA does (CUDA C++ Programming Guide, "CUDA Environment Variables")."""
-    for name in names:
-        gpu = next((gpu for gpu in gpus if name == str(gpu.index)), None)
-        found = _computing(gpu) if gpu else _by_uuid(name, gpus)
-        if found is None:
-            return
-        yield found
+def _device(gpu: Gpu) -> Device:
+    return Device(gpu.index, gpu.uuid, tuple(one.uuid for one in gpu.instances) if gpu.mig else None)
 
 
-def _by_uuid(name: str, gpus: Sequence[Gpu]) -> Gpu | None:
-    """By the UUID of a GPU or of an instance, as many characters as are needed; MIG-GPU-uuid/1/0 by older drivers."""
-    if not name.startswith(("GPU-", "MIG-")):
-        return None
-    older = name.removeprefix("MIG-").split("/")[0]
-    whole = [_computing(gpu) for gpu in gpus if gpu.uuid and gpu.uuid.startswith(older)]
-    parts = [_part(gpu, part) for gpu in gpus for part in gpu.instances if part.uuid.startswith(name)]
-    found = whole + parts
-    return found[0] if len(found) == 1 else None
-
-
-def _computing(gpu: Gpu) -> Gpu | None:
-    """In MIG mode CUDA takes the first instance where none is named."""
-    if gpu.mig:
-        return _part(gpu, gpu.instances[0]) if gpu.instances else None
-    return gpu
-
-
-def _part(gpu: Gpu, instance: Instance) -> Gpu:
-    return replace(gpu, memory_total_bytes=instance.memory_total_bytes)
+def _part(gpu: Gpu, instance: int | None) -> Gpu:
+    return gpu if instance is None else replace(gpu, memory_total_bytes=gpu.instances[instance].memory_total_bytes)
 
 
 def _gpus() -> tuple[tuple[Gpu, ...], str]:

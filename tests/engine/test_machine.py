@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gputui.engine.diagnosis import accumulators
+from gputui.engine.doctor import visible as doctor_visible
+from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.telemetry.machine import Gpu
+from gputui.engine.telemetry.visible import Device, Shown, visible
 
 from tests.support.fakenvml import FakeNvml
 from tests.support.training import Build
@@ -24,43 +28,71 @@ print(json.dumps([[gpu.index, gpu.mig, gpu.memory_total_bytes] for gpu in machin
 """
 
 
-def visible(nvml: FakeNvml, chosen: str | None, words: str = "gpus=4") -> list[list[Any]]:
+def visible_gpus(nvml: FakeNvml, chosen: str | None, words: str = "gpus=4") -> list[list[Any]]:
     found: list[list[Any]] = nvml.run(PROGRAM.format(chosen=chosen), words)
     return found
 
 
-@pytest.mark.parametrize(
-    ("chosen", "indexes"),
-    [
-        (None, [0, 1, 2, 3]),
-        ("", []),
-        ("-1", []),
-        ("NoDevFiles", []),
-        ("3", [3]),
-        ("3, 1", [3, 1]),
-        ("3,-1,1", [3]),
-        ("2,7,1", [2]),
-        ("GPU-0000-2,GPU-0000-0", [2, 0]),
-        ("GPU-0000,1", []),  # of several GPUs
-        ("GPU-0000-2,GPU-9", [2]),
-    ],
+VISIBLE: tuple[tuple[str | None, list[int]], ...] = (  # of four GPUs
+    (None, [0, 1, 2, 3]),
+    ("", []),
+    ("-1", []),
+    ("NoDevFiles", []),
+    ("3", [3]),
+    ("3, 1", [3, 1]),
+    ("0,-1,1", [0]),
+    ("3,-1,1", [3]),
+    ("2,7,1", [2]),
+    ("0,,1", [0]),
+    ("0,0", []),  # twice
+    ("GPU-0000-2,GPU-0000-0", [2, 0]),
+    ("GPU-0000-2,GPU-0000-2", []),
+    ("GPU-0000,1", []),  # of several GPUs
+    ("GPU-0000-2,GPU-9", [2]),
+    ("GPU-0000-2,1", [2]),  # another kind of name
+    ("0,GPU-0000-2", [0]),
 )
-def test_the_visible_gpus_end_at_the_first_that_is_none(
-    nvml: FakeNvml, chosen: str | None, indexes: list[int]
-) -> None:
-    assert [index for index, _, _ in visible(nvml, chosen)] == indexes
+
+
+def test_all_who_read_which_gpus_are_visible_read_the_same(nvml: FakeNvml) -> None:
+    """The training's own GPUs, those that the doctor expects, and those that a diagnosis finds idle."""
+    program = (
+        "import json, os\nfrom gputui.engine.telemetry import machine\nfound = []\n"
+        f"for value in {[value for value, _ in VISIBLE]!r}:\n"
+        "    os.environ.pop('CUDA_VISIBLE_DEVICES', None)\n"
+        "    os.environ |= {} if value is None else {'CUDA_VISIBLE_DEVICES': value}\n"
+        "    found.append([gpu.index for gpu in machine.visible_gpus()])\n"
+        "print(json.dumps(found))"
+    )
+    gpus: list[dict[str, Any]] = [
+        {"index": i, "uuid": f"GPU-0000-{i}", "busy": 0.0, "memory_used_bytes": 0, "mig": None} for i in range(4)
+    ]
+    for (value, indexes), trains in zip(VISIBLE, nvml.run(program, "gpus=4"), strict=True):
+        idle = accumulators.Gpus(value)
+        idle.take({"gpus": gpus}, ())
+        expected = doctor_visible.expected(NvmlAnswers(tuple(gpus), 4), value)
+        assert (trains, expected, idle.idle()) == (indexes, len(indexes), len(indexes)), value
+
+
+def test_one_instance_alone_is_visible_beside_no_whole_gpu() -> None:
+    devices = [Device(0, "GPU-a"), Device(1, "GPU-b", ("MIG-b1", "MIG-b2")), Device(2, "GPU-c", ())]
+    for value, shown in (
+        (None, [Shown(1, 0)]), ("0,1", [Shown(1, 0)]), ("0", [Shown(0)]), ("MIG-b2,MIG-b1", [Shown(1, 1)]),
+        ("MIG-b", []), ("MIG-GPU-b/1/0", [Shown(1, 0)]), ("MIG-GPU-/1/0", []), ("2", []), ("0,MIG-b1", [Shown(0)]),
+    ):  # fmt: skip
+        assert visible(value, devices) == shown, value
 
 
 @pytest.mark.parametrize(
     "chosen", ["MIG-0000-101", "MIG-GPU-0000-1/1/0", "GPU-0000-1", "1"], ids=["uuid", "older", "parent", "index"]
 )
 def test_an_instance_stands_for_its_gpu_with_its_own_memory(nvml: FakeNvml, chosen: str) -> None:
-    assert visible(nvml, chosen, "gpus=2 mig=2@1") == [[1, True, 20 * GIB]]
+    assert visible_gpus(nvml, chosen, "gpus=2 mig=2@1") == [[1, True, 20 * GIB]]
 
 
 def test_a_gpu_in_mig_mode_without_instances_cannot_compute(nvml: FakeNvml) -> None:
-    assert visible(nvml, None, "gpus=2 mig=0@0") == [[1, False, 80 * GIB]]
-    assert visible(nvml, "0", "gpus=2 mig=0@0") == []
+    assert visible_gpus(nvml, None, "gpus=2 mig=0@0") == [[1, False, 80 * GIB]]
+    assert visible_gpus(nvml, "0", "gpus=2 mig=0@0") == []
 
 
 def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:

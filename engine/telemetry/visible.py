@@ -1,0 +1,98 @@
+"""Which GPUs CUDA shows to a process, by CUDA_VISIBLE_DEVICES and MIG.
+
+The rules, with where they stand:
+
+- Not set shows all, empty shows none. An identifier that fits no GPU ends the list: `0,-1,1` shows GPU 0 alone. GPUs
+  come in the order of the list. A UUID may be shortened as long as it fits one GPU only. A MIG instance is named by its
+  UUID, by older drivers `MIG-<GPU UUID>/<GPU instance>/<compute instance>` (CUDA Programming Guide, 5.2.1.1
+  CUDA_VISIBLE_DEVICES).
+- Where an instance is shown, it is one alone, and no whole GPU beside it; of a GPU in MIG mode that is named as a
+  whole it is the first (NVIDIA MIG User Guide, "CUDA Device Enumeration").
+- The first identifier decides between indexes, GPU UUIDs and MIG UUIDs: one of another kind ends the list. One that
+  names a GPU a second time leaves none at all (not documented by NVIDIA; PyTorch's torch/cuda/__init__.py,
+  `_parse_visible_devices`, follows the driver in this).
+
+Indexes are in PCI order, as NVML's are. CUDA counts so only with CUDA_DEVICE_ORDER=PCI_BUS_ID, which gputui sets for
+every process that trains; by CUDA's default, FASTEST_FIRST, GPU 0 is the fastest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+_INDEX = re.compile(r"\+?[0-9]+")
+_OLDER_INSTANCE = "MIG-GPU-"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU of the machine; `instances` are the UUIDs of its MIG instances, None where it is not in MIG mode."""
+
+    index: int
+    uuid: str | None = None
+    instances: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A GPU that CUDA shows: by NVML's index, and of one in MIG mode the place of the instance among its instances."""
+
+    index: int
+    instance: int | None = None
+
+
+def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
+    """The GPUs in CUDA's order; `value` is that of CUDA_VISIBLE_DEVICES, None where it is not set."""
+    if value is None:
+        shown = [found for device in devices if (found := _whole(device))]
+    else:
+        shown = _named([name.strip() for name in value.split(",")], devices)
+    instances = [one for one in shown if one.instance is not None]
+    return instances[:1] or shown
+
+
+def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Shown]:
+    shown: list[Shown] = []
+    for name in names:
+        found = _find(name, devices) if _kind(name) == _kind(names[0]) else None
+        if found is None:
+            break
+        if found in shown:
+            return []
+        shown.append(found)
+    return shown
+
+
+def _kind(name: str) -> str:
+    return name[:4] if name.startswith(("GPU-", "MIG-")) else "index"
+
+
+def _find(name: str, devices: Iterable[Device]) -> Shown | None:
+    """The one GPU or instance that is called so, or None."""
+    if _INDEX.fullmatch(name):
+        found = [_whole(device) for device in devices if device.index == int(name)]
+    elif name.startswith(_OLDER_INSTANCE):
+        uuid = name.removeprefix("MIG-").partition("/")[0]
+        found = [_whole(device) for device in devices if device.instances and device.uuid == uuid]
+    elif name.startswith("GPU-"):
+        found = [_whole(device) for device in devices if device.uuid and device.uuid.startswith(name)]
+    elif name.startswith("MIG-"):
+        found = [
+            Shown(device.index, place)
+            for device in devices
+            for place, uuid in enumerate(device.instances or ())
+            if uuid.startswith(name)
+        ]
+    else:
+        return None
+    return found[0] if len(found) == 1 else None
+
+
+def _whole(device: Device) -> Shown | None:
+    """A GPU that is named as a whole; None for one in MIG mode that has no instance to compute on."""
+    if device.instances is None:
+        return Shown(device.index)
+    return Shown(device.index, 0) if device.instances else None
