@@ -92,7 +92,7 @@ def build(tmp_path: Path, cpus: Devices) -> Iterator[Build]:
 
     yield make
     for training in made:
-        training.loop.report.writer.close()
+        training.loop.built.report.writer.close()
     keras.mixed_precision.set_global_policy("float32")  # it is global
     # What is given up here stays until the process ends. TensorFlow's tuning thread of an iterator may sleep through
     # its cancellation, for as long as it would have slept anyway (up to a minute), and whoever collects waits for it.

@@ -17,6 +17,7 @@ from .checkpoint.checkpoints import Checkpoints
 from .checkpoint.state import State
 from .common.stopping import StopSwitch
 from .data import pipeline as pipelines
+from .fit.built import Built
 from .fit.loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup
@@ -28,8 +29,6 @@ from .setup.devices import Devices
 class Training:
     """Everything built, ready to run."""
 
-    options: Options
-    devices: Devices
     loop: TrainingLoop
     gpus: list[Gpu]  # by the driver; TensorFlow may see fewer
     versions: dict[str, str]
@@ -43,7 +42,7 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
     gpus = list(visible_gpus()) if options.device.visible != "none" else []
     report.gpus = {gpu.uuid for gpu in gpus if gpu.uuid} if devices.kind == "GPU" else set()
-    return Training(options, devices, loop, gpus, versions, os.getpid())
+    return Training(loop, gpus, versions, os.getpid())
 
 
 def build(options: Options, devices: Devices, report: RunReport, stop: StopSwitch) -> TrainingLoop:
@@ -69,7 +68,7 @@ def build(options: Options, devices: Devices, report: RunReport, stop: StopSwitc
         )
         _build_state(model)
     checkpoints = Checkpoints(report.run.file("checkpoints"), options.run.keep, State(model))
-    return TrainingLoop(options, model, pipeline, devices, report, checkpoints, stop)
+    return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop))
 
 
 def _own(
@@ -81,7 +80,7 @@ def _own(
     stop.check()
     own = building.build(options, distribution, report)
     checkpoints = Checkpoints(report.run.file("checkpoints"), options.run.keep, own.state())
-    return TrainingLoop(options, own.model, own.pipeline, devices, report, checkpoints, stop, own)
+    return TrainingLoop(Built(options, own.model, own.pipeline, devices, report, checkpoints, stop, own))
 
 
 def _build_state(model: keras.Model) -> None:

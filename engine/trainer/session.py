@@ -73,63 +73,65 @@ def _train(options: Options, report: RunReport, stop: StopSwitch) -> None:
     generated_code.keep_apart()
     report.phase("configuring")
     training = assemble(options, report, stop)
-    resume_at = training.loop.checkpoints.latest_step(training.loop.steps)
+    built = training.loop.built
+    resume_at = built.checkpoints.latest_step(training.loop.steps)
     _announce(training, report, resume_at)
-    if resume_at is not None and (damaged := training.loop.checkpoints.damaged(resume_at)):
+    if resume_at is not None and (damaged := built.checkpoints.damaged(resume_at)):
         report.warn("checkpoint_damaged", damaged)
     try:
-        with training.loop.own.code.blamed(found_only=True) if training.loop.own else contextlib.nullcontext():
+        with built.own.code.blamed(found_only=True) if built.own else contextlib.nullcontext():
             training.loop.run(resume_at)
     except StopRequested:
         training.loop.leave()
         raise
     except tf.errors.InvalidArgumentError:
-        training.loop.pipeline.find_fault()
+        built.pipeline.find_fault()
         raise
     if options.run.save_model:
         report.phase("saving", "model.keras")
-        saving.save_model(training.loop, stop)
+        saving.save_model(built, training.loop.step)
 
 
 def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
     from .measure import flops
     from .setup import actual_settings
 
-    options, loop = training.options, training.loop
-    peak = flops.peak(options, training.gpus, loop.pipeline.replicas) if report.gpus else None
-    per_step = flops.per_step(loop.model, loop.pipeline.global_batch_size) if peak else None
+    loop, built = training.loop, training.loop.built
+    options, model, pipeline, own = built.options, built.model, built.pipeline, built.own
+    peak = flops.peak(options, training.gpus, pipeline.replicas) if report.gpus else None
+    per_step = flops.per_step(model, pipeline.global_batch_size) if peak else None
     report.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in training.gpus if gpu.compute_capability]
-    actual = actual_settings.read(options, loop.model, loop.pipeline, training.devices)
+    actual = actual_settings.read(options, model, pipeline, built.devices)
     report.writer.emit(
         events.Started(
             pid=training.pid,
             versions=training.versions,
-            devices=list(training.devices.names),
+            devices=list(built.devices.names),
             gpus=[gpu.uuid or str(gpu.index) for gpu in training.gpus] if report.gpus else [],
             options=options.model_dump(mode="json"),
             actual=actual,
-            replicas=loop.pipeline.replicas,
-            global_batch_size=loop.pipeline.global_batch_size,
+            replicas=pipeline.replicas,
+            global_batch_size=pipeline.global_batch_size,
             steps_per_epoch=loop.steps_per_epoch,
             epochs=options.train.epochs,
             steps=loop.steps,
-            train_samples=loop.pipeline.train_samples,
-            validation_samples=loop.pipeline.validation_samples,
+            train_samples=pipeline.train_samples,
+            validation_samples=pipeline.validation_samples,
             resumed_at_step=resume_at,
             flops_per_step=per_step,
             peak_flops_per_second=peak,
             cpus=len(os.sched_getaffinity(0)),
             cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
             compute_capability=min(capabilities, default=None) if report.gpus else None,
-            sample_bytes=loop.pipeline.sample_bytes,
-            not_applied=loop.own.not_applied(options) if loop.own is not None else (),
-            inapplicable=loop.own.inapplicable if loop.own is not None else {},
+            sample_bytes=pipeline.sample_bytes,
+            not_applied=own.not_applied(options) if own is not None else (),
+            inapplicable=own.inapplicable if own is not None else {},
         )
     )
-    if loop.own is not None:
-        loop.own.tell(options, report, resume_at)
-    for key, instead in actual_settings.differences(options, actual, training.devices, len(training.gpus)):
+    if own is not None:
+        own.tell(options, report, resume_at)
+    for key, instead in actual_settings.differences(options, actual, built.devices, len(training.gpus)):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
 
 

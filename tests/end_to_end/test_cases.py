@@ -43,7 +43,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
 def _measured(build: Build, *settings: str) -> Measurements:
     """Of a training with these settings that has measured for a while."""
     training = build(*MEASURED, *settings)
-    training.run.file("preset.yaml").write_text(yaml.safe_dump(training.loop.options.model_dump(mode="json")))
+    training.run.file("preset.yaml").write_text(yaml.safe_dump(training.loop.built.options.model_dump(mode="json")))
     training.announce().train()
     return signal_files.read(training.run)
 

@@ -194,7 +194,7 @@ def test_a_checkpoint_that_finds_no_room_is_left_out_and_the_next_is_tried(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = build(*TINY)
-    folder, save = training.run.file("checkpoints"), training.loop.checkpoints.save
+    folder, save = training.run.file("checkpoints"), training.loop.built.checkpoints.save
 
     def save_with_little_room(step: int) -> None:
         if step == 6:
@@ -206,7 +206,7 @@ def test_a_checkpoint_that_finds_no_room_is_left_out_and_the_next_is_tried(
         assert drafts(folder) == []  # its part takes no room
         raise reason.value
 
-    monkeypatch.setattr(training.loop.checkpoints, "save", save_with_little_room)
+    monkeypatch.setattr(training.loop.built.checkpoints, "save", save_with_little_room)
     training.train()
     assert checkpoint_files.whole_step(folder) == 6
     told = [event["message"] for event in training.events("warning") if event["kind"] == "checkpoint"]
@@ -221,14 +221,14 @@ def test_a_model_that_finds_no_room_is_waited_for_and_then_told(build: Build, mo
     monkeypatch.setattr(saving, "PATIENCE_SECONDS", 0.0)
     expected = r"^largest file size \(ulimit -f\) reached at .* the training has ended well, but its model could not be"
     with no_writing(most_bytes=4096), pytest.raises(TrainerError, match=expected) as fault:
-        saving.save_model(loop, loop.stop)
+        saving.save_model(loop.built, loop.step)
     assert not file.exists()
     assert "gputui resume saves it from the last checkpoint" in fault.value.hint
     monkeypatch.setattr(saving, "PATIENCE_SECONDS", 60.0)
     limits = no_writing(most_bytes=4096)
     limits.__enter__()
     monkeypatch.setattr(time, "sleep", lambda seconds: limits.__exit__(None, None, None))  # room in the meantime
-    saving.save_model(loop, loop.stop)
+    saving.save_model(loop.built, loop.step)
     assert file.stat().st_size > 4096
 
 
@@ -237,7 +237,7 @@ def test_a_profile_that_finds_no_room_is_left_out(build: Build) -> None:
     with no_writing(most_bytes=4096):
         training.train()
         assert training.loop.step == 6
-    training.loop.report.writer.drain(1.0)
+    training.loop.built.report.writer.drain(1.0)
     (told,) = [event for event in training.events("warning") if event["kind"] == "profile"]
     assert told["message"] == f"File too large: {training.run.file('profile')}: there is no profile"
 

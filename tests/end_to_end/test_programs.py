@@ -74,7 +74,7 @@ def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Wri
     assert len(losses) == 2
     assert np.isfinite(losses).all()
     assert training.loop.step == 2 * training.loop.steps_per_epoch
-    assert training.loop.checkpoints.latest_step() == training.loop.step
+    assert training.loop.built.checkpoints.latest_step() == training.loop.step
     told = training.events("started")[0]
     assert told["replicas"] == (2 if strategy == "mirrored" else 1)
     assert told["not_applied"] == []

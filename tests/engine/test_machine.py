@@ -101,8 +101,8 @@ def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
 
     training = build("workload.model=mlp")
     gpus = [Gpu(index, uuid, "A GPU", (9, 0), 80 * GIB) for index, uuid in ((3, "GPU-b"), (1, "GPU-a"), (2, None))]
-    training.loop.report.gpus = {"GPU-a", "GPU-b"}
+    training.loop.built.report.gpus = {"GPU-a", "GPU-b"}
     loop = training.loop
-    session._announce(Training(loop.options, loop.devices, loop, gpus, {}, 0), loop.report, None)
+    session._announce(Training(loop, gpus, {}, 0), loop.built.report, None)
     (started,) = training.events("started")
     assert started["gpus"] == ["GPU-b", "GPU-a", "2"]

@@ -33,14 +33,14 @@ def test_slow_steps_are_measured_for_longer(step: float, seconds: float) -> None
 
 def slowed(training: Training, seconds: float) -> dict[str, Any]:
     """The result of a training each of whose executions takes so long at least."""
-    after = training.loop._parts.after
+    after = training.loop.timing.parts.after
 
     def slow(count: int, logs: Any) -> None:
         after(count, logs)
         time.sleep(seconds)
 
-    training.loop._parts.after = slow  # type: ignore[method-assign]
-    training.train().loop.report.finish("ok", 0)
+    training.loop.timing.parts.after = slow  # type: ignore[method-assign]
+    training.train().loop.built.report.finish("ok", 0)
     return dict(training.run.result or {})
 
 

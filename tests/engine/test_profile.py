@@ -134,7 +134,7 @@ def test_starting_and_writing_a_profile_is_no_steps_time(build: Build, monkeypat
     monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: time.sleep(0.6))
     monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: time.sleep(0.6))
     training = build(*TINY, "profile=12-14").train()
-    assert training.loop.report.clock.step_seconds_total < 0.6
+    assert training.loop.built.report.clock.step_seconds_total < 0.6
 
 
 def test_what_keras_does_before_it_evaluates_is_no_steps_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +144,9 @@ def test_what_keras_does_before_it_evaluates_is_no_steps_time(build: Build, monk
         time.sleep(0.6)
         return {}
 
-    monkeypatch.setattr(training.loop.model, "evaluate", evaluate)
+    monkeypatch.setattr(training.loop.built.model, "evaluate", evaluate)
     training.train()
-    assert training.loop.report.clock.step_seconds_total < 0.6
+    assert training.loop.built.report.clock.step_seconds_total < 0.6
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_evaluations_and_checkpoints_belong_to_no_step(
             told.append("test")
         return {}
 
-    training.loop.model.test_function = evaluate
-    monkeypatch.setattr(training.loop.checkpoints, "save", lambda step: told.append("save"))
+    training.loop.built.model.test_function = evaluate
+    monkeypatch.setattr(training.loop.built.checkpoints, "save", lambda step: told.append("save"))
     training.train()
     first, second = ["start", 2, -2, "save", 3, -3, "test"], [4, -4, "save", 5, -5, 6, -6, "test", "save"]
     assert told == [*first, *second, 7, -7, "stop", "save", "test"]  # at an epoch's end the evaluation comes first

@@ -36,8 +36,8 @@ class Training:
         """The pipeline of a training with a model and data of gputui's."""
         from gputui.engine.trainer.data.pipeline import Pipeline
 
-        assert isinstance(self.loop.pipeline, Pipeline)
-        return self.loop.pipeline
+        assert isinstance(self.loop.built.pipeline, Pipeline)
+        return self.loop.built.pipeline
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         lines = self.run.file("events.jsonl").read_text().splitlines()
@@ -56,8 +56,8 @@ class Training:
         from gputui.engine.trainer import session
         from gputui.engine.trainer.assembly import Training as Assembled
 
-        built = Assembled(self.loop.options, self.loop.devices, self.loop, [], {}, 0)
-        session._announce(built, self.loop.report, None)
+        built = Assembled(self.loop, [], {}, 0)
+        session._announce(built, self.loop.built.report, None)
         return self
 
 

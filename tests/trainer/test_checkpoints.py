@@ -172,21 +172,21 @@ def test_from_an_older_checkpoint_it_trains_on_to_the_same_weights(
     for path in again.run.file("checkpoints").iterdir():
         if path.name > "step-0000000003":
             flip(path / DATA, 0.5)
-    found = again.loop.checkpoints.latest_step(again.loop.steps)
+    found = again.loop.built.checkpoints.latest_step(again.loop.steps)
     assert found == 3
     kept = []
-    save = again.loop.checkpoints.save
+    save = again.loop.built.checkpoints.save
 
     def saved(step: int) -> None:
         save(step)
         kept.append([int(path.name[-2:]) for path in sorted(again.run.file("checkpoints").iterdir())])
 
-    monkeypatch.setattr(again.loop.checkpoints, "save", saved)
+    monkeypatch.setattr(again.loop.built.checkpoints, "save", saved)
     again.loop.run(found)
     # A new one is never given up for a damaged one that has a higher number.
     assert kept == [[6, 9, 12], [9, 12], [12]]
     assert checkpoint_files.verify(again.run.file("checkpoints"), 12)
-    ours, theirs = (training.loop.model.get_weights() for training in (trained, again))
+    ours, theirs = (training.loop.built.model.get_weights() for training in (trained, again))
     assert all((one == other).all() for one, other in zip(ours, theirs, strict=True))
 
 
@@ -206,7 +206,7 @@ def test_what_is_renamed_has_reached_the_disk(trained: Training, monkeypatch: py
             return real(*given, **more)
 
         monkeypatch.setattr(module, function, spy)
-    checkpoints = trained.loop.checkpoints
+    checkpoints = trained.loop.built.checkpoints
     checkpoints._keep = 1
     checkpoints.save(13)
     draft, manifest = f".draft-{os.getpid()}", f".{MANIFEST}.{os.getpid()}"
@@ -214,7 +214,7 @@ def test_what_is_renamed_has_reached_the_disk(trained: Training, monkeypatch: py
                         f"fsync {draft}", f"rename {draft}", "fsync checkpoints"]
     assert set(told[7:]) == {f"rmtree step-{number:010d}" for number in (3, 6, 9, 12)}
     told.clear()
-    trained.loop.report.finish("ok", 0)
+    trained.loop.built.report.finish("ok", 0)
     result = f".result.json.{os.getpid()}"
     assert told == [f"fsync {result}", f"replace {result}", f"fsync {trained.run.path.name}"]
     told.clear()

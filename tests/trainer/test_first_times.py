@@ -31,7 +31,7 @@ def test_the_first_evaluation_is_told_as_compiling_and_later_ones_as_evaluating(
     told = [event["phase"] for event in training.events("phase")]
     assert _compiled(training.events("phase")) == ["tracing", "evaluation"]
     assert told.count("evaluating") == 3
-    report = training.loop.report
+    report = training.loop.built.report
     assert 0 < (report.first_evaluation_seconds or 0) < 60
     assert 0 < (report.first_checkpoint_seconds or 0) < 60
     summary = report._summary("ok", 0, None)
@@ -46,7 +46,7 @@ def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build) ->
     assert set(_compiled(training.events("phase"))) - {"XLA"} == set(LATER_COMPILING)
     compiling = _seconds_of("smaller batch", training.events("phase"))
     assert compiling > 0.02
-    assert training.loop.report.clock.step_seconds_total < compiling * 6
+    assert training.loop.built.report.clock.step_seconds_total < compiling * 6
     assert read(training.run).pauses_counted == 6
 
 
@@ -152,13 +152,13 @@ def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:
 def test_an_epoch_that_is_stopped_in_its_evaluation_is_told(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     training = build("model=mlp", "width=0.05", "epochs=3", "steps_per_epoch=4", "batch_size=8")
     loop = training.loop
-    begin = loop.tests_begin
+    begin = loop.evaluation_begins
 
     def stopped() -> None:
         begin()
-        loop.stop.reason = "stopped"
+        loop.built.stop.reason = "stopped"
 
-    monkeypatch.setattr(loop, "tests_begin", stopped)
+    monkeypatch.setattr(loop, "evaluation_begins", stopped)
     with pytest.raises(StopRequested):
         loop.run(None)
     loop.leave()

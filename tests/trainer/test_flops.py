@@ -83,10 +83,10 @@ def test_shipped_models_can_be_counted(build: Build, policy: str) -> None:
 
     for name in ("mlp", "cnn", "transformer"):
         loop = build(f"workload.model={name}", f"precision.policy={policy}").loop
-        count = flops.per_step(loop.model, 1)
+        count = flops.per_step(loop.built.model, 1)
         assert count is not None
         # A weight is used at least once for each sample, in a multiplication and an addition, in three passes.
-        assert count > 3 * loop.model.count_params()
+        assert count > 3 * loop.built.model.count_params()
 
 
 def test_what_runs_an_unknown_number_of_times_is_not_counted(build: Build) -> None:

@@ -46,7 +46,7 @@ def test_each_combination_learns_or_is_refused(
     assert training.loop.step == 14
     assert training.events("progress")[-1]["skipped_steps"] in (None, 0)
     replicas = 2 if strategy == "mirrored" else 1
-    assert training.loop.model.distribute_strategy.num_replicas_in_sync == replicas
+    assert training.loop.built.model.distribute_strategy.num_replicas_in_sync == replicas
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ SAME = ("learning_rate=0.05", "optimizer=sgd", "epochs=2", "logical_devices=2", 
 
 def without_dropout(training: Training) -> Training:
     """Dropout draws other units on each replica; without it the replicas compute what one device would."""
-    for layer in training.loop.model.layers:
+    for layer in training.loop.built.model.layers:
         if isinstance(layer, keras.layers.Dropout):
             layer.rate = 0.0
     return training.train()
 
 
 def weights(training: Training) -> list[np.ndarray]:
-    return [np.asarray(variable) for variable in training.loop.model.weights]
+    return [np.asarray(variable) for variable in training.loop.built.model.weights]
 
 
 def largest_difference(a: Training, b: Training) -> float:
@@ -114,7 +114,8 @@ def test_the_communication_makes_no_difference_to_the_result(build: Build) -> No
     ways = ("hierarchical_copy", "reduction_to_one_device")
     one, other = (without_dropout(build(*steps, f"communication={way}")) for way in ways)
     assert largest_difference(one, other) < 1e-6
-    operations = {type(t.loop.model.distribute_strategy.extended._cross_device_ops).__name__ for t in (one, other)}
+    strategies = [training.loop.built.model.distribute_strategy for training in (one, other)]
+    operations = {type(strategy.extended._cross_device_ops).__name__ for strategy in strategies}
     assert operations == {"HierarchicalCopyAllReduce", "ReductionToOneDevice"}
 
 
@@ -125,7 +126,7 @@ def test_xla_under_mirrored_updates_weights_and_batch_norm_as_without_xla(build:
         without_dropout(build(*steps, "strategy.kind=mirrored", f"xla={xla}")) for xla in ("false", "true")
     )
     assert largest_difference(plain, compiled) < 1e-4
-    norm = next(x for x in compiled.loop.model.layers if isinstance(x, keras.layers.BatchNormalization))
+    norm = next(x for x in compiled.loop.built.model.layers if isinstance(x, keras.layers.BatchNormalization))
     assert np.abs(np.asarray(norm.moving_mean)).max() > 0.01
     assert metrics(compiled)[0] == pytest.approx(metrics(plain)[0], rel=1e-3)
 
@@ -142,7 +143,8 @@ def test_xla_under_mirrored_scales_float16_gradients_as_without_xla(build: Build
 
 def test_mirrored_over_chosen_devices_uses_these_only(build: Build) -> None:
     loop = build(*SMALL, "strategy.kind=mirrored", "strategy.devices=1").loop
-    assert loop.model.distribute_strategy.extended.worker_devices == ("/job:localhost/replica:0/task:0/device:CPU:1",)
-    assert all("CPU:1" in variable.value.device for variable in loop.model.trainable_variables)
+    worker_devices = loop.built.model.distribute_strategy.extended.worker_devices
+    assert worker_devices == ("/job:localhost/replica:0/task:0/device:CPU:1",)
+    assert all("CPU:1" in variable.value.device for variable in loop.built.model.trainable_variables)
     one = build(*SMALL, "strategy.kind=one_device", "strategy.devices=1").loop
-    assert all("CPU:1" in variable.value.device for variable in one.model.trainable_variables)
+    assert all("CPU:1" in variable.value.device for variable in one.built.model.trainable_variables)

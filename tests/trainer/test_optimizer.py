@@ -98,7 +98,7 @@ def test_each_schedule_stays_between_its_bounds_and_survives_being_saved(kind: s
 def test_the_rate_follows_the_schedule_in_a_real_run(build: Build) -> None:
     settings = ("model=mlp", "width=0.05", "steps_per_epoch=6", "epochs=1", "validation_split=0")
     loop = build(*settings, "schedule=exponential", "decay_rate=0.5", "learning_rate=0.4").train().loop
-    assert float(loop.model.optimizer.learning_rate) == pytest.approx(0.2)
+    assert float(loop.built.model.optimizer.learning_rate) == pytest.approx(0.2)
 
 
 HUGE = [np.array([3e6, -4e6], "float32"), np.array([1e3, 0.0], "float32")]
@@ -140,9 +140,9 @@ def test_without_clipping_the_whole_gradient_is_taken() -> None:
 def test_clipping_holds_in_a_training_also_behind_the_loss_scale(policy: str, build: Build) -> None:
     settings = ("model=mlp", "width=0.05", "steps_per_epoch=1", "epochs=1", "validation_split=0", "optimizer=sgd")
     training = build(*settings, "learning_rate=1", "global_clip_norm=0.001", f"policy={policy}")
-    before = [variable.numpy() for variable in training.loop.model.trainable_variables]
+    before = [variable.numpy() for variable in training.loop.built.model.trainable_variables]
     training.train()
-    after = [variable.numpy() for variable in training.loop.model.trainable_variables]
+    after = [variable.numpy() for variable in training.loop.built.model.trainable_variables]
     step = np.sqrt(sum(((x - y) ** 2).sum() for x, y in zip(before, after, strict=True)))
     assert step == pytest.approx(0.001, rel=0.02)
 

@@ -82,7 +82,7 @@ def test_replicas_share_each_batch(name: str, samples: int, last: int, xla: str,
     training = own(text, *settings, f"xla={xla}").train()
     assert training.loop.step == 10
     assert len(training.losses()) == 2
-    sizes = [batch[0].shape[0] for batch in training.loop.pipeline.stream().take(10)]
+    sizes = [batch[0].shape[0] for batch in training.loop.built.pipeline.stream().take(10)]
     assert sizes == [10] * 8 + [last] * 2
 
 
@@ -90,12 +90,12 @@ def test_replicas_share_each_batch(name: str, samples: int, last: int, xla: str,
 def test_the_model_is_saved_as_plain_keras_reads_it(own: Write) -> None:
     for name, settings in (("arrays", ("schedule=cosine",)), ("arrays-validation", ())):
         training = own(source(f"return {DATA[name]}"), *SHORT, *settings).train()
-        assert training.loop.own is not None
-        training.loop.own.save(training.loop.report)
+        assert training.loop.built.own is not None
+        training.loop.built.own.save(training.loop.built.report)
         again = keras.models.load_model(training.run.file("model.keras"))
         x = np.ones((3, 4), "float32")
-        np.testing.assert_allclose(again(x).numpy(), training.loop.model(x).numpy(), rtol=1e-6)
-        assert training.loop.model.compiled
+        np.testing.assert_allclose(again(x).numpy(), training.loop.built.model(x).numpy(), rtol=1e-6)
+        assert training.loop.built.model.compiled
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -114,8 +114,8 @@ made.compile("sgd", "mse")
 return made, (x, y)
 """
     training = own(source(body), *SHORT).train()
-    assert training.loop.own is not None
-    training.loop.own.save(training.loop.report)
+    assert training.loop.built.own is not None
+    training.loop.built.own.save(training.loop.built.report)
     assert training.run.file("model.weights.h5").stat().st_size > 0
     assert [event["kind"] for event in training.events("warning")] == ["weights_only"]
 
@@ -137,11 +137,11 @@ def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps
     own: Write,
 ) -> None:
     settings = (*SHORT, "optimizer=adamw", "learning_rate=0.25", "xla=true", "steps_per_execution=5")
-    ours = own(source(f"return {DATA['arrays']}"), *settings).loop.model
+    ours = own(source(f"return {DATA['arrays']}"), *settings).loop.built.model
     assert type(ours.optimizer) is keras.optimizers.AdamW
     assert float(ours.optimizer.learning_rate) == 0.25
     training = own(source(f"return {DATA['arrays-validation']}"), *settings)
-    theirs = training.loop.model
+    theirs = training.loop.built.model
     assert type(theirs.optimizer) is keras.optimizers.SGD
     assert float(theirs.optimizer.learning_rate) == pytest.approx(0.05)
     for model in (ours, theirs):
@@ -225,7 +225,7 @@ def test_what_does_not_apply_is_told_with_the_reason(
 
 def test_what_is_not_told_does_apply_to_arrays(own: Write) -> None:
     training = own(source(f"return {DATA['arrays']}"), *CHANGED)
-    pipe = training.loop.pipeline
+    pipe = training.loop.built.pipeline
     assert (pipe.train_samples, pipe.validation_samples, pipe.batches_per_pass) == (80, 20, 4)
     batches = [batch[0].numpy() for batch in pipe.stream().take(8)]
     assert {len(batch) for batch in batches} == {20}
@@ -245,7 +245,7 @@ return {'model': model(), 'train': dataset(), 'map': load}
     import builtins
 
     for cache, calls in (("off", 200), ("memory", 100)):
-        pipe = own(source(body), *SHORT, f"cache={cache}", "prefetch=off", "parallel_calls=off").loop.pipeline
+        pipe = own(source(body), *SHORT, f"cache={cache}", "prefetch=off", "parallel_calls=off").loop.built.pipeline
         for _ in pipe.stream().take(20):
             pass
         assert len(builtins.loaded) == calls  # type: ignore[attr-defined]
@@ -264,7 +264,7 @@ return {'model': made, 'train': (images, y[:40]), 'loss': 'mse', 'augment': cont
     def first(*settings: str) -> Any:
         training = own(text, *common, *settings)
         assert not_applied(training) == {}
-        return next(iter(training.loop.pipeline.stream()))[0].numpy()
+        return next(iter(training.loop.built.pipeline.stream()))[0].numpy()
 
     plain, light, mine = first(), first("augment=light"), first("args={own: true}")
     assert not np.allclose(plain, light)
@@ -281,7 +281,7 @@ def test_eager_running_is_told_to_do_nothing(own: Write) -> None:
 
 @pytest.mark.parametrize("name", ["arrays", "mapped", "unbatched", "batched"])
 def test_a_resumed_stream_goes_on_with_the_batches_that_would_have_come(name: str, own: Write) -> None:
-    pipe = own(source(f"return {DATA[name]}"), *SHORT, "shuffle=40", "cache=memory").loop.pipeline
+    pipe = own(source(f"return {DATA[name]}"), *SHORT, "shuffle=40", "cache=memory").loop.built.pipeline
     whole = [batch[0].numpy() for batch in pipe.stream().take(25)]
     for at in (3, 10, 14):
         for ours, expected in zip(pipe.stream(at).take(25 - at), whole[at:], strict=True):
@@ -291,8 +291,8 @@ def test_a_resumed_stream_goes_on_with_the_batches_that_would_have_come(name: st
 def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
     parts = "{'model': model(), 'train': dataset().batch(10), 'callbacks': keras.callbacks.TerminateOnNaN()}"
     training = own(source(f"return {parts}"), *SHORT)
-    assert training.loop.own is not None
-    training.loop.own.tell(training.loop.options, training.loop.report, 7)
+    assert training.loop.built.own is not None
+    training.loop.built.own.tell(training.loop.built.options, training.loop.built.report, 7)
     told = {event["kind"]: event["message"] for event in training.events("warning")}
     assert "where your code shuffles, their order is another one" in told["resumed_batches"]
     assert "begin anew" in told["callbacks_anew"]
@@ -405,7 +405,7 @@ def test_data_without_an_end_trains_for_the_steps_that_are_asked_for(own: Write)
         mapped = f"return {{'model': model(), 'train': {train}, 'map': None}}"
         training = own(source(mapped), *SHORT, "steps_per_epoch=30").train()
         assert training.loop.step == 30
-        assert training.loop.pipeline.train_samples is None
+        assert training.loop.built.pipeline.train_samples is None
         batched = f"return model(), {train}.batch(10)"
         assert own(source(batched), *SHORT, "steps_per_epoch=30").train().loop.step == 30
 

@@ -36,7 +36,7 @@ def with_class(members: str, returned: str = "model(), Data()", count: int = 5) 
 
 def first_values(training: Training, batches: int, first_step: int = 0) -> list[int]:
     """The first number of each batch."""
-    return [int(batch[0].numpy().flat[0]) for batch in training.loop.pipeline.stream(first_step).take(batches)]
+    return [int(batch[0].numpy().flat[0]) for batch in training.loop.built.pipeline.stream(first_step).take(batches)]
 
 
 # ---- a PyDataset: one at a time -----------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_a_resumed_pydataset_gives_the_very_batches_of_the_whole_run(
         resumed.loop.run(8)
         if exact:
             assert [note for note in notes[2:] if isinstance(note, int)] == expected[8:]
-        for ours, theirs in zip(resumed.loop.model.weights, whole.loop.model.weights, strict=True):
+        for ours, theirs in zip(resumed.loop.built.model.weights, whole.loop.built.model.weights, strict=True):
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
 
 
@@ -165,14 +165,14 @@ def test_batches_of_a_pydataset_may_be_padded_to_lengths_of_their_own(sequence: 
     text = text.replace("    return {'model'", f"    made = {made}\n    return {{'model'")
     training = own(text, *SHORT).train()
     assert np.isfinite(training.losses()[0])
-    x, y = training.loop.pipeline.stream().element_spec
+    x, y = training.loop.built.pipeline.stream().element_spec
     assert (x.shape.as_list(), y.shape.as_list()) == ([None, None], [None, None if sequence else 1])
 
 
 def test_a_pydataset_may_hand_over_dicts_and_batches_whose_first_two_differ(own: Write) -> None:
     members = "def __getitem__(self, index): return {'a': x[:10, :index + 2]}"
     spec = own(with_class(members, "summing(), Data()").replace("def build", SUMMING + "\ndef build"), *SHORT)
-    assert spec.train().loop.pipeline.stream().element_spec["a"].shape.as_list() == [None, None]
+    assert spec.train().loop.built.pipeline.stream().element_spec["a"].shape.as_list() == [None, None]
 
 
 SUMMING = """
@@ -200,13 +200,13 @@ def test_all_of_sorted_arrays_are_shuffled_anew_in_each_pass(own: Write) -> None
     body = "classes = np.repeat(np.arange(10), 1000).astype('float32')[:, None]\n" \
            "return model(), (np.repeat(classes, 4, axis=1), classes), (x, y)"
     for settings in ((), ("cache=memory",), ("shuffle=5",)):
-        pipe = own(source(body), "epochs=1", "batch_size=50", *settings).loop.pipeline
+        pipe = own(source(body), "epochs=1", "batch_size=50", *settings).loop.built.pipeline
         passes = np.concatenate([batch[1].numpy().ravel() for batch in pipe.stream().take(400)])
         assert len(set(passes[:100])) == 10
         for one in (passes[:10000], passes[10000:]):
             np.testing.assert_array_equal(np.sort(one), np.repeat(np.arange(10), 1000))
         assert (passes[:10000] != passes[10000:]).any()
-    pipe = own(source(body), "epochs=1", "batch_size=50", "shuffle=off").loop.pipeline
+    pipe = own(source(body), "epochs=1", "batch_size=50", "shuffle=off").loop.built.pipeline
     assert {value for batch in pipe.stream().take(20) for value in batch[1].numpy().ravel()} == {0.0}
 
 
@@ -214,7 +214,7 @@ def test_all_of_sorted_arrays_are_shuffled_anew_in_each_pass(own: Write) -> None
 @pytest.mark.parametrize("drop", ["true", "false"])
 def test_shuffled_arrays_go_on_with_the_very_sample_they_stopped_at(extra: str, drop: str, own: Write) -> None:
     body = f"numbers = np.arange(97.0)[:, None]\nreturn {{'model': model(), 'train': (x[:97], numbers), {extra}}}"
-    pipe = own(source(body), *SHORT, f"drop_remainder={drop}").loop.pipeline
+    pipe = own(source(body), *SHORT, f"drop_remainder={drop}").loop.built.pipeline
     a_pass = 9 if drop == "true" else 10
     whole = [batch[1].numpy().ravel() for batch in pipe.stream().take(2 * a_pass)]
     first = np.concatenate(whole[:a_pass])
@@ -229,7 +229,7 @@ def test_the_stages_of_shuffled_arrays_have_their_names(extra: str, own: Write) 
     from gputui.engine.trainer.data.stages import StageMeter
 
     body = f"return {{'model': model(), 'train': (x, y), {extra}}}"
-    pipe = own(source(body), *SHORT, "parallel_calls=off", "prefetch=1").loop.pipeline
+    pipe = own(source(body), *SHORT, "parallel_calls=off", "prefetch=1").loop.built.pipeline
     iterator = iter(pipe.stream())
     for _ in range(45):  # to within a pass, which alone has nodes
         next(iterator)
@@ -246,7 +246,7 @@ def test_inputs_alone_are_taken_as_fit_takes_them(train: str, settings: tuple[st
     text = source(f"return summing(), {train}").replace("def build", SUMMING + "\ndef build")
     training = own(text, "epochs=1", "batch_size=10", "validation_split=0", *settings).train()
     assert np.isfinite(training.losses()[0])
-    spec = training.loop.pipeline.stream().element_spec
+    spec = training.loop.built.pipeline.stream().element_spec
     assert list(spec) == ["a"] if isinstance(spec, dict) else spec.shape.as_list() == [None, 4]
 
 
@@ -254,7 +254,7 @@ def test_images_alone_are_augmented(own: Write) -> None:
     body = "images = rng.uniform(size=(40, 8, 8, 3)).astype('float32')\nreturn summing(), images, images[:20]"
     text = source(body).replace("def build", SUMMING + "\ndef build")
     plain, light = (
-        next(iter(own(text, *SHORT, f"augment={way}").loop.pipeline.stream())).numpy() for way in ("off", "light")
+        next(iter(own(text, *SHORT, f"augment={way}").loop.built.pipeline.stream())).numpy() for way in ("off", "light")
     )
     assert plain.shape == light.shape == (10, 8, 8, 3)
     assert (plain != light).any()
@@ -275,7 +275,7 @@ data = dataset().filter(lambda a, b: True).batch(32, drop_remainder={drop})
 return {{"model": model(), "train": data, "samples": 100, "validation": data, "validation_samples": 100}}
 """
     loop = own(source(body), *SHORT).loop
-    assert (loop.steps_per_epoch, loop.pipeline.validation_batches) == (batches, batches)
+    assert (loop.steps_per_epoch, loop.built.pipeline.validation_batches) == (batches, batches)
 
 
 def test_validation_data_without_a_batch_are_refused(own: Write) -> None:
@@ -322,6 +322,6 @@ def test_a_prefetch_of_their_own_is_told_where_none_is_wanted(
 
 def test_a_data_sets_own_order_stays_free(own: Write) -> None:
     body = "o = tf.data.Options()\no.deterministic = False\nreturn model(), dataset().batch(10).with_options(o)"
-    assert own(source(body), *SHORT).loop.pipeline.stream().options().deterministic is False
-    plain = own(source("return model(), dataset().batch(10)"), *SHORT).loop.pipeline
+    assert own(source(body), *SHORT).loop.built.pipeline.stream().options().deterministic is False
+    plain = own(source("return model(), dataset().batch(10)"), *SHORT).loop.built.pipeline
     assert plain.stream().options().deterministic is True

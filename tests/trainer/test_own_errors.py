@@ -76,8 +76,8 @@ def test_the_error_is_told_as_a_line_of_theirs(name: str, own: Write) -> None:
     text, message, line = CASES[name]
     with pytest.raises(UserError) as raised:  # noqa: PT012
         training = own(HEAD + text, "epochs=1", "batch_size=8", "validation_split=0")
-        assert training.loop.own is not None
-        with training.loop.own.code.blamed(found_only=True):
+        assert training.loop.built.own is not None
+        with training.loop.built.own.code.blamed(found_only=True):
             training.train()
     told = raised.value.message
     assert told.startswith(message)
@@ -88,6 +88,6 @@ def test_the_error_is_told_as_a_line_of_theirs(name: str, own: Write) -> None:
 
 def test_an_error_that_is_not_theirs_stays_what_it_is(own: Write) -> None:
     training = own(HEAD + "def build(context):\n    return model(), (x, y)\n", "epochs=1", "validation_split=0")
-    assert training.loop.own is not None
-    with pytest.raises(ZeroDivisionError), training.loop.own.code.blamed(found_only=True):
+    assert training.loop.built.own is not None
+    with pytest.raises(ZeroDivisionError), training.loop.built.own.code.blamed(found_only=True):
         raise ZeroDivisionError

@@ -84,7 +84,7 @@ def test_class_weights_over_replicas_and_an_evaluation_of_some_batches(own: Writ
     assert np.isfinite(training.losses()).all()
     module: dict[str, Any] = {}
     exec(HEAD, module)
-    loss = training.loop.model.evaluate(module["x"][:40], module["y"][:40], verbose=0, return_dict=True)["loss"]
+    loss = training.loop.built.model.evaluate(module["x"][:40], module["y"][:40], verbose=0, return_dict=True)["loss"]
     assert training.events("epoch")[-1]["metrics"]["val_loss"] == pytest.approx(loss, rel=1e-4)
 
 
@@ -107,14 +107,14 @@ def test_data_of_unknown_length_is_counted_once(own: Write) -> None:
     assert [details.count(f"counting {role}") for role in ("train", "validation")] == [1, 1]
     single = UNKNOWN.replace('"train": train', '"train": train.unbatch(), "map": None')
     mapped = own(HEAD + single, *SHORT)
-    assert mapped.loop.pipeline.train_samples == 120
+    assert mapped.loop.built.pipeline.train_samples == 120
 
 
 def test_a_stream_that_does_not_end_is_given_up(own: Write) -> None:
     training = own(HEAD + UNKNOWN, *SHORT)
     endless = tf.data.Dataset.range(3).repeat().filter(lambda number: True)
     with pytest.raises(UserError, match=r"train has more than \d+ elements, or no end") as refused:
-        counting.counted(endless, "train", training.loop.report, most_seconds=0.0)
+        counting.counted(endless, "train", training.loop.built.report, most_seconds=0.0)
     assert refused.value.hint == "return samples beside it, or set train.steps_per_epoch"
 
 
@@ -141,6 +141,6 @@ def test_settings_that_an_option_makes_are_told_and_break_nothing(own: Write) ->
     assert "train.py:16 does nothing here" in told[0][1]
     assert "train.py:21 is obeyed, and the run's precision.policy is not" in told[3][1]
     assert told[0][2] == "set device.intra_op_threads in the preset and leave the call out"
-    assert training.loop.model.layers[0].compute_dtype == "bfloat16"
+    assert training.loop.built.model.layers[0].compute_dtype == "bfloat16"
     assert tf.config.threading.set_intra_op_parallelism_threads.__name__ == "set_intra_op_parallelism_threads"
     assert keras.mixed_precision.set_global_policy.__name__ == "set_dtype_policy"

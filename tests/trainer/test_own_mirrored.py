@@ -22,7 +22,7 @@ def test_a_program_that_builds_itself_in_its_first_step_trains_over_replicas_and
     losses = training.losses()
     assert len(losses) == 3
     assert np.isfinite(losses).all()
-    assert {len(variable.value.values) for variable in training.loop.model.trainable_variables} == {2}
+    assert {len(variable.value.values) for variable in training.loop.built.model.trainable_variables} == {2}
     again = resumed(own, source, training, 4, *MIRRORED)
     if name != "metric":  # two replicas draw from NumPy's state at once, in either order
         assert again.losses() == losses

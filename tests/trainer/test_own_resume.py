@@ -49,7 +49,7 @@ def test_a_resumed_program_goes_on_to_the_very_same_losses(name: str, step: int,
     told, expected = figures(again), figures(whole)
     assert set(told) == {1, 2, 3} - set(range(1, step // 6 + 1))
     assert told == {epoch: expected[epoch] for epoch in told}
-    both = again.loop.model.get_weights(), whole.loop.model.get_weights()
+    both = again.loop.built.model.get_weights(), whole.loop.built.model.get_weights()
     weights = [np.array_equal(*pair) for pair in zip(*both, strict=True)]
     assert all(weights)
     assert warned(again) == []
@@ -161,7 +161,7 @@ def test_random_states_and_variables_are_found_wherever_the_code_keeps_them(
 
 def test_a_checkpoint_of_an_older_version_is_restored_and_what_it_lacks_is_said(own: Write) -> None:
     whole = own(DRAWN / "metric.py", *SHORT)
-    state = whole.loop.checkpoints.state
+    state = whole.loop.built.checkpoints.state
     state._look = None  # what older versions saved: what Keras lists
     whole.train()
     again = resumed(own, DRAWN / "metric.py", whole, 4, *SHORT)

@@ -193,7 +193,7 @@ def test_what_their_callback_saves_of_a_scheduled_model_loads_in_plain_keras(own
     done = subprocess.run([sys.executable, "-c", load], cwd=tmp_path, env=hidden, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     weights = np.array(json.loads(done.stdout))
-    assert weights == pytest.approx(training.loop.model.get_weights()[0].ravel())
+    assert weights == pytest.approx(training.loop.built.model.get_weights()[0].ravel())
 
 
 def test_what_they_compiled_and_an_option_takes_the_place_of_is_told(own: Write) -> None:
@@ -244,9 +244,9 @@ def resumed(own: Write, whole: Training, step: int, source: str, *settings: str)
 def test_optimizers_in_dicts_and_lists_of_the_model_go_on(own: Write) -> None:
     settings = ("epochs=4", "batch_size=10", "validation_split=0", "run.checkpoint=epoch", "run.keep=9")
     whole = own(NESTED, *settings).train()
-    assert len(optimizers(whole.loop.model)) == 2 + (whole.loop.model.optimizer is not None)
+    assert len(optimizers(whole.loop.built.model)) == 2 + (whole.loop.built.model.optimizer is not None)
     again = resumed(own, whole, 20, NESTED, *settings)
-    assert int(again.loop.model.chosen["one"].iterations) == 40
+    assert int(again.loop.built.model.chosen["one"].iterations) == 40
     assert again.losses() == pytest.approx(whole.losses()[2:], rel=1e-5)
 
 
@@ -291,9 +291,9 @@ def test_a_parser_at_the_top_of_their_script_sees_its_own_name_alone(
     monkeypatch.setattr(sys, "argv", ["-m", "/a/run/folder"])
     parses = "import argparse, sys\nargparse.ArgumentParser().parse_args()\nARGV = list(sys.argv)\n"
     training = own(parses + HEAD + "def build(context):\n    return model(), (x, y)\n", *SHORT)
-    assert training.loop.own is not None
+    assert training.loop.built.own is not None
     argv = sys.modules["train"].ARGV
-    assert argv == [str(training.loop.own.code.file)]
+    assert argv == [str(training.loop.built.own.code.file)]
 
 
 def test_a_missing_package_is_told_with_their_import_line(own: Write) -> None:

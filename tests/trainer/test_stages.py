@@ -265,7 +265,7 @@ def test_a_training_says_its_stages_while_it_runs(kind: str, build: Build) -> No
     settings = ("model=mlp", "width=0.05", f"strategy.kind={kind}", "steps_per_epoch=100000", "epochs=1")
     training = build(*DATA, *settings, "measure_seconds=1.5")
     pipe = training.pipeline
-    training.loop.pipeline = dataclasses.replace(pipe, source=slow_load(pipe.source))
+    training.loop.built.pipeline = dataclasses.replace(pipe, source=slow_load(pipe.source))
     told = training.train().events("input_stages")
     assert told
     stage = max(told[-1]["stages"], key=lambda stage: stage["ms_per_batch"])

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine import runs
 from gputui.engine.trainer.common.faults import TrainerError
-from gputui.engine.trainer.fit import loop as loops
+from gputui.engine.trainer.measure import pulses as pulsing
 from gputui.engine.trainer.setup import models
 from gputui.engine.trainer.setup.devices import Devices
 
@@ -52,7 +52,7 @@ def train(folder, *settings):
 
 
 def weights(training: Training) -> list[np.ndarray]:
-    return [np.asarray(variable) for variable in training.loop.model.trainable_variables]
+    return [np.asarray(variable) for variable in training.loop.built.model.trainable_variables]
 
 
 def same(a: Training, b: Training) -> bool:
@@ -92,16 +92,16 @@ for kind in ("single", "mirrored"):
 def test_steps_per_execution_is_how_many_steps_run_in_one_call(together: int, calls: list[int], build: Build) -> None:
     training = build(*TINY, "epochs=2", "steps_per_epoch=7", f"steps_per_execution={together}")
     counted: list[int] = []
-    run_steps = training.loop._run_steps
+    run_steps = training.loop.executions.run_steps
 
     def counting(iterator: Any, count: Any) -> Any:
         counted.append(int(count))
         return run_steps(iterator, count)
 
-    training.loop._run_steps = counting
+    training.loop.executions.run_steps = counting
     training.train()
     assert counted == calls * 2
-    assert int(training.loop.model.optimizer.iterations) == 14
+    assert int(training.loop.built.model.optimizer.iterations) == 14
 
 
 def test_steps_per_execution_does_not_change_what_is_learnt(build: Build) -> None:
@@ -121,7 +121,7 @@ def test_validation_split_is_evaluated_after_each_epoch_and_can_be_none(build: B
     assert all({"val_loss", "val_accuracy"} <= set(event["metrics"]) for event in held.events("epoch"))
     x, y = (np.concatenate(part) for part in zip(*_validation(held), strict=True))
     assert len(x) == 359
-    expected = held.loop.model.evaluate(x, y, verbose=0, batch_size=32)
+    expected = held.loop.built.model.evaluate(x, y, verbose=0, batch_size=32)
     assert held.events("epoch")[-1]["metrics"]["val_accuracy"] == pytest.approx(expected[1], abs=1e-6)
     none = build(*TINY, "validation_split=0", "steps_per_epoch=3").train()
     assert not any(name.startswith("val_") for name in none.events("epoch")[0]["metrics"])
@@ -138,7 +138,7 @@ ENDLESS = (*TINY, "steps_per_epoch=1000000")
 
 
 def result(training: Training) -> dict[str, Any]:
-    training.loop.report.finish("ok", 0)
+    training.loop.built.report.finish("ok", 0)
     return dict(training.run.result or {})
 
 
@@ -161,8 +161,8 @@ def test_measure_seconds_ends_the_run_as_done_after_that_time(settings: tuple[st
 
 def warm_steps(training: Training) -> int:
     """Whole executions of the warm-up; the first is never measured."""
-    together = training.loop.options.compile.steps_per_execution
-    return max(2, math.ceil(training.loop.report.clock.warmup / together)) * together
+    together = training.loop.built.options.compile.steps_per_execution
+    return max(2, math.ceil(training.loop.built.report.clock.warmup / together)) * together
 
 
 def test_measure_seconds_goes_on_over_epochs_and_their_evaluations(build: Build) -> None:
@@ -186,11 +186,11 @@ def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> Non
     training = build(*ENDLESS, *slow, "cache=memory", "measure_seconds=0.3")
     source = training.pipeline.source
     assert source.load is not None
-    training.loop.pipeline = dataclasses.replace(
+    training.loop.built.pipeline = dataclasses.replace(
         training.pipeline, source=dataclasses.replace(source, load=_sleeping(source.load, 0.003))
     )
     told = result(training.train())
-    assert training.loop.report.clock.warmup == 40  # a pass
+    assert training.loop.built.report.clock.warmup == 40  # a pass
     assert told["step_ms"]["p50"] < 8 * 3  # a step that waits for its samples takes longer
     assert told["steps"] > 40
 
@@ -215,7 +215,7 @@ def _sleeping(load: Any, seconds: float, slept: list[float] | None = None) -> An
 
 def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_or_measured(build: Build) -> None:
     def warmup(*settings: str) -> int:
-        return build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train().loop.report.clock.warmup
+        return build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train().loop.built.report.clock.warmup
 
     assert warmup("cache=memory") == warmup("measure_seconds=0.05") == 20
     assert warmup("cache=memory", "measure_seconds=0.05", "one_batch=true") == 20
@@ -226,7 +226,7 @@ def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_o
 
 def planted_between(training: Training, seconds: float, slept: list[float]) -> Training:
     """Python that takes so long after each execution."""
-    after = training.loop._parts.after
+    after = training.loop.timing.parts.after
 
     def slow(count: int, logs: Any) -> None:
         after(count, logs)
@@ -234,7 +234,7 @@ def planted_between(training: Training, seconds: float, slept: list[float]) -> T
         time.sleep(seconds)
         slept.append(time.perf_counter() - began)
 
-    training.loop._parts.after = slow  # type: ignore[method-assign]
+    training.loop.timing.parts.after = slow  # type: ignore[method-assign]
     return training
 
 
@@ -269,15 +269,15 @@ def test_input_wait_and_python_are_told_apart(
     data = ("data=synthetic", "shape=[4]", "samples=4000", "batch_size=10", "parallel_calls=off", "prefetch=off")
     wanted = options(*ENDLESS, *data, "measure_seconds=1")
     training = built(tmp_path / kind, dataclasses.replace(cpus, kind=kind), wanted)
-    monkeypatch.setattr(loops, "PULSE_SECONDS", 0.1)
+    monkeypatch.setattr(pulsing, "PULSE_SECONDS", 0.1)
     source = training.pipeline.source
     assert source.load is not None
     loading: list[float] = []
     between: list[float] = []
     planted = dataclasses.replace(source, load=_sleeping(source.load, 0.002, loading))
-    training.loop.pipeline = dataclasses.replace(training.pipeline, source=planted)
+    training.loop.built.pipeline = dataclasses.replace(training.pipeline, source=planted)
     told = result(planted_between(training, 0.02, between).train())
-    training.loop.report.writer.close()
+    training.loop.built.report.writer.close()
     step = told["measured_seconds"] / told["measured_steps"]
     assert 0 < told["input_wait"] - 10 * statistics.mean(loading) / step < 0.2  # and what else loading takes
     assert -0.02 < told["python_share"] - statistics.mean(between) / step < 0.2
@@ -287,8 +287,8 @@ def test_input_wait_and_python_are_told_apart(
 
 def test_where_operations_must_be_deterministic_there_is_no_reading(build: Build) -> None:
     training = build(*ENDLESS, "measure_seconds=0.2")
-    training.loop._parts.clock.counts = False
-    assert training.loop._parts.totals() == (None, None)
+    training.loop.timing.parts.clock.counts = False
+    assert training.loop.timing.parts.totals() == (None, None)
 
 
 @pytest.mark.slow
@@ -296,9 +296,9 @@ def test_deterministic_runs_tell_neither_input_wait_nor_python(tmp_path: Path) -
     told = program(
         f"""
 loop = train({str(tmp_path)!r}, "model=mlp", "steps_per_epoch=60", "epochs=1", "deterministic=true")
-loop.report.finish("ok", 0)
-print(loop.report.run.result["input_wait"], loop.report.run.result["python_share"])
-print(loop.report.run.result["traces"])
+loop.built.report.finish("ok", 0)
+print(loop.built.report.run.result["input_wait"], loop.built.report.run.result["python_share"])
+print(loop.built.report.run.result["traces"])
 """,
         {},
     )
@@ -309,9 +309,9 @@ def test_traces_are_counted(build: Build) -> None:
     told = result(build(*TINY, "steps_per_epoch=20").train())
     assert told["traces"] == 1
     training = build(*TINY, "steps_per_epoch=20")
-    run_steps = training.loop._run_steps
+    loop, run_steps = training.loop, training.loop.executions.run_steps
     # A Python number as the count is another function to TensorFlow for each value.
-    training.loop._run_steps = lambda iterator, count: run_steps(iterator, int(count) + training.loop.step % 4)
+    loop.executions.run_steps = lambda iterator, count: run_steps(iterator, int(count) + loop.step % 4)
     assert result(training.train())["traces"] == 4
     assert training.events("progress")[-1]["traces"] == 4
 
@@ -333,7 +333,7 @@ import hashlib
 for number in range(2):
     loop = train(f"{tmp_path}/{{number}}", "model=cnn", "width=0.25", "augment=light", "steps_per_epoch=8",
                  "epochs=1", "deterministic=true")
-    print(hashlib.sha256(b"".join(np.asarray(v).tobytes() for v in loop.model.weights)).hexdigest())
+    print(hashlib.sha256(b"".join(np.asarray(v).tobytes() for v in loop.built.model.weights)).hexdigest())
 """,
         {},
     )
@@ -349,7 +349,7 @@ POISONED = ("data=synthetic", "shape=[4]", "samples=4000", "shuffle=off", "batch
 @pytest.fixture
 def pulses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the figures after each step instead of a few times a second."""
-    monkeypatch.setattr(loops, "PULSE_SECONDS", 0.0)
+    monkeypatch.setattr(pulsing, "PULSE_SECONDS", 0.0)
 
 
 def poisoned(training: Training, index: int, value: float) -> Training:
@@ -363,7 +363,7 @@ def poisoned(training: Training, index: int, value: float) -> Training:
         return tf.where(number == index, tf.fill(tf.shape(x), value), x), y
 
     source = dataclasses.replace(pipe.source, load=load_poison)
-    training.loop.pipeline = dataclasses.replace(pipe, source=source)
+    training.loop.built.pipeline = dataclasses.replace(pipe, source=source)
     return training
 
 
@@ -389,13 +389,13 @@ def test_a_dead_run_goes_on_with_a_warning_when_stop_on_nan_is_off(build: Build)
 def test_nan_check_steps_is_the_distance_between_two_looks(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     training = build(*TINY, *POISONED, "nan_check_steps=3")
     looked: list[int] = []
-    alive = training.loop.health.alive
+    alive = training.loop.watch.health.alive
 
     def looking(step: int) -> bool:
         looked.append(step)
         return alive(step)
 
-    monkeypatch.setattr(training.loop.health, "alive", looking)
+    monkeypatch.setattr(training.loop.watch.health, "alive", looking)
     training.train()
     assert looked[:3] == [1, 4, 7]
 
@@ -454,14 +454,14 @@ def test_profile_writes_the_profile_of_these_steps(build: Build) -> None:
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in Keras' saving
 def test_the_saved_model_loads_in_plain_keras_and_predicts_the_same(build: Build, tmp_path: Path) -> None:
     training = build("model=separable_cnn", "width=0.25", "steps_per_epoch=4", "epochs=1", "schedule=cosine").train()
-    models.save(training.loop.model, tmp_path / "model.keras")
+    models.save(training.loop.built.model, tmp_path / "model.keras")
     x = np.random.default_rng(0).random((5, 8, 8, 1), dtype="float32")
     np.save(tmp_path / "x.npy", x)
     # In a folder and a process that know nothing of gputui's classes.
     load = "import keras, numpy as np; model = keras.models.load_model('model.keras');"
     command = [sys.executable, "-P", "-c", load + "np.save('y.npy', model(np.load('x.npy')))"]
     subprocess.run(command, cwd=tmp_path, check=True)
-    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), training.loop.model(x).numpy(), atol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), training.loop.built.model(x).numpy(), atol=1e-5)
 
 
 # ---- devices ----------------------------------------------------------------------------------

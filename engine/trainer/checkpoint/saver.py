@@ -1,4 +1,4 @@
-"""Checkpoints as far as the disk takes them: one that cannot be written is left out, as a training needs none."""
+"""Checkpoints when they are due, as far as the disk takes them: a training goes on without one that is refused."""
 
 from __future__ import annotations
 
@@ -10,14 +10,29 @@ from .checkpoints import Checkpoints, NotWritten
 
 
 class CheckpointSaver:
-    """Writes checkpoints, and tells when one is left out and when there is one again."""
+    """Knows when run.checkpoint wants one; writes it, and tells when one is left out and when there is one again."""
 
-    def __init__(self, checkpoints: Checkpoints, report: RunReport) -> None:
-        self._checkpoints, self._report = checkpoints, report
+    def __init__(self, checkpoints: Checkpoints, report: RunReport, every: int | str) -> None:
+        self._checkpoints, self._report, self._every = checkpoints, report, every
+        self._due = False
         self._left_out = 0  # since the last one that was written
+
+    def execution_ran(self, step: int, count: int) -> None:
+        """The `count` steps up to `step` have been trained."""
+        self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
+
+    def take_due(self, epoch_ends: bool = False) -> bool:
+        """Whether one is due, which is told once."""
+        due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
+        return due
 
     def save(self, step: int) -> None:
         """Write a checkpoint after `step` steps, or leave it out; the next one is tried again."""
+        self._report.phase("saving", "checkpoint")
+        self._write(step)
+        self._report.phase("training")
+
+    def _write(self, step: int) -> None:
         began = time.perf_counter()
         try:
             self._checkpoints.save(step)

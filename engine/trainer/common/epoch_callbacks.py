@@ -10,14 +10,10 @@ from typing import Any, Protocol
 
 import keras
 
-from ...options import Options
-
 
 class Loop(Protocol):
     """The training loop, as far as it is told of epochs and evaluations."""
 
-    model: keras.Model
-    options: Options
     step: int
     steps: int
     steps_per_epoch: int
@@ -30,16 +26,16 @@ class Loop(Protocol):
 
     def epoch_ends(self, epoch: int, logs: dict[str, Any]) -> None: ...
 
-    def tests_begin(self) -> None: ...
+    def evaluation_begins(self) -> None: ...
 
-    def tests_end(self) -> None: ...
+    def evaluation_ends(self) -> None: ...
 
 
 class EpochCallbacks(keras.callbacks.CallbackList):
     """Passes on what happens once an epoch, and that an execution has ended."""
 
-    def __init__(self, loop: Loop) -> None:
-        super().__init__(add_history=True, model=loop.model)  # fit returns model.history
+    def __init__(self, loop: Loop, model: keras.Model) -> None:
+        super().__init__(add_history=True, model=model)  # fit returns model.history
         self._loop = loop
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -62,7 +58,7 @@ class EpochCallbacks(keras.callbacks.CallbackList):
         self._loop.epoch_ends(epoch, logs or {})
 
     def on_test_begin(self, logs: Any = None) -> None:
-        self._loop.tests_begin()
+        self._loop.evaluation_begins()
 
     def on_test_end(self, logs: Any = None) -> None:
-        self._loop.tests_end()
+        self._loop.evaluation_ends()

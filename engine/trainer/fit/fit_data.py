@@ -1,6 +1,6 @@
-"""How batches get from the pipeline to fit: as they are, or through the strategy to its devices.
+"""The data that `model.fit` gets: the pipeline's batches as they are, or through the strategy to its devices.
 
-Separates the pipeline (data/) from the strategy that reads it. A strategy keeps the iterator of its data set where no
+A strategy keeps the iterator of its data set where no
 one can ask it how the pipeline does; so it gets its training batches through an iterator of ours.
 """
 
@@ -20,6 +20,7 @@ class FitData:
         self._strategy = strategy if options.strategy.kind != "single" else None
         self._ahead = options.input.prefetch != "off"
         self._ours: Any = None
+        self._iterator: Any = None
 
     def training(self, batches: tf.data.Dataset) -> Any:
         if self._strategy is None:
@@ -32,6 +33,9 @@ class FitData:
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
         """The one behind fit's own."""
+        # Kept until the process ends, which is at once then: TensorFlow's tuning thread of an iterator that is given up
+        # may sleep on, for up to a minute, and be waited for (seen as 19 and 49 s).
+        self._iterator = of_fit
         return of_fit if self._ours is None else self._ours
 
     def _distributed(self, batches: tf.data.Dataset) -> Any:

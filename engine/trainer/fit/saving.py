@@ -10,22 +10,24 @@ from pathlib import Path
 from ...files import disk
 from ...files.writing import sync
 from ..common.faults import TrainerError
-from ..common.stopping import StopSwitch
 from ..setup import models
-from .loop import TrainingLoop
+from .built import Built
 
 PATIENCE_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 FILES = ("model.keras", "model.weights.h5")
 
 
-def save_model(loop: TrainingLoop, stop: StopSwitch) -> None:
-    """Write model.keras, or the weights of a model that Keras cannot write whole; raises TrainerError."""
-    folder = loop.report.run.path
+def save_model(built: Built, step: int) -> None:
+    """Write model.keras, or the weights of a model that Keras cannot write whole; raises TrainerError.
+
+    `step` is the last that was trained.
+    """
+    folder = built.report.run.path
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            _save(loop, folder)
+            _save(built, folder)
             return
         except Exception as fault:
             number = disk.refusal(fault)
@@ -34,24 +36,24 @@ def save_model(loop: TrainingLoop, stop: StopSwitch) -> None:
             for name in FILES:  # a part of a file is no model, and takes room
                 with contextlib.suppress(OSError):
                     (folder / name).unlink()
-            if time.monotonic() > until or stop.reason:
+            if time.monotonic() > until or built.stop.reason:
                 reason = disk.describe(number, folder)
                 message = f"{reason}: the training has ended well, but its model could not be saved"
-                raise TrainerError("disk", message, _hint(loop)) from None
+                raise TrainerError("disk", message, _hint(built, step)) from None
         time.sleep(_RETRY_SECONDS)
 
 
-def _save(loop: TrainingLoop, folder: Path) -> None:
-    if loop.own is not None:
-        loop.own.save(loop.report)
+def _save(built: Built, folder: Path) -> None:
+    if built.own is not None:
+        built.own.save(built.report)
     else:
-        models.save(loop.model, folder / FILES[0])
+        models.save(built.model, folder / FILES[0])
     for name in FILES:
         if (folder / name).exists():
             sync(folder / name)
 
 
-def _hint(loop: TrainingLoop) -> str:
-    if loop.checkpoints.last_step == loop.step:
+def _hint(built: Built, step: int) -> str:
+    if built.checkpoints.last_step == step:
         return "free some space; gputui resume saves it from the last checkpoint"
     return "free some space and train again; with run.checkpoint a resume could save it"

@@ -6,34 +6,76 @@ as 0 on a CPU, so that the loss stays finite over dead ones.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from ..common.faults import TrainerError
+from .run_report import RunReport
+
 COST_SHARE = 1 / 200  # of the time; what "auto" allows the looks to cost
 
 
 class Health:
-    """Looks at all float weights; `due` says whether it is time for the next look."""
+    """Looks at all float weights now and then; `looking` surrounds the time for which a look waits for the device."""
 
-    def __init__(self, model: keras.Model, every: int | str) -> None:
-        self._model = model
-        self.every = every if isinstance(every, int) else None  # steps between two looks; None: by their cost
+    def __init__(
+        self,
+        model: keras.Model,
+        every: int | str,
+        stop_on_nan: bool,
+        report: RunReport,
+        looking: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._model, self._stop_on_nan, self._report, self._looking = model, stop_on_nan, report, looking
+        self._every = every if isinstance(every, int) else None  # steps between two looks; None: by their cost
         self._next_time = 0.0
         self._next_step = 0
-        self.last_good_step = 0
+        self._last_good_step = 0
         self._all_finite = tf.function(self._graph)
 
     def begin(self, step: int) -> None:
         """Training begins at `step` (over 0 when resumed)."""
-        self.last_good_step = step
+        self._last_good_step = step
 
-    def due(self, step: int) -> bool:
-        if self.every is None:
-            return time.perf_counter() >= self._next_time
-        return step >= self._next_step
+    def look_by_steps(self, step: int) -> None:
+        """After each execution: look where a number of steps was asked for, and they have passed."""
+        if self._every is not None and step >= self._next_step:
+            self.look(step)
+
+    def look_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
+        """At a pulse: look where the looks may go by their cost, and whenever the loss is NaN."""
+        if _is_lost(metrics) or (self._every is None and time.perf_counter() >= self._next_time):
+            self.look(step, metrics)
+
+    def look(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
+        """Look now. Dead weights end the run, by a TrainerError; a NaN loss over living ones is mended."""
+        with self._looking():
+            alive = self.alive(step)
+        if not alive:
+            self._found_dead(step)
+        elif _is_lost(metrics or {}):
+            self._report.warn(
+                "loss_restarted",
+                f"the running loss was NaN at step {step} over healthy weights (a step that loss scaling skipped); it "
+                "is counted anew from here",
+            )
+            self._model.reset_metrics()
+
+    def _found_dead(self, step: int) -> None:
+        message = (
+            f"weights are not finite (NaN or infinity), first seen at step {step}; "
+            f"at step {self._last_good_step} they still were"
+        )
+        hint = "lower train.learning_rate, set train.global_clip_norm=1, or look for NaN in the data"
+        if self._stop_on_nan:
+            raise TrainerError("nan", message, hint)
+        self._report.warn("nan", message, hint, "train.stop_on_nan")
 
     def alive(self, step: int) -> bool:
         """One look, a few kernels on the device and one boolean back."""
@@ -41,9 +83,9 @@ class Health:
         alive = bool(self._all_finite())
         end = time.perf_counter()
         self._next_time = end + (end - begin) / COST_SHARE
-        self._next_step = step + (self.every or 0)
+        self._next_step = step + (self._every or 0)
         if alive:
-            self.last_good_step = step
+            self._last_good_step = step
         return alive
 
     def loss_scale(self) -> float | None:
@@ -65,3 +107,7 @@ class Health:
     def _graph(self) -> Any:
         floats = [v.value for v in self._model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
         return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(v))) for v in floats])
+
+
+def _is_lost(metrics: Mapping[str, float]) -> bool:
+    return math.isnan(metrics.get("loss", 0.0))

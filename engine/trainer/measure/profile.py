@@ -1,28 +1,26 @@
 """TensorFlow's profile of a range of steps, with the step markers that Keras 3 does not set itself.
 
-Separates what is recorded from when (loop.py). A marker reaches from the begin of one execution to the begin of the
+A marker reaches from the begin of one execution to the begin of the
 next, as the clock's steps do, so that Python between two executions is part of the step; what is no step's time
 (evaluation, checkpoints, starting and writing the profile) lies outside the markers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from ...files import disk
+from .run_report import RunReport
 
 
 class Profiler:
     """Records the executions that hold the steps from the first to the last; without steps it does nothing."""
 
-    def __init__(
-        self, folder: Path, steps: tuple[int, int] | None, failed: Callable[[BaseException], None]
-    ) -> None:
-        self._folder, self._steps, self._failed = folder, steps, failed
+    def __init__(self, report: RunReport, steps: tuple[int, int] | None) -> None:
+        self._report, self._steps = report, steps
+        self._folder = report.run.file("profile")
         self._running = False
         self._marker: Any = None
 
@@ -72,4 +70,5 @@ class Profiler:
         self._running, self._steps = False, None
         if disk.refusal(fault) is None:
             raise fault
-        self._failed(fault)
+        message = f"{disk.reason(fault)}: {self._folder}: there is no profile"
+        self._report.warn("profile", message, option="run.profile")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -55,6 +56,7 @@ class RunReport:
         self.first_checkpoint_seconds: float | None = None
         self.peak_memory_bytes: int | None = None
         self.epochs_done = 0
+        self._epoch_began = time.monotonic()
         self.metrics: Mapping[str, float | None] = {}
         self.last: Moment | None = None
         self.training_since: float | None = None
@@ -130,7 +132,11 @@ class RunReport:
             peak = max(info["peak_bytes"] for info in devices.values())
             self.peak_memory_bytes = max(peak, self.peak_memory_bytes or 0)
 
-    def epoch_done(self, epoch: int, step: int, metrics: Mapping[str, float], seconds: float) -> None:
+    def epoch_begins(self) -> None:
+        self._epoch_began = time.monotonic()
+
+    def epoch_done(self, epoch: int, step: int, metrics: Mapping[str, float]) -> None:
+        seconds = time.monotonic() - self._epoch_began
         self.epochs_done = epoch
         self.metrics = {name: events.finite(value) for name, value in metrics.items()}
         self.writer.emit(events.EpochEnd(epoch=epoch, step=step, metrics=self.metrics, seconds=seconds))

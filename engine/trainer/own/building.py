@@ -51,9 +51,11 @@ class Own:
     inapplicable: dict[str, str]  # options that do nothing to this training: why
     own_compile: bool  # their code has compiled the model
 
-    def callbacks_of(self, loop: Loop) -> keras.callbacks.CallbackList:
+    def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
         """What tells the loop of epochs, and the user's callbacks with it."""
-        return OwnCallbacks(loop, self.callbacks) if self.callbacks else EpochCallbacks(loop)
+        if not self.callbacks:
+            return EpochCallbacks(loop, self.model)
+        return OwnCallbacks(loop, self.model, epochs, self.callbacks)
 
     def state(self) -> State:
         """All that changes while it trains."""
@@ -63,9 +65,9 @@ class Own:
         modules = [Module(vars(module)) for module in self.code.modules()]
         return walk([self.model, *self.callbacks, *modules], self.code.owns)
 
-    def tell_drawing(self, graph: Any, report: RunReport) -> None:
+    def warn_of_draws(self, graph: Any, report: RunReport) -> None:
         """What in a step's graph begins its random numbers anew on resuming."""
-        random_draws.tell(graph, self.code, self.model, report)
+        random_draws.warn(graph, self.code, self.model, report)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
         """Those of them that are not at their default."""

@@ -45,13 +45,15 @@ def usable(theirs: Sequence[keras.callbacks.Callback], options: Options, report:
 class OwnCallbacks(EpochCallbacks):
     """Tells the loop first, or last where a checkpoint is to hold what theirs have changed."""
 
-    def __init__(self, loop: Loop, theirs: Sequence[keras.callbacks.Callback]) -> None:
-        super().__init__(loop)
+    def __init__(
+        self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]
+    ) -> None:
+        super().__init__(loop, model)
         self._theirs = list(theirs)
         self._begun = False
         for callback in self._theirs:
-            callback.set_params({"verbose": 0, "epochs": loop.options.train.epochs, "steps": loop.steps_per_epoch})
-            callback.set_model(loop.model)
+            callback.set_params({"verbose": 0, "epochs": epochs, "steps": loop.steps_per_epoch})
+            callback.set_model(model)
         self._batch_begin = [callback for callback in self._theirs if _overrides(callback, _BATCH_BEGIN)]
         self._batch_end = [callback for callback in self._theirs if _overrides(callback, _BATCH_END)]
         self._test_begin = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_begin",))]
@@ -65,7 +67,7 @@ class OwnCallbacks(EpochCallbacks):
                 callback.on_train_begin(as_keras(logs))
 
     def on_train_end(self, logs: Any = None) -> None:
-        if self._loop.step >= self._loop.steps or self._loop.model.stop_training:
+        if self._loop.step >= self._loop.steps or self.model.stop_training:
             for callback in self._theirs:
                 callback.on_train_end(as_keras(logs))
 

@@ -15,7 +15,7 @@ INSTEAD = (
 )
 
 
-def tell(graph: object, code: UserCode, model: keras.Model, report: RunReport) -> None:
+def warn(graph: object, code: UserCode, model: keras.Model, report: RunReport) -> None:
     """Warn of a resumed run which operations of its step begin their random numbers anew."""
     places = list(dict.fromkeys(_place(draw, code, model) for draw in step_graph.draws(graph)))
     if not places:

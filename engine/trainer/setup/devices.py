@@ -90,17 +90,3 @@ def _existing(kind: str) -> Devices:
     except (RuntimeError, ValueError, tf.errors.OpError) as fault:
         raise TrainerError("device", f"TensorFlow cannot open its devices: {fault}") from None
     return Devices(kind, names)
-
-
-def peak_bytes(devices: Devices) -> dict[str, dict[str, int]]:
-    """TensorFlow's own current and peak bytes of each device that keeps count of them."""
-    found = {}
-    for name in devices.names:
-        short = name.split("device:")[-1]
-        try:
-            info = tf.config.experimental.get_memory_info(short)
-        except (ValueError, RuntimeError, tf.errors.OpError):
-            continue
-        if info["peak"]:  # the CPU's allocator does not count small tensors: 0 is no reading
-            found[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
-    return found

@@ -1,0 +1,32 @@
+"""What a training is made of when it has been built and nothing has run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import keras
+
+from ...options import Options
+from ..checkpoint.checkpoints import Checkpoints
+from ..common.stopping import StopSwitch
+from ..data.batches import Batches
+from ..measure.run_report import RunReport
+from ..setup.devices import Devices
+
+if TYPE_CHECKING:
+    from ..own.building import Own
+
+
+@dataclass
+class Built:
+    """A compiled model, its data, and what goes with them; `own` where they come from a user's code."""
+
+    options: Options
+    model: keras.Model
+    pipeline: Batches
+    devices: Devices
+    report: RunReport
+    checkpoints: Checkpoints
+    stop: StopSwitch
+    own: Own | None = None

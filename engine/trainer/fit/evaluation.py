@@ -1,0 +1,65 @@
+"""The evaluations of a training: the run's own after an epoch, and those that a user's callbacks start."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from ..common.step_logs import floats
+from ..common.stopping import StopSwitch
+from ..measure.first_times import FirstTimes
+from . import train_function
+from .exact_resume import ExactResume
+from .executions import constant
+
+
+class Evaluation:
+    """The test function of the model; a stop does not wait for the rest of an evaluation."""
+
+    def __init__(
+        self, model: keras.Model, steps_per_execution: int, stop: StopSwitch, first: FirstTimes, resume: ExactResume
+    ) -> None:
+        self._steps_per_execution, self._stop, self._first, self._resume = steps_per_execution, stop, first, resume
+        function = train_function.testing(model)
+        self._run: Callable[[Any, Any], dict[str, Any]] = function
+        self._trace = function.get_concrete_function
+        self._run_one = train_function.testing_one(model)
+        self._left = 0  # steps of the run's own evaluation
+        self.epoch_metrics: dict[str, float] | None = None  # of the epoch that is evaluated, until it is told
+        model.test_function = self._execute
+
+    def begin(self, steps: int, epoch_metrics: dict[str, float] | None) -> None:
+        """The run's own evaluation begins."""
+        self.epoch_metrics = epoch_metrics
+        self._first.evaluation.begins()
+        self._left = steps
+
+    def end(self) -> None:
+        self._left = 0
+
+    def _execute(self, iterator: Any) -> Any:
+        """What evaluate calls as its test function."""
+        self._stop.check()
+        return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
+
+    def _execute_own(self, iterator: Any) -> Any:
+        count = min(self._steps_per_execution, self._left)
+        self._left -= count
+        compiles = self._first.test_begins(self._left)
+        logs = self._run(iterator, constant(count))
+        if compiles:
+            floats(logs)  # wait for it
+            self._first.evaluation.compiled()
+        self._resume.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
+        return logs
+
+    def _execute_of_callback(self, iterator: Any) -> Any:
+        """A user's callback evaluates on data of its own, of which nobody knows how many batches are left."""
+        logs = self._run_one(next(iterator))
+        for data in itertools.islice(iterator, self._steps_per_execution - 1):
+            logs = self._run_one(data)
+        return logs

@@ -1,0 +1,63 @@
+"""Looks after a training between its executions: is the model alive, where does it stand, what does its input take?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..data.stages import StageMeter, StageWatch
+from ..measure.health import Health
+from ..measure.pulses import Pulses
+from ..measure.run_report import Moment
+from .built import Built
+from .fit_data import FitData
+from .timing import Timing
+
+
+class Watch:
+    """Does nothing most of the time: the device is waited for at a pulse, a few times a second."""
+
+    def __init__(
+        self, built: Built, data: FitData, timing: Timing, traces: Callable[[], int], steps_per_epoch: int
+    ) -> None:
+        options, pipeline, report = built.options, built.pipeline, built.report
+        self._data, self._timing, self._traces, self._steps_per_epoch = data, timing, traces, steps_per_epoch
+        train = options.train
+        self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, timing.parts.not_python)
+        self._pulses = Pulses(report, built.devices.names, slows_down=True)
+        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas), report.writer.emit)
+        self._metrics: dict[str, float] = {}  # as they were at the last pulse
+
+    def execution_ran(self, step: int, began: float, iterator: Any) -> None:
+        self.health.look_by_steps(step)
+        if self._pulses.due(began):
+            self._pulse(step, iterator)
+
+    def _pulse(self, step: int, iterator: Any) -> None:
+        self._metrics = self._timing.parts.wait_for_device()
+        self._timing.parts.pulse()
+        self._timing.timer.device_was_waited_for()
+        self.health.look_by_cost(step, self._metrics)
+        self._pulses.pulse(self._moment(step, self._metrics))
+        self._stages.pulse(self._data.pipeline_iterator(iterator))
+
+    def epoch_ends(self, step: int, metrics: dict[str, float]) -> None:
+        self.health.look(step, metrics)
+        training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
+        self._pulses.out_of_turn(self._moment(step, training))
+
+    def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
+        """Before its last step, with the metrics of now or of the last pulse."""
+        self._pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))
+
+    def _moment(self, step: int, metrics: dict[str, float]) -> Moment:
+        return Moment(
+            epoch=(step - 1) // self._steps_per_epoch + 1,
+            step=step,
+            spent=self._timing.timer.spent(time.perf_counter()),
+            metrics=metrics,
+            traces=self._traces(),
+            loss_scale=self.health.loss_scale(),
+            skipped_steps=self.health.skipped_steps(step),
+        )

@@ -1,0 +1,65 @@
+"""What a watched fit is, as far as Keras tells: its preset, and the event that says that it has started."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+import yaml
+
+from ...runs import events
+from ..measure.run_report import RunReport
+from ..setup.devices import Devices
+
+
+def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
+    """What is known of the fit in the words of options; nothing that is not known."""
+    script = Path(sys.argv[0]).name or "python"
+    known: dict[str, Any] = {
+        "schema_version": 1,
+        "description": f"{name}: model.fit in {script}, looked at by Monitor",
+        "precision": {"policy": keras.mixed_precision.global_policy().name},
+        "compile": {"xla": bool(model.jit_compile), "steps_per_execution": int(model.steps_per_execution)},
+        "train": {"epochs": int(params.get("epochs") or 1)},
+    }
+    if batch_size:
+        replicas = int(model.distribute_strategy.num_replicas_in_sync)
+        known["input"] = {"batch_size": max(1, batch_size // replicas)}
+    return yaml.safe_dump(known, sort_keys=False, default_flow_style=None, allow_unicode=True)
+
+
+def started(
+    report: RunReport, model: keras.Model, present: Devices, gpus: list[str], steps_per_epoch: int | None
+) -> events.Started:
+    """What is known of the fit as it begins."""
+    return events.Started(
+        pid=os.getpid(),
+        versions=_versions(),
+        devices=list(present.names),
+        gpus=gpus,
+        options=yaml.safe_load(report.run.file("preset.yaml").read_text(encoding="utf-8")),
+        actual={"jit_compile": bool(model.jit_compile), "optimizer": type(model.optimizer).__name__},
+        replicas=int(model.distribute_strategy.num_replicas_in_sync),
+        global_batch_size=report.plan.global_batch_size or None,
+        steps_per_epoch=steps_per_epoch,
+        epochs=report.plan.epochs,
+        steps=report.plan.steps,
+        train_samples=None,
+        validation_samples=None,
+        cpus=len(os.sched_getaffinity(0)),
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
+
+
+def devices() -> Devices:
+    """What TensorFlow trains on; fit has opened the devices."""
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    return Devices(kind, tuple(device.name for device in tf.config.list_logical_devices(kind)))

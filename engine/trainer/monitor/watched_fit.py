@@ -1,0 +1,169 @@
+"""One `model.fit` as it runs, seen from its callbacks: what is told of it, and when the device is waited for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import keras
+
+from ...runs import Run, events
+from ...telemetry.machine import visible_gpus
+from ..common.step_logs import floats
+from ..measure.clock import warmup_steps
+from ..measure.first_times import FirstEvaluation
+from ..measure.pulses import Pulses
+from ..measure.run_report import Moment, Plan, RunReport
+from ..measure.step_timer import StepTimer
+from . import description
+from .fit_frame import Fit
+from .fit_life import Life
+
+UNKNOWN_STEPS = 1_000_000  # of a fit whose length shows at the end of its first epoch
+INTERRUPTED = {
+    "kind": "interrupted",
+    "message": "the fit ended before its time: it was interrupted, or failed",
+    "hint": "the script's own output says why",
+}
+
+
+class Position:
+    """Where the fit stands; how many steps an epoch has is known at the end of the first, at the latest."""
+
+    def __init__(self, params: dict[str, Any]) -> None:
+        self.epochs, self.steps_per_epoch = int(params.get("epochs") or 1), params.get("steps")
+        self.epoch = self.step = 0
+        self.ended = -1  # the last step of the epoch that has ended
+
+    @property
+    def steps(self) -> int:
+        """Of the whole fit; 0 is not known."""
+        return int(self.steps_per_epoch or 0) * self.epochs
+
+    def execution_begins(self, batch: int) -> None:
+        self.step = self.epoch * int(self.steps_per_epoch or 0) + batch
+
+    def epoch_ends(self, epoch: int) -> None:
+        self.steps_per_epoch = self.steps_per_epoch or self.ended + 1
+        self.step = epoch * int(self.steps_per_epoch) + self.ended + 1
+
+
+class WatchedFit:
+    """Writes the run of the fit; nothing is waited for but at a pulse."""
+
+    def __init__(
+        self,
+        run: Run,
+        model: keras.Model,
+        params: dict[str, Any],
+        batch_size: int | None,
+        sample_seconds: float,
+        fit: Fit,
+    ) -> None:
+        self.model, self.position = model, Position(params)
+        devices = description.devices()
+        on_gpu = devices.kind == "GPU"
+        self.report = RunReport(run, events.EventWriter(run.file("events.jsonl"), run.id))
+        self.report.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
+        gpus = [gpu.uuid for gpu in visible_gpus() if gpu.uuid] if on_gpu else []
+        self.report.gpus = set(gpus)
+        self._timer = StepTimer(self.report, on_gpu)
+        self._timer.begin(warmup_steps(self.position.steps or UNKNOWN_STEPS))
+        self._pulses = Pulses(self.report, devices.names, slows_down=False)
+        self._first_evaluation = FirstEvaluation(self.report)
+        self._executions, self._began = 0, 0.0  # when the last one began
+        self._logs: Any = None  # what the last one returned
+        self._stopping, self._finishing = False, threading.Lock()
+        self.report.writer.emit(description.started(self.report, model, devices, gpus, self.position.steps_per_epoch))
+        self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
+
+    def epoch_begins(self, epoch: int) -> None:
+        self.position.epoch = epoch
+        self.report.epoch_begins()
+        if self._executions:
+            self.report.phase("training")
+
+    def execution_begins(self, batch: int) -> None:
+        """What runs now has been handed over before."""
+        if self._executions == 0:
+            self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
+        elif self._executions == 1:
+            self._first_done()
+        self._began = self._mark()
+        self._executions += 1
+        self.position.execution_begins(batch)
+        if self._executions > 1 and self._logs and self._pulses.due(self._began):
+            self._pulse(self._read())
+        if self._stopping:
+            self.model.stop_training = True
+
+    def execution_ended(self, batch: int, logs: Any) -> None:
+        """Called in a thread of Keras."""
+        self.position.ended, self._logs = batch, logs
+
+    def _mark(self) -> float:
+        """The execution begins, and with one that begins with the device idle what is measured."""
+        measures = self._timer.may_measure
+        if measures:
+            self._read()
+        now = time.perf_counter()
+        self._timer.mark(now, int(self.model.steps_per_execution))
+        if measures:
+            self._timer.measure(now)
+        return now
+
+    def _first_done(self) -> None:
+        self._read()  # the first execution has ended when its figures are there
+        self.report.first_step_done(time.perf_counter() - self._began)
+        self.report.phase("training")
+
+    def _read(self) -> dict[str, float]:
+        """The running metrics, which waits for the device; or what a step returns that has figures of its own."""
+        metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
+        return metrics if not logs or logs.keys() == metrics.keys() else logs
+
+    def _pulse(self, metrics: dict[str, float]) -> None:
+        self._timer.device_was_waited_for()
+        spent = self._timer.spent(time.perf_counter())
+        self._pulses.pulse(Moment(self.position.epoch + 1, self.position.step, spent, metrics))
+
+    def evaluation_begins(self) -> None:
+        self._timer.pause()
+        self._first_evaluation.begins()
+
+    def evaluation_runs(self) -> None:
+        """An execution of the evaluation has returned; of the first evaluation, that was tracing and compiling."""
+        if not self._first_evaluation.done:
+            self._first_evaluation.compiled()
+
+    def evaluation_ends(self) -> None:
+        self.evaluation_runs()
+        self.report.phase("training")
+
+    def epoch_ends(self, epoch: int, metrics: dict[str, float]) -> None:
+        if self._executions == 1:
+            self._first_done()
+        self._timer.pause()
+        self.position.epoch_ends(epoch)
+        self.report.plan.steps = self.position.steps
+        self._pulse({name: value for name, value in metrics.items() if not name.startswith("val_")})
+        self.report.epoch_done(epoch + 1, self.position.step, metrics)
+
+    def _ask_to_stop(self) -> None:
+        """`gputui stop`: Keras ends the fit after the step that runs."""
+        self._stopping = True
+
+    def finish(self) -> None:
+        self._end("stopped" if self._stopping else "ok", 0)
+
+    def gone(self) -> None:
+        """Keras has not said that the fit is over, and it is no longer there."""
+        self._end("stopped", 0) if self._stopping else self._end("error", 1, INTERRUPTED)
+
+    def _end(self, outcome: str, returncode: int, error: dict[str, str] | None = None) -> None:
+        """Once, by the fit or by whoever sees first that it is gone; the lock stays taken."""
+        if self._finishing.acquire(blocking=False):
+            self.report.finish(outcome, returncode, error)
+            self._life.end()
+            self.report.writer.close()
