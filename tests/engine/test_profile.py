@@ -134,7 +134,7 @@ def test_starting_and_writing_a_profile_is_no_steps_time(build: Build, monkeypat
     monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: time.sleep(0.6))
     monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: time.sleep(0.6))
     training = build(*TINY, "profile=12-14").train()
-    assert training.loop.built.report.clock.step_seconds_total < 0.6
+    assert training.loop.built.report.speed.clock.step_seconds_total < 0.6
 
 
 def test_what_keras_does_before_it_evaluates_is_no_steps_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_what_keras_does_before_it_evaluates_is_no_steps_time(build: Build, monk
 
     monkeypatch.setattr(training.loop.built.model, "evaluate", evaluate)
     training.train()
-    assert training.loop.built.report.clock.step_seconds_total < 0.6
+    assert training.loop.built.report.speed.clock.step_seconds_total < 0.6
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,11 @@ def test_the_first_evaluation_is_told_as_compiling_and_later_ones_as_evaluating(
     assert _compiled(training.events("phase")) == ["tracing", "evaluation"]
     assert told.count("evaluating") == 3
     report = training.loop.built.report
-    assert 0 < (report.first_evaluation_seconds or 0) < 60
-    assert 0 < (report.first_checkpoint_seconds or 0) < 60
+    assert 0 < (report.first_seconds.evaluation or 0) < 60
+    assert 0 < (report.first_seconds.checkpoint or 0) < 60
     summary = report._summary("ok", 0, None)
-    assert summary.first_evaluation_seconds == report.first_evaluation_seconds
-    assert summary.first_checkpoint_seconds == report.first_checkpoint_seconds
+    assert summary.first_evaluation_seconds == report.first_seconds.evaluation
+    assert summary.first_checkpoint_seconds == report.first_seconds.checkpoint
 
 
 def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build) -> None:
@@ -46,7 +46,7 @@ def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build) ->
     assert set(_compiled(training.events("phase"))) - {"XLA"} == set(LATER_COMPILING)
     compiling = _seconds_of("smaller batch", training.events("phase"))
     assert compiling > 0.02
-    assert training.loop.built.report.clock.step_seconds_total < compiling * 6
+    assert training.loop.built.report.speed.clock.step_seconds_total < compiling * 6
     assert read(training.run).pauses_counted == 6
 
 

@@ -162,7 +162,7 @@ def test_measure_seconds_ends_the_run_as_done_after_that_time(settings: tuple[st
 def warm_steps(training: Training) -> int:
     """Whole executions of the warm-up; the first is never measured."""
     together = training.loop.built.options.compile.steps_per_execution
-    return max(2, math.ceil(training.loop.built.report.clock.warmup / together)) * together
+    return max(2, math.ceil(training.loop.built.report.speed.clock.warmup / together)) * together
 
 
 def test_measure_seconds_goes_on_over_epochs_and_their_evaluations(build: Build) -> None:
@@ -190,7 +190,7 @@ def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> Non
         training.pipeline, source=dataclasses.replace(source, load=_sleeping(source.load, 0.003))
     )
     told = result(training.train())
-    assert training.loop.built.report.clock.warmup == 40  # a pass
+    assert training.loop.built.report.speed.clock.warmup == 40  # a pass
     assert told["step_ms"]["p50"] < 8 * 3  # a step that waits for its samples takes longer
     assert told["steps"] > 40
 
@@ -215,7 +215,8 @@ def _sleeping(load: Any, seconds: float, slept: list[float] | None = None) -> An
 
 def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_or_measured(build: Build) -> None:
     def warmup(*settings: str) -> int:
-        return build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train().loop.built.report.clock.warmup
+        training = build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train()
+        return training.loop.built.report.speed.clock.warmup
 
     assert warmup("cache=memory") == warmup("measure_seconds=0.05") == 20
     assert warmup("cache=memory", "measure_seconds=0.05", "one_batch=true") == 20

@@ -20,7 +20,7 @@ from ..common.epoch_callbacks import EpochCallbacks
 from ..common.step_logs import floats
 from ..measure.clock import warmup_steps
 from ..measure.first_times import FirstTimes
-from ..measure.run_report import Plan
+from ..measure.run_figures import Plan
 from .built import Built
 from .evaluation import Evaluation
 from .exact_resume import ExactResume
@@ -64,7 +64,7 @@ class TrainingLoop:
         self.step = first if resume_at is None else resume_at
         self._resume.begin(resume_at)
         self.timing.timer.begin(self._warmup(self.steps - self.step))
-        report.plan = Plan(self.built.options.train.epochs, self.steps, self.built.pipeline.global_batch_size)
+        report.speed.plan = Plan(self.built.options.train.epochs, self.steps, self.built.pipeline.global_batch_size)
         self.watch.health.begin(self.step)
         with contextlib.suppress(_Measured):
             self._fit_to_the_end(self._callbacks())
@@ -142,7 +142,7 @@ class TrainingLoop:
 
     def _run(self, iterator: Any, count: int, began: float) -> Any:
         """The steps themselves; an execution in which something is compiled is timed apart."""
-        first = self.built.report.first_step_seconds is None
+        first = self.built.report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first
         self.timing.begin(self.step + 1, count, began, apart=compiles)
         if first:
@@ -185,7 +185,7 @@ class TrainingLoop:
             self.save()
 
     def epoch_begins(self) -> None:
-        self.built.report.epoch_begins()
+        self.built.report.epochs.begin()
         self._resume.epoch_begins()
 
     def evaluation_begins(self) -> None:

@@ -18,18 +18,18 @@ class Timing:
     def __init__(self, options: Options, report: RunReport, on_gpu: bool) -> None:
         self._report, self._measure_seconds = report, options.run.measure_seconds
         self.parts = StepParts(options.train.deterministic, on_gpu)
-        self.timer = StepTimer(report, on_gpu, self.parts.totals)
+        self.timer = StepTimer(report.speed, on_gpu, self.parts.totals)
         self.profiler = Profiler(report, options.run.profile_steps)
 
     def now(self) -> float:
         """When the next execution begins; the first one that is measured begins with the device idle."""
-        if self.timer.on_gpu and not self._report.warm:
+        if self.timer.on_gpu and not self._report.speed.warm:
             self.parts.wait_for_device()
         return time.perf_counter()
 
     def has_enough(self, now: float) -> bool:
         """Whether what run.measure_seconds asks for has been measured."""
-        clock, wanted = self._report.clock, self._measure_seconds
+        clock, wanted = self._report.speed.clock, self._measure_seconds
         return wanted is not None and measuring.enough(clock.measured_until(now), clock.measured_steps, wanted)
 
     def start_profile(self, number: int, count: int, now: float) -> float:

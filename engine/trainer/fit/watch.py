@@ -9,7 +9,7 @@ from typing import Any
 from ..data.stages import StageMeter, StageWatch
 from ..measure.health import Health
 from ..measure.pulses import Pulses
-from ..measure.run_report import Moment
+from ..measure.run_figures import Moment
 from .built import Built
 from .fit_data import FitData
 from .timing import Timing

@@ -22,7 +22,7 @@ class FirstEvaluation:
     @property
     def done(self) -> bool:
         """An evaluation has been traced."""
-        return self._report.first_evaluation_seconds is not None
+        return self._report.first_seconds.evaluation is not None
 
     def begins(self) -> None:
         """An evaluation begins; the first makes the iterator over its data, too."""
@@ -42,7 +42,7 @@ class FirstEvaluation:
         """It has ended."""
         if self._since is not None:
             seconds = time.perf_counter() - self._since
-            self._report.first_evaluation_seconds = (self._report.first_evaluation_seconds or 0.0) + seconds
+            self._report.first_seconds.evaluation = (self._report.first_seconds.evaluation or 0.0) + seconds
             self._since = None
         self._report.phase("evaluating")
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from .run_report import Moment, RunReport
+from .run_figures import Moment
+from .run_report import RunReport
 
 PULSE_SECONDS = 0.25
 SLOW_PULSE_SECONDS = 1.0

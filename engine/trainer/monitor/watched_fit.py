@@ -14,7 +14,8 @@ from ..common.step_logs import floats
 from ..measure.clock import warmup_steps
 from ..measure.first_times import FirstEvaluation
 from ..measure.pulses import Pulses
-from ..measure.run_report import Moment, Plan, RunReport
+from ..measure.run_figures import Moment, Plan
+from ..measure.run_report import RunReport
 from ..measure.step_timer import StepTimer
 from . import description
 from .fit_frame import Fit
@@ -65,10 +66,10 @@ class WatchedFit:
         devices = description.devices()
         on_gpu = devices.kind == "GPU"
         self.report = RunReport(run, events.EventWriter(run.file("events.jsonl"), run.id))
-        self.report.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
+        self.report.speed.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
         gpus = [gpu.uuid for gpu in visible_gpus() if gpu.uuid] if on_gpu else []
         self.report.gpus = set(gpus)
-        self._timer = StepTimer(self.report, on_gpu)
+        self._timer = StepTimer(self.report.speed, on_gpu)
         self._timer.begin(warmup_steps(self.position.steps or UNKNOWN_STEPS))
         self._pulses = Pulses(self.report, devices.names, slows_down=False)
         self._first_evaluation = FirstEvaluation(self.report)
@@ -80,7 +81,7 @@ class WatchedFit:
 
     def epoch_begins(self, epoch: int) -> None:
         self.position.epoch = epoch
-        self.report.epoch_begins()
+        self.report.epochs.begin()
         if self._executions:
             self.report.phase("training")
 
@@ -146,7 +147,7 @@ class WatchedFit:
             self._first_done()
         self._timer.pause()
         self.position.epoch_ends(epoch)
-        self.report.plan.steps = self.position.steps
+        self.report.speed.plan.steps = self.position.steps
         self._pulse({name: value for name, value in metrics.items() if not name.startswith("val_")})
         self.report.epoch_done(epoch + 1, self.position.step, metrics)
 

@@ -15,24 +15,20 @@ import keras
 import tensorflow as tf
 
 from ...files import disk
-from ...options import OPTIONS, OptionInfo, Options
-from ...options.own import Handed, obstacle
-from ..checkpoint.object_graph import Found, Module, optimizers, walk
+from ...options import Options
+from ..checkpoint.object_graph import Found, Module, walk
 from ..checkpoint.state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..measure.run_report import RunReport
-from . import build_by_step, context, random_draws, returned
+from . import context, fitting_batches, inapplicable, random_draws, returned, variables
 from .callbacks import OwnCallbacks, usable
-from .compiling import compile_model, custom_step, tell_overridden
+from .compiling import compile_model, tell_overridden
 from .global_settings import GlobalSettings
 from .pipeline import OwnPipeline, opened
-from .py_dataset import Indexed, workers
-from .returned import Returned
-from .streams import Samples, Stream, prefetches
-from .user_code import UserCode, UserError
+from .py_dataset import Indexed
+from .streams import Stream
+from .user_code import UserCode
 
-BATCH_SIZE = "input.batch_size"
-NOTHING_ASKED = {"train.validation_split": 0.0}  # beside the default: what needs nothing to be done
 RESUMED_BATCHES = (
     "your code batches its data: on resuming, the batches of the pass that were seen are left out; where your code "
     "shuffles, their order is another one"
@@ -71,11 +67,7 @@ class Own:
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
         """Those of them that are not at their default."""
-        return [
-            {"option": info.key, "why": self.inapplicable[info.key]}
-            for info in OPTIONS
-            if info.key in self.inapplicable and _asks(options, info)
-        ]
+        return inapplicable.not_applied(options, self.inapplicable)
 
     def tell(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
         """What a person should know of this training beside its figures."""
@@ -134,122 +126,20 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, report:
         own_compile = bool(found.model.compiled)
         own_optimizer = own_compile or found.optimizer is not None
         pipeline = opened(options, replicas, found, code.file, report)
-        handed = _handed(found, options, pipeline.train, own_optimizer)
-        _fits(found.model, pipeline)
+        handed = inapplicable.handed(found, options, pipeline.train, own_optimizer)
+        fitting_batches.check(found.model, pipeline)
         tell_overridden(found.model, options, report)
         compile_model(found, options, pipeline)
-        _build_state(found.model, pipeline.spec, distribution, code)
+        variables.create(found.model, pipeline.spec, distribution, code)
     settings.tell(code, report)
-    inapplicable = _inapplicable(handed)
-    if pipeline.global_batch_size == options.input.batch_size * replicas:
-        inapplicable.pop(BATCH_SIZE, None)  # the code has followed its context
-    return Own(code, found.model, pipeline, usable(found.callbacks, options, report), inapplicable, own_compile)
+    follows = pipeline.global_batch_size == options.input.batch_size * replicas
+    useless = inapplicable.reasons(handed, follows)
+    return Own(code, found.model, pipeline, usable(found.callbacks, options, report), useless, own_compile)
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:
     return distribution.scope() if distribution else contextlib.nullcontext()
 
 
-def _build_state(
-    model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode
-) -> None:
-    """Create the variables from what a batch looks like; where that fails, the first step creates them."""
-    batch = tf.nest.map_structure(_symbol, spec)
-    try:
-        model._symbolic_build(data_batch=batch)
-    except Exception as fault:
-        if distribution is None:
-            traceback.print_exc()  # into engine.log: the first step shows whether it matters
-            return
-        _build_by_step(model, batch, fault, code)
-    if distribution is not None:
-        _made_in_scope(model, distribution)
-        build_by_step.share_generator()
-    model._maybe_symbolic_build = lambda *args, **kwargs: None
-
-
-def _build_by_step(model: keras.Model, batch: Any, by_call: Exception, code: UserCode) -> None:
-    """Over several replicas each variable must be there before the first step."""
-    fault = build_by_step.build(model, batch) if custom_step(model) else by_call
-    if fault is None:
-        return
-    traceback.print_exception(fault)
-    told = code.told(fault)
-    reason = told.message if told else " ".join(str(fault).split())[:200]
-    raise UserError(
-        f"{type(model).__name__} has no variables yet, and they cannot be made for strategy.kind=mirrored: {reason}",
-        "call the model, and the models within it, on one batch in build: model(keras.ops.zeros((1, 28, 28)))",
-    ) from fault
-
-
-def _made_in_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> None:
-    """Refuse here what fails in the first step with words about mixed strategies."""
-    for variable in [*model.variables, *(one for optimizer in optimizers(model) for one in optimizer.variables)]:
-        if not distribution.extended.variable_created_in_scope(variable.value):
-            raise UserError(
-                f"the variable {variable.path} was made outside the scope of strategy.kind=mirrored",
-                "make model and optimizer in build or at the top of its module, in no scope or thread of your own",
-            )
-
-
-def _symbol(spec: Any) -> Any:
-    shape = (None, *spec.shape[1:]) if spec.shape.rank else spec.shape
-    return keras.KerasTensor(shape, keras.backend.standardize_dtype(spec.dtype))
-
-
-def _handed(found: Returned, options: Options, stream: Stream, own_optimizer: bool) -> Handed:
-    """What decides which options apply."""
-    return Handed(
-        data=stream.kind,
-        own_optimizer=own_optimizer,
-        images=isinstance(stream, Samples) and stream.images,
-        validation=found.validation is not None,
-        workers=workers(stream.data) if isinstance(stream, Indexed) else 1,
-        prefetches=options.input.prefetch == "off" and prefetches(found.train),
-    )
-
-
-def _asks(options: Options, info: OptionInfo) -> bool:
-    value = getattr(getattr(options, info.group), info.name)
-    return value not in (info.default, NOTHING_ASKED.get(info.key, info.default))
-
-
 def _wants_processes(stream: Stream | None) -> bool:
     return isinstance(stream, Indexed) and bool(stream.data.use_multiprocessing)
-
-
-def _fits(model: keras.Model, pipeline: OwnPipeline) -> None:
-    """Whether batches have as many axes as a model of one input wants: batched too often or not at all is told here."""
-    spec = pipeline.train.spec
-    x = spec[0] if isinstance(spec, tuple) else spec
-    inputs = getattr(model, "inputs", None)
-    if not isinstance(x, tf.TensorSpec) or x.shape.rank is None or not inputs or len(inputs) != 1:
-        return
-    wanted, found = tf.TensorShape(inputs[0].shape), x.shape
-    if _of_its_rank(found, wanted).is_compatible_with(wanted):
-        return
-    if found.rank == wanted.rank - 1 and not isinstance(pipeline.train, Samples):
-        raise UserError(
-            f"train's elements have shape {tuple(found)}, the model takes batches of {tuple(wanted[1:])}",
-            "batch the Dataset by context.global_batch_size, or return a dict with map: None and gputui batches it",
-        )
-    if found.rank == wanted.rank + 1 and isinstance(pipeline.train, Samples) and pipeline.train.kind == "mapped":
-        raise UserError(
-            "train is batched, and a map given beside it: gputui batches it once more",
-            "leave out Dataset.batch, or take map out of the dict",
-        )
-
-
-def _of_its_rank(found: tf.TensorShape, wanted: tf.TensorShape) -> tf.TensorShape:
-    """As Keras makes it fit a model's input: an axis of one at the end is added or left out."""
-    if found.rank == wanted.rank - 1 and wanted[-1] == 1:
-        return found.concatenate([1])
-    if found.rank == wanted.rank + 1 and found[-1] == 1:
-        return found[:-1]
-    return found
-
-
-def _inapplicable(handed: Handed) -> dict[str, str]:
-    """Options that do nothing to this training, each with the reason."""
-    reasons = {info.key: obstacle(info.about.own, handed) for info in OPTIONS}
-    return {key: why for key, why in reasons.items() if why}

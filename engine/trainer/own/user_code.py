@@ -87,7 +87,7 @@ class UserCode:
         """
         return Blamed(self, found_only)
 
-    def told(self, fault: BaseException) -> UserError | None:
+    def error_of(self, fault: BaseException) -> UserError | None:
         """A fault as their code's, or None where no line of theirs is part of it."""
         place = self._place(fault)
         if place is None:
@@ -160,7 +160,7 @@ class Blamed:
         if isinstance(fault, SystemExit):
             raise UserError(f"{self._code.file.name} ended the process with sys.exit", "return instead") from fault
         if isinstance(fault, Exception):
-            told = self._code.told(fault)
+            told = self._code.error_of(fault)
             if told is None and self._found_only:
                 return
             raise told or UserError(f"{self._code.entry}: {_what(fault)}") from fault

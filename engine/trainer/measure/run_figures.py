@@ -1,0 +1,115 @@
+"""The figures of a run as they grow: how fast it is, how far it is, and what was done only once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...runs import events
+from .clock import Spent, StepClock
+
+
+@dataclass
+class Moment:
+    """What the loop knows at a pulse: totals since the start, metrics as they run."""
+
+    epoch: int
+    step: int
+    spent: Spent
+    metrics: Mapping[str, float]
+    traces: int | None = None
+    loss_scale: float | None = None
+    skipped_steps: int | None = None
+
+
+@dataclass
+class Plan:
+    """The size of the run; 0 is not known."""
+
+    epochs: int
+    steps: int
+    global_batch_size: int
+
+
+@dataclass
+class FirstSeconds:
+    """How long what is done once in a run has taken; None: it has not been done."""
+
+    step: float | None = None
+    startup: float | None = None  # from the person's command to the end of the first step
+    evaluation: float | None = None
+    checkpoint: float | None = None
+
+
+class Speed:
+    """The time of the steps, and what follows from it."""
+
+    def __init__(self) -> None:
+        self.clock = StepClock(warmup=0)
+        self.plan = Plan(0, 0, 0)
+        self.step_at_peak_ms: float | None = None  # a step that does its arithmetic at the GPUs' peak
+        self.warm = False
+        self.last: Moment | None = None
+        self._at_warm: Spent | None = None
+        self._previous: Spent | None = None
+
+    def begin_measuring(self, spent: Spent) -> None:
+        """The warm-up is over."""
+        self.warm = True
+        self._at_warm = self._previous = spent
+
+    def progress(self, moment: Moment) -> events.Progress:
+        """What is told at a pulse; shares are of the time since the last one."""
+        self.last = moment
+        p50, p95 = self.clock.recent_ms()
+        left = max(0, self.plan.steps - moment.step)
+        wait, python = moment.spent.shares_since(self._previous) if self._previous else (None, None)
+        self._previous = moment.spent if self.warm else None
+        return events.Progress(
+            epoch=moment.epoch,
+            epochs=self.plan.epochs,
+            step=moment.step,
+            steps=self.plan.steps,
+            samples_per_second=self.samples_per_second(p50),
+            step_ms_p50=p50,
+            step_ms_p95=p95,
+            input_wait=wait,
+            loss=moment.metrics.get("loss"),
+            metrics={k: v for k, v in moment.metrics.items() if k != "loss"},
+            eta_seconds=left * p50 / 1000 if p50 and self.plan.steps else None,
+            mfu=self.mfu(p50),
+            loss_scale=moment.loss_scale,
+            skipped_steps=moment.skipped_steps,
+            python_share=python,
+            traces=moment.traces,
+        )
+
+    def shares(self) -> tuple[float | None, float | None]:
+        """The input wait and Python's share, from the end of the warm-up to the last pulse."""
+        return self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
+
+    def samples_per_second(self, step_ms: float | None) -> float | None:
+        batch = self.plan.global_batch_size
+        return 1000 * batch / step_ms if step_ms and batch else None
+
+    def mfu(self, step_ms: float | None) -> float | None:
+        return self.step_at_peak_ms / step_ms if self.step_at_peak_ms and step_ms else None
+
+
+class Epochs:
+    """The epochs that have ended, and the figures of the last."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.metrics: Mapping[str, float | None] = {}
+        self._began = time.monotonic()
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
+
+    def end(self, epoch: int, step: int, metrics: Mapping[str, float]) -> events.EpochEnd:
+        seconds = time.monotonic() - self._began
+        self.done = epoch
+        self.metrics = {name: events.finite(value) for name, value in metrics.items()}
+        return events.EpochEnd(epoch=epoch, step=step, metrics=self.metrics, seconds=seconds)
