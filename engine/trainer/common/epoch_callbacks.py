@@ -1,7 +1,6 @@
 """What Keras' fit tells the training loop: epochs and evaluations, and nothing each step.
 
-Separates Keras' way of telling from what the loop does about it. Keras' own list of callbacks converts every metric at
-every step.
+It takes the place of Keras' own list of callbacks, which converts every metric at every step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The function `model.fit` calls for each execution: several steps in one graph, the input wait measured in it.
 
-Separates the graph (built once, here) from the loop around it (loop.py). It replaces Keras' own because that one
-fails with strategies and several steps an execution, overruns an epoch that the executions do not divide, and
-cannot tell waiting for input from computing.
+It is built once, and takes the place of Keras' own, which fails with strategies and several steps an execution,
+overruns an epoch that the executions do not divide, and cannot tell waiting for input from computing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the time of the steps is spent on: waiting for input, the graph as a whole, and Python around it.
 
-Separates what is counted (graph_clock.py counts inside the graph, this between its executions) from what it
-means. The graph of an execution runs from its first operation to the return of the call; Python is the rest: the
-dispatch, Keras' loop, our own pulses. A GPU works behind the host, so that there:
+graph_clock.py counts inside the graph, this module between its executions. The graph of an execution runs from its
+first operation to the return of the call; Python is the rest: the dispatch, Keras' loop, our own pulses. A GPU works
+behind the host, so that there:
 
 - the call returns when the work has been handed over, and what is called Python is the host's time outside the graph;
 - the host waits for the next batch while the GPU still computes. Only a step that begins with the device idle shows

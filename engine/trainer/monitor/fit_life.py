@@ -1,7 +1,7 @@
 """That a watched fit is alive, said while it runs: the run's status, its readings, and who hears a stop.
 
-Separates what is held beside the fit (two threads, a signal handler) from what is seen of it (monitor.py). All of it is
-given up when the fit has ended, and when it is gone without having said so.
+Two threads and a signal handler, which are given up when the fit has ended, or is gone without having said so. What is
+seen of the fit is told by watched_fit.py.
 """
 
 from __future__ import annotations

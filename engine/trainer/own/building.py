@@ -1,7 +1,7 @@
 """A user's own training, built: their function is called where everything is set, and what it returned made ready.
 
-Separates what is theirs (model, data, perhaps optimizer and callbacks) from what the options do to it. Whatever an
-option cannot do to it is kept with the reason, so that nothing is silently ignored.
+Model, data and perhaps optimizer and callbacks are theirs; the options do the rest. Whatever an option cannot do is
+kept with the reason, so that nothing is silently ignored.
 """
 
 from __future__ import annotations
