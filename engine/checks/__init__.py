@@ -1,4 +1,4 @@
-"""Checks: what is wrong with options on this machine, told before anything starts. What others use is named here."""
+"""Checks options against this machine before anything starts. The functions that other packages use are named here."""
 
 from __future__ import annotations
 

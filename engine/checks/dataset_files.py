@@ -1,6 +1,6 @@
-"""What can be told of a data set's files without TensorFlow: that they are missing, empty, or not what was named.
+"""Looks for faults in the files of a data set without TensorFlow: missing, empty, or of the wrong kind.
 
-Separates the quick look before a launch from reading the data, which the trainer does (trainer/data/).
+This is the quick check before a launch; the data itself is read by the trainer (trainer/data/).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..presets.paths import near
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 NO_ZIP = (zipfile.BadZipFile, ValueError, NotImplementedError)
-LOOKED_AT = 100  # class folders: on a network file system each costs a question
-# Of the sets that Keras downloads: the files in its folder, in words and as a pattern.
+LOOKED_AT = 100  # class folders that are looked into: on a network file system each one takes a request
+# The data sets that Keras downloads: their files in its folder, in words and as a pattern.
 KERAS_FILES = {
     "mnist": ("mnist.npz", "mnist.npz"),
     "fashion_mnist": ("fashion-mnist/ (four train-* and t10k-* .gz files)", "fashion-mnist/t*.gz"),
@@ -28,18 +28,18 @@ Fault = tuple[str, str, str]  # level, what is wrong, what to do
 
 
 def faults(kind: str, place: str) -> Iterator[Fault]:
-    """What is wrong with a data source, as far as a look tells."""
+    """The faults of a data source that can be found without reading the data."""
     if kind in KERAS_FILES:
         yield from _download(kind)
         return
     try:
         yield from _LOOKS.get(kind, _nothing)(place)
     except OSError as fault:
-        yield "error", f"{near(place)} cannot be read: {fault.strerror or fault}", "look at its owner and permissions"
+        yield "error", f"{near(place)} cannot be read: {fault.strerror or fault}", "check its owner and permissions"
 
 
 def keras_folder() -> Path:
-    """Where Keras keeps the data sets that it has downloaded."""
+    """The folder in which Keras keeps the data sets that it has downloaded."""
     return Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets"
 
 
@@ -49,8 +49,10 @@ def _nothing(place: str) -> Iterator[Fault]:
 
 def _download(name: str) -> Iterator[Fault]:
     if not any(keras_folder().glob(KERAS_FILES[name][1])):
-        told = f"{name} is not in {keras_folder()}: Keras downloads it at the start, which needs the network"
-        yield "warning", told, "start it once where there is a network, or copy the files"
+        told = (
+            f"{name} is not in {keras_folder()}: Keras will download it at the start, which needs a network connection"
+        )
+        yield "warning", told, "run once with a network connection, or copy the files there"
 
 
 def arrays(place: str) -> list[str]:
@@ -97,9 +99,9 @@ def _tfrecord(place: str) -> Iterator[Fault]:
     found = glob.iglob(place)
     first = list(itertools.islice(found, 1))
     if not first:
-        yield "error", f"no file fits {near(place)}", "give a path or pattern such as data/*.tfrecord"
+        yield "error", f"no file matches {near(place)}", "give a path or pattern such as data/*.tfrecord"
     elif not any(os.path.getsize(file) for file in itertools.chain(first, found)):
-        yield "error", f"the file(s) that fit {near(place)} are empty", "write records into them"
+        yield "error", f"the files that match {near(place)} are empty", "write records into them"
 
 
 _LOOKS: dict[str, Callable[[str], Iterator[Fault]]] = {"npz": _npz, "images": _images, "tfrecord": _tfrecord}

@@ -1,4 +1,4 @@
-"""The rules about what options name on disk: a user's own code, data, folders."""
+"""Rules about the files and folders that options name: the user's own code, data, and folders to write to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _entry_alone(options: Options, machine: Machine) -> Iterator[Finding]:
         for name in ("args", "folder"):
             if getattr(options.workload, name):
                 what = "does nothing without workload.entry"
-                yield Finding("warning", (f"workload.{name}",), what, "take it out, or name an entry")
+                yield Finding("warning", (f"workload.{name}",), what, "remove it, or set workload.entry")
         return
     for info in OPTIONS:
         about: About = info.about
@@ -32,7 +32,7 @@ def _entry_alone(options: Options, machine: Machine) -> Iterator[Finding]:
                 "error",
                 (info.key, "workload.entry"),
                 "your own code takes the place of gputui's model and data",
-                f"take one out: {info.name} or entry",
+                f"remove one of the two: {info.name} or entry",
             )
 
 
@@ -45,7 +45,9 @@ def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
         yield error("workload.folder", f"{folder} {NO_NAME}", "move your code to another folder")
         return
     if not os.path.isdir(folder):
-        yield error("workload.folder", f"there is no folder {paths.near(str(folder))}", "give an existing folder")
+        yield error(
+            "workload.folder", f"the folder {paths.near(str(folder))} does not exist", "give an existing folder"
+        )
         return
     try:
         entries.look(workload.entry, folder.absolute())
@@ -87,7 +89,9 @@ def _validation(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _missing_test_part(place: str) -> list[str]:
-    """The arrays that it needs; none where the file cannot be read, which is told elsewhere."""
+    """The arrays that a test part needs and that are missing; none where the file cannot be read, which another rule
+    reports.
+    """
     try:
         there = dataset_files.arrays(place)
     except (OSError, *dataset_files.NO_ZIP):
@@ -96,7 +100,7 @@ def _missing_test_part(place: str) -> list[str]:
 
 
 def _no_folder(path: str) -> str:
-    """Why there can be no folder of this name, or nothing."""
+    """Why no folder of this name can be made, or nothing."""
     try:
         return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
     except FileNotFoundError:

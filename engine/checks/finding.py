@@ -1,4 +1,4 @@
-"""What a check of options has found: an error, a warning or a note, with the options it is about and what to change."""
+"""A finding of a check: an error, a warning or a note, with the options that it is about and what to change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """An `error` refuses the launch; a `warning` and a `note` are said. `options` are the keys it is about."""
+    """An `error` refuses the launch; a `warning` or a `note` is only shown. `options` are the keys of the options
+    concerned.
+    """
 
     level: str
     options: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Options and this machine -> conflicts, before anything is launched.
+"""Checks options against each other and against this machine, before anything is launched.
 
-Each rule is one function of one table: it looks at the options and the machine, and yields findings that say what to
-change. Nothing here starts a process or touches a device; the form and the command line show the same findings.
+Each rule is one function in one table: it gets the options and the machine, and yields findings that say what to
+change. Nothing here starts a process or touches a device. The form and the command line show the same findings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rule = Callable[[Options, Machine], Iterator[Finding]]
 
 
 def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
-    """All findings, and of a path that a preset's file names in vain whether it is right from the current folder."""
+    """All findings; for a relative path that does not exist, also whether it would be right from the current folder."""
     return [_with_remedy(finding, preset) for finding in check(preset.options, machine)]
 
 
@@ -32,7 +32,7 @@ def _with_remedy(finding: Finding, preset: Preset) -> Finding:
     for key in finding.options if finding.level == "error" else ():
         file, line = preset.origins.get(key, ("", None))
         if line is not None and (text := paths.typed_here(key, preset.options, file)):
-            change = f"paths count from {os.path.basename(file)}; for the current folder give --set {key}={text}"
+            change = f"paths are relative to {os.path.basename(file)}; for the current folder give --set {key}={text}"
             return replace(finding, change=change)
     return finding
 
@@ -54,7 +54,7 @@ def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
 
 
 def of_job(machine: Machine) -> list[Finding]:
-    """What is to be said of the job's other tasks, whatever the options are."""
+    """The finding about other tasks of the job, whatever the options are."""
     return [Finding(remark.level, ("strategy.kind",), remark.message, remark.change) for remark in machine.job]
 
 
@@ -70,7 +70,11 @@ def _missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
     for name in visible:
         if name not in known and not str(name).startswith("MIG-"):
             have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
-            yield error("device.visible", f"there is no GPU {name} ({have})", "set it to all, none or existing GPUs")
+            yield error(
+                "device.visible",
+                f"there is no GPU {name} ({have})",
+                "set it to all, none, or the numbers of existing GPUs",
+            )
     if len(set(visible)) != len(visible):
         yield error("device.visible", "names a GPU twice", "name each once")
 
@@ -84,7 +88,7 @@ def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 ("device.memory_growth", f"device.{name}"),
-                "TensorFlow drops memory growth when memory is limited or partitioned",
+                "TensorFlow ignores memory growth when memory is limited or partitioned",
                 "set device.memory_growth=auto",
             )
 
@@ -104,8 +108,8 @@ def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "note",
             ("device.logical_devices",),
-            f"no GPU is used: the CPU is split into {device.logical_devices} logical devices, as a rehearsal",
-            "no speed-up is to be expected",
+            f"no GPU is used: the CPU is split into {device.logical_devices} logical devices, to try a strategy",
+            "do not expect a speed-up",
         )
 
 
@@ -116,7 +120,7 @@ def _gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:
         about: About = info.about
         value = getattr(getattr(options, info.group), info.name)
         if about.gpu_only and value != info.default:
-            yield Finding("note", (info.key,), "does nothing without a GPU", "the training goes on without it")
+            yield Finding("note", (info.key,), "does nothing without a GPU", "training continues without it")
 
 
 def _precision(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -126,7 +130,7 @@ def _precision(options: Options, machine: Machine) -> Iterator[Finding]:
             have = ".".join(str(part) for part in gpu.compute_capability)
             yield error(
                 "precision.policy",
-                f"it needs compute capability {needed[0]}.{needed[1]}, GPU {gpu.index} has {have}",
+                f"it needs compute capability {needed[0]}.{needed[1]}, and GPU {gpu.index} has {have}",
                 "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32",
             )
     if options.precision.policy == "mixed_float16" and not training_gpus(options, machine):
@@ -134,7 +138,7 @@ def _precision(options: Options, machine: Machine) -> Iterator[Finding]:
             "warning",
             ("precision.policy",),
             "float16 is slower than float32 on a CPU",
-            "mixed_bfloat16 is the one that CPUs with AVX-512 BF16 or AMX speed up",
+            "use mixed_bfloat16, which is faster on CPUs with AVX-512 BF16 or AMX",
         )
 
 
@@ -176,12 +180,17 @@ def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
             "warning",
             ("strategy.kind", "device.logical_devices"),
             "mirrored over one device is no faster than single",
-            "use strategy.kind=single, or device.logical_devices=2 to rehearse",
+            "use strategy.kind=single, or device.logical_devices=2 to try the strategy",
         )
     if options.strategy.communication == "nccl" and not training_gpus(options, machine):
         yield error("strategy.communication", "nccl works between GPUs only", "set it to auto")
     if options.strategy.communication != "auto" and kind != "mirrored":
-        yield Finding("warning", ("strategy.communication",), f"{kind} exchanges nothing", "set it to auto")
+        yield Finding(
+            "warning",
+            ("strategy.communication",),
+            f"strategy {kind} exchanges no gradients, so this has no effect",
+            "set it to auto",
+        )
 
 
 def _determinism(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -196,7 +205,7 @@ def _determinism(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "warning",
             ("run.checkpoint", "input.deterministic_order"),
-            "resuming is not exact when samples come in changing order",
+            "a run is not resumed exactly when the order of samples changes",
             "set input.deterministic_order=true",
         )
 
@@ -204,7 +213,9 @@ def _determinism(options: Options, machine: Machine) -> Iterator[Finding]:
 def _clipping(options: Options, machine: Machine) -> Iterator[Finding]:
     names = [n for n in ("clip_norm", "clip_value", "global_clip_norm") if getattr(options.train, n) is not None]
     if len(names) > 1:
-        yield Finding("error", tuple(f"train.{n}" for n in names), "Keras takes one kind of clipping", "keep one")
+        yield Finding(
+            "error", tuple(f"train.{n}" for n in names), "Keras accepts only one kind of clipping", "keep one of them"
+        )
 
 
 def _optimizer(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -220,7 +231,7 @@ def _optimizer(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "error",
             ("train.nesterov", "train.optimizer", "train.momentum"),
-            "Nesterov's gradient is for sgd with momentum",
+            "Nesterov momentum is for sgd with momentum",
             "set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false",
         )
     if train.hold_steps and train.schedule == "constant":
@@ -228,12 +239,12 @@ def _optimizer(options: Options, machine: Machine) -> Iterator[Finding]:
             "warning",
             ("train.hold_steps", "train.schedule"),
             "holding the learning rate does nothing where it is constant",
-            "set train.schedule, or take train.hold_steps out",
+            "set train.schedule, or remove train.hold_steps",
         )
 
 
 def _without_effect(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Options that another option's value makes idle."""
+    """Options that have no effect because of the value of another option."""
     workload = options.workload
     if workload.entry is not None:
         return
@@ -242,14 +253,14 @@ def _without_effect(options: Options, machine: Machine) -> Iterator[Finding]:
             "error",
             ("workload.blocks", "workload.model"),
             f"{workload.model} has a fixed depth",
-            "take workload.blocks out, or set workload.model=transformer",
+            "remove workload.blocks, or set workload.model=transformer",
         )
     if options.input.parallel_reads != "off" and workload.source[0] != "tfrecord":
         yield Finding(
             "warning",
             ("input.parallel_reads", "workload.data"),
             f"{workload.source[0]} data is not read from TFRecord files",
-            "take input.parallel_reads out; input.parallel_calls is for other data",
+            "remove input.parallel_reads; input.parallel_calls applies to other data",
         )
 
 
@@ -267,7 +278,7 @@ def _steps(options: Options, machine: Machine) -> Iterator[Finding]:
             "note",
             ("compile.steps_per_execution", "train.steps_per_epoch"),
             f"the last execution of each epoch has {per_epoch % together} steps instead of {together}",
-            "a divisor of the epoch avoids it",
+            "choose a divisor of the steps of an epoch to avoid that",
         )
 
 
@@ -288,7 +299,7 @@ def _one_batch(options: Options, machine: Machine) -> Iterator[Finding]:
             "warning",
             ("input.one_batch",),
             "nothing useful is learnt from one batch again and again",
-            "set input.one_batch=false for anything but measuring",
+            "set input.one_batch=false, unless you only measure the speed",
         )
 
 
@@ -299,7 +310,7 @@ def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "error",
             ("workload.model", "workload.shape"),
-            f"{workload.model} needs images, the shape is {workload.shape}",
+            f"{workload.model} needs images, but the shape is {workload.shape}",
             "give [height, width, channels], or use workload.model=mlp",
         )
 

@@ -1,6 +1,6 @@
-"""What cannot be compared honestly: runs of another model, other data, another batch, or as many samples again.
+"""Says which figures of runs cannot be compared: other models, other data, other batches, other numbers of samples.
 
-Separates what the figures may say of each other from the figures. Each rule gives a sentence where it applies.
+Each rule returns a sentence where it applies.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from ..files.values import number
 
 Options = Mapping[str, Any]
 Figures = Mapping[str, float]
-SAME_SAMPLES = 0.01  # of the most: an epoch's last batch may be a smaller one
+SAME_SAMPLES = 0.01  # relative to the largest: the last batch of an epoch may be smaller
 ONE_REPLICA = ("single", "one_device")
 
 
 def caveats(options: Sequence[Options], results: Sequence[Figures], states: Sequence[str]) -> list[str]:
-    """Sentences about runs in the order in which they are compared, the baseline first."""
+    """The sentences about runs, which are given in the order of comparison, the baseline first."""
     known = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, strict=True)]
     said = (_baseline(results[0], states[0]), _workload(known), _one_batch(known), _batch(batches),
@@ -26,7 +26,7 @@ def caveats(options: Sequence[Options], results: Sequence[Figures], states: Sequ
 
 
 def _baseline(result: Figures, state: str) -> str:
-    return "" if result else f"the baseline has no figures to measure against (it is {state})"
+    return "" if result else f"the baseline has no figures to compare with (it is {state})"
 
 
 def _workload(options: Sequence[Options]) -> str:
@@ -34,24 +34,24 @@ def _workload(options: Sequence[Options]) -> str:
     differing = [key for key in keys if any(of_run.get(key) != options[0][key] for of_run in options)]
     if not differing:
         return ""
-    return f"the work is not the same ({', '.join(differing)}): speed and loss are of different models or data"
+    return f"the runs do different work ({', '.join(differing)}): speed and loss belong to different models or data"
 
 
 def _one_batch(options: Sequence[Options]) -> str:
     if not any(of_run.get("input.one_batch") for of_run in options):
         return ""
-    return "input.one_batch trains on one batch again and again: what the speed could be, and a loss that says nothing"
+    return "input.one_batch repeats a single batch: the speed is an upper limit, and the loss means nothing"
 
 
 def _batch(batches: Sequence[float | None]) -> str:
     sizes = dict.fromkeys(batch for batch in batches if batch is not None)
     if len(sizes) < 2:
         return ""
-    return f"the global batches are not the same ({_amounts(sizes)} samples): steps are of different amounts of work"
+    return f"the global batch sizes differ ({_amounts(sizes)} samples): a step is not the same amount of work"
 
 
 def _samples(results: Sequence[Figures], batches: Sequence[float | None]) -> str:
-    """Losses, and other metrics, are of the same training only after the same number of samples."""
+    """Losses and other metrics can be compared only after the same number of samples."""
     seen = {
         result["steps"] * batch: None
         for result, batch in zip(results, batches, strict=True)
@@ -59,11 +59,11 @@ def _samples(results: Sequence[Figures], batches: Sequence[float | None]) -> str
     }
     if len(seen) < 2 or max(seen) - min(seen) <= SAME_SAMPLES * max(seen):
         return ""
-    return f"the losses are after different numbers of samples ({_amounts(seen)}): they do not tell which learns better"
+    return f"the losses are after different numbers of samples ({_amounts(seen)}): they do not show which learns better"
 
 
 def _global_batch(options: Options, result: Figures) -> float | None:
-    """Samples in a step; the option is of one replica."""
+    """Samples in a step over all replicas; the option holds those of one replica."""
     told = result.get("global_batch_size")
     if told is not None:
         return told

@@ -1,7 +1,7 @@
-"""Runs side by side: only the options that differ, and the figures with their difference from the first, the baseline.
+"""Compares runs: the options that differ, and the figures with their difference from the first run, the baseline.
 
-Separates what differs from how it is shown. Runs whose options are the same, the seed aside, are repeats: how far
-their figures lie apart is the noise below which a difference says nothing.
+Runs with equal options, apart from the seed, are repeats. The spread of their figures is the noise: a smaller
+difference between runs means nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LESS_IS_BETTER = ("loss", "error", "mae", "mse")
 
 @dataclass(frozen=True)
 class OptionRow:
-    """An option that is not the same in all runs; None where a run does not have it."""
+    """An option that differs between the runs; None where a run does not have it."""
 
     key: str
     values: tuple[Any, ...]
@@ -51,8 +51,8 @@ class OptionRow:
 class FigureRow:
     """A figure of each run.
 
-    `changes` are relative to the first run (of unit `share`: the difference itself); `noise`, in the same terms, is
-    the largest spread among repeats, None where there are none.
+    `changes` are relative to the first run (for a figure of unit `share`: the difference itself). `noise`, in the same
+    terms, is the largest spread among repeats, None where there are none.
     """
 
     key: str
@@ -64,16 +64,16 @@ class FigureRow:
     noise: float | None
 
     def tells(self, position: int) -> bool | None:
-        """Whether the run's difference from the first is larger than the noise; None where that is not known."""
+        """Whether the run's difference from the first is larger than the noise; None where that is unknown."""
         change = self.changes[position]
         return None if change is None or self.noise is None else abs(change) > self.noise
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`runs` has the baseline first, `choice` says how it came to be it.
+    """`runs` has the baseline first, and `choice` says how it was chosen.
 
-    `groups` gives repeats the same number. `notes` say what of this cannot be compared honestly, and what was left out.
+    Repeats have the same number in `groups`. `notes` are sentences on what cannot be compared and on what is left out.
     """
 
     baseline: str
@@ -86,7 +86,7 @@ class Comparison:
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """The comparison as plain values for JSON."""
         return asdict(self)
 
 
@@ -113,13 +113,13 @@ def compare(line_up: LineUp) -> Comparison:
 
 
 def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
-    """What of the runs' files cannot be used, so that it is missing here."""
+    """Sentences about files of the runs that cannot be used, so that their figures are missing."""
     return [f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True)
             for text in (*run.damage, preset) if text]
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers by dotted key."""
+    """All numbers of nested mappings, by dotted key."""
     found: dict[str, float] = {}
     for key, value in result.items():
         if isinstance(value, Mapping):
@@ -136,7 +136,7 @@ def _different(options: Sequence[Mapping[str, Any]]) -> list[OptionRow]:
 
 
 def _groups(options: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
-    """Equal options, the seed aside, get equal numbers."""
+    """A number for each run; runs with equal options, apart from the seed, get the same one."""
     kinds: list[dict[str, Any]] = []
     numbers = []
     for of_run in options:
@@ -178,7 +178,7 @@ def _change(first: float | None, value: float | None, unit: str) -> float | None
 
 
 def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
-    """The largest spread of any group of two or more, relative to the least of it: no repeat differs by more."""
+    """The largest spread of any group of two or more runs, relative to the smallest value of the group."""
     spreads = []
     for group in set(groups):
         members = [value for value, of in zip(values, groups, strict=True) if of == group and value is not None]

@@ -1,7 +1,7 @@
 """What this machine can do, and what is wrong with it: findings in plain words, each with what to do about it.
 
-Answers without importing TensorFlow, and in a bounded time whatever the driver does; a deep look imports TensorFlow in
-a process of its own. Each module looks at one part of the machine and knows little of the others.
+The examination does not import TensorFlow and ends within a fixed time even if the driver hangs. A deep examination
+also imports TensorFlow, in a separate process. Each module examines one part of the machine.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .nvml_query import NvmlAnswers, NvmlQuery
 
 __all__ = ["LEVELS", "Examination", "Finding", "blocks", "examine"]
 
-# Starting gputui and ending what hangs come on top: 3 and 20 seconds are promised.
+# Starting gputui and ending processes that hang take time as well; in all, 3 and 20 seconds are promised.
 PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
 
 
 class Examination:
-    """One look at the machine, which begins when this is made; `end` may be called by any thread."""
+    """One examination of the machine, which begins when the object is made; `end` may be called by any thread."""
 
     def __init__(self, deep: bool = False) -> None:
         self._deadline = time.monotonic() + (DEEP_PATIENCE_SECONDS if deep else PATIENCE_SECONDS)
@@ -28,7 +28,7 @@ class Examination:
         self._nvml = NvmlQuery()
 
     def findings(self) -> list[Finding]:
-        """In the order of what rests on what. Driver and TensorFlow are waited for while the rest is looked at."""
+        """All findings, causes before consequences. The driver and TensorFlow answer while the rest is examined."""
         bus, confined = hardware.gpus_on_bus(), hardware.confined()
         software = [*nvml_module.findings(), *libraries.tensorflow(), *bytecode.findings()]
         machine, missing = list(host.findings()), libraries.missing()
@@ -44,7 +44,7 @@ class Examination:
             yield from tensorflow_check.findings(self._child, seen, self._deadline)
 
     def end(self) -> None:
-        """Leave nothing running."""
+        """End the processes that the examination has started."""
         if self._child is not None:
             self._child.end()
 
@@ -59,5 +59,5 @@ def examine(deep: bool = False) -> list[Finding]:
 
 
 def blocks(found: list[Finding]) -> bool:
-    """Whether training as it is meant to be (on the GPUs, where there are any) is not possible."""
+    """Whether a finding prevents training as intended: on the GPUs of a machine that has some, else on the CPU."""
     return any(finding.level == "error" for finding in found)

@@ -1,5 +1,7 @@
-"""Whether TensorFlow is compiled anew at each start: pip compiles what it installs, uv leaves it to the first import,
-which may not be allowed to keep it."""
+"""Checks that TensorFlow has compiled bytecode and is not compiled again at each start.
+
+pip compiles what it installs. uv leaves that to the first import, which may not be allowed to write the files.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from pathlib import Path
 from . import libraries
 from .finding import Finding
 
-LOOKED_AT = ("tensorflow/python/framework/ops.py", "keras/src/models/model.py")  # one stands for all of its package
+LOOKED_AT = ("tensorflow/python/framework/ops.py", "keras/src/models/model.py")  # one for its package
 _HEADER_BYTES = 16
-_BY_HASH = 1  # a flag in the header
+_BY_HASH = 1  # a flag in the header of a .pyc file
 
 
 def findings() -> Iterator[Finding]:
-    """That there is no bytecode that Python would take, and that it cannot keep what it compiles either."""
+    """A warning when there is no bytecode that Python would use and Python cannot write it either."""
     sources = [source for source in map(libraries.site, LOOKED_AT) if source is not None]
     stale = next((source for source in sources if not _is_fresh(source)), None)
     if stale is None:
@@ -32,13 +34,13 @@ def findings() -> Iterator[Finding]:
         why = f"{folder} cannot be written to"
     else:
         return
-    what = f"TensorFlow is compiled anew at each start, which takes seconds: it has no bytecode, and {why}"
+    what = f"TensorFlow is compiled again at each start, which takes seconds: there is no compiled bytecode, and {why}"
     command = f"{sys.executable} -m compileall -q {folder}"
-    yield Finding("note", "TensorFlow", what, f"its owner has to run: {command}" if locked else command)
+    yield Finding("note", "TensorFlow", what, f"ask the owner of the folder to run: {command}" if locked else command)
 
 
 def _is_fresh(source: Path) -> bool:
-    """Whether Python takes the compiled file: of this Python, and of the source as it is (import system, PEP 552)."""
+    """Whether Python uses the compiled file: made by this Python, from the source as it is now (PEP 552)."""
     try:
         with Path(importlib.util.cache_from_source(str(source))).open("rb") as stream:
             header = stream.read(_HEADER_BYTES)
@@ -53,6 +55,6 @@ def _is_fresh(source: Path) -> bool:
 
 
 def _can_be_kept(source: Path) -> bool:
-    """Whether the compiled file may be written, or the folder for it made."""
+    """Whether the compiled file can be written, or its folder created."""
     cache = Path(importlib.util.cache_from_source(str(source))).parent
     return os.access(next(folder for folder in (cache, *cache.parents) if folder.exists()), os.W_OK | os.X_OK)

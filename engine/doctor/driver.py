@@ -1,4 +1,4 @@
-"""The NVIDIA driver as a whole: whether there is one, fit for TensorFlow, and for all GPUs of the machine."""
+"""The NVIDIA driver as a whole: whether there is one, whether TensorFlow can use it, and whether it sees every GPU."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from .finding import Finding
 from .nvml_query import NvmlAnswers
 
 Bus = Sequence[str] | None
-_ON_CPU = "until it does, training runs on the CPU"
+_ON_CPU = "until then training runs on the CPU"
 _REMEDIES = {
-    Code.DRIVER_NOT_LOADED: "modprobe nvidia (as root) loads it; after a new kernel it may have to be installed anew",
-    Code.NO_PERMISSION: "ls -l /dev/nvidia* shows who may: ask the administrator for access",
+    Code.DRIVER_NOT_LOADED: "modprobe nvidia (as root) loads it; after a new kernel it may have to be installed again",
+    Code.NO_PERMISSION: "ls -l /dev/nvidia* shows who has access: ask the administrator for it",
 }
 
 
 def findings(seen: NvmlAnswers, bus: Bus, confined: bool) -> Iterator[Finding]:
-    """`bus` are the addresses of all GPUs there are, `confined` whether some may be kept from us on purpose."""
+    """The findings about the driver.
+
+    `bus` holds the addresses of all GPUs in the machine; `confined` says whether some may be withheld on purpose.
+    """
     if seen.reason:
         yield _without(seen, bus, confined) if _expected(seen, bus) else _calm(seen, bus)
         return
     yield from _version(seen)
     if seen.late_seconds is not None:
-        answered = f"{len(seen.gpus)} of {seen.count} GPU(s) have answered within {seen.late_seconds:.0f} s"
+        answered = f"{len(seen.gpus)} of {seen.count} GPU(s) answered within {seen.late_seconds:.0f} s"
         yield Finding("warning", "driver", f"the driver is slow: {answered}", _quicker(seen))
     if not confined:
         yield from _left_out(seen, bus or [])
@@ -37,7 +40,7 @@ def present(seen: NvmlAnswers, bus: Bus) -> bool:
 
 
 def _expected(seen: NvmlAnswers, bus: Bus) -> bool:
-    """Whether there should be a GPU: a machine without one is not a broken one, whatever is installed on it."""
+    """Whether the machine should have a GPU. One without is not broken, whatever software is installed on it."""
     if bus is None:
         return seen.code != Code.LIBRARY_NOT_FOUND and seen.reason != NO_GPU
     return bool(bus)
@@ -46,34 +49,34 @@ def _expected(seen: NvmlAnswers, bus: Bus) -> bool:
 def _calm(seen: NvmlAnswers, bus: Bus) -> Finding:
     installed = bus is not None and seen.code != Code.LIBRARY_NOT_FOUND
     what = f"no NVIDIA GPU in this machine; {seen.reason}" if installed else seen.reason
-    return Finding("note", "GPU", what, "training runs on the CPU; gputui works, GPU options do nothing")
+    return Finding("note", "GPU", what, "training runs on the CPU; gputui works, but GPU options have no effect")
 
 
 def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
-    """There should be GPUs, and none can be asked."""
+    """The findings where there should be GPUs and none can be asked."""
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
     if seen.code in (None, Code.LIBRARY_NOT_FOUND) or (confined and seen.code == Code.DRIVER_NOT_LOADED):
         return _not_given(seen, len(bus or []), confined)
-    other = f"see if nvidia-smi works; {_ON_CPU}"
+    other = f"check whether nvidia-smi works; {_ON_CPU}"
     remedy = next((words for code, words in _REMEDIES.items() if code == seen.code), other)
     return Finding("error", "driver", seen.reason, remedy)
 
 
 def _not_given(seen: NvmlAnswers, count: int, confined: bool) -> Finding:
-    """There are GPUs in this machine, but not for us: no driver is installed, or the container has been given none."""
+    """The machine has GPUs that this process cannot use: no driver is installed, or the container was given none."""
     remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
     if confined:
         remedy = "start the container with --gpus all, or ask for GPUs in the job"
     elif seen.reason == NO_GPU:
-        remedy = "dmesg | grep -i nvrm tells why"
+        remedy = "dmesg | grep -i nvrm shows why"
     return Finding("warning", "GPU", f"{count} NVIDIA GPU(s) in this machine, but {seen.reason}", remedy)
 
 
 def _quicker(seen: NvmlAnswers) -> str:
-    """What to do about a driver that has not said everything."""
+    """What to do about a driver that has not answered everything in time."""
     longer = "gputui doctor --deep waits longer; " if (seen.late_seconds or 0) < 10 else ""
-    return f"{longer}nvidia-smi -pm 1 (as root) keeps the driver loaded and quick"
+    return f"{longer}nvidia-smi -pm 1 (as root) keeps the driver loaded, so that it answers faster"
 
 
 def _version(seen: NvmlAnswers) -> Iterator[Finding]:
@@ -86,15 +89,19 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     if seen.cuda[0] < built[0]:
         yield Finding("error", "driver", needs, "update the driver; TensorFlow cannot use the GPUs with this one")
     else:
-        yield Finding("warning", "driver", f"{needs}; code compiled at first use may fail", "update the driver")
+        yield Finding(
+            "warning", "driver", f"{needs}; kernels that are compiled at first use may fail", "update the driver"
+        )
 
 
 def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
-    """GPUs on the bus that the driver does not show; their addresses where all others are known."""
+    """GPUs on the bus that the driver does not show, with their addresses where all others are known."""
     if len(bus) <= seen.count:
         return
     shown = {str(gpu.get("pci_bus_id") or "").lower()[-len("0000:01:00.0") :] for gpu in seen.gpus}
     hidden = [address for address in bus if address not in shown]
     which = f" ({', '.join(hidden)})" if len(hidden) == len(bus) - seen.count else ""
     what = f"the driver shows {seen.count} of the {len(bus)} GPUs in this machine{which}"
-    yield Finding("warning", "driver", what, "dmesg | grep -i nvrm tells why; a loose power cable does it, too")
+    yield Finding(
+        "warning", "driver", what, "dmesg | grep -i nvrm shows why; a loose power cable is one possible cause"
+    )

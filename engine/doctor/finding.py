@@ -1,4 +1,4 @@
-"""What the doctor says: one line what, one line what to do."""
+"""A finding of the doctor: one line that says what was found, and one that says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPUs: what each is good for, and what keeps it from it."""
+"""The GPUs: what each one supports, and what prevents its use."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from . import libraries
 from .finding import Finding, gib
 from .nvml_query import NvmlAnswers
 
-NOT_LISTED_BYTES = 1024**3  # more than the driver itself takes
-_SLOWED = ("slowdown", "thermal", "brake")  # in the names of throttle reasons that mean trouble
+NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
+_SLOWED = ("slowdown", "thermal", "brake")  # parts of the names of throttle reasons that mean a problem
 _REMEDIES: dict[Reason | None, str] = {
-    Reason.LOST: "dmesg tells more; leave it out with device.visible until the machine has been restarted",
-    Reason.NO_PERMISSION: "ls -l /dev/nvidia* shows who may: ask for access, or leave it out with device.visible",
+    Reason.LOST: "dmesg may show why; leave this GPU out with device.visible until the machine has been restarted",
+    Reason.NO_PERMISSION: "ls -l /dev/nvidia* shows who has access; leave this GPU out with device.visible",
 }
 
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
-    """First the GPUs that cannot be used, then what is to be said of the others."""
+    """The GPUs that cannot be used, then the findings about the others."""
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
     level = "warning" if left else "error"
     missing = [gpu for gpu in seen.gpus if gpu.get("missing")]
     for gpu in missing:
-        other = f"nvidia-smi -i {gpu['index']} may tell more; leave it out with device.visible"
+        other = f"nvidia-smi -i {gpu['index']} may show why; leave this GPU out with device.visible"
         yield Finding(level, _name(gpu), gpu["missing"], _REMEDIES.get(gpu.get("why"), other))
     there = [gpu for gpu in seen.gpus if gpu not in missing]
     yield from _together(_empty(gpu, level) for gpu in there if not usable(gpu))
@@ -32,17 +32,17 @@ def findings(seen: NvmlAnswers) -> Iterator[Finding]:
 
 
 def usable(gpu: dict[str, Any]) -> bool:
-    """Whether CUDA can compute on it."""
+    """Whether CUDA can compute on the GPU."""
     return not gpu.get("missing") and gpu.get("mig") != []
 
 
 def _empty(gpu: dict[str, Any], level: str) -> Finding:
-    remedy = "nvidia-smi mig -cgi 0 -C makes one of the whole GPU, nvidia-smi -mig 0 switches MIG off (both as root)"
+    remedy = "as root: nvidia-smi mig -cgi 0 -C creates one of the whole GPU, nvidia-smi -mig 0 switches MIG off"
     return Finding(level, _name(gpu), "MIG is on without an instance: TensorFlow cannot use it", remedy)
 
 
 def _together(found: Iterable[Finding]) -> Iterator[Finding]:
-    """What is true of several GPUs is said once."""
+    """Findings that apply to several GPUs, each stated once."""
     numbers: dict[tuple[str, str, str], list[int]] = {}
     for finding in found:
         number = int(finding.about.removeprefix("GPU "))
@@ -78,31 +78,43 @@ def _precision(capability: tuple[int, int]) -> tuple[str, str]:
 
 
 def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
-    """Machine code of a chip runs on later ones of its generation; anything newer is compiled from PTX."""
+    """A finding where TensorFlow has no machine code for the chip.
+
+    The machine code of a chip runs on later ones of its generation; for newer chips it is compiled from PTX.
+    """
     built = libraries.capabilities()
     if not built or any(major == capability[0] and minor <= capability[1] for major, minor in built):
         return
     if capability < min(built):
         what = f"TensorFlow has no code for compute capability {_dotted(capability)}"
-        yield Finding("error", _name(gpu), what, "leave it out with device.visible, or use an older TensorFlow")
+        yield Finding("error", _name(gpu), what, "leave this GPU out with device.visible, or use an older TensorFlow")
     else:
         what = "TensorFlow compiles its kernels for this chip at first use, which can take minutes"
-        yield Finding("note", _name(gpu), what, "happens once: gputui keeps what was compiled (CUDA_CACHE_MAXSIZE)")
+        yield Finding(
+            "note",
+            _name(gpu),
+            what,
+            "this happens once: gputui sets CUDA_CACHE_MAXSIZE so that the compiled kernels are kept",
+        )
 
 
 def _settings_found(gpu: dict[str, Any]) -> Iterator[Finding]:
     limit, default = gpu.get("power_limit_w"), gpu.get("power_default_w")
     if gpu.get("persistence") is False:
-        remedy = "nvidia-smi -pm 1 (as root): each start is some seconds faster"
+        remedy = "nvidia-smi -pm 1 (as root) makes each start some seconds faster"
         yield Finding("note", _name(gpu), "persistence mode is off", remedy)
     if gpu.get("ecc") is False:
-        yield Finding("note", _name(gpu), "ECC is off: memory errors are not noticed", "nvidia-smi -e 1 (as root)")
+        yield Finding(
+            "note", _name(gpu), "ECC is off: memory errors are not noticed", "nvidia-smi -e 1 (as root) switches it on"
+        )
     if limit is not None and default is not None and limit < default - 1:
         what = f"the power limit is {limit:.0f} W, its default is {default:.0f} W"
-        yield Finding("warning", _name(gpu), what, f"nvidia-smi -pl {default:.0f} (as root), where cooling allows it")
+        yield Finding(
+            "warning", _name(gpu), what, f"nvidia-smi -pl {default:.0f} (as root) restores it, where cooling allows"
+        )
     if gpu.get("mig"):
         first = gpu["mig"][0]["uuid"]
-        what = f"MIG is on, with {len(gpu['mig'])} instance(s); a training uses one of them"
+        what = f"MIG is on, with {len(gpu['mig'])} instance(s); a run uses one of them"
         yield Finding("note", _name(gpu), what, f"choose it by name: device.visible={first}")
 
 
@@ -113,7 +125,7 @@ def _health(gpu: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("warning", _name(gpu), what, "reset it (nvidia-smi --gpu-reset); have it looked at if they recur")
     slow = [reason for reason in gpu.get("throttle") or [] if any(word in reason for word in _SLOWED)]
     if slow:
-        yield Finding("warning", _name(gpu), f"slowed down: {', '.join(slow)}", "look after its cooling and power")
+        yield Finding("warning", _name(gpu), f"slowed down: {', '.join(slow)}", "check its cooling and power supply")
 
 
 def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
@@ -124,7 +136,7 @@ def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
     named = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
     level = "warning" if used > 0.1 * total else "note"
     remedy = "end them, or choose another GPU with device.visible"
-    yield Finding(level, _name(gpu), f"{gib(used)} of {gib(total)} are taken already{named}", remedy)
+    yield Finding(level, _name(gpu), f"{gib(used)} of {gib(total)} are already in use{named}", remedy)
 
 
 RULES: tuple[Callable[[dict[str, Any]], Iterator[Finding]], ...] = (

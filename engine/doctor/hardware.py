@@ -1,4 +1,4 @@
-"""Whether there are NVIDIA GPUs in the machine, whatever its driver says: the kernel lists what is on the bus."""
+"""Finds NVIDIA GPUs in the kernel's list of PCI devices, independently of any driver."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from ..telemetry import limits
 
 NVIDIA = "0x10de"
-DISPLAY = "0x03"  # graphics and compute chips; the others are a card's audio and USB parts, and bridges
-LENT = "vfio-pci"  # this driver keeps a device for a virtual machine
-# Nodes of GPUs that are on no bus that is seen here: WSL's, a container's, a Jetson's.
+DISPLAY = "0x03"  # the PCI class of graphics and compute chips; a card's audio and USB parts have others
+LENT = "vfio-pci"  # this driver reserves a device for a virtual machine
+# Device nodes of GPUs that do not show up on the PCI bus: under WSL, in a container, on a Jetson.
 _NODES = ("dev/dxg", "dev/nvidiactl", "dev/nvhost-gpu")
 _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
 _CONFINED = ("container", "NVIDIA_VISIBLE_DEVICES", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SLURM_JOB_ID")
 
 
 def gpus_on_bus() -> list[str] | None:
-    """The addresses of all GPUs of this machine, as 0000:01:00.0; None where that cannot be seen from here."""
+    """The addresses of all GPUs of this machine, such as 0000:01:00.0; None where the bus cannot be seen."""
     try:
         devices = sorted((limits.ROOT / "sys/bus/pci/devices").iterdir())
     except OSError:

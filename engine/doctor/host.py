@@ -13,7 +13,7 @@ from ..telemetry import limits
 from .finding import Finding, gib
 
 GIB = 1024**3
-TENSORFLOW_BYTES = GIB  # what an imported TensorFlow with a small model takes
+TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model
 
 
 def findings() -> Iterator[Finding]:
@@ -26,9 +26,9 @@ def _processors() -> Iterator[Finding]:
     what = f"{mine} CPU(s)" + (f" of {all_of_them}" if mine < all_of_them else "")
     quota = limits.cpus()
     if quota is not None and quota < mine:
-        what = f"{quota:g} CPU(s), by the container's limit, of {mine}"
+        what = f"{quota:g} of {mine} CPU(s) (the container's limit)"
     if min(mine, quota or mine) < 2:
-        yield Finding("note", "CPU", what, "an input pipeline in parallel to the training needs at least two")
+        yield Finding("note", "CPU", what, "at least two are needed to prepare input while the model trains")
     else:
         yield Finding("ok", "CPU", what)
 
@@ -37,7 +37,7 @@ def _memory() -> Iterator[Finding]:
     memory = limits.memory()
     what = f"{gib(memory.available)} of {gib(memory.total)} free"
     if memory.total < psutil.virtual_memory().total:
-        what += ", by the container's limit"
+        what += " (the container's limit)"
     if memory.available < TENSORFLOW_BYTES:
         yield Finding("warning", "memory", what, "TensorFlow alone needs about 1 GiB: end other programs first")
     else:
@@ -45,14 +45,14 @@ def _memory() -> Iterator[Finding]:
 
 
 def _shared_memory() -> Iterator[Finding]:
-    """NCCL and worker processes exchange data there; containers get 64 MiB unless told otherwise."""
+    """NCCL and worker processes exchange data through /dev/shm, of which containers get 64 MiB by default."""
     try:
         size = shutil.disk_usage("/dev/shm").total
     except OSError:
-        yield Finding("note", "/dev/shm", "there is no /dev/shm", "training on several GPUs may need it")
+        yield Finding("note", "/dev/shm", "/dev/shm does not exist", "training on several GPUs may need it")
         return
     if size < GIB:
-        remedy = "start the container with --shm-size=8g or --ipc=host, for training on several GPUs"
+        remedy = "for training on several GPUs start the container with --shm-size=8g or --ipc=host"
         yield Finding("note", "/dev/shm", f"{size / 1024**2:.0f} MiB", remedy)
     else:
         yield Finding("ok", "/dev/shm", gib(size))
@@ -67,8 +67,13 @@ def _runs() -> Iterator[Finding]:
     free = shutil.disk_usage(place).free
     what = f"{gib(free)} free in {folder}"
     if free < 64 * 1024**2:
-        yield Finding("error", "runs", what, "make room, or set GPUTUI_HOME to another disk")
+        yield Finding("error", "runs", what, "free some space, or set GPUTUI_HOME to a folder on another disk")
     elif free < 5 * GIB:
-        yield Finding("warning", "runs", what, "checkpoints of a large model need more; GPUTUI_HOME moves the runs")
+        yield Finding(
+            "warning",
+            "runs",
+            what,
+            "checkpoints of a large model need more; set GPUTUI_HOME to keep runs on another disk",
+        )
     else:
         yield Finding("ok", "runs", what)

@@ -1,4 +1,4 @@
-"""TensorFlow as it is installed, and the CUDA libraries it would load: found by their files, nothing is imported."""
+"""The installed TensorFlow and the CUDA libraries that it would load, found by their files without importing them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from ..telemetry import limits
 from .finding import Finding
 
-# What TensorFlow 2.21 opens by name when it first looks for GPUs, or with the first operation that needs it.
+# The libraries that TensorFlow 2.21 opens by name when it first looks for GPUs or first needs one.
 LIBRARIES = {
     "libcudart.so.12": "nvidia-cuda-runtime-cu12",
     "libcublas.so.12": "nvidia-cublas-cu12",
@@ -35,7 +35,7 @@ ALL = "pip install 'tensorflow[and-cuda]'"
 
 
 def tensorflow() -> Iterator[Finding]:
-    """Version, and what it was built for."""
+    """TensorFlow's version, and the CUDA version that it was built for."""
     version = _version()
     if version is None:
         remedy = "pip install 'tensorflow[and-cuda]' (or tensorflow, on a machine without a GPU)"
@@ -51,12 +51,12 @@ def tensorflow() -> Iterator[Finding]:
 
 
 def missing() -> dict[str, str]:
-    """The CUDA libraries that TensorFlow would not find, with the package of each."""
+    """The CUDA libraries that TensorFlow would not find, each with the package that provides it."""
     return {name: package for name, package in LIBRARIES.items() if not _is_there(name)}
 
 
 def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """The libraries and tools that a training on a GPU needs; on a machine without a driver they are of no use."""
+    """Findings about the libraries and tools that training on a GPU needs; none on a machine without a driver."""
     if _version() is None or not build_info().get("is_cuda_build"):
         return
     for package in sorted(set(missing.values())):
@@ -64,22 +64,22 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
         level = "error" if has_driver else "note"
         yield Finding(level, "CUDA", f"{names} is missing: TensorFlow cannot use a GPU", f"pip install {package}")
     if not missing:
-        yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are there")
+        yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are installed")
     yield from _xla_tools(has_driver)
 
 
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
-    """The driver's own library for computing, which may be missing where the one that NVML asks is there."""
+    """A finding where the driver's CUDA library is missing, which can happen even though NVML works."""
     if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in _driver_folders()):
         return
     remedy = f"install the compute part of driver {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})"
     if confined:
-        remedy = "start the container with --gpus all (NVIDIA_DRIVER_CAPABILITIES must hold compute,utility)"
+        remedy = "start the container with --gpus all (NVIDIA_DRIVER_CAPABILITIES must contain compute,utility)"
     yield Finding("error", "CUDA", f"{LIBCUDA} is missing: TensorFlow cannot use a GPU", remedy)
 
 
 def _driver_folders() -> Iterator[Path]:
-    """Where the loader, or a system of its own kind (WSL, NixOS), looks besides its list."""
+    """Folders that the loader searches besides its cache, among them those of WSL and NixOS."""
     for folder in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib"):
         yield limits.ROOT / folder
     yield from (limits.ROOT / "usr/lib").glob("*-linux-gnu")
@@ -96,7 +96,7 @@ def _xla_tools(has_driver: bool) -> Iterator[Finding]:
         what = f"{' and '.join(lacking)} missing: compile.xla=true fails on a GPU"
         yield Finding("warning" if has_driver else "note", "XLA", what, "pip install nvidia-cuda-nvcc-cu12")
     else:
-        yield Finding("ok", "XLA", "ptxas and libdevice are there")
+        yield Finding("ok", "XLA", "ptxas and libdevice are installed")
 
 
 # ---- how TensorFlow was built -----------------------------------------------------------------
@@ -113,7 +113,7 @@ def _version() -> str | None:
 
 @functools.cache
 def build_info() -> dict[str, Any]:
-    """What `tf.sysconfig.get_build_info()` would say, read from its source; empty where it cannot be read."""
+    """What `tf.sysconfig.get_build_info()` would return, read from its source file; empty where that cannot be read."""
     path = site("tensorflow/python/platform/build_info.py")
     try:
         source = path.read_text(encoding="utf-8") if path else ""
@@ -129,7 +129,7 @@ def cuda_version() -> tuple[int, int] | None:
 
 
 def capabilities() -> list[tuple[int, int]]:
-    """The chips that TensorFlow brings machine code for."""
+    """The compute capabilities that TensorFlow contains machine code for."""
     names = build_info().get("cuda_compute_capabilities", [])
     found = [re.fullmatch(r"sm_(\d+)(\d)", str(name)) for name in names]
     return [(int(match[1]), int(match[2])) for match in found if match]
@@ -150,7 +150,7 @@ def site(relative: str) -> Path | None:
 
 
 def _wheel(relative: str) -> bool:
-    """Whether one of NVIDIA's pip packages has brought the file."""
+    """Whether one of NVIDIA's pip packages provides the file."""
     return site(f"nvidia/{relative}") is not None
 
 
@@ -164,7 +164,7 @@ def _is_there(library: str) -> bool:
 
 @functools.cache
 def _loader_cache() -> frozenset[str]:
-    """Names of the libraries that the system's loader knows."""
+    """The names of the libraries in the cache of the system's loader."""
     for command in ("ldconfig", "/sbin/ldconfig"):
         try:
             listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=1, check=False).stdout

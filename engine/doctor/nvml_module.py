@@ -1,4 +1,4 @@
-"""Which installed package the module `pynvml` comes from: more than one ships it, only nvidia-ml-py the right one."""
+"""Finds out which installed package provides the module `pynvml`: several do, only nvidia-ml-py is the right one."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ ABOUT = "pynvml"
 
 
 def findings() -> Iterator[Finding]:
-    """That the right module is there, and is not shadowed or slowed down by an outdated package."""
+    """Findings where the right module is missing, or is shadowed or slowed down by an outdated package."""
     right, old = _version(RIGHT), _version("pynvml")
     place = _place()
     owner = _owner(place) if place else None
     if owner is not None and owner != RIGHT:
-        what = f"the module pynvml is that of {owner} {_version(owner)}, not of {RIGHT}: readings are old or wrong"
+        what = f"the module pynvml comes from {owner} {_version(owner)}, not from {RIGHT}: readings may be wrong"
         yield Finding("warning", ABOUT, what, f"pip uninstall {owner}; pip install --force-reinstall {RIGHT}")
     elif right is None or place is None:
         yield Finding("error", ABOUT, f"{RIGHT} is not installed: GPUs cannot be read", f"pip install {RIGHT}")
     elif owner is None:
-        what = f"the module pynvml is not that of {RIGHT}, but {place}: readings may be wrong"
-        yield Finding("warning", ABOUT, what, "take it out of the way (PYTHONPATH), or rename it")
+        what = f"the module pynvml is {place}, not that of {RIGHT}: readings may be wrong"
+        yield Finding("warning", ABOUT, what, "rename that file, or take its folder off PYTHONPATH")
     elif old is not None:
-        what = f"the deprecated package pynvml {old} is installed beside {RIGHT}: it slows down each start"
+        what = f"the deprecated package pynvml {old} is installed beside {RIGHT}: it slows down every start of Python"
         yield Finding("note", ABOUT, what, "pip uninstall pynvml")
     else:
         yield Finding("ok", ABOUT, f"{RIGHT} {right}")
@@ -52,14 +52,14 @@ def _place() -> Path | None:
 
 
 def _owner(place: Path) -> str | None:
-    """The package that has brought the file; of several, the one whose list has its checksum: the last installed."""
+    """The package that provides the file; of several, the one whose list has its checksum, which was installed last."""
     owners = [name for name in set(metadata.packages_distributions().get(ABOUT, [])) if _lists(name, place)]
     last = [name for name in owners if _checksum(place) in _lists(name, place)]
     return next(iter(sorted(last) or sorted(owners)), None)
 
 
 def _lists(distribution: str, place: Path) -> list[str]:
-    """The checksums, "" for none, under which a package lists a file; a distribution's own package has no list."""
+    """The checksums under which a package lists a file, "" for a file without one; system packages have no list."""
     files = metadata.files(distribution)
     if files is None:
         return [""]
@@ -69,6 +69,6 @@ def _lists(distribution: str, place: Path) -> list[str]:
 
 
 def _checksum(place: Path) -> str:
-    """As it stands in a package's list."""
+    """The checksum of a file, written as in a package's list of files."""
     digest = hashlib.sha256(place.read_bytes()).digest()
     return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")

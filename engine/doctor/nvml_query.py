@@ -1,7 +1,7 @@
-"""What the doctor asks NVML, step by step and in a thread of its own: a driver may be slow, or hang.
+"""Asks NVML what the doctor needs to know, step by step and in a separate thread, since a driver may be slow or hang.
 
-Separates asking from judging (driver.py, gpus.py). What has been answered by the deadline is used. Only what the
-doctor speaks of is asked, so that a slow driver gets through as many GPUs as it can.
+Whatever has been answered by the deadline is used. Only what the doctor reports is asked for, so that a slow driver
+gets through as many GPUs as possible. The answers are judged in driver.py and gpus.py.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NvmlQuery:
         self._call = BackgroundCall(self._ask)
 
     def by(self, deadline: float) -> NvmlAnswers:
-        """What is known when all is said, or at the deadline."""
+        """What is known when everything has been answered, or at the deadline."""
         try:
             self._call.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
@@ -61,13 +61,13 @@ class NvmlQuery:
         return replace(seen, late_seconds=seconds, reason=seen.reason or ("" if seen.count else nothing))
 
     def _know(self, **more: Any) -> None:
-        """One assignment, as another thread may look at any time."""
+        """Replace the answers in one assignment, as another thread may read them at any time."""
         self._seen = replace(self._seen, **more)
 
     def _ask(self) -> None:
         try:
             pynvml.nvmlInit()
-        except Exception as fault:  # a broken library can raise anything at loading
+        except Exception as fault:  # loading a broken library can raise any exception
             self._know(reason=text_of(fault), code=getattr(fault, "value", None))
             return
         try:
@@ -79,7 +79,7 @@ class NvmlQuery:
 
     def _ask_driver(self) -> None:
         cuda = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-        driver = or_none(pynvml.nvmlSystemGetDriverVersion) or "of unknown version"
+        driver = or_none(pynvml.nvmlSystemGetDriverVersion) or "of an unknown version"
         self._know(driver=str(driver), cuda=(cuda // 1000, cuda % 1000 // 10) if cuda else None)
         try:
             count = int(pynvml.nvmlDeviceGetCount())
@@ -92,7 +92,7 @@ class NvmlQuery:
 
 
 def _gpu(index: int) -> dict[str, Any]:
-    """Its facts and settings; `missing` and `why` of one that cannot be asked."""
+    """The facts and settings of one GPU; `missing` and `why` for a GPU that cannot be asked."""
     gpu: dict[str, Any] = {"index": index}
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -106,7 +106,10 @@ def _gpu(index: int) -> dict[str, Any]:
 
 
 def _answer(handle: Any, question: Question) -> dict[str, Any]:
-    """Its figures, None where asking failed; nothing where this driver or chip has none. Raises for a lost GPU."""
+    """The figures of one question: None where asking failed, left out where this driver or chip has none.
+
+    Raises the fault that means that the GPU is lost.
+    """
     for way in question.ways:
         try:
             return {key: None if isinstance(value, Reason) else value for key, value in way(handle).items()}
@@ -120,12 +123,12 @@ def _answer(handle: Any, question: Question) -> dict[str, Any]:
 
 
 def _host_memory() -> dict[str, Any]:
-    """GB10 and Jetson: GPU and host have one memory, of which NVML refuses to speak, or says zero."""
+    """On GB10 and Jetson the GPU shares the host's memory, whose size NVML does not report or reports as zero."""
     return {"memory_used_bytes": None, "memory_total_bytes": limits.memory().total, "shared_with_host": True}
 
 
 def _facts(handle: Any) -> dict[str, Any]:
-    """What does not change."""
+    """The properties of a GPU that never change."""
     capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle))
     return {
         "name": or_none(lambda: text(pynvml.nvmlDeviceGetName, handle)),
@@ -136,7 +139,7 @@ def _facts(handle: Any) -> dict[str, Any]:
 
 
 def _settings(handle: Any) -> dict[str, Any]:
-    """What an administrator sets."""
+    """The settings of a GPU that an administrator can change."""
     default = or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
     return {
         "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),

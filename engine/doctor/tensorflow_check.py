@@ -1,7 +1,6 @@
-"""The deep look: TensorFlow is imported in a process of its own, with a time limit, and asked which GPUs it sees.
+"""The deep examination: imports TensorFlow in a separate process with a time limit, and asks which GPUs it sees.
 
-Separates what TensorFlow does from what its files promise. It may crash, hang or write what it likes to its log; what
-it logs about a GPU it cannot use is taken as the likely reason.
+The process may crash or hang. What TensorFlow logs about a GPU that it cannot use is taken as the likely reason.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _TELLING = (
 
 @dataclass(frozen=True)
 class Output:
-    """What the process left behind."""
+    """The return code and the output of the process."""
 
     returncode: int
     text: str
@@ -51,11 +50,11 @@ class Output:
 
 
 class Child:
-    """The process, from when this is made. `end` may be called by any thread at any time."""
+    """The process, which starts when the object is made. `end` may be called by any thread at any time."""
 
     def __init__(self) -> None:
         self._began, self.seconds = time.monotonic(), 0.0
-        # TensorFlow says why it takes no GPU only at this level.
+        # Only at this level does TensorFlow log why it does not use a GPU.
         environment = os.environ | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"}
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
         command = [sys.executable, "-P", "-c", PROGRAM]
@@ -77,7 +76,7 @@ class Child:
         return Output(self._process.returncode, output, log)
 
     def output(self, deadline: float) -> Output | None:
-        """Once it has ended; None when it has not by the deadline."""
+        """The result once the process has ended; None when it has not by the deadline."""
         try:
             return self._output.result(max(0.1, deadline - time.monotonic()))
         except TimeoutError:
@@ -86,7 +85,7 @@ class Child:
             return None
 
     def end(self) -> None:
-        """Kill it; in a driver's uninterruptible sleep it does not die, and is left to the system."""
+        """Kill the process; one in the driver's uninterruptible sleep does not die and is left to the system."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.kill()
@@ -98,11 +97,13 @@ def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Findi
     output = child.output(deadline)
     if output is None:
         what = f"TensorFlow could not be imported within {child.seconds:.0f} s"
-        yield Finding("warning", ABOUT, what, "a slow disk or a hanging driver; try: python -c 'import tensorflow'")
+        yield Finding(
+            "warning", ABOUT, what, "the disk may be slow or the driver may hang; try: python -c 'import tensorflow'"
+        )
         return
     answer = _answer(output.text)
     if answer is None:
-        remedy = "python -c 'import tensorflow' shows the whole fault; reinstalling it may help"
+        remedy = "python -c 'import tensorflow' shows the full error; reinstalling TensorFlow may help"
         yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {_last_line(output)}", remedy)
         return
     yield Finding("ok", ABOUT, f"TensorFlow {answer['version']} can be imported ({child.seconds:.1f} s)")
@@ -125,8 +126,8 @@ def _last_line(output: Output) -> str:
 def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
     if not seen.count:
         if names:
-            what = f"TensorFlow sees {len(names)} GPU(s), the driver's readings are missing"
-            return Finding("warning", ABOUT, what, f"training works, without GPU readings: {seen.reason}")
+            what = f"TensorFlow sees {len(names)} GPU(s), but the driver gives no readings"
+            return Finding("warning", ABOUT, what, f"training works, but without GPU readings: {seen.reason}")
         return Finding("ok", ABOUT, "TensorFlow trains on the CPU")
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     there = [gpu for gpu in visible.all_of(seen) if usable(gpu)]
@@ -142,10 +143,10 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
 
 
 def _differing(there: int, due: int, found: int, log: str) -> Finding:
-    """TensorFlow does not see what the driver and the settings leave it."""
-    what = f"the driver shows {there} GPU(s), TensorFlow sees {found}"
+    """A finding where TensorFlow does not see the GPUs that the driver and the settings should leave it."""
+    what = f"the driver shows {there} GPU(s), but TensorFlow sees {found}"
     if due != there:
-        what = f"the driver shows {there} GPU(s) and leaves TensorFlow {due}, it sees {found}"
+        what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {found}"
     reason = _reason(log)
     return Finding("warning" if found else "error", ABOUT, f"{what}{f': {reason}' if reason else ''}", _remedy(reason))
 
@@ -161,4 +162,4 @@ def _reason(log: str) -> str:
 def _remedy(reason: str) -> str:
     if "librar" in reason:
         return "pip install 'tensorflow[and-cuda]'"
-    return "look at the driver: nvidia-smi, ls -l /dev/nvidia*; in a container, start it with --gpus all"
+    return "check the driver with nvidia-smi and ls -l /dev/nvidia*; start a container with --gpus all"

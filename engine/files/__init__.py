@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, read with doubt, on disks that may be full."""
+"""Files: written completely or not at all, read without trusting their content, on disks that may be full."""

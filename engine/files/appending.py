@@ -1,7 +1,7 @@
-"""Appends whole lines to a file, and keeps them in memory while the disk takes none.
+"""Appends whole lines to a file, and keeps them in memory while the disk refuses them.
 
-Whoever writes is never held up and never fails: the lines that find no room wait, the newest of them up to a bound,
-and follow when there is room again. The file never holds a part of a line for longer than a moment.
+Appending never blocks and never fails. Lines that cannot be written wait, the newest of them up to a limit, and are
+written when there is space again. The file never holds part of a line for longer than a moment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLOCK_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nothing could be written: how long, why, and how many lines came late or were lost."""
+    """A period in which nothing could be written: how long, why, and how many lines were late or lost."""
 
     seconds: float
     reason: str
@@ -29,14 +29,14 @@ class Gap:
 
 
 class LineFile:
-    """One file that only this process appends to. Not for several threads at once."""
+    """A file to which only this process appends. Not for several threads at once."""
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES) -> None:
         self._path, self._kept_bytes = path, kept_bytes
         self._descriptor: int | None = None
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = self._late = self._lost = 0
-        self._part_bytes = 0  # of a line, at the file's end
+        self._part_bytes = 0  # the part of a line at the end of the file
         self._refused_at: float | None = None
         self._next_try = 0.0
         self.reason = ""  # why lines wait
@@ -47,12 +47,12 @@ class LineFile:
 
     @property
     def lines(self) -> list[str]:
-        """Those that wait."""
+        """The lines that wait."""
         return [line.decode().removesuffix("\n") for line in self._waiting]
 
     @property
     def missing(self) -> int:
-        """How many lines are not in the file, waiting or given up."""
+        """How many lines are not in the file, waiting or lost."""
         return len(self._waiting) + self._lost
 
     def append(self, line: str) -> Gap | None:
@@ -61,7 +61,7 @@ class LineFile:
         return self.flush() if time.monotonic() >= self._next_try else None
 
     def flush(self) -> Gap | None:
-        """Try to write what waits."""
+        """Try to write the lines that wait."""
         try:
             while self._waiting:
                 self._write(self._opened(), self._block())
@@ -93,7 +93,7 @@ class LineFile:
         return lines
 
     def _write(self, descriptor: int, lines: list[bytes]) -> None:
-        """Write as many whole lines as there is room for, and take back the part of one that fitted."""
+        """Write as many whole lines as fit, and remove the part of a line that was written last."""
         self._take_back_part(descriptor)
         block, written = memoryview(b"".join(lines)), 0
         try:
@@ -104,7 +104,7 @@ class LineFile:
             self._take_back_part(descriptor)
 
     def _count(self, lines: list[bytes], written: int) -> int:
-        """Lines that were written wait no longer; returns how much of the next one was."""
+        """Remove the written lines from those that wait; returns how many bytes of the next one were written."""
         for line in lines:
             if written < len(line):
                 break
@@ -139,7 +139,7 @@ class LineFile:
 
 
 def _end_last_line(path: Path) -> None:
-    """A writer that was killed may have left half a line: end it, so that the next one stands alone."""
+    """Complete half a line that a killed writer may have left, so that the next line stands alone."""
     with contextlib.suppress(FileNotFoundError), path.open("rb+", buffering=0) as stream:
         if stream.seek(0, os.SEEK_END):
             stream.seek(-1, os.SEEK_END)

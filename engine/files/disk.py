@@ -1,6 +1,6 @@
-"""Tells, in the words of the system, that a disk takes nothing more: it is full, read-only, or a limit is reached.
+"""Recognizes errors that mean a disk refuses to be written to: full, over quota, read-only, or a size limit reached.
 
-Python, TensorFlow and HDF5 each say it in another way; here it becomes an error number and one wording.
+Python, TensorFlow and HDF5 report this in different ways; here each becomes an error number and one wording.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ _WHAT = {
     errno.EFBIG: "largest file size (ulimit -f) reached",
 }
 _BY_WORDS = {os.strerror(number): number for number in _WHAT}
-_IN_TEXT = re.compile(rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0-9]+)")  # of TensorFlow, of HDF5
+_IN_TEXT = re.compile(
+    rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0-9]+)"
+)  # in messages of TensorFlow, of HDF5
 _NAMED = re.compile(r"(/[^;]*); ")
 _NODE = re.compile(r"\{\{[^}]*\}\}|\[Op:.*", re.DOTALL)
 PROBE_BYTES = 16384
 
 
 def refusal(fault: BaseException) -> int | None:
-    """The error number of a disk that takes nothing more, or None for any other fault."""
+    """The error number of a disk that refuses to be written to, or None for any other error."""
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _WHAT else None
     match = _IN_TEXT.search(str(fault))
@@ -36,7 +38,7 @@ def refusal(fault: BaseException) -> int | None:
 
 
 def place(fault: BaseException) -> str | None:
-    """The file or folder that a fault names."""
+    """The file or folder that an error names."""
     if isinstance(fault, OSError):
         return None if fault.filename is None else str(fault.filename)
     match = _NAMED.search(_NODE.sub("", str(fault)))
@@ -44,18 +46,18 @@ def place(fault: BaseException) -> str | None:
 
 
 def reason(fault: BaseException) -> str:
-    """What the system said; of another fault its first 200 characters, without TensorFlow's names of its nodes."""
+    """The system's message; of any other error the first 200 characters, without TensorFlow's node names."""
     number = refusal(fault) or (fault.errno if isinstance(fault, OSError) else None)
     return os.strerror(number) if number else " ".join(_NODE.sub("", str(fault)).split())[:200]
 
 
 def describe(number: int, path: Path | str) -> str:
-    """The one wording of a disk that takes nothing more."""
+    """The one wording for a disk that refuses to be written to."""
     return f"{_WHAT[number]} at {path} ({_no_inodes(path) if number == errno.ENOSPC else ''}{os.strerror(number)})"
 
 
 def looked_at(folder: Path) -> str:
-    """The same, found out by writing a file without a name to the folder; empty where there is room."""
+    """The same, found out by writing an unnamed file to the folder; empty where writing works."""
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(bytes(PROBE_BYTES))
@@ -66,7 +68,7 @@ def looked_at(folder: Path) -> str:
 
 
 def _no_inodes(path: Path | str) -> str:
-    """Room for bytes and none for one more file is the less known way to be full."""
+    """Says where a disk has space left but no room for one more file, the less known way to be full."""
     try:
         facts = os.statvfs(os.path.dirname(path) if not os.path.isdir(path) else path)
     except OSError:

@@ -1,7 +1,7 @@
-"""A YAML file as located values: every value with the line it stands on, every fault with its place.
+"""Reads a YAML file into values with their line numbers, so that every error can name its place.
 
-Separates reading YAML safely (size, depth, no aliases, no duplicate keys) from what presets mean.
-Text comes from anywhere, so nothing here may recurse without bound or expand without limit.
+The text may come from anywhere: size and depth are limited, aliases and duplicate keys are refused. What presets mean
+is decided elsewhere (presets/).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .reading import open_regular
 
 MAX_BYTES = 100_000
 MAX_DEPTH = 8
-MAX_BITS = 4000  # of a whole number: more cannot even be told in digits
+MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text
 
 
 class YamlFault(Exception):
-    """Something wrong at a place: `line` counts from 1, `key` is the dotted key or empty."""
+    """An error at a place: `line` counts from 1, `key` is the dotted key or empty."""
 
     def __init__(self, message: str, line: int = 1, key: str = "") -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class YamlFault(Exception):
 
 @dataclass(frozen=True)
 class Located:
-    """A value and its place; a mapping's value is a dict of key -> Located."""
+    """A value and its place; the value of a mapping is a dict of key -> Located."""
 
     value: Any
     line: int
@@ -49,21 +49,21 @@ _Loader.add_implicit_resolver(
 
 
 def _number(loader: _Loader, node: yaml.ScalarNode) -> int | float:
-    """A number as a person reads it: what YAML 1.1 alone reads as another one is refused."""
+    """A number as a person reads it; refuses text that only YAML 1.1 reads as a different number."""
     if meant := trap(node.value):
         raise YamlFault(meant, node.start_mark.line + 1)
     if node.tag.endswith(":int"):
         number = loader.construct_yaml_int(node)
         if number.bit_length() > MAX_BITS:
-            raise ValueError("nothing counts that far")
+            raise ValueError("no option takes a number that long")
         return int(number)
     return float(loader.construct_yaml_float(node))
 
 
 def trap(text: str) -> str:
-    """What to write instead of a plain word that YAML 1.1 reads as a number which it does not look like; else nothing.
+    """What to write instead of a plain word that YAML 1.1 reads as an unexpected number, else nothing.
 
-    `010` is 8 there, `1:30` is 90, and `0b101` is 5.
+    `010` is 8 in YAML 1.1, `1:30` is 90, and `0b101` is 5.
     """
     digits = text.lstrip("+-").replace("_", "")
     sign = "-" if text.startswith("-") else ""
@@ -75,7 +75,9 @@ def trap(text: str) -> str:
         ways, known = f"{sign}{_base_60(digits)}", "of base 60"
     else:
         return ""
-    return f'{shorten(text)[1:-1]} is a number {known} in YAML: write {shorten(ways, 60)[1:-1]}, or "..." for a text'
+    return (
+        f"{shorten(text)[1:-1]} is a number {known} in YAML: write {shorten(ways, 60)[1:-1]}, or quote it if it is text"
+    )
 
 
 def _base_60(digits: str) -> str:
@@ -95,7 +97,7 @@ def read(path: Path) -> dict[str, Located]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that may be a preset; raises as `read` does."""
+    """The text of a file that may be a preset; raises the same exceptions as `read`."""
     with open_regular(path) as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
@@ -129,7 +131,7 @@ def parse(text: str) -> dict[str, Located]:
 
 
 def scalar(text: str) -> Any:
-    """What is typed as one value: YAML's reading of it, or the text itself."""
+    """A value that was typed alone: as YAML reads it, or as text."""
     try:
         return parse(f"set:\n  v: {text}")["set"].value["v"].value if text.strip() else None
     except YamlFault:
@@ -137,17 +139,17 @@ def scalar(text: str) -> Any:
 
 
 def stays_text(text: str) -> bool:
-    """Whether it is a text when it stands in a file without quotes."""
+    """Whether it remains text when it stands in a file without quotes."""
     return scalar(text) == text and not trap(text)
 
 
 def _guard(text: str) -> None:
-    """Refuse aliases and deep nesting while it is still a flat stream of events."""
+    """Refuse aliases and deep nesting before anything is built from the text."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
-            raise YamlFault("aliases (*name) are not used in presets; write the value out", line)
+            raise YamlFault("aliases (*name) are not allowed in presets; write the value itself", line)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
@@ -162,7 +164,7 @@ def _mapping(loader: _Loader, node: yaml.Node, key: str, depth: int) -> dict[str
         what = "a list" if isinstance(node, yaml.SequenceNode) else f"the value {_shown(node)}"
         raise YamlFault(f"must be a mapping of names to values, not {what}", line, key)
     if node.tag != "tag:yaml.org,2002:map":
-        raise YamlFault(f"tags ({shorten(node.tag)}) are not used in presets", line, key)
+        raise YamlFault(f"tags ({shorten(node.tag)}) are not allowed in presets", line, key)
     found: dict[str, Located] = {}
     for name_node, value_node in node.value:
         at = name_node.start_mark.line + 1
@@ -171,7 +173,7 @@ def _mapping(loader: _Loader, node: yaml.Node, key: str, depth: int) -> dict[str
         name = name_node.value
         inner = f"{key}.{name}" if key else name
         if name in found:
-            raise YamlFault("stands here twice; keep one of them", at, inner)
+            raise YamlFault("is given twice; keep one of them", at, inner)
         if depth == 0 and isinstance(value_node, yaml.MappingNode):
             found[name] = Located(_mapping(loader, value_node, inner, depth + 1), at)
         else:
@@ -185,7 +187,7 @@ def _construct(loader: _Loader, node: yaml.Node, key: str) -> Any:
     except YamlFault as fault:
         raise YamlFault(fault.message, fault.line, key) from None
     except (yaml.YAMLError, ValueError, OverflowError, TypeError, LookupError, AttributeError):
-        # PyYAML lets faults of int(), float() and datetime() through as they are.
+        # PyYAML passes on errors of int(), float() and datetime() unchanged.
         raise YamlFault(f"cannot read the value {_shown(node)}", node.start_mark.line + 1, key) from None
 
 
@@ -194,14 +196,14 @@ def _shown(node: yaml.Node) -> str:
 
 
 def shorten(value: object, limit: int = 40) -> str:
-    """A value as it may stand inside one line of an error: no control characters, not long."""
+    """A value as it may stand within one line of an error: without control characters, and not long."""
     text = printable(value[: 2 * limit] if isinstance(value, str) else repr(value))
     text = text if len(text) <= limit else text[:limit] + "..."
     return repr(text) if isinstance(value, str) else text
 
 
 def printable(text: str) -> str:
-    """Text in one line that does not steer a terminal."""
+    """Text in one line without characters that control a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

@@ -1,4 +1,6 @@
-"""Standard output and error that outlive a full disk: engine.log lacks lines then, and whoever prints does not fail."""
+"""Keeps printing from failing when the disk is full: the lines are then missing in engine.log, and nothing else
+happens.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 
 class _Forgiving(io.FileIO):
-    """What cannot be written is left out."""
+    """A stream that drops what cannot be written."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -18,7 +20,7 @@ class _Forgiving(io.FileIO):
 
 
 def forgive() -> None:
-    """From here on; what Python itself has opened at its start is replaced."""
+    """Replace standard output and error, which Python opened at its start."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None:

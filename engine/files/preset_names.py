@@ -1,4 +1,4 @@
-"""Which presets can be called by name. Imports next to nothing: a shell asks at each tab."""
+"""The names of presets and their files. Imports hardly anything, as shell completion runs it at each press of tab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def available() -> dict[str, Path]:
-    """Name -> file of every preset that can be called by name; a user's own hides a shipped one."""
+    """Name -> file of every preset that has a name; a preset of the user hides a shipped one."""
     found: dict[str, Path] = {}
     for folder in (SHIPPED_PRESETS, user_presets_folder()):
         for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:

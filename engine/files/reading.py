@@ -1,4 +1,4 @@
-"""Opens files so that none can stop or mislead its reader: regular files only, and of a size that can be held."""
+"""Opens files safely: regular files only, so that reading never blocks, and only of a size that fits in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from .values import harmless
 
-MAX_OBJECT_BYTES = 20_000_000  # of a file that is one JSON object
+MAX_OBJECT_BYTES = 20_000_000  # of a file that holds one JSON object
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -21,9 +21,9 @@ _KINDS = (
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The file for reading; raises OSError, also for what is no regular file. Never waits for a writer."""
+    """The file, opened for reading; raises OSError, also for anything but a regular file. Never waits for a writer."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    _refuse_odd(path, os.stat(path))  # a device may do something when it is opened
+    _refuse_odd(path, os.stat(path))  # merely opening a device may have an effect
     descriptor = os.open(path, flags)
     try:
         _refuse_odd(path, os.fstat(descriptor))

@@ -1,7 +1,7 @@
-"""A folder for the temporary files that TensorFlow writes and leaves; made for a trainer, removed by its engine.
+"""A folder for the temporary files that TensorFlow leaves behind; made for a trainer, removed by its engine.
 
-Only what TensorFlow makes goes there. A user's own temporary files lie where they lie in any program, and stay. Imports
-next to nothing, as the folder is made before the trainer is started.
+Only TensorFlow's files go there. Temporary files of the user's code stay in the usual place. This module imports hardly
+anything, as the folder is made before the trainer is started.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 
-VARIABLE = "GPUTUI_SCRATCH"  # names the folder in the environment of engine and trainer
+VARIABLE = "GPUTUI_SCRATCH"  # environment variable of engine and trainer: the folder
 
 
 def make() -> None:
-    """For this user alone, where temporary files lie; without it TensorFlow's files lie among all others."""
+    """Make the folder among all temporary files, for this user only; without it TensorFlow's files lie among all
+    others.
+    """
     folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"gputui-{os.urandom(6).hex()}")
     os.environ.pop(VARIABLE, None)
     with contextlib.suppress(OSError):
@@ -22,7 +24,7 @@ def make() -> None:
 
 
 def remove() -> None:
-    """With all that is in it."""
+    """Remove the folder with its content."""
     import shutil
 
     folder = os.environ.get(VARIABLE)

@@ -1,7 +1,7 @@
-"""Whether a value has the form that is declared for it, so that whoever reads a file need not doubt its types.
+"""Tests whether a value from a file has its declared type, so that its reader need not check again.
 
-Separates the declaration, which is the type hints of events.py, from the test of what stands in a file. A form is made
-from its hints once; Annotated[Mapping[str, Any], Fields(...)] declares what is in a mapping.
+The declarations are the type hints of dataclasses, such as those in runs/events.py. A test is made from its hints once.
+Annotated[Mapping[str, Any], Fields(...)] declares the entries of a mapping.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _KINDS: Mapping[Any, tuple[type, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Fields:
-    """The types of a mapping's entries by name, or the dataclass that declares them; others may stand beside them.
+    """The types of a mapping's entries by name, or the dataclass that declares them; other entries are allowed.
 
-    The `needed` ones must be there.
+    The `needed` ones must be present.
     """
 
     of: Mapping[str, Any] | type
@@ -42,14 +42,14 @@ class Fields:
 
 
 class Form:
-    """What the named entries of a mapping must be. An entry that is absent fits: readers do without it."""
+    """What the named entries of a mapping must be. An absent entry fits, as readers can do without it."""
 
     def __init__(self, hints: Mapping[str, Any]) -> None:
         self._kinds = {name: _kinds(hint) for name, hint in hints.items()}
         self._fits = {name: fits(hint) for name, hint in hints.items()}
 
     def holds(self, found: Mapping[str, Any]) -> bool:
-        """Whether every declared entry is what it is declared to be; in one pass, as files have many lines."""
+        """Whether every declared entry has its declared type; in one pass, since files have many lines."""
         kinds = self._kinds
         for name, value in found.items():
             if name not in kinds:
@@ -66,7 +66,7 @@ class Form:
         return True
 
     def wrong(self, found: Mapping[str, Any]) -> list[str]:
-        """The names of the entries that are not what they are declared to be."""
+        """The names of the entries that do not have their declared type."""
         return [name for name, value in found.items() if name in self._fits and not self._fits[name](value)]
 
 
@@ -78,12 +78,14 @@ def form_of(declared: Any) -> Form:
 
 
 def completed(declared: Any, found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The fields of a dataclass as a file has them, absent ones with their defaults; None where it is not whole."""
+    """The fields of a dataclass as a file has them, absent ones with their defaults; None where a needed one is
+    missing.
+    """
     return _filled(declared, found) if fits(declared)(found) else None
 
 
 def _filled(declared: Any, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Also in the dataclasses that its fields hold."""
+    """The same for dataclasses within its fields."""
     filled = {field.name: _default(field) for field in fields(declared) if _has_default(field)} | dict(found)
     for name, hint in get_type_hints(declared).items():
         inner = next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
@@ -104,7 +106,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def fits(hint: Any) -> Fits:
-    """The test for a type hint, of the kinds that stand in events.py."""
+    """The test for a type hint; covers the kinds of hints that runs/events.py uses."""
     if hint in _SCALARS:
         return _SCALARS[hint]
     if is_dataclass(hint):
@@ -140,6 +142,6 @@ def _each(parts: Sequence[Fits], values: Sequence[Any]) -> list[bool]:
 
 
 def _kinds(hint: Any) -> frozenset[type]:
-    """The exact types of values that need no test but that of their size."""
+    """The exact types of values that need no test except of their size."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return frozenset(kind for member in members for kind in _KINDS.get(member, ()))

@@ -1,7 +1,7 @@
-"""Values that came from a file as what they claim to be: a number, a whole number, a text, a mapping; else nothing.
+"""Returns a value from a file as a number, a whole number, a text or a mapping, or nothing where it is none.
 
-Separates what may lie in a file, which anybody can write, from what can be reckoned with and shown. JSON goes out
-strictly: without NaN and Infinity, which no other program reads.
+Anybody can write to a file, so nothing in it can be trusted until it was tested here. JSON is written strictly: without
+NaN and Infinity, which other programs do not read.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ from types import MappingProxyType
 from typing import Any
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
-NO_NAME = "has control characters, or is no UTF-8 text"
-LARGEST = 1e100  # of what is measured nothing comes near; sums, squares and means of such numbers are numbers still
+NO_NAME = "contains control characters or is not UTF-8 text"
+LARGEST = 1e100  # far above any measurement; sums, squares and means of such numbers are still finite
 LARGEST_WHOLE = 2**63 - 1
-LONGEST_LINE = 200  # of an error
-LONGEST_PLACE, LONGEST_WORD = 130, 50  # what such a line keeps of the file that it begins with, and of other words
-MAX_DEPTH = 32  # of a value within values; a preset has 8 at most
+LONGEST_LINE = 200  # length of an error's line
+LONGEST_PLACE, LONGEST_WORD = (
+    130,
+    50,
+)  # how much of the file name at its beginning, and of other words, such a line keeps
+MAX_DEPTH = 32  # nesting depth of values; a preset has 8 at most
 LATEST_T = 253402300799.0  # the end of the year 9999, in Unix seconds
 
 
 def number(value: Any) -> float | None:
-    """A figure, or None for anything that is none."""
+    """A number, or None for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST:
         return value
     return None
 
 
 def whole(value: Any) -> int | None:
-    """A whole number that a computer counts with, or None."""
+    """A whole number of at most 64 bits, or None."""
     if isinstance(value, int) and not isinstance(value, bool) and -LARGEST_WHOLE <= value <= LARGEST_WHOLE:
         return value
     return None
@@ -42,30 +45,30 @@ def text(value: Any) -> str | None:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """A mapping, empty for anything that is none."""
+    """A mapping, empty for anything else."""
     return value if isinstance(value, Mapping) else EMPTY
 
 
 def moment(value: Any) -> float | None:
-    """A time in Unix seconds that a calendar has, or None."""
+    """A time in Unix seconds within the range of a calendar, or None."""
     t = number(value)
     return t if t is not None and 0 <= t <= LATEST_T else None
 
 
 def harmless(said: str) -> str:
-    """Text without characters that would steer a terminal; its lines stay lines."""
+    """Text without characters that would control a terminal; line breaks stay."""
     return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in said)
 
 
 def nameable(path: str) -> bool:
-    """Whether presets and TensorFlow can name the path: UTF-8 text without control characters."""
+    """Whether presets and TensorFlow can use the path: UTF-8 text without control characters."""
     return not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in path)
 
 
 def brief(line: str, limit: int = LONGEST_LINE) -> str:
-    """A line of at most `limit` characters: of its longest words the middle is left out, then of the whole line.
+    """A line of at most `limit` characters: the middle of its longest words is left out, then the middle of the line.
 
-    The first word, which is mostly a file and a line number, is cut last.
+    The first word, which is mostly a file and a line number, is shortened last.
     """
     place, _, rest = line.partition(" ")
     while len(place) + 1 + len(rest) > limit and len(longest := max(rest.split(" "), key=len)) > LONGEST_WORD:
@@ -84,7 +87,7 @@ def _without_middle(text: str, limit: int) -> str:
 
 
 def harmless_in(value: Any) -> Any:
-    """Nested values with every text, names too, made harmless; what lies too deep is left out."""
+    """Nested values with every text, names too, made harmless; what is nested too deep is left out."""
     return _harmless_in(value, MAX_DEPTH + 1)
 
 
@@ -100,7 +103,7 @@ def _harmless_in(value: Any, levels: int) -> Any:
 
 
 def depth(value: Any) -> int:
-    """How many mappings and lists lie in one another."""
+    """How many mappings and lists are nested in one another."""
     levels, inside = 0, [value]
     while inside := [item for item in inside if isinstance(item, dict | list)]:
         levels += 1
@@ -109,7 +112,7 @@ def depth(value: Any) -> int:
 
 
 def finite(value: float | None) -> float | None:
-    """A number, or None where there is none: JSON has no NaN."""
+    """The number, or None where it is NaN or infinite, which JSON cannot express."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
@@ -125,6 +128,8 @@ def plain(value: Any) -> Any:
 
 
 def to_json(value: Any, *, indent: int | None = None, short: bool = False) -> str:
-    """Strict JSON; `short` leaves out the spaces. What is no JSON value, such as a path or a date, goes as its text."""
+    """Strict JSON; `short` leaves out the spaces. A value that is not JSON, such as a path or a date, is written as
+    text.
+    """
     separators = (",", ":") if short else None
     return json.dumps(plain(value), allow_nan=False, indent=indent, separators=separators, default=str)

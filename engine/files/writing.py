@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all, and, where it matters, so that it outlives a power failure."""
+"""Writes a file completely or not at all, and, where it matters, so that it survives a power failure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import errno
 import os
 from pathlib import Path
 
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # of a file system that cannot sync a folder
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file system that cannot sync a folder
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Readers see the old file or the new one, never a part.
+    """Replace a file: readers see the old one or the new one, never a part.
 
-    Raises OSError with the file's own name, having left no draft behind. What is written again every second need not
-    be durable: syncing waits for the disk.
+    Raises OSError with the file's own name, leaving no draft behind. A file that is rewritten every second need not be
+    durable, since syncing waits for the disk.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

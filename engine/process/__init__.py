@@ -1,1 +1,1 @@
-"""The processes of a run: they are started, watched and ended, and how they ended is told."""
+"""The processes of a run: starting, watching and ending them, and finding out how they ended."""

@@ -1,6 +1,6 @@
-"""How a run ended, where the trainer could not say it itself: return code, log and counters -> outcome.
+"""Finds out how a run ended when the trainer could not say so itself: return code, log and counters -> outcome.
 
-A pure function over evidence, so that every ending can be told apart without making it happen.
+A pure function of the evidence, so that every kind of ending can be tested without making it happen.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from pathlib import Path
 
 from ..telemetry.limits import Ceilings, ceilings
 
-# What TensorFlow, XLA, CUDA, the C++ runtime, the loader and Python write when memory runs out.
+# What TensorFlow, XLA, CUDA, the C++ runtime, the loader and Python print when memory runs out.
 _MEMORY_WORDS = re.compile(
     r"OOM when allocating|Out of memory|out of memory|ResourceExhausted|RESOURCE_EXHAUSTED|std::bad_alloc"
     r"|CUDA_ERROR_OUT_OF_MEMORY|MemoryError|failed to allocate|[Cc]annot allocate memory|failed to map segment"
 )
 _THREAD_WORDS = re.compile(r"can't start new thread|pthread_create(\(\))? failed")
 _UNKNOWN_FLAGS = re.compile(r"Unknown flags? in (?P<variable>[A-Z_]+): (?P<flags>--\S+(?: --\S+)*)")
-# Phases in which the batch has no part in what memory is used for.
+# Phases in which the memory use does not depend on the batch size.
 _DOING = {"starting": "starting", "importing": "being imported", "configuring": "opening devices"}
 # Measured: TensorFlow 2.21 trains a tiny model on a CPU with 2.5 GB of address space, and dies in 2.0 GB.
 ADDRESS_SPACE_NEEDED_BYTES = 4_000_000_000
-_SAY_SPACE = "raise it with ulimit -v unlimited; TensorFlow reserves much more than it uses"
+_SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more address space than it uses"
 _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job), or end other processes of yours"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known when a trainer fails, or is gone without a result."""
+    """What is known when a trainer fails, or ends without a result."""
 
     returncode: int
     log_tail: Sequence[str]
     batch_size: int
-    stopped_because: str = ""  # "", "stop", "timeout" or "hang": what the engine itself asked for
-    limit: str = ""  # the option and value that asked for it
+    stopped_because: str = ""  # "", "stop", "timeout" or "hang": why the engine itself ended the trainer
+    limit: str = ""  # the option and value of that limit
     kernel_oom_kills: int = 0
-    memory_share: float | None = None  # the trainer's resident bytes of all memory, at the last reading
-    phase: str = ""  # the last one that the trainer has told
+    memory_share: float | None = None  # the trainer's share of the host's memory at the last reading
+    phase: str = ""  # the last one in the trainer's events
     ceilings: Ceilings = field(default_factory=Ceilings)
 
 
@@ -53,17 +53,17 @@ class Ending:
 
 
 def classify(seen: Evidence) -> Ending:
-    """Outcome, message and hint; the last resort is `crashed` with the return code."""
+    """Outcome, message and hint; where nothing else fits, `crashed` with the return code."""
     if seen.stopped_because == "stop":
-        return Ending("stopped", "killed", "stopped at once; it did not answer the request to stop gracefully")
+        return Ending("stopped", "killed", "ended by force, as it did not respond to the request to stop")
     if seen.stopped_because == "timeout":
         return Ending("timeout", "timeout", f"ended after {seen.limit}", "raise run.max_minutes")
     if seen.stopped_because == "hang":
         return Ending(
             "timeout",
             "hang",
-            f"no progress and no CPU time for {seen.limit}: the training hung",
-            "see the end of engine.log; a strategy waiting for a device or worker hangs like this",
+            f"the training hung: no progress and no CPU time for {seen.limit}",
+            "see the end of engine.log; a strategy that waits for a missing device or worker hangs like this",
         )
     number = _signal(seen.returncode)
     how = f"the trainer ended with {_name(seen.returncode)}"
@@ -82,13 +82,13 @@ def classify(seen: Evidence) -> Ending:
 
 
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
-    """The ending that an exception or the end of a log names; None where it names none of those known here.
+    """The ending that an exception or the end of a log names; None where it is not known here.
 
-    `how` is said where the text is no sentence of its own.
+    `how` introduces a text that is not a sentence of its own.
     """
     if unknown := _UNKNOWN_FLAGS.search(text):
         variable, flags = unknown["variable"], unknown["flags"]
-        message = f"{variable} in the environment holds what TensorFlow does not know: {flags}"
+        message = f"{variable} in the environment has flags that TensorFlow does not know: {flags}"
         return Ending("error", "environment", message, f"correct it, or: unset {variable}")
     if _THREAD_WORDS.search(text):
         return _no_thread(seen)
@@ -101,15 +101,15 @@ def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
 
 
 def of_fault(fault: BaseException) -> Ending | None:
-    """The same for a process that trains nothing itself."""
+    """The same for an exception in a process that does not train itself."""
     what = f"{type(fault).__name__}: {fault}"
-    # A process that cannot be started raises BlockingIOError, in the same want as a thread that cannot.
+    # A process that cannot be started raises BlockingIOError; the cause is the same as for a thread.
     text = "can't start new thread" if isinstance(fault, BlockingIOError) else what
     return named_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
 
 
 def out_of_memory(batch_size: int, detail: str) -> Ending:
-    """The one wording for memory that a smaller batch would leave free."""
+    """The one wording where a smaller batch would have needed less memory."""
     smaller = max(1, batch_size // 2)
     return Ending(
         "oom",
@@ -126,12 +126,12 @@ def _memory(seen: Evidence, how: str) -> Ending:
         return Ending(
             "oom",
             "out_of_memory",
-            f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data: {how}",
-            f"{there}TensorFlow alone needs about 1 GB: give the container or job more, or end other processes",
+            f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data was loaded: {how}",
+            f"{there}TensorFlow alone needs about 1 GB: give the container or job more memory, or end other processes",
         )
     end = out_of_memory(seen.batch_size, how)
     space = seen.ceilings.address_space_bytes
-    return replace(end, hint=f"{end.hint}; the address space is limited, too: {_ulimit(space)}") if space else end
+    return replace(end, hint=f"{end.hint}; the address space is also limited: {_ulimit(space)}") if space else end
 
 
 def _space(seen: Evidence, how: str) -> Ending:
@@ -140,7 +140,7 @@ def _space(seen: Evidence, how: str) -> Ending:
 
 
 def _no_thread(seen: Evidence) -> Ending:
-    """The kernel refuses a thread for want of a process's place, or of address space for its stack."""
+    """The kernel refuses a thread because of a limit on processes, or on address space for its stack."""
     processes, space = seen.ceilings.processes, seen.ceilings.address_space_bytes
     if space is not None and (processes is None or space < ADDRESS_SPACE_NEEDED_BYTES):
         return _space(seen, "no thread can be started")
@@ -151,7 +151,7 @@ def _no_thread(seen: Evidence) -> Ending:
 def _killed(seen: Evidence) -> Ending:
     if seen.kernel_oom_kills > 0:
         return _memory(seen, "the kernel killed the trainer because host memory ran out")
-    return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", "gputui resume goes on")
+    return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", "gputui resume continues it")
 
 
 def _ulimit(size: int | None) -> str:
@@ -163,7 +163,7 @@ def _size(size: int) -> str:
 
 
 def _signal(returncode: int) -> int:
-    """-11 from a direct child, 139 through a shell: both are SIGSEGV."""
+    """The signal in a return code: -11 from a direct child and 139 through a shell both mean SIGSEGV."""
     if returncode < 0:
         return -returncode
     return returncode - 128 if 128 < returncode < 160 else 0
@@ -178,7 +178,7 @@ def _name(returncode: int) -> str:
 
 
 def kernel_oom_kills() -> int:
-    """How often the kernel's memory killer has struck, in this control group and on this machine."""
+    """How often the kernel's OOM killer has acted, in this control group and on this machine."""
     return _counter(Path("/sys/fs/cgroup/memory.events")) + _counter(Path("/proc/vmstat"))
 
 

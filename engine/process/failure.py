@@ -1,7 +1,6 @@
-"""What an engine says that cannot go on: how the run ended, where it could not even watch it.
+"""Ends a run whose engine itself fails: the trainer is stopped gracefully, and the result says that the engine failed.
 
-Separates the engine's own failure from the training's: the trainer is ended gracefully, and the run is told as failed
-with the reason. The full traceback goes to engine.log.
+The full traceback goes to engine.log.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ GRACE_SECONDS = 30.0
 
 
 def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
-    """Called while the fault is handled; returns the engine's exit status."""
+    """Called while the exception is handled; returns the engine's exit status."""
     traceback.print_exc()
     if trainer is not None:
         _end(trainer)
@@ -51,7 +50,7 @@ def _error(fault: BaseException) -> dict[str, str]:
 
 
 def _end(trainer: Trainer) -> None:
-    """As at a stop, which keeps what has been trained where checkpoints are on."""
+    """Stop the trainer gracefully, so that its progress is saved where checkpoints are on."""
     with contextlib.suppress(OSError):
         os.write(trainer.lifeline, b"stop\n")
     try:

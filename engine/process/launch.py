@@ -1,6 +1,6 @@
-"""Start an engine for a run folder, in a session of its own, so that it outlives the terminal.
+"""Starts an engine for a run folder, in a session of its own, so that it outlives the terminal.
 
-Separates the viewer from the run: after `start` they meet only in the run folder.
+After `start`, viewer and engine communicate only through the run folder.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ..system.locks import ENGINE_LOCK, Lock
 from ..system.run_clock import VARIABLE, RunClock
 from .spawn import LOCK, WARM, addressed, put_result_aside
 
-ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds, unless it was stopped or killed
+ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds unless it was stopped or killed
 RESUMABLE = ("stopped", "crashed", "timeout", "oom", "error")
 
 
 def settle(preset: Preset, folder: Path) -> Preset:
-    """The preset as it is launched: relative paths count from `folder`, and a seed is drawn where none was given."""
+    """The preset as it is launched: paths made absolute from `folder`, and a seed drawn where none was given."""
     options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
     if options.train.seed is None:
         train = options.train.model_copy(update={"seed": secrets.randbelow(2**31)})
@@ -44,8 +44,8 @@ def start(
 ) -> tuple[Run, subprocess.Popen[bytes]]:
     """Create the run folder and start its engine; the caller may forget the returned process.
 
-    `path` is the run folder, if it is to be another than a new one among the runs; the preset's relative paths count
-    from `paths_from`, the current folder if not given.
+    `path` is the run folder, where it is not to be a new one among the runs. The preset's relative paths are resolved
+    from `paths_from`, by default the current folder.
     """
     clock = RunClock.launched()
     text = settle(preset, paths_from or Path.cwd()).to_yaml()
@@ -56,7 +56,7 @@ def start(
 class Warm:
     """An engine and a trainer that have imported TensorFlow and wait for a run, so that it starts 5 seconds sooner.
 
-    They touch no device and hold about 0.6 GB of memory. They end by themselves when whoever started them goes.
+    They touch no device and take about 0.6 GB of memory. They end by themselves with the process that started them.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Warm:
             )
 
     def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
-        """As `start`; a warm engine that has died in the meantime, or does not answer, is replaced by a cold one."""
+        """Start a run as `start` does; a warm engine that has died or does not answer is replaced by a new one."""
         clock = RunClock.launched()
         run = runs.create(preset.name, settle(preset, Path.cwd()).to_yaml())
         with _lock_of_new(run) as lock:
@@ -80,11 +80,11 @@ class Warm:
         return run, self.process
 
     def close(self) -> None:
-        """Nobody wants a run: engine and trainer end."""
+        """End engine and trainer when no run is wanted."""
         self._line.close()
 
     def _take(self, run: Run, lock: Lock, clock: RunClock) -> bool:
-        """Whether the engine has taken the run; one that has not never will."""
+        """Whether the engine has accepted the run; one that has not by now never will."""
         with contextlib.suppress(OSError), self._line as line:
             line.settimeout(ANSWER_SECONDS)
             socket.send_fds(line, [os.fsencode(addressed(clock, run.path))], [lock.fd])
@@ -96,31 +96,33 @@ class Warm:
 
 
 def resume(run: Run) -> subprocess.Popen[bytes]:
-    """Start an engine that goes on from the last checkpoint, in the same run folder.
+    """Start an engine that continues from the last checkpoint, in the same run folder.
 
-    Raises RunError, and PresetError where the run's preset cannot be read; nothing of the run has changed then.
+    Raises RunError, or PresetError where the run's preset cannot be read; the run is then unchanged.
     """
     clock = RunClock.launched(not_before=run.last_date())
     with runs.reserved(run, "resume") as lock:
         state = run.state_of(Life())
         if state not in RESUMABLE:
-            raise RunError(f"{run.id} cannot be resumed: it ended well")
+            raise RunError(f"{run.id} cannot be resumed: it has completed")
         preset = presets.resolve(str(run.file("preset.yaml")))
         if not _has_whole_checkpoint(run):
-            raise RunError(f"{run.id} has no checkpoint to resume from; set run.checkpoint before the next run")
-        # Whole, as engine and trainer expect it, also where an older gputui has written it; now the latest of all runs.
+            raise RunError(f"{run.id} has no checkpoint to resume from; set run.checkpoint for the next run")
+        # With every option, as engine and trainer expect it, even if an older gputui wrote it; now the latest run.
         write_atomically(run.file("preset.yaml"), preset.to_yaml())
         place = Place.read(run.status)
-        if place is not None and not place.is_here:  # it has left that machine, whose heartbeat may look fresh
+        if (
+            place is not None and not place.is_here
+        ):  # the run has left that machine, whose last heartbeat may look recent
             write_atomically(run.file("status.json"), json.dumps({**run.status, "phase": "ended"}), durable=False)
-        if not lock.works:  # what says there that a run starts
+        if not lock.works:  # this file shows that a run is starting
             put_result_aside(run.path)
             run.file("status.json").unlink(missing_ok=True)
         return _spawn(run, lock, clock)
 
 
 def _spawn_or_remove(run: Run, clock: RunClock) -> subprocess.Popen[bytes]:
-    """A new run whose engine cannot be started leaves nothing behind."""
+    """Start the engine; a new run whose engine cannot be started is removed."""
     try:
         with _lock_of_new(run) as lock:
             return _spawn(run, lock, clock)
@@ -133,23 +135,23 @@ def _lock_of_new(run: Run) -> Lock:
     try:
         return locks.take(run.file(ENGINE_LOCK))
     except locks.Taken:
-        raise RunError(f"another gputui is at the new run {run.id}") from None
+        raise RunError(f"another gputui is using the new run {run.id}") from None
 
 
 def _has_whole_checkpoint(run: Run) -> bool:
-    """Raises RunError where there are checkpoints and none is whole."""
+    """Whether there is an intact checkpoint; raises RunError where there are checkpoints and all are damaged."""
     try:
         return checkpoint_files.whole_step(run.file("checkpoints")) is not None
     except checkpoint_files.Damage as damage:
-        again = f"gputui --preset {run.file('preset.yaml')} trains anew"
-        raise RunError(f"{run.id} has no whole checkpoint to resume from ({damage})\n{again}") from None
+        again = f"gputui --preset {run.file('preset.yaml')} starts it again from the beginning"
+        raise RunError(f"{run.id} has no intact checkpoint to resume from ({damage})\n{again}") from None
 
 
 def _spawn(run: Run, lock: Lock, clock: RunClock) -> subprocess.Popen[bytes]:
-    """The engine holds the lock from its first moment on; the caller may let go of it."""
+    """Start the engine, which holds the lock from its first moment on; the caller may then release it."""
     with run.file("engine.log").open("ab") as log, stop_signals.held():
         return subprocess.Popen(
-            # -P: a file in the current folder must not stand in for a module of ours.
+            # -P: a file in the current folder must not replace one of gputui's modules.
             [sys.executable, "-P", "-m", "gputui.engine", str(run.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,

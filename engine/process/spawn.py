@@ -1,4 +1,4 @@
-"""Start the trainer of a run. Imports next to nothing, so that it is the first thing an engine does."""
+"""Starts the trainer of a run. Imports hardly anything, so that this is the first thing an engine does."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from ..system import locks
 from ..system.locks import Lock
 from ..system.run_clock import VARIABLE, RunClock
 
-WARM = "--warm"  # in place of a run folder, which then comes later
-LOCK = "GPUTUI_LOCK"  # in the environment of an engine or a proof: the descriptor of its lock
+WARM = "--warm"  # argument in place of a run folder, which then comes later
+LOCK = "GPUTUI_LOCK"  # environment variable of an engine or a proof: the descriptor of its lock
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """The process, the pipe on which it is asked to stop, and the one on which it hands over what finds no disk."""
+    """The process, the pipe on which it is asked to stop, and the pipe on which it passes on what it could not write to
+    disk.
+    """
 
     process: subprocess.Popen[bytes]
     lifeline: int
@@ -28,7 +30,7 @@ class Trainer:
 
 
 def start_trainer(run_folder: str, clock: RunClock | None = None) -> Trainer:
-    """The trainer holds the pipe's reading end: it sees the end of file when this process is gone."""
+    """Start the trainer, which holds the pipe's reading end and sees the end of file when this process has ended."""
     reader, writer = os.pipe()
     report, their_report = os.pipe()
     process = subprocess.Popen(
@@ -45,7 +47,7 @@ def start_trainer(run_folder: str, clock: RunClock | None = None) -> Trainer:
 
 
 def write_to_log(run_folder: Path) -> None:
-    """From here on what this process prints goes into the run's log; without one where the disk takes no file."""
+    """Send everything that this process prints to the run's log from now on; drop it if the disk refuses the file."""
     with contextlib.suppress(OSError):
         _write_to(run_folder / "engine.log")
 
@@ -58,13 +60,13 @@ def _write_to(path: Path) -> None:
 
 
 def own_lock(path: Path) -> Lock:
-    """The lock that whoever starts this process hands over with it; taken here where none was. Raises Taken."""
+    """The lock that the parent passes to this process; taken here where it passed none. Raises Taken."""
     given = os.environ.pop(LOCK, None)
     return locks.inherited(int(given)) if given else locks.take(path)
 
 
 def put_result_aside(run_folder: Path) -> None:
-    """The result of the sitting before stays, under a name of its own."""
+    """Keep the result from before the run was resumed, under a different name."""
     if os.path.exists(run_folder / "result.json"):
         number = len(list(run_folder.glob("result-*.json"))) + 1
         os.rename(run_folder / "result.json", run_folder / f"result-{number}.json")
@@ -79,14 +81,14 @@ def take_run() -> tuple[str, Lock | None]:
         name, descriptors, _, _ = socket.recv_fds(line, 65536, 1)
         if name and descriptors:
             address, lock = os.fsdecode(name), locks.inherited(descriptors[0])
-            line.sendall(b"\n")  # it is taken
+            line.sendall(b"\n")  # confirm that the run is accepted
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     return address, lock
 
 
 def addressed(clock: RunClock, run_folder: str | Path) -> str:
-    """A run in one line, for a process that has waited for it: when it was launched, and its folder."""
+    """A run in one line, for a process that has waited for it: the time of its launch, and its folder."""
     return f"{clock.as_text()} {run_folder}"
 
 
@@ -96,14 +98,14 @@ def read_address(address: str) -> tuple[RunClock, str]:
 
 
 def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
-    """Give the run to the trainer that waits; to a new one where that has gone, killed for its memory perhaps."""
+    """Give the run to the waiting trainer, or to a new one where that has ended, perhaps killed for its memory."""
     try:
         if trainer.process.poll() is None:
             os.write(trainer.lifeline, os.fsencode(f"{addressed(clock, run_folder)}\n"))
             return trainer
     except BrokenPipeError:
         pass
-    print("gputui: the trainer that waited has gone; another one is started", file=sys.stderr, flush=True)
+    print("gputui: the waiting trainer has ended; a new one is started", file=sys.stderr, flush=True)
     os.close(trainer.lifeline)
     os.close(trainer.report)
     scratch.remove()

@@ -1,7 +1,7 @@
-"""The engine process: watches the trainer, samples, ends it where it must, and tells how it ended.
+"""The engine process: watches the trainer, takes readings, ends the trainer where necessary, and records how it ended.
 
-Separates the training from everything that must survive it: TensorFlow can hang in C++, die by a signal, or
-hold GPU memory until it exits, and none of this may lose the run's story. Imports no TensorFlow.
+TensorFlow can hang in C++, die by a signal, or hold GPU memory until it exits. The engine is a process of its own
+without TensorFlow, so that none of this loses the record of the run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .watcher import Watcher
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0
-IDLE_CORES = 0.02  # below this share of one core a process is taken to do nothing
+IDLE_CORES = 0.02  # a process that uses less than this share of one core counts as idle
 
-NO_LOCKS = "the file system of the run folder has no locks: whether the run is alive is known from its processes alone"
-NO_LOCKS_HINT = "resume it nowhere else while it runs; set GPUTUI_HOME to a folder on a disk of this machine"
+NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
+NO_LOCKS_HINT = "do not resume it elsewhere while it runs; better set GPUTUI_HOME to a folder on a local disk"
 
 
 class Supervisor:
-    """One run: look after its trainer until it has ended, leave a result."""
+    """Supervises the trainer of one run until it has ended, and leaves a result."""
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock) -> None:
         self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
@@ -91,7 +91,7 @@ class Supervisor:
         return 0
 
     def _clean_up(self) -> None:
-        """What the trainer has left behind."""
+        """Remove what the trainer has left behind."""
         scratch.remove()
         if ended := reaper.end_descendants():
             self.events.emit(events.Warn(kind="left_behind", message=reaper.describe(ended), hint=reaper.HINT))
@@ -122,7 +122,7 @@ class Supervisor:
                 continue
 
     def _enforce(self, tail: _Activity) -> None:
-        """Forward a stop, and apply the time limits; end the trainer hard when it does not answer."""
+        """Pass on a request to stop, apply the time limits, and kill the trainer when it does not respond."""
         minutes, hang = self.limits["max_minutes"], self.limits["hang_seconds"]
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
@@ -137,7 +137,7 @@ class Supervisor:
 
     def _ask(self, why: str, limit: str) -> None:
         self.asked_because, self.limit, self.asked_at = why, limit, time.monotonic()
-        with contextlib.suppress(BrokenPipeError):  # the trainer is gone already; the next look at it says how
+        with contextlib.suppress(BrokenPipeError):  # the trainer has already ended; the next check finds out how
             os.write(self.lifeline, f"{why}\n".encode())
 
     def _kill(self, why: str) -> None:
@@ -145,7 +145,7 @@ class Supervisor:
         self.trainer.kill()
 
     def _leave_result(self, sampler: Sampler) -> None:
-        """Write the result where the trainer did not; what the trainer wrote stands."""
+        """Write the result where the trainer did not; a result that it wrote is left unchanged."""
         report = results.take(self.report)
         if self.run.result is None and report.result is not None:
             self._write(report.result)
@@ -166,7 +166,9 @@ class Supervisor:
             )
         )
         if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
-            end = replace(end, message=f"{full}; {end.message}", hint="free some space; gputui resume goes on")
+            end = replace(
+                end, message=f"{full}; {end.message}", hint="free some space; gputui resume continues the run"
+            )
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
         self._keep(events.plain(asdict(self._summary(end))))
 
@@ -175,14 +177,14 @@ class Supervisor:
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
     def _write(self, summary: Mapping[str, Any]) -> None:
-        """Write the result; a disk that takes nothing is waited for, unless somebody asks to stop."""
+        """Write the result; wait while the disk refuses it, unless somebody asks to stop."""
         asked = self.stop_requests
         refused = results.write(self.run, summary, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
         if refused:
-            print(f"gputui: no result is left: {refused}", file=sys.stderr)
+            print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
 
     def _append(self, report: results.Report) -> None:
-        """Write the trainer's last events, the one that says that it has finished among them."""
+        """Write the trainer's last events, including the one that says that it has finished."""
         asked = self.stop_requests
         missing = results.append(self.run, report.lines, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
         if missing + report.lost_events:
@@ -224,17 +226,17 @@ class Supervisor:
         self.stops_told = self.stop_requests
         for role, process in self._processes.items():
             status |= process.as_fields(role)
-        with contextlib.suppress(OSError):  # a full disk: written again with the next heartbeat
+        with contextlib.suppress(OSError):  # the disk is full: it is written again with the next heartbeat
             write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
 
 
 def _missing(count: int) -> events.Warn:
-    message = f"the last {count} events of the training are missing: the disk took nothing when it ended"
+    message = f"the last {count} events of the training are missing: they could not be written to disk when it ended"
     return events.Warn(kind="disk", message=message)
 
 
 class _Activity:
-    """Whether the trainer does anything: its events grow, or it uses CPU time."""
+    """Whether the trainer is active: its events file grows, or it uses CPU time."""
 
     def __init__(self, run: Run, pid: int) -> None:
         self.run, self.phase = run, "starting"
@@ -283,6 +285,6 @@ class _Activity:
 
 
 def _means_so_far(progress: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of an epoch that did not become whole."""
+    """The figures of an epoch that was not completed."""
     figures = {"loss": progress.get("loss"), **progress.get("metrics", {})}
     return {name: value for name, value in figures.items() if value is not None}

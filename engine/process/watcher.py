@@ -1,7 +1,6 @@
-"""The engine's own look at its run: every few seconds a diagnosis, told when it says something new.
+"""Diagnoses the run every few seconds, and reports a diagnosis that says something new.
 
-Separates when to judge from how (diagnosis.py). A thread reads the events of the run, so that neither the trainer nor
-the supervisor spends anything on it.
+A thread of the engine reads the events of the run, so that neither the trainer nor the supervisor is delayed.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from ..system.run_clock import RunClock
 
 LOOK_SECONDS = 2.0
 FIRST_REPEAT_SECONDS, LAST_REPEAT_SECONDS = 4.0, 60.0
-SURER = 0.15  # so much more confidence is news
+SURER = 0.15  # an increase of confidence that is worth reporting
 
 
 class Watcher(threading.Thread):
-    """Tells a Diagnosis when the verdict changes, when it has grown surer, and now and then with newer figures."""
+    """Emits a Diagnosis when the verdict changes, when it has become more certain, and at times with newer figures."""
 
     def __init__(self, run: Run, tell: Callable[[Event], None], clock: RunClock) -> None:
         super().__init__(name="diagnosis", daemon=True)
@@ -46,7 +45,7 @@ class Watcher(threading.Thread):
             traceback.print_exc()
 
     def stop(self) -> None:
-        """Returns when the last word on the run has been told."""
+        """Return when the last diagnosis of the run has been reported."""
         self._done.set()
         self.join(timeout=5)
 
@@ -54,8 +53,8 @@ class Watcher(threading.Thread):
         fresh = sorted((event for tail in self._tails for event in tail.read()), key=lambda event: float(event["t"]))
         self._collector.feed(fresh)
         newest = self._collector.newest_t
-        self._untold = self._untold or bool(fresh)  # a look may have read the last events and told nothing
-        if newest is None or newest < self._began_t:  # older figures are of the run's last sitting
+        self._untold = self._untold or bool(fresh)  # the last events may have been read without a report
+        if newest is None or newest < self._began_t:  # older figures are from before the run was resumed
             return
         if self._untold:
             diagnosis = diagnose(self._collector.measurements())

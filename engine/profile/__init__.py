@@ -1,1 +1,1 @@
-"""What a profile by TensorFlow says of a run, read with XProf."""
+"""What a run's TensorFlow profile shows, read with XProf."""

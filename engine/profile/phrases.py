@@ -1,4 +1,4 @@
-"""A profile's figures in words, shared by the views of a run and of a proof."""
+"""Sentences about the figures of a profile, used by the views of a run and of a proof."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SHARES = {
 HOST_ON_CPU = "Python, outside the graph"
 PLACES = {"GPU": "operations on the GPU", "GPU kernels": "kernels on the GPU", "CPU": "operations on the CPU"}
 MOST = 3  # operations in brief
-LEAST_SHARE = 0.005  # told in brief
+LEAST_SHARE = 0.005  # of the step's parts
 
 
 def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
-    """Those that are known, in the order of a person's questions."""
+    """The parts of a step that are known, the most interesting first."""
     for field, words in SHARES.items():
         value: float | None = getattr(report.shares, field)
         if value is not None:
@@ -31,7 +31,7 @@ def shares(report: ProfileReport) -> Iterator[tuple[str, float]]:
 
 
 def in_brief(report: ProfileReport) -> list[str]:
-    """A few lines: what a step consists of, the slowest stage of its input, the operations that take most."""
+    """A few lines: the parts of a step, the slowest stage of its input, the operations that take most of the time."""
     parts = ", ".join(f"{words} {_percent(value)}" for words, value in shares(report) if value >= LEAST_SHARE)
     lines = [f"a step of {report.step_ms:.3g} ms on the {report.device}: {parts}"]
     stage = report.slowest_stage
@@ -44,7 +44,7 @@ def in_brief(report: ProfileReport) -> list[str]:
 
 
 def kind(operation: Operation) -> str:
-    """What is done; the name of the one operation where its type is not told."""
+    """The type of an operation, or the operation's own name where its type is unknown."""
     return operation.type or operation.name
 
 

@@ -1,8 +1,7 @@
-"""What a run's profile says: where the time of a step goes, which operations take it, which input stage is slowest.
+"""Reports what a run's profile shows: where the time of a step goes, the longest operations, the slowest input stage.
 
-Separates the report and finding the profile from the two that stand between: XProf, which reads it in a process of its
-own (xprof_process.py), and the meaning of its tables (xprof_tables.py, xprof_input.py). The profile itself stays in
-the run folder.
+XProf reads the profile in a process of its own (xprof_process.py); xprof_tables.py and xprof_input.py interpret its
+tables. The profile itself stays in the run folder.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ _LOG_LINE = re.compile(r"[IWEF]\d{4} |WARNING: All log messages")
 
 
 class ProfileError(Exception):
-    """There is nothing to report; the text says why and what to do."""
+    """There is no report; the text says why and what to do."""
 
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """What XProf told; None is what it did not tell."""
+    """The figures of XProf; None for those that it did not give."""
 
-    path: Path  # for XProf and TensorBoard: their log folder
+    path: Path  # the log folder to give to XProf or TensorBoard
     device: str  # GPU or CPU
-    steps: int  # that XProf saw from begin to end
+    steps: int  # that XProf saw from beginning to end
     step_ms: float
     shares: Shares
-    compute_16bit: float | None  # of the device's computing
+    compute_16bit: float | None  # share of the device's computing time
     operations_on: str  # GPU, GPU kernels, CPU
     operations: tuple[Operation, ...]
     slowest_stage: InputStage | None
     input_time: InputTime | None
-    peak_memory_bytes: int | None  # of the fullest GPU, or of the host's tensors
+    peak_memory_bytes: int | None  # of the GPU that uses most, or of the tensors on the host
 
 
 def read(run: Run) -> ProfileReport:
@@ -61,11 +60,11 @@ def read(run: Run) -> ProfileReport:
         return _report(run, options, _ask_xprof(files))
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError) as fault:
         what = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
-        raise ProfileError(f"XProf's answer is not as expected ({what})\n{files[0]}") from fault
+        raise ProfileError(f"XProf gave an unexpected answer ({what}) for\n{files[0]}") from fault
 
 
 def from_plain(told: Mapping[str, Any]) -> ProfileReport:
-    """The report that was kept as plain values, such as in proof.json; raises what a report of another form raises."""
+    """The report from plain values, such as those in proof.json; raises what values of another form cause."""
     stage, time = told["slowest_stage"], told["input_time"]
     parts: dict[str, Any] = {
         "path": Path(told["path"]),
@@ -99,24 +98,24 @@ def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> Profil
 
 
 def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
-    """One for each host, of the newest profile."""
+    """The newest profile: one file for each host."""
     sessions = sorted(run.file("profile").glob("plugins/profile/*/"))
     files = sorted(sessions[-1].glob("*.xplane.pb")) if sessions else []
     if files:
         return files
     wanted = options.get("run.profile", "off")
     if wanted == "off":
-        raise ProfileError(f"{run.id} has taken no profile\ntrain with {ASK} to get one")
+        raise ProfileError(f"{run.id} has no profile\ntrain with {ASK} to get one")
     steps = (run.result or {}).get("steps")
-    ended = f"the run ended after step {steps}" if steps is not None else "the run has not come so far"
+    ended = f"the run ended after step {steps}" if steps is not None else "the run has not reached them yet"
     raise ProfileError(f"{run.id} has no profile of its steps {wanted} yet\n{ended}")
 
 
 def _no_steps(options: Mapping[str, Any]) -> str:
     together = options.get("compile.steps_per_execution", 1)
     if together != 1:
-        return f"XProf sees no single steps where {together} run in one execution\nprofile with {ASK}"
-    return f"XProf finds no whole step in the profile\nprofile more steps: {ASK}"
+        return f"XProf cannot tell steps apart where {together} run in one execution\nprofile with {ASK}"
+    return f"XProf finds no complete step in the profile\nprofile more steps: {ASK}"
 
 
 def _ask_xprof(files: Sequence[Path]) -> tables.Tools:
@@ -126,7 +125,9 @@ def _ask_xprof(files: Sequence[Path]) -> tables.Tools:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=READ_SECONDS
         )
     except subprocess.TimeoutExpired:
-        raise ProfileError(f"XProf has not read the profile within {READ_SECONDS:.0f} s\n{files[0]}") from None
+        raise ProfileError(
+            f"XProf did not finish reading the profile within {READ_SECONDS:.0f} s\n{files[0]}"
+        ) from None
     if done.returncode != 0:
         raise ProfileError(f"XProf cannot read {files[0]}\n{_reason(done.returncode, done.stderr)}")
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -134,21 +135,21 @@ def _ask_xprof(files: Sequence[Path]) -> tables.Tools:
 
 
 def _reason(code: int, stderr: str) -> str:
-    """The last line that is no log, or the signal."""
+    """The signal that ended XProf, or the last line of its output that is not a log line."""
     if code < 0:
-        return f"it died of {signal.Signals(-code).name}"
+        return f"it was ended by {signal.Signals(-code).name}"
     lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
     return lines[-1] if lines else f"it ended with exit code {code}"
 
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    """The stages of the input as the run named them last; empty where it ended before it told."""
+    """The input stages as the run last named them; empty where it ended before that."""
     told = [event for event in Tail(run.file("events.jsonl")).read() if event["type"] == "input_stages"]
     return told[-1].get("stages") or () if told else ()
 
 
 def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """Of the GPUs where there are any; memory of the host that only serves them is left out."""
+    """The peak memory of the GPUs where there are any; memory of the host that only serves them does not count."""
     on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
     return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)
 

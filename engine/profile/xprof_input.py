@@ -1,7 +1,7 @@
-"""The input pipeline in XProf's tables: which of its stages takes most, and what its time goes to.
+"""The input pipeline in XProf's tables: which of its stages takes most time, and what the time is spent on.
 
-Separates the stages from the steps (xprof_tables.py). XProf counts the whole profile, so that an evaluation within it
-counts, too. It knows a stage by the operations between it and the end of the pipeline.
+XProf covers the whole profile, including an evaluation within it. It identifies a stage by the operations between it
+and the end of the pipeline. The steps are in xprof_tables.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from .xprof_tables import Row, Tools, largest, on_gpu, rows_with, sums
 
-# They hand over what others made: the time in them is waiting.
+# These stages only pass on what others made: the time in them is waiting.
 WAITING = ("Root", "Prefetch")
-PLUMBING = "Generator"  # under a strategy: TensorFlow's own, between the pipeline and the devices
+PLUMBING = "Generator"  # TensorFlow's own stages, between the pipeline and the devices of a strategy
 FILE_READS = ("Advanced file read", "Demanded file read")
 
 
@@ -21,8 +21,8 @@ FILE_READS = ("Advanced file read", "Demanded file read")
 class InputStage:
     """A stage of the input pipeline; `ms` is the time in it alone, over the whole profile.
 
-    `share` is of all stages together. A parallel stage waits for its calls: that is its time. `ms_per_batch` is None
-    where batches are split over replicas.
+    `share` is of all stages together. The time of a parallel stage is the time that it waits for its calls.
+    `ms_per_batch` is None where batches are split over replicas.
     """
 
     name: str
@@ -34,7 +34,7 @@ class InputStage:
 
 @dataclass(frozen=True)
 class InputTime:
-    """What the stages' time went to, over the whole profile; None: there is no device to transfer to."""
+    """What the time of the stages is spent on, over the whole profile; None where there is no device to transfer to."""
 
     preprocessing_ms: float
     reading_ms: float
@@ -43,7 +43,7 @@ class InputTime:
 
 
 def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> InputStage | None:
-    """The stage that takes most; `declared` are the run's own (`name`, `op`), from the source to the end."""
+    """The stage that takes most time; `declared` are the run's own names (`name`, `op`), from the source to the end."""
     times = sums((_name(_chain(row), declared), row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not sum(times.values()):
         return None
@@ -54,7 +54,7 @@ def slowest_stage(tools: Tools, declared: Sequence[Row], distributed: bool) -> I
 
 
 def input_time(tools: Tools, distributed: bool) -> InputTime | None:
-    """None where no stage has been seen."""
+    """The time of the input; None where XProf saw no stage."""
     times = sums((row["category"], row["selfTimeInMs"]) for row in _stages(tools, distributed))
     if not times:
         return None
@@ -68,7 +68,7 @@ def _all_stages(tools: Tools) -> Sequence[Row]:
 
 
 def _stages(tools: Tools, distributed: bool) -> list[Row]:
-    """Those that work, not wait."""
+    """The stages that work rather than wait."""
     return [row for row in _all_stages(tools) if not _waits(_chain(row), distributed)]
 
 
@@ -78,14 +78,14 @@ def _waits(chain: list[str], distributed: bool) -> bool:
 
 
 def _chain(row: Row) -> list[str]:
-    """`Iterator::Root::FlatMap[1]::Map` -> Root, FlatMap, Map: from the end of the pipeline to the stage."""
+    """The stages from the end of the pipeline to this one: `Iterator::Root::FlatMap[1]::Map` -> Root, FlatMap, Map."""
     return [part.partition("[")[0] for part in str(row["opName"]).split("::")[1:]] or [str(row["opName"])]
 
 
 def _name(chain: list[str], declared: Sequence[Row]) -> tuple[str, str]:
-    """The run's name of the stage, and the operation; what TensorFlow has added belongs to the stage that it feeds.
+    """The run's own name of a stage, and its operation; what TensorFlow has added counts for the stage that it feeds.
 
-    A stage without a name is called as its operation, and told apart by the operations that it feeds.
+    A stage without a name is called by its operation, and identified by the operations that it feeds.
     """
     name, place, left = chain[-1], " ".join(chain), list(declared)
     for part in chain:

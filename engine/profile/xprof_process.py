@@ -1,8 +1,8 @@
-"""XProf in a process of its own: `python -P -m gputui.engine.profile.xprof_process FILE...` prints its tools' JSON.
+"""Runs XProf in a process of its own: `python -P -m gputui.engine.profile.xprof_process FILE...` prints its tools'
+JSON.
 
-Separates XProf from whoever reads its answer (xprof_tables.py). XProf brings a library of 80 MB that logs to stderr,
-writes files of its own beside the profile, and can die of a broken one: nothing of this may reach a viewer, the
-engine, or the run folder. TensorFlow is not needed, and not loaded.
+XProf loads a library of 80 MB that logs to stderr, writes files beside the profile, and may crash on a broken one. None
+of this may reach a viewer, the engine or the run folder. TensorFlow is not needed and not loaded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 TOOLS = ("overview_page", "input_pipeline_analyzer", "framework_op_stats", "kernel_stats")
-# Names of TensorFlow's own events in the thread of Python: our marker of a step, and a graph that runs.
+# The names of events in the Python thread: gputui's marker of a step, and TensorFlow's for a graph that runs.
 STEP, GRAPH = "train", "KernelAndDeviceFunc::Run"
 
 
@@ -29,7 +29,7 @@ def main(files: list[str]) -> None:
 
 
 def _link(file: Path, folder: Path) -> Path:
-    """XProf writes beside the path it is given."""
+    """Give XProf a link to the profile, as it writes files beside the path it is given."""
     link = folder / file.name
     os.symlink(file.resolve(), link)
     return link
@@ -43,7 +43,7 @@ def _ask(files: list[str], tool: str) -> Any:
 
 
 def _tables(answer: Any) -> list[dict[str, Any]]:
-    """Google's charting form as plain rows, each a column's name -> value."""
+    """The tables of Google's charting format as plain rows, each a mapping of column name -> value."""
     found = []
     for table in answer if isinstance(answer, list) else [answer]:
         names = [column["id"] for column in table.get("cols", [])]
@@ -53,7 +53,7 @@ def _tables(answer: Any) -> list[dict[str, Any]]:
 
 
 def _memory(files: list[str]) -> dict[str, Any]:
-    """allocator -> its summary; XProf tells it of one host at a time."""
+    """allocator -> its summary, which XProf gives for one host at a time."""
     answers = [_ask([file], "memory_profile") for file in files]
     allocators = [(answer or {}).get("memoryProfilePerAllocator", {}) for answer in answers]
     return {name: told.get("profileSummary", {}) for of_host in allocators for name, told in of_host.items()}
@@ -62,7 +62,7 @@ def _memory(files: list[str]) -> dict[str, Any]:
 def _python(file: str) -> dict[str, tuple[float, float]]:
     """step -> milliseconds of the step, and of the graphs that Python ran in it.
 
-    XProf's tables count Python's own work for a step as computing.
+    In XProf's tables the time that Python itself takes in a step counts as computing.
     """
     from xprof.profile_data import ProfileData
 

@@ -1,8 +1,7 @@
-"""From the tables of XProf's tools to the figures of a report.
+"""Turns the tables of XProf's tools into the figures of a report.
 
-Separates what XProf's columns mean from getting them (xprof_process.py) and from the run (profile_report.py); the
-input has a module of its own (xprof_input.py). XProf fills columns that do not apply with 0: on a CPU nothing is
-launched on a device, sent to one or exchanged between them, and such a figure is None here.
+XProf fills columns that do not apply with 0: on a CPU nothing is launched on, sent to or exchanged between devices, and
+these figures are None here. The input has its own module (xprof_input.py).
 """
 
 from __future__ import annotations
@@ -21,15 +20,16 @@ Tools = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Shares:
-    """Parts of the step time, 0 to 1. On a GPU XProf's, on a CPU `compute` is the rest of the graph beside `input`.
+    """The parts of the step time, 0 to 1, as XProf gives them on a GPU. On a CPU `compute` is the graph without
+    `input`.
 
-    `host` is what the host does while a device waits; on a CPU the time outside the graph, which is Python.
+    `host` is what the host does while a device waits; on a CPU it is the time outside the graph, which is Python's.
     """
 
     input: float | None = None
     compute: float | None = None
     host: float | None = None
-    communication: float | None = None  # collectives between devices
+    communication: float | None = None  # collective operations between devices
     copies: float | None = None  # from one device to another
     kernel_launch: float | None = None
     output: float | None = None
@@ -51,12 +51,12 @@ def on_gpu(tools: Tools) -> bool:
 
 
 def step_rows(tools: Tools) -> list[Row]:
-    """A row for each step that XProf takes as whole."""
+    """One row for each step that XProf considers complete."""
     return [row for row in rows_with(tools, "input_pipeline_analyzer", "stepTimeMs") if float(row["stepTimeMs"]) > 0]
 
 
 def shares(tools: Tools) -> Shares:
-    """Means over the steps; there must be one."""
+    """Means over the steps, of which there must be at least one."""
     rows = step_rows(tools)
     whole = total(rows, "stepTimeMs")
 
@@ -83,7 +83,7 @@ def _on_cpu(waiting: float, graph: float | None) -> Shares:
 
 
 def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
-    """What part of these steps a graph ran; rows are called `train 51`."""
+    """The share of these steps in which a graph ran; their rows are named like `train 51`."""
     told = [tools["python"].get(str(row["stepnum"]).rpartition(" ")[2]) for row in rows]
     times = [times for times in told if times is not None]
     graph, whole = sum(graph for _, graph in times), sum(whole for whole, _ in times)
@@ -91,13 +91,16 @@ def _graph_share(tools: Tools, rows: Sequence[Row]) -> float | None:
 
 
 def compute_16bit(tools: Tools) -> float | None:
-    """Share of the device's computing in 16 bits; None without a device."""
+    """The share of the device's computing time in 16-bit formats; None without a device."""
     text = property_of(tools, "overview_page", "device_compute_16bit_percent")
     return float(text.rstrip("%")) / 100 if text and on_gpu(tools) else None
 
 
 def operations(tools: Tools) -> tuple[str, tuple[Operation, ...]]:
-    """Where (`GPU`, `GPU kernels` where XProf cannot tell whose they are, or `CPU`), and those that take most."""
+    """Where the operations ran, and those that take most of the time.
+
+    The place is `GPU`, `CPU`, or `GPU kernels` where XProf cannot assign kernels to operations.
+    """
     rows = [row for row in last_rows(tools, "framework_op_stats") if row["type"] not in (DATASET, IDLE)]
     on_device = [row for row in rows if row["host_or_device"] == "Device"]
     if on_device:
@@ -115,7 +118,7 @@ def _top(microseconds: Iterable[tuple[str, str, float]]) -> tuple[Operation, ...
 
 
 def property_of(tools: Tools, tool: str, name: str) -> str | None:
-    """What the first table says that has a property of this name."""
+    """The value of the first table that has a property of this name."""
     return next((str(table["properties"][name]) for table in tools[tool] if name in table["properties"]), None)
 
 
@@ -125,12 +128,12 @@ def rows_with(tools: Tools, tool: str, column: str) -> Sequence[Row]:
 
 
 def last_rows(tools: Tools, tool: str) -> Sequence[Row]:
-    """XProf's operations come twice, with idle time and then without."""
+    """The last of two equal tables: XProf lists operations first with idle time and then without."""
     return tools[tool][-1]["rows"] if tools[tool] else ()
 
 
 def sums(parts: Iterable[tuple[Key, float]]) -> dict[Key, float]:
-    """Those of one key together."""
+    """The sum of the values for each key."""
     found: dict[Key, float] = {}
     for key, value in parts:
         found[key] = found.get(key, 0.0) + float(value)

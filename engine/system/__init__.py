@@ -1,1 +1,1 @@
-"""What the operating system gives: identities of processes, locks, signals, and a clock that nobody sets."""
+"""Services of the operating system: identities of processes, locks, signals, and a clock that nobody can set."""

@@ -1,7 +1,8 @@
-"""Which process, on which machine: an identity that no clock changes and no later process takes over.
+"""Identifies a process on a machine so that neither a changed clock nor a later process with its number is mistaken for
+it.
 
-A process is known by its number and by the kernel's count of ticks at its start; both mean something only in one
-container (process-number namespace) of one machine, between two starts of it.
+A process is identified by its process id and by the kernel's tick count at its start. Both are valid only within one
+container (PID namespace) of one machine, between two starts of that machine.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _MODULES = (b"gputui.engine", b"gputui.engine.trainer", b"gputui.engine.proof")
 
 @dataclass(frozen=True)
 class Place:
-    """Where process numbers mean what they say."""
+    """The machine and container in which process ids are valid."""
 
     host: str
-    boot_id: str  # of the running kernel: new at each start of the machine
+    boot_id: str  # the kernel's boot id: a new one at each start of the machine
     pid_namespace: str
 
     @classmethod
@@ -31,7 +32,7 @@ class Place:
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Place | None:
-        """The place that a status file names; None for one of a gputui that named none."""
+        """The place in a status file; None in the file of an older gputui, which wrote none."""
         found = [told.get(name) for name in ("host", "boot_id", "pid_namespace")]
         return cls(*map(str, found)) if all(isinstance(value, str) for value in found) else None
 
@@ -44,7 +45,7 @@ class Place:
 
     @property
     def shares_kernel(self) -> bool:
-        """Whether it is this machine, in whichever container: a lock of the kernel is seen by all of them."""
+        """Whether this is the same machine, in any container: a lock of the kernel is seen by all of them."""
         return bool(self.boot_id) and self.boot_id == Place.here().boot_id
 
     @property
@@ -57,10 +58,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Process:
-    """A process that cannot be mistaken for a later one with the same number; `place` None: nobody knows where."""
+    """A process that cannot be confused with a later one of the same id; `place` is None where it is unknown."""
 
     pid: int
-    start_ticks: int  # since the start of the machine; 0: not known
+    start_ticks: int  # since the start of the machine; 0: unknown
     place: Place | None
 
     @classmethod
@@ -69,12 +70,12 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """A process of this machine; one that has gone already is never alive."""
+        """A process of this machine; one that has already ended is never alive."""
         return cls(pid, _start_ticks(pid) or 0, Place.here())
 
     @classmethod
     def read(cls, told: Mapping[str, Any], role: str = "") -> Process | None:
-        """The process that a status file names, of a role where there are several; None where it names none."""
+        """The process in a status file, in one of its roles where there are several; None where it names none."""
         pid, ticks = told.get(_key(role, "pid")), told.get(_key(role, "start_ticks"))
         return cls(pid, ticks if _is_count(ticks) else 0, Place.read(told)) if _is_count(pid) else None
 
@@ -82,7 +83,7 @@ class Process:
         return {_key(role, "pid"): self.pid, _key(role, "start_ticks"): self.start_ticks}
 
     def alive(self) -> bool:
-        """Whether this very process runs here; one that was told without its start is not known to."""
+        """Whether this very process runs here; never True for one whose start is unknown."""
         here = self.place is not None and self.place.is_here
         return here and self.start_ticks > 0 and _start_ticks(self.pid) == self.start_ticks
 
@@ -96,7 +97,7 @@ class Process:
         return users == [str(os.getuid()), str(os.geteuid())]
 
     def serves(self, folder: Path) -> bool:
-        """Whether its command line is that of a process of ours for this folder: `-m gputui.engine[...] FOLDER`."""
+        """Whether its command line is that of a gputui process for this folder: `-m gputui.engine[...] FOLDER`."""
         try:
             words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[-4:-1]
             is_ours = len(words) == 3 and words[0] == b"-m" and words[1] in _MODULES
@@ -105,7 +106,7 @@ class Process:
             return False
 
     def has_open(self, path: Path) -> bool:
-        """Whether it holds this very file open."""
+        """Whether the process holds this very file open."""
         folder = f"/proc/{self.pid}/fd"
         try:
             wanted = os.stat(path)
@@ -136,7 +137,7 @@ def _start_ticks(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    fields = text.rpartition(")")[2].split()  # the name before it may contain spaces and brackets
     return None if len(fields) < 20 or fields[0] in "ZX" else int(fields[19])
 
 

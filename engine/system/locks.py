@@ -1,7 +1,7 @@
-"""A lock that one process holds at a time and that the kernel frees when it ends, however it ends.
+"""A lock that one process holds at a time, and that the kernel releases however the process ends.
 
-It belongs to the open file: a process that is started with its descriptor holds it on, also when the one that took it
-has closed its own. Over NFS it is seen by other machines, too, unless the mount says otherwise.
+The lock belongs to the open file: a process that inherits the descriptor goes on holding it, even when the one that
+took it has closed its own. Over NFS other machines see it, too, unless the mount options say otherwise.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-ENGINE_LOCK = "engine.lock"  # of a run folder; the engine holds it as long as it lives
-PATIENCE_SECONDS = 1.0  # whoever looks at a lock holds it for some microseconds
+ENGINE_LOCK = "engine.lock"  # in a run folder; the engine holds it as long as it lives
+PATIENCE_SECONDS = 1.0  # whoever tests a lock holds it for some microseconds
 RETRY_SECONDS = 0.01
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class Taken(Exception):
-    """Somebody else holds the lock."""
+    """Another process holds the lock."""
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that this process holds; where the file system has no locks (`works` is False) it keeps nobody out."""
+    """A lock that this process holds. Where the file system has no locks (`works` is False) it keeps nobody out."""
 
     fd: int
     works: bool = True
@@ -37,7 +37,7 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Whoever has been given the descriptor holds the lock on."""
+        """Close the file; a process that inherited the descriptor goes on holding the lock."""
         if self.fd in _held:
             _held.remove(self.fd)
             os.close(self.fd)
@@ -52,7 +52,7 @@ def _held_lock(fd: int, works: bool) -> Lock:
 
 
 def _leave_to_parent() -> None:
-    """A process that is forked shares the descriptors, and would hold the locks as long as it lives."""
+    """Close the locks in a forked process, which shares the descriptors and would hold them as long as it lives."""
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -62,7 +62,7 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def take(path: Path) -> Lock:
-    """Raises Taken, and OSError where the file cannot be made."""
+    """Take the lock; raises Taken, or OSError where the file cannot be created."""
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
@@ -84,10 +84,12 @@ def take(path: Path) -> Lock:
 
 
 def inherited(fd: int) -> Lock:
-    """The lock whose descriptor this process was given; no process that it starts gets it. Raises Taken."""
+    """The lock whose descriptor this process inherited; its own children do not get it. Raises Taken."""
     os.set_inheritable(fd, False)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is held already: this only asks whether there are locks
+        fcntl.flock(
+            fd, fcntl.LOCK_EX | fcntl.LOCK_NB
+        )  # the lock is held already: this only tests whether the file system has locks
     except BlockingIOError:
         raise Taken from None
     except OSError:
@@ -96,7 +98,7 @@ def inherited(fd: int) -> Lock:
 
 
 def held(path: Path) -> bool | None:
-    """Whether somebody holds the lock; None where that cannot be told."""
+    """Whether a process holds the lock; None where that cannot be found out."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -113,7 +115,7 @@ def held(path: Path) -> bool | None:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """The file may have been deleted, with its folder, between its opening and its locking."""
+    """Whether the file still exists: it may be deleted, with its folder, between its opening and its locking."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd))
     except OSError:

@@ -1,7 +1,7 @@
-"""The processes that a training has started and that outlive it: found, and ended.
+"""Finds and ends processes that a training has started and that outlive it.
 
-Separates them from the trainer, which may be killed at any moment and clean up nothing. The engine adopts the trainer's
-orphans (Linux only), so that it can end them when the trainer is gone.
+The trainer may be killed at any moment and then cleans up nothing. The engine adopts the trainer's orphans (on Linux
+only), so that it can end them after the trainer.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from collections.abc import Sequence
 
 import psutil
 
-LEAVE_SECONDS = 1.0  # for processes that end by themselves once the trainer is gone, such as a resource tracker
+LEAVE_SECONDS = 1.0  # grace period for processes that end by themselves after the trainer, such as a resource tracker
 TERM_SECONDS = 3.0
 KILL_SECONDS = 2.0
-HINT = "end them in your code, or start what is to go on outside of the training"
-_SET_CHILD_SUBREAPER = 36  # prctl's name for it, in linux/prctl.h
+HINT = "end them in your code, or start outside of the run whatever is to outlive it"
+_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 _TICK_SECONDS = 0.05
 
 
 def adopt_orphans() -> None:
-    """From here on a process below this one whose parent ends becomes a child of this one."""
+    """Make every descendant whose parent ends a child of this process from now on."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def collect_dead(trainer: int) -> None:
-    """Take the exit status of adopted processes that have ended, which else stay in the process table.
+    """Collect the exit status of adopted processes that have ended; without that they stay in the process table.
 
-    The trainer is the only child that the engine has started itself; its status belongs to whoever waits for it.
+    The trainer is the only child that the engine has started itself; its status is left to the code that waits for it.
     """
     with contextlib.suppress(ChildProcessError):
         while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and dead.si_pid != trainer:
@@ -41,9 +41,9 @@ def collect_dead(trainer: int) -> None:
 
 
 def end_descendants() -> list[str]:
-    """End every process below this one: asked first, killed later; returns the names of those that had to be ended.
+    """End every descendant, by request and later by force; returns the names of those that had to be ended.
 
-    New ones that they start meanwhile are ended, too.
+    Processes that they start meanwhile are ended, too.
     """
     _gone_within(LEAVE_SECONDS)
     left = _below()
@@ -51,7 +51,7 @@ def end_descendants() -> list[str]:
     for process in left:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-            process.resume()  # a stopped process hears nothing
+            process.resume()  # a stopped process does not react to signals
     if not _gone_within(TERM_SECONDS):
         until = time.monotonic() + KILL_SECONDS
         while (left := _below()) and time.monotonic() < until:
@@ -63,10 +63,10 @@ def end_descendants() -> list[str]:
 
 
 def describe(names: Sequence[str]) -> str:
-    """The sentence about processes that were ended."""
+    """A sentence about the processes that were ended."""
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     which = "1 process that was" if len(names) == 1 else f"{len(names)} processes that were"
-    return f"{which} started in this training outlived it and had to be ended: {shown}"
+    return f"{which} started in this run outlived it and had to be ended: {shown}"
 
 
 def _gone_within(seconds: float) -> bool:
@@ -79,7 +79,7 @@ def _gone_within(seconds: float) -> bool:
 
 
 def _below() -> list[psutil.Process]:
-    """Those that still run; the dead among them are collected on the way."""
+    """The descendants that still run; those that have ended are collected on the way."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):

@@ -1,7 +1,7 @@
-"""The clock of a run: dated once, when the person starts it, and carried on by a clock that nobody can set.
+"""The clock of a run: it reads the date once, at the launch, and then counts with a clock that nobody can set.
 
-The wall clock may be set while a run goes on, by an hour or by a second, forwards or back. Engine and trainer are given
-the moment of the launch, and count from it: every date in a run's files and every duration comes from here.
+The wall clock may be set forwards or back while a run goes on. Engine and trainer are given the moment of the launch
+and count from it; every date in a run's files and every duration comes from this clock.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-VARIABLE = "GPUTUI_LAUNCHED"  # in the environment of engine and trainer: the moment of the launch
+VARIABLE = "GPUTUI_LAUNCHED"  # environment variable of engine and trainer: the moment of the launch
 
 
 def steady() -> float:
@@ -19,19 +19,19 @@ def steady() -> float:
 
 @dataclass(frozen=True)
 class RunClock:
-    """`date` is the Unix time of the launch, `mark` the same moment by the steady clock."""
+    """`date` is the Unix time of the launch, `mark` the same moment on the steady clock."""
 
     date: float
     mark: float
 
     @classmethod
     def launched(cls, not_before: float = 0.0) -> RunClock:
-        """A run that is launched now; one that goes on is not dated before what it has written already."""
+        """The clock of a run that is launched now; a resumed run never continues before the last date in its files."""
         return cls(max(time.time(), not_before), steady())
 
     @classmethod
     def read(cls, text: str | None) -> RunClock:
-        """What `told` wrote; now, where nobody told a launch."""
+        """The clock in the text that `told` returns; one that starts now where no launch is given."""
         try:
             date, mark = map(float, (text or "").split())
         except ValueError:
@@ -46,5 +46,5 @@ class RunClock:
         return steady() - self.mark
 
     def now(self) -> float:
-        """The Unix time, as it would be had nobody set the clock since the launch."""
+        """The Unix time, unaffected by clock changes since the launch."""
         return self.date + self.elapsed()

@@ -1,7 +1,7 @@
-"""Sends a signal to a process that a status file names, once the process is verified to be what the file says.
+"""Sends a signal to a process that a status file names, after verifying that it is the process the file means.
 
-Anybody can write a file that names any process: only what this user's own file says counts, and only a process of this
-user that is seen to be at work for it gets the signal.
+Anybody can write a file that names any process. Only this user's own file counts, and only a process of this user that
+is seen to work for the run or proof gets the signal.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from .identity import Process
 
 
 class NotVerified(Exception):
-    """The process may be anybody's; the text says why."""
+    """The process may be a different one; the text says why."""
 
 
 def send(process: Process, number: int, named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-    """Raises NotVerified; `named_by` is the file that names the process, `is_at_work` looks whether it serves it."""
+    """Send the signal; raises NotVerified.
+
+    `told_by` is the file that names the process; `is_at_work` tests whether the process works for that run or proof.
+    """
     if not _is_mine(named_by):
         raise NotVerified(f"{named_by.name} belongs to another user")
     try:
-        handle = os.pidfd_open(process.pid)  # from here on the number cannot come to mean another process
+        handle = os.pidfd_open(process.pid)  # from here on the process id cannot be reused for another process
     except OSError as fault:
         if fault.errno != errno.ENOSYS:
             raise NotVerified(f"process {process.pid} has ended") from None
@@ -48,7 +51,7 @@ def _verify(process: Process, is_at_work: Callable[[Process], bool]) -> None:
     if not process.is_mine():
         raise NotVerified(f"process {process.pid} runs as another user")
     if not is_at_work(process):
-        raise NotVerified(f"process {process.pid} is not at work for it")
+        raise NotVerified(f"process {process.pid} does not belong to it")
 
 
 def _is_mine(path: Path) -> bool:

@@ -1,8 +1,8 @@
-"""The signals that ask a run to stop; held back from a new process until it listens for them.
+"""Blocks the signals that ask a run to stop until a new process has installed its handlers.
 
-Python needs tens of milliseconds before its first handler can be set, in which these signals would end the process
-without a word. Held back they wait in the kernel. A signal mask is inherited: whoever starts a process holds them,
-and the process lets them through when its handlers are there.
+Python needs tens of milliseconds before its first handler can be set, and until then such a signal would end the
+process. A blocked signal waits in the kernel. The signal mask is inherited: the parent blocks the signals around the
+start, and the child unblocks them when its handlers are installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Around the start of a process of ours that will call `let_through`."""
+    """Block the signals around the start of a process that will call `let_through`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
     try:
         yield
@@ -25,17 +25,17 @@ def held() -> Iterator[None]:
 
 
 def hold() -> None:
-    """Until `let_through`: what comes meanwhile waits."""
+    """Block the signals until `let_through`; those that arrive meanwhile wait."""
     signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
 
 
 def let_through() -> None:
-    """The handlers are there: what has come in the meantime is delivered now."""
+    """Unblock the signals once the handlers are installed; those that waited are delivered now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
 
 
 def set_defaults() -> None:
-    """For a process that waits for work: a signal ends it at once, without a traceback."""
+    """Let a signal end this process at once and without a traceback, for a process that waits for work."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_DFL)
     let_through()

@@ -1,4 +1,4 @@
-"""A call that may never return, made in a thread of its own and waited for only so long."""
+"""Calls a function that may never return, in a separate thread, and waits only a given time for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The processes that a training has started: data workers of a user's code, which are its own and not others'.
+"""Measures the processor time of the processes that a training has started, such as data workers of the user's code.
 
-Separates them from the readings of the host. The kernel lists the children of each thread: a look at all processes of
-the machine would cost more than what it tells.
+The kernel lists the children of each thread; going through all processes of the machine would be too expensive.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class Children:
         self._known: dict[int, psutil.Process] = {}
 
     def cores(self) -> float:
-        """How many cores they use together, since the call before; one that is new counts from its second time on."""
+        """How many cores they have used on average since the last call; a new one counts from its second call on."""
         found = {}
         for pid in _descendants(self._pid):
             with contextlib.suppress(psutil.Error):

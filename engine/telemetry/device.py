@@ -1,8 +1,7 @@
-"""One GPU: what is known of it for good, what it is asked when, and what became of its answers.
+"""The life of one GPU: what never changes, which questions it is asked when, and whether it is lost or back again.
 
-Separates the life of a GPU (there, refusing a question, lost, back again) from the questions themselves. Of every
-figure the event holds a value, or a reason in `reasons`; those of CORE are then None, all others left out. One that is
-left out without a reason was not asked for.
+For every figure an event holds a value, or a reason in `reasons`. A figure of CORE without a value is None, any other
+is left out. A figure that is left out without a reason was not asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .processes import described
 from .questions import MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, text
 from .reasons import Reason, or_none, reason_of, text_of
 
-LOOK_AGAIN_SECONDS = 30.0  # for a GPU that is lost, or could not be opened
+LOOK_AGAIN_SECONDS = 30.0  # retry interval for a GPU that is lost, or could not be opened
 CORE = (
     "busy",
     "memory_used_bytes",
@@ -35,7 +34,7 @@ CORE = (
 
 
 class _Lost(Exception):
-    """The GPU no longer answers; the text says so for people."""
+    """The GPU no longer answers; the text says so in words for the user."""
 
 
 class Device:
@@ -43,7 +42,7 @@ class Device:
 
     def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None) -> None:
         self.index, self._own_pid, self._pcie = index, own_pid, pcie
-        self._ways: dict[Question, int] = {}  # which generation of a question this driver answers
+        self._ways: dict[Question, int] = {}  # the index of the variant of a question that this driver answers
         self._refused: dict[Question, Reason] = {}  # until the next slow reading
         self._slow_values: Values = {}
         self._flow: Flow | None = None  # found at the first reading
@@ -55,7 +54,7 @@ class Device:
         self.lost_since: float | None = None
         self._open()
 
-    # ---- what is known for good ---------------------------------------------------------------
+    # ---- identity ------------------------------------------------------------------------------
 
     def _open(self) -> None:
         try:
@@ -93,7 +92,7 @@ class Device:
     # ---- readings -----------------------------------------------------------------------------
 
     def read(self, slow: bool) -> dict[str, Any]:
-        """The GPU now; `slow` asks as well what changes rarely or takes long."""
+        """Read the GPU now; `slow` includes the figures that change rarely or take long to read."""
         if self._handle is None and time.monotonic() >= self._look_again:
             self._open()
         if self._handle is None:
@@ -107,7 +106,7 @@ class Device:
         return self._event(values)
 
     def close(self) -> None:
-        """Give back what the driver holds for this GPU."""
+        """Release what the driver holds for this GPU."""
         if self._flow is not None:
             self._flow.close()
             self._flow = None
@@ -124,7 +123,9 @@ class Device:
         return self._slow_values | values | flow
 
     def _questions(self) -> tuple[Question, ...]:
-        """GPM tells the PCIe traffic as well, for the whole time between two readings, and blocks nothing."""
+        """The questions to ask. GPM also reports PCIe traffic, for the whole time between two readings and without
+        blocking.
+        """
         by_gpm = self._flow is not None and self._flow.tells_pcie
         return (*QUESTIONS, PCIE) if self._pcie and not by_gpm else QUESTIONS
 
@@ -132,10 +133,10 @@ class Device:
         return not question.slow or question.keys[0] not in self._slow_values
 
     def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
-        """A GPU that has fallen off the bus may fail every question with an unknown error, and never say "lost".
+        """Raise _Lost where every question fails: a GPU that has fallen off the bus may never report "lost" itself.
 
-        What the driver refuses without asking the GPU is neither an answer nor an error; a single error beside that
-        tells nothing of the GPU, of which some platforms can be asked next to nothing.
+        A question that the driver refuses without asking the GPU is neither an answer nor an error. A single error is
+        not enough either, as on some platforms there is hardly anything to ask.
         """
         values = [answer[question.keys[0]] for question, answer in answers.items()]
         told = [value for value in values if value not in REFUSED]
@@ -143,7 +144,7 @@ class Device:
             raise _Lost(f"the GPU no longer answers ({self._fault})")
 
     def _answer(self, question: Question) -> Values:
-        """Values or Reasons; a question that was refused is not put again before the next slow reading."""
+        """Values or Reasons; a question that was refused is not asked again before the next slow reading."""
         if question in self._refused:
             return dict.fromkeys(question.keys, self._refused[question])
         reason = Reason.UNSUPPORTED
@@ -157,7 +158,7 @@ class Device:
                 break
             self._ways[question] = way
             return values
-        if reason is not Reason.ERROR:  # an error may be gone a second later
+        if reason is not Reason.ERROR:  # an error may have passed a second later
             self._refused[question] = reason
         return dict.fromkeys(question.keys, reason)
 
@@ -165,7 +166,7 @@ class Device:
         try:
             self._flow = self._flow or Flow(self._handle)
             return self._flow.read()
-        except pynvml.NVMLError as fault:  # of all faults, only that the GPU is lost comes through
+        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
             raise _Lost(text_of(fault)) from None
 
     def _reason(self, fault: Exception) -> Reason:
@@ -174,7 +175,7 @@ class Device:
             raise _Lost(self._fault) from None
         return reason
 
-    # ---- what is told -------------------------------------------------------------------------
+    # ---- the reading as an event ---------------------------------------------------------------
 
     def _event(self, values: Values) -> dict[str, Any]:
         if self._shares_memory(values):
@@ -188,7 +189,7 @@ class Device:
         return self.facts | dict.fromkeys(CORE) | known | ({"reasons": reasons} if reasons else {})
 
     def _shares_memory(self, values: Values) -> bool:
-        """GB10 and Jetson: GPU and host have one memory, of which NVML refuses to speak, or says zero."""
+        """On GB10 and Jetson the GPU shares the host's memory, whose size NVML does not report or reports as zero."""
         return self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0
 
     def _nothing(self) -> dict[str, Any]:
@@ -196,11 +197,11 @@ class Device:
         return event | ({"lost_since": round(self.lost_since, 1)} if self.lost_since is not None else {})
 
     def _lose(self, why: Reason, message: str) -> None:
-        if why is Reason.LOST or self.lost_since is None:  # a lost GPU stays lost, whatever opening it anew says
+        if why is Reason.LOST or self.lost_since is None:  # a lost GPU stays lost, whatever opening it again reports
             self._why, self.missing = why, message
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
-        self._handle = self._flow = None  # the flow not closed: a lost GPU may not even answer that
+        self._handle = self._flow = None  # the flow is not closed: a lost GPU may not even answer that
         self._look_again = time.monotonic() + LOOK_AGAIN_SECONDS
 
 

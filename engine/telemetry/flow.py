@@ -1,7 +1,7 @@
-"""Activity and traffic of one GPU from the best source that answers: GPM, else NVLink's counters and the PCIe question.
+"""Activity and traffic of one GPU from the best source that answers: GPM, else NVLink's counters and PCIe throughput.
 
-Separates the choice of the source from how each is read (traffic.py). A source that the chip, the driver or the
-administrator refuses is given up until the GPU is opened anew; one that only failed is asked again.
+A source that the chip, the driver or the administrator refuses is given up until the GPU is opened again; one that only
+failed is asked again. How each source is read is in traffic.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ REFUSED = (Reason.UNSUPPORTED, Reason.NO_PERMISSION)
 
 
 class Flow:
-    """What GPM tells, as far as it can be had, and `nvlink`; a fault that means a lost GPU is raised.
+    """The figures of GPM as far as they are available, and `nvlink`; a fault that means a lost GPU is raised.
 
-    `tells_pcie`: the PCIe traffic is among it, so that the question which blocks need not be put.
+    `tells_pcie`: GPM reports the PCIe traffic, so that the question that blocks need not be asked.
     """
 
     def __init__(self, gpu: Handle) -> None:
@@ -39,12 +39,12 @@ class Flow:
         return values | nvlink
 
     def close(self) -> None:
-        """Give back what the driver holds for GPM."""
+        """Release what the driver holds for GPM."""
         if self._gpm.reader is not None:
             or_none(self._gpm.reader.close)
 
     def _nvlink(self, received: int | Reason, sent: int | Reason) -> Values:
-        """GPM's figures, or where it refuses them those of the counters."""
+        """The NVLink traffic from GPM, or from the counters where GPM refuses."""
         if received in REFUSED or sent in REFUSED:
             found = self._links.ask(NvLink.read)
         elif Reason.ERROR in (received, sent):
@@ -56,7 +56,7 @@ class Flow:
 
 
 class _Source(Generic[T]):
-    """A reader that is made when it is first asked; `refused` says why there is none for good."""
+    """A reader that is made when it is first asked; `refused` is the reason where the source is given up."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -64,7 +64,7 @@ class _Source(Generic[T]):
         self.refused: Reason | None = None
 
     def ask(self, question: Callable[[T], R]) -> R | Reason:
-        """The reader's answer, or why there is none; raises what means that the GPU is lost."""
+        """The reader's answer, or the reason why there is none; raises the fault that means that the GPU is lost."""
         if self.refused is not None:
             return self.refused
         try:

@@ -1,7 +1,7 @@
-"""The host: processors, memory, disk and network, of the whole machine and of the training's processes.
+"""Readings of the host: processors, memory, disk and network, of the whole machine and of the training's processes.
 
-Separates what the kernel tells, which differs between systems and containers, from readings: what it does not tell is
-None. Rates and shares are over the time since the reading before; the first has none.
+A figure that this kernel or container does not provide is None. Rates and shares are means since the reading before;
+the first reading has none.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class Host:
-    """Readings for one trainer, all by the thread that made this (psutil keeps the last reading of each thread).
+    """Readings for one trainer, all made by the thread that created it (psutil keeps the last reading of each thread).
 
-    `network` asks for the traffic of all interfaces but the loopback.
+    `network` includes the traffic of all interfaces but the loopback.
     """
 
     def __init__(self, trainer_pid: int, network: bool = False) -> None:
@@ -32,7 +32,7 @@ class Host:
         self._network = network
         self._counters: dict[str, tuple[float, int]] = {}
         for ask in (self._cpu, self._io_wait, self._engine_cpu, self._trainer_cpu):
-            _or_none(ask)  # each of these compares with its call before
+            _or_none(ask)  # each of these compares with its previous call
 
     def read(self) -> HostReading:
         memory = limits.memory()
@@ -56,11 +56,11 @@ class Host:
         return psutil.cpu_percent() / 100
 
     def _io_wait(self) -> float:
-        """Share of all processors that stood idle because of the disk."""
+        """The share of all processors that were idle because they waited for the disk."""
         return round(float(psutil.cpu_times_percent().iowait) / 100, 3)
 
     def _others_cpu(self, cpu: float | None, engine: float | None, trainer: float | None) -> float | None:
-        """What is left of all cores' use when the training's own is taken away."""
+        """The processor use of all other programs: that of all cores less the training's."""
         if cpu is None or engine is None or trainer is None:
             return None
         own = (engine + trainer + self._children.cores()) / (psutil.cpu_count() or 1)
@@ -76,7 +76,7 @@ class Host:
         return int(self._trainer.memory_info().rss) if self._trainer else None
 
     def _trainer_read(self) -> int | None:
-        """Bytes fetched from the disk: what the page cache held is not in it."""
+        """Bytes read from the disk; reads that the page cache served are not included."""
         return int(self._trainer.io_counters().read_bytes) if self._trainer else None
 
     def _received(self) -> int:
@@ -96,7 +96,7 @@ class Host:
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:
-    """What the kernel tells, or None where it does not."""
+    """The value, or None where the kernel does not provide it."""
     try:
         return ask()
     except (psutil.Error, OSError, AttributeError, ValueError, NotImplementedError):

@@ -1,7 +1,7 @@
-"""What the environment tells of a job with several tasks: Slurm, MPI, torchrun, TF_CONFIG.
+"""Detects a job with several tasks from its environment variables: Slurm, MPI, torchrun, TF_CONFIG.
 
-gputui trains in one process on one machine. Where a launcher starts several, each would silently train a copy of its
-own, so that is refused; where one is right, what is left unused is said.
+gputui trains in one process on one machine. Where a launcher starts several processes, each of them would silently
+train a copy of its own, so that is refused. Where one process was started, resources that stay unused are reported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# By launcher: the number of its processes and which one this is.
+# For each launcher: the variables with the number of its processes and with the number of this one.
 _LAUNCHERS = (
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("mpirun", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
@@ -24,7 +24,7 @@ ALONE = "gputui trains in one process on one machine"
 
 @dataclass(frozen=True)
 class Remark:
-    """An `error` means that several copies would train; a `warning` that something is not used."""
+    """An `error` means that several copies would be trained; a `warning` that something is left unused."""
 
     level: str
     message: str
@@ -32,19 +32,19 @@ class Remark:
 
 
 def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
-    """What is to be said of the job that this process belongs to."""
-    started = [*_slurm(environment), *_launched(environment)]  # srun sets MPI's variables, too
+    """The remark on the job that this process belongs to, if there is one."""
+    started = [*_slurm(environment), *_launched(environment)]  # srun also sets MPI's variables
     return (*started[:1], *_tf_config(environment))
 
 
 def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
-    """In a job step there are the step's tasks; a batch script or an allocated shell runs once beside them."""
+    """A job step has several tasks; a batch script or an interactive shell runs once beside them."""
     tasks = _count(environment, "SLURM_STEP_NUM_TASKS") or _count(environment, "SLURM_NTASKS") or 1
     position, nodes = _count(environment, "SLURM_PROCID") or 0, _count(environment, "SLURM_JOB_NUM_NODES") or 1
     in_step = "SLURM_STEP_ID" in environment or "SLURM_STEP_NUM_TASKS" in environment or position > 0
     if in_step and tasks > 1:
         told = f"this is task {position} of the {tasks} that srun started, {COPIES}"
-        yield Remark("error", told, "start one, with all the GPUs that it is to use: srun --ntasks=1 gputui ...")
+        yield Remark("error", told, "start one task with all the GPUs that it is to use: srun --ntasks=1 gputui ...")
     elif not in_step and (tasks > 1 or nodes > 1):
         given = f"{tasks} tasks" if tasks > 1 else f"{nodes} nodes"
         told = f"the Slurm job has {given}; {ALONE}, this one"
@@ -55,7 +55,7 @@ def _launched(environment: Mapping[str, str]) -> Iterator[Remark]:
     for launcher, size, rank in _LAUNCHERS:
         count = _count(environment, size)
         if rank in environment and count is not None and count > 1:
-            told = f"this is process {environment[rank]} of the {count} of {launcher} ({size}), {COPIES}"
+            told = f"this is process {environment[rank]} of the {count} that {launcher} started ({size}), {COPIES}"
             yield Remark("error", told, f"start gputui without {launcher}")
 
 
@@ -63,18 +63,18 @@ def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
     text = environment.get("TF_CONFIG", "").strip()
     if not text:
         return
-    unset = "take it away: env -u TF_CONFIG gputui ..."
+    unset = "unset it: env -u TF_CONFIG gputui ..."
     count = _members(text)
     if count is None:
-        yield Remark("warning", "TF_CONFIG names no cluster that can be read, and is not used", unset)
+        yield Remark("warning", "TF_CONFIG does not contain a readable cluster, and is ignored", unset)
     elif count > 1:
-        yield Remark("error", f"TF_CONFIG names a cluster of {count}, {COPIES}", f"start one alone; {unset}")
+        yield Remark("error", f"TF_CONFIG names a cluster of {count} tasks, {COPIES}", f"start only one; {unset}")
     else:
-        yield Remark("warning", f"TF_CONFIG names a cluster of one, and is not used: {ALONE}", unset)
+        yield Remark("warning", f"TF_CONFIG names a cluster of one task, and is ignored: {ALONE}", unset)
 
 
 def _members(text: str) -> int | None:
-    """How many tasks the cluster has that train; None where it cannot be read."""
+    """How many tasks of the cluster take part in training; None where TF_CONFIG cannot be read."""
     try:
         config: Any = json.loads(text)
     except (ValueError, RecursionError):

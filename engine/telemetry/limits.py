@@ -1,7 +1,7 @@
-"""What this process may use of the machine's memory and processors: the limits of its container or batch job.
+"""How much of the machine's memory and processors this process may use: the limits of its container or batch job.
 
-Separates control groups, of either version and at any level above this process, from who needs to know how much there
-is. Where there is no limit it is what the machine has.
+Reads control groups of both versions, at every level above this process. Without a limit the figures are those of the
+machine.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-# Where the kernel tells about the machine; tests put a tree of their own in its place.
+# The root of the kernel's files about the machine; tests put a tree of their own in its place.
 ROOT = Path(os.environ.get("GPUTUI_ROOT", "/"))
-# Version 2 and version 1: the limit, what is used of it, and what of that the kernel gives back when it is needed.
+# Version 2 and version 1: the limit, how much of it is used, and how much of that the kernel can reclaim.
 _MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -25,14 +25,14 @@ _MEMORY_FILES = (
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes."""
+    """Sizes in bytes."""
 
     total: int
     available: int
 
 
 def memory() -> Memory:
-    """The least that the machine and the groups above this process leave."""
+    """The smallest memory that the machine and the groups above this process allow."""
     machine = psutil.virtual_memory()
     total, available = int(machine.total), int(machine.available)
     for folder in _groups("memory"):
@@ -48,7 +48,7 @@ def memory() -> Memory:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What can end a process that asks for more; None: no limit is known."""
+    """Limits that can end a process that asks for more; None where no limit is known."""
 
     address_space_bytes: int | None = None  # ulimit -v
     processes: int | None = None  # ulimit -u, or the container's; a thread counts as one
@@ -56,7 +56,7 @@ class Ceilings:
 
 
 def ceilings() -> Ceilings:
-    """Of this process and those that it starts."""
+    """The limits of this process and of those that it starts."""
     of_groups = [limit for folder in _groups("pids") if (limit := _number(folder / "pids.max")) is not None]
     # The superuser's number of processes is not limited by ulimit.
     of_user = _soft(resource.RLIMIT_NPROC) if os.geteuid() else None
@@ -91,8 +91,8 @@ def _share_v1(folder: Path) -> float | None:
 def _groups(controller: str) -> Iterator[Path]:
     """The folders of the groups that this process is in, innermost first.
 
-    A container may see its own group as the top one while the kernel names the path from outside: what is not there
-    is passed over.
+    A container may see its own group as the topmost one while the kernel gives the path as seen from outside. Folders
+    that do not exist are skipped.
     """
     mounted = ROOT / "sys/fs/cgroup"
     for line in _lines(ROOT / "proc/self/cgroup") or ["0::/", f"1:{controller}:/"]:

@@ -14,7 +14,7 @@ from .job import Remark as JobRemark
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
 from .visible import VARIABLE, Device, visible
 
-PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must hang nobody else
+PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must not make gputui hang
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""The GPUs, read through NVML by the real `pynvml` (from nvidia-ml-py).
+"""Opens, reads and closes NVML through `pynvml`, the module of nvidia-ml-py.
 
-Separates opening and closing NVML from the life of each GPU (device.py). One thread opens, reads and closes; nothing
-calls NVML after `close`, and an open NVML is of no use in a forked child.
+One thread does all three. Nothing may call NVML after `close`, and an open NVML cannot be used in a forked child. The
+life of a single GPU is in device.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Nvml:
         try:
             pynvml.nvmlInit()
         except Exception as fault:
-            # NVMLLibraryMismatchError is no NVMLError, and a broken library can raise anything at loading.
+            # NVMLLibraryMismatchError is no NVMLError, and loading a broken library can raise any exception.
             raise NvmlUnavailable(text_of(fault)) from None
         self._open = True
         try:
@@ -41,11 +41,11 @@ class Nvml:
             raise NvmlUnavailable(text_of(fault)) from None
 
     def identities(self) -> list[dict[str, Any]]:
-        """What does not change of each GPU; `missing` in it says why a GPU cannot be asked."""
+        """The properties of each GPU that never change; `missing` in them says why a GPU cannot be asked."""
         return [device.identity() for device in self._mine()]
 
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
-        """A reading of each GPU, cut short between two of them when `stopping`."""
+        """A reading of each GPU; stops between two GPUs when `stopping` is set."""
         readings = []
         for device in self._mine():
             if stopping():

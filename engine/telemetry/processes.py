@@ -1,7 +1,7 @@
-"""The processes on a GPU with their names, and which of them is the training.
+"""Names the processes on a GPU, and says which of them is the training.
 
-Separates the driver's numbers from this machine's processes: in a container the driver counts in the host's numbers,
-which here belong to nobody or to somebody else.
+In a container the driver reports the host's process ids, which inside the container belong to no process or to a
+different one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import psutil
 
 
 def described(found: Sequence[Mapping[str, Any]], own_pid: int | None) -> list[dict[str, Any]]:
-    """Each with `name` and `own`; both None for a process that cannot be seen from here."""
+    """Each process with `name` and `own`; both are None for a process that cannot be seen from here."""
     return [dict(process) | _described(process["pid"], own_pid) for process in found]
 
 

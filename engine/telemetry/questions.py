@@ -1,7 +1,7 @@
-"""What NVML is asked of a GPU: each question is one function per generation of drivers, the newest first.
+"""The questions that NVML is asked about a GPU: for each one function per generation of drivers, the newest first.
 
-Separates the calls of `pynvml` from when they are made (device.py). A function returns values, or a Reason in the place
-of one that the driver marks as not available by the largest number its type can hold; or it raises.
+A function returns values, or a Reason for a value that the driver marks as not available by the largest number of its
+type; or it raises. When each question is asked is decided in device.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ THROTTLE_REASONS = {
     0x0000000000000200: "board limit",
     0x0000000000000400: "reliability limit",
 }
-# From the same list: the clocks are where somebody has set them, which is no trouble. Bit 0x1, idle, is told by `busy`.
+# From the same list: somebody has set the clocks, which is no problem. Bit 0x1, idle, is known from `busy`.
 CLOCK_SETTINGS = {
     0x0000000000000002: "application clocks",
     0x0000000000000100: "display clocks",
@@ -50,12 +50,12 @@ class Question:
 
 
 def known(raw: Any) -> Any:
-    """The value, or that there is none: NVML marks it by the largest number."""
+    """The value, or a Reason where it is NVML's mark for "not available", the largest number of the type."""
     return Reason.UNSUPPORTED if raw is None or raw in NOT_AVAILABLE else raw
 
 
 def text(function: Callable[[Handle], Any], gpu: Handle) -> str:
-    """A text of the driver; bytes that are no UTF-8 are replaced where `pynvml` itself would fail."""
+    """A text from the driver; bytes that are not UTF-8 are replaced, where `pynvml` itself would fail."""
     raw = getattr(function, "__wrapped__", function)(gpu)
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
 
@@ -73,7 +73,7 @@ def _memory_v2(gpu: Handle) -> Values:
 
 
 def _memory_v1(gpu: Handle) -> Values:
-    """Older drivers count what they reserve for themselves as used."""
+    """Memory as older drivers report it: what they reserve for themselves counts as used."""
     values = _memory(pynvml.nvmlDeviceGetMemoryInfo(gpu))
     return values | {"memory_reserved_bytes": Reason.UNSUPPORTED, "memory_used_counts_reserved": True}
 
@@ -132,7 +132,7 @@ def _pstate(gpu: Handle) -> Values:
 
 
 def _ecc(gpu: Handle) -> Values:
-    """Errors since the driver was loaded; the uncorrected ones end what ran."""
+    """Errors since the driver was loaded; uncorrected ones ended the program that ran."""
     kinds = {
         "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
         "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -144,7 +144,7 @@ def _ecc(gpu: Handle) -> Values:
 
 
 def _processes(gpu: Handle, version: int) -> Values:
-    """Process ids and bytes; a process that computes and draws is listed by the driver in both lists."""
+    """Process ids and bytes; the driver lists a process that both computes and draws twice."""
     found: dict[int, int | None] = {}
     for kind in ("Graphics", "Compute"):
         listed = getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(gpu)
@@ -163,7 +163,7 @@ def _processes_v2(gpu: Handle) -> Values:
 
 
 def _mig(gpu: Handle) -> Values:
-    """The instances of a GPU in MIG mode, which may have none; None where the mode is off."""
+    """The instances of a GPU in MIG mode, possibly none; None where the mode is off."""
     if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
         return {"mig": None}
     found = []
@@ -182,7 +182,7 @@ def _instance_memory(instance: Handle) -> Values:
 
 
 def _pcie(gpu: Handle) -> Values:
-    """Each of the two blocks for the 20 ms that it measures."""
+    """PCIe throughput; each of the two calls blocks for the 20 ms that it measures."""
     received = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)
     sent = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)
     return {"pcie_rx_bytes_per_second": received * 1024, "pcie_tx_bytes_per_second": sent * 1024}

@@ -1,7 +1,7 @@
-"""A thread of its own that reads the GPUs: opens NVML when it can be opened, reads at a rate the driver stands, closes.
+"""Reads the GPUs in a thread of its own: opens NVML, reads at a rate that the driver can sustain, and closes it.
 
-Separates waiting for the driver from everybody else: a call may take long or never return, and neither the screen nor
-the host's readings may wait for it. Used by the engine (its events go into the run) and by a view when nothing runs.
+A call to the driver may take long or never return, and neither the screen nor the host's readings may wait for it. The
+engine uses this for the events of a run, a view uses it when nothing runs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..runs.events import Event, GpuReadings, Warn
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
 
 SLOW_FIGURES_SECONDS = 10.0
-DUTY = 0.5  # the share of the time that the driver may be kept busy with our questions
+DUTY = 0.5  # the greatest share of the time that the driver is kept busy with readings
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
 
 
 class GpuReader(threading.Thread):
-    """Tells a GpuReadings every `interval_seconds`, or as often as the driver allows; once why there is none."""
+    """Passes on a GpuReadings every `interval_seconds`, or as often as the driver allows; once, why there is none."""
 
     def __init__(
         self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None
@@ -35,12 +35,12 @@ class GpuReader(threading.Thread):
 
     @property
     def stuck_seconds(self) -> float:
-        """How long the driver has not answered."""
+        """For how many seconds the driver has not answered."""
         since = self._calling_since
         return time.monotonic() - since if since is not None else 0.0
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
-        """Returns when NVML is closed; a call that hangs is left behind with its (daemon) thread, NVML open."""
+        """Close NVML and return; a call that hangs is abandoned with its daemon thread, and NVML stays open."""
         self._done.set()
         if self.is_alive():
             self.join(timeout_seconds)
@@ -91,11 +91,11 @@ class GpuReader(threading.Thread):
             self._done.wait(max(0.0, self.interval_seconds - seconds))
 
     def _stopping(self) -> bool:
-        self._calling_since = time.monotonic()  # the GPU before has answered
+        self._calling_since = time.monotonic()  # the previous GPU has answered
         return self._done.is_set()
 
     def _pace(self, seconds: float, gpus: int) -> None:
-        """Where asking takes longer than its share of the interval, the interval grows; said when it lasts."""
+        """Lengthen the interval where a reading takes more than its share of it, and report it when that lasts."""
         self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
         self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
         if self._overruns >= 2:

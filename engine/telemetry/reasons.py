@@ -1,7 +1,7 @@
-"""Why there is no reading: NVML's many ways of saying no as five reasons, and as text for people.
+"""Why there is no reading: turns NVML's many errors into five reasons and a text for the user.
 
-Separates the driver's faults from readings: nothing beyond this module looks at an error code. A broken driver may
-raise anything at any call, which never is a reason to end a thread.
+No other module looks at NVML's error codes. A broken driver may raise any exception at any call, which must never end a
+thread.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class Reason(StrEnum):
-    """Stands in the place of a value that cannot be had."""
+    """Takes the place of a value that is not available."""
 
     UNSUPPORTED = "unsupported"  # this chip, driver or platform does not have it
     LOST = "lost"  # the GPU no longer answers
     NO_PERMISSION = "no_permission"
-    ERROR = "error"  # it should be there, but asking failed
+    ERROR = "error"  # it should be available, but asking failed
     NOT_ASKED = "not_asked"  # switched off, or not read yet
 
 
@@ -59,11 +59,11 @@ _BY_CODE = {
 }
 
 _TEXTS = {
-    Code.LIBRARY_NOT_FOUND: "no NVIDIA driver on this machine (libnvidia-ml.so.1 is not there)",
+    Code.LIBRARY_NOT_FOUND: "no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)",
     Code.DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
     Code.LIB_RM_VERSION_MISMATCH: "the loaded NVIDIA driver and its library are of different versions, as after an "
     "update; the machine needs a restart",
-    Code.NO_PERMISSION: "this user may not ask the NVIDIA driver",
+    Code.NO_PERMISSION: "this user has no permission to use the NVIDIA driver",
     Code.GPU_IS_LOST: "the GPU is lost (it has fallen off the bus); the machine needs a restart",
     Code.RESET_REQUIRED: "the GPU is lost until it is reset (nvidia-smi --gpu-reset)",
     Code.GPU_NOT_FOUND: "the GPU is lost (the driver no longer finds it)",
@@ -71,16 +71,16 @@ _TEXTS = {
 
 
 def reason_of(fault: Exception) -> Reason:
-    """The reason behind whatever a call raised."""
+    """The reason for any exception that a call raised."""
     if isinstance(fault, pynvml.NVMLError):
         return _BY_CODE.get(fault.value, Reason.ERROR)
-    # Raised, and no NVMLError, where a driver is older than the function; an older pynvml lacks the name itself.
+    # Raised instead of an NVMLError where the driver is older than the function; an older pynvml lacks the name itself.
     old = isinstance(fault, AttributeError) or type(fault).__name__ == "NVMLLibraryMismatchError"
     return Reason.UNSUPPORTED if old else Reason.ERROR
 
 
 def text_of(fault: Exception) -> str:
-    """The same for people, in one line."""
+    """The same as one line of text for the user."""
     code = getattr(fault, "value", None)
     if code in _TEXTS:
         return _TEXTS[code]
@@ -90,7 +90,9 @@ def text_of(fault: Exception) -> str:
 
 
 def or_none(ask: Callable[[], T]) -> T | None:
-    """What is nice to know, or None: a broken driver may raise anything, and no fact of this kind is worth a thread."""
+    """The result of a call, or None where it raised: a broken driver may raise anything, and this fact is not
+    essential.
+    """
     try:
         return ask()
     except Exception:

@@ -1,7 +1,7 @@
-"""The engine's readings of GPUs and host, as events of the run.
+"""The engine's readings of GPUs and host, written as events of the run.
 
-Two threads: one waits for the NVIDIA driver (reader.py), this one reads the host and says when the other hangs. Neither
-delays a stop or a heartbeat.
+Of two threads one waits for the NVIDIA driver (reader.py); this one reads the host and reports when the other hangs.
+Neither delays a stop or a heartbeat.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sampler(threading.Thread):
         self._gpus = GpuReader(events.emit, interval_seconds, pcie=pcie, own_pid=trainer_pid)
 
     def stop(self) -> None:
-        """Let the readings in flight end; NVML is closed by its own thread, after its last call."""
+        """Let the readings in progress end; NVML is closed by its own thread, after its last call."""
         self._done.set()
         self._gpus.stop()
         if self.is_alive():

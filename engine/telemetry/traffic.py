@@ -1,8 +1,7 @@
-"""Figures that are differences of two readings: GPM (Hopper on) and the NVLink counters of older chips.
+"""Figures that are differences of two readings: GPM (from Hopper on) and the NVLink counters of older chips.
 
-Separates what needs a memory of the last reading from what does not; which of the two is asked is decided in flow.py.
-GPM answers activity, PCIe and NVLink traffic in one pair of calls and blocks nothing; two of its samples must lie at
-least 100 ms apart.
+GPM reports activity, PCIe and NVLink traffic with one pair of calls and without blocking; two of its samples must be at
+least 100 ms apart. Which of the two sources is read is decided in flow.py.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ GPM_SECONDS = 0.1
 ALL_LINKS = 2**32 - 1
 MIB, KIB = 1024**2, 1024
 
-# Numbers of the metrics, from nvml.h, "nvmlGpmMetricId_t": an outdated `pynvml` has no names for them.
+# Numbers of the metrics, from nvml.h, "nvmlGpmMetricId_t"; an outdated `pynvml` has no names for them.
 _SHARES = {
     "sm_active": 2,
     "tensor_active": 5,
@@ -52,7 +51,7 @@ class Gpm:
             self._request.metrics[position].metricId = metric
 
     def read(self) -> Values:
-        """Means of each of GPM_KEYS since the reading before; the same as then when that is too short ago."""
+        """Means of each of GPM_KEYS since the last reading; when that is too recent, the same means again."""
         now = time.monotonic()
         if self._taken is not None and now - self._taken < GPM_SECONDS:
             return self._last
@@ -76,14 +75,14 @@ class Gpm:
 
 
 def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
-    """The metric's value, or the reason why it has none: each has a return code of its own."""
+    """The metric's value, or the reason why it has none; each metric has its own return code."""
     if metric.nvmlReturn != pynvml.NVML_SUCCESS:
         return reason_of(pynvml.NVMLError(metric.nvmlReturn))
     return convert(metric.value) if math.isfinite(metric.value) and metric.value >= 0 else Reason.UNSUPPORTED
 
 
 class NvLink:
-    """Traffic over all links of one GPU, from its counters; raises NVMLError where it has no links."""
+    """Traffic over all links of one GPU, from its counters; raises NVMLError where the GPU has no links."""
 
     def __init__(self, gpu: Handle) -> None:
         self._gpu = gpu
@@ -93,7 +92,7 @@ class NvLink:
         self._before: tuple[float, list[int]] | None = None
 
     def read(self) -> Values:
-        """Bytes a second since the reading before; None at the first."""
+        """Bytes per second since the last reading; None at the first."""
         counters = self._fields(
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ALL_LINKS),
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ALL_LINKS),

@@ -123,7 +123,7 @@ def test_data_that_is_not_there_is_told_before_anything_is_started(
     preset.write_text(f"workload:\n  data: '{data}'\n")
     code, _, err = told(capsys, "presets", "check", str(preset))
     assert code == 2
-    assert f"error: workload.data: {'no file fits' if 'rec' in data else 'there is no '}" in err
+    assert f"error: workload.data: {'no file matches' if 'rec' in data else 'there is no '}" in err
     for words in (("--preset", str(preset)), ("ab", "--preset", str(preset), "--set", "xla=true")):
         code, out, err = told(capsys, *words)
         assert (code, out) == (2, "")

@@ -40,7 +40,7 @@ UNKNOWN = machine(gpu(0, None, None))
 # rule, machine, settings that trigger it, level, a word of the message
 TEXTS = "tests/support/programs/entry/text.py"
 TRIGGERS = [
-    ("_job", replace(NONE, job=job.read({"TF_CONFIG": "{}"})), "epochs=3", "warning", "names no cluster"),
+    ("_job", replace(NONE, job=job.read({"TF_CONFIG": "{}"})), "epochs=3", "warning", "not contain a readable cluster"),
     ("_entry_alone", NONE, f"entry={TEXTS}:build model=mlp", "error", "your own code takes"),
     ("_entry_alone", NONE, "folder=/tmp", "warning", "does nothing without workload.entry"),
     ("_entry", NONE, "entry=nowhere.py:build", "error", "nowhere.py does not exist"),
@@ -51,8 +51,8 @@ TRIGGERS = [
     ("_missing_gpus", TWO, "visible=0,2", "error", "there is no GPU 2 (this machine has 2)"),
     ("_missing_gpus", TWO, "visible=GPU-9", "error", "there is no GPU GPU-9"),
     ("_missing_gpus", TWO, "visible=0,0", "error", "twice"),
-    ("_memory_modes", ONE, "memory_growth=on memory_limit_mb=1024", "error", "drops memory growth"),
-    ("_memory_modes", ONE, "memory_growth=on logical_devices=2", "error", "drops memory growth"),
+    ("_memory_modes", ONE, "memory_growth=on memory_limit_mb=1024", "error", "ignores memory growth"),
+    ("_memory_modes", ONE, "memory_growth=on logical_devices=2", "error", "ignores memory growth"),
     ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=99999", "error", "more than GPU 0 has"),
     ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=9000 logical_devices=2", "error", "2 x 9000 MB"),
     ("_partitions", NONE, "logical_devices=2", "note", "the CPU is split into 2"),
@@ -74,9 +74,9 @@ TRIGGERS = [
     ("_strategy", ONE, "strategy.kind=mirrored", "warning", "no faster than single"),
     ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=1", "warning", "no faster than single"),
     ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=nccl", "error", "between GPUs only"),
-    ("_strategy", TWO, "communication=hierarchical_copy", "warning", "exchanges nothing"),
+    ("_strategy", TWO, "communication=hierarchical_copy", "warning", "exchanges no gradients"),
     ("_determinism", NONE, "deterministic=on deterministic_order=off", "error", "same result twice"),
-    ("_determinism", NONE, "checkpoint=epoch deterministic_order=off", "warning", "not exact"),
+    ("_determinism", NONE, "checkpoint=epoch deterministic_order=off", "warning", "not resumed exactly"),
     ("_clipping", NONE, "clip_norm=1 clip_value=1", "error", "one kind of clipping"),
     ("_clipping", NONE, "global_clip_norm=1 clip_value=1", "error", "one kind of clipping"),
     ("_optimizer", NONE, "optimizer=adam momentum=0.9", "error", "adam takes no momentum"),
@@ -228,7 +228,7 @@ def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkey
                        ("cifar10", "cifar-10-batches-py-target.tar.gz")):
         (found,) = found_by("_paths", NONE, f"data={name}")
         assert found.level == "warning"
-        assert "downloads it at the start" in found.message
+        assert "download it at the start" in found.message
         (tmp_path / "datasets" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "datasets" / file).touch()
         assert found_by("_paths", NONE, f"data={name}") == []

@@ -191,7 +191,7 @@ def test_a_deleted_baseline_is_said_and_left_out(four: list[Run], capsys: pytest
     assert "b is no longer there" in said
     assert "two or more" in said
     assert cli.run(["compare", "--unpin"]) == 0
-    assert compared(capsys, "a", "d")["notes"][0].startswith("the global batches")
+    assert compared(capsys, "a", "d")["notes"][0].startswith("the global batch sizes")
 
 
 BROKEN = ["", "{", "[]", "{}", '{"run": null}', '{"run": "../runs/b"}', '{"run": ".."}', "\xff"]
@@ -237,7 +237,7 @@ def test_repeats_and_another_speed_need_no_note(four: list[Run]) -> None:
 
 def test_batch_sizes_and_samples_are_told(four: list[Run]) -> None:
     said = notes(four[0], four[2])
-    assert "global batches are not the same (64, 128 samples)" in said
+    assert "global batch sizes differ (64, 128 samples)" in said
     assert "losses are after different numbers of samples (11,520, 23,040)" in said
     amend(four[2], steps=90)  # half the steps of twice the size
     assert "after different numbers" not in notes(four[0], four[2])
@@ -264,12 +264,12 @@ def test_replicas_make_the_batch_unknown_unless_it_was_measured(four: list[Run],
 
 def test_other_work_is_told(four: list[Run], home: Path) -> None:
     other = recorded.write(home, name="o", seconds=30, settings=("model=mlp", "width=0.5"))
-    assert "the work is not the same (workload.model, workload.width)" in notes(four[0], other)
+    assert "the runs do different work (workload.model, workload.width)" in notes(four[0], other)
 
 
 def test_one_batch_again_and_again_is_told(four: list[Run], home: Path) -> None:
     other = recorded.write(home, name="o", seconds=30, settings=("one_batch=true",))
-    assert "input.one_batch trains on one batch" in notes(four[0], other)
+    assert "input.one_batch repeats a single batch" in notes(four[0], other)
 
 
 def test_a_baseline_without_figures_is_told(four: list[Run]) -> None:

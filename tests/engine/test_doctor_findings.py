@@ -193,7 +193,7 @@ def test_bytecode_in_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "access", lambda path, how: False)
     (found,) = bytecode.findings()
     assert f"{tmp_path} cannot be written to" in found.what
-    assert found.remedy.startswith("its owner has to run: ")
+    assert found.remedy.startswith("ask the owner of the folder to run: ")
 
 
 def test_no_tensorflow_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,19 +21,23 @@ def cluster(**members: object) -> dict[str, str]:
 REFUSED = [
     (STEP, "task 2 of the 4 that srun started", "srun --ntasks=1 gputui"),
     ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "task 1 of the 2", "srun --ntasks=1"),
-    ({"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "0"}, "process 0 of the 8 of mpirun", "without mpirun"),
+    (
+        {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "0"},
+        "process 0 of the 8 that mpirun started",
+        "without mpirun",
+    ),
     ({"PMI_SIZE": "2", "PMI_RANK": "1"}, "process 1 of the 2", "without mpirun"),
-    ({"WORLD_SIZE": "2", "RANK": "1"}, "process 1 of the 2 of torchrun", "without torchrun"),
+    ({"WORLD_SIZE": "2", "RANK": "1"}, "process 1 of the 2 that torchrun started", "without torchrun"),
     (cluster(worker=["a:1", "b:1"]), "a cluster of 2, and each would train a copy", "env -u TF_CONFIG"),
     (cluster(chief=["a:1"], worker={"0": "b:1"}, evaluator=["c:1"]), "a cluster of 2", "env -u TF_CONFIG"),
 ]
 WARNED = [
     ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}, "the Slurm job has 4 tasks"),
     ({"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "7"}, "the Slurm job has 2 nodes"),
-    (cluster(worker=["a:1"]), "a cluster of one, and is not used"),
-    ({"TF_CONFIG": "{"}, "no cluster that can be read"),
-    ({"TF_CONFIG": "[" * 100_000}, "no cluster that can be read"),
-    ({"TF_CONFIG": '{"cluster": 7}'}, "no cluster that can be read"),
+    (cluster(worker=["a:1"]), "a cluster of one task, and is ignored"),
+    ({"TF_CONFIG": "{"}, "does not contain a readable cluster"),
+    ({"TF_CONFIG": "[" * 100_000}, "does not contain a readable cluster"),
+    ({"TF_CONFIG": '{"cluster": 7}'}, "does not contain a readable cluster"),
 ]
 SILENT = [
     {},

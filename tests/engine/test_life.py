@@ -374,7 +374,7 @@ def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
         run.file(ENGINE_LOCK).unlink()  # as of a file system without locks: the status alone names the process
         with pytest.raises(RunError, match="no signal is sent"):
             runs.request_stop(run)
-    with pytest.raises(RunError, match="is not at work for it: no signal is sent"):
+    with pytest.raises(RunError, match="does not belong to it: no signal is sent"):
         runs.signal_process(run, role, process)
     assert bystander.poll() is None
 
@@ -457,7 +457,7 @@ def test_a_warm_trainer_that_was_killed_is_replaced(stand_in: None) -> None:
     kept(engine)
     until(lambda: run.status.get("phase") == "training")
     assert engine.pid == run.status["engine_pid"]
-    assert any("another one is started" in line for line in run.log_tail())
+    assert any("a new one is started" in line for line in run.log_tail())
     stopped(run)
     engine.wait(10)
 

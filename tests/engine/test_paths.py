@@ -121,7 +121,7 @@ def test_a_path_that_is_right_from_the_current_folder_only_is_told_with_the_reme
         assert told.endswith(typed.partition('=')[2] + "\n")  # a long line is cut in its middle
         assert told.count("\n") == 1
     found = checks.of_preset(presets.resolve("general"), machine.read())
-    change = f"paths count from general.yaml; for the current folder give --set {typed}"
+    change = f"paths are relative to general.yaml; for the current folder give --set {typed}"
     assert [finding.change for finding in found if finding.level == "error"] == [change]
     assert launched(capsys, "--preset", "general", "--set", typed)
 

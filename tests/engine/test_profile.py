@@ -183,7 +183,7 @@ def test_evaluations_and_checkpoints_belong_to_no_step(
 def test_several_steps_in_one_execution_are_not_told_apart(build: Build) -> None:
     run = build(*TINY, "steps_per_execution=5", "profile=11-30").train().run
     run.file("preset.yaml").write_text("compile: {steps_per_execution: 5}\nrun: {profile: 11-30}\n")
-    with pytest.raises(ProfileError, match="no single steps where 5 run in one execution") as told:
+    with pytest.raises(ProfileError, match="cannot tell steps apart where 5 run in one execution") as told:
         read(run)
     assert "compile.steps_per_execution=1" in str(told.value)
     (file,) = run.file("profile").rglob("*.xplane.pb")
@@ -207,7 +207,7 @@ def test_a_run_without_a_profile_says_how_to_get_one(tmp_path: Path) -> None:
 
 def test_a_run_that_did_not_come_so_far_says_so(tmp_path: Path) -> None:
     run = without_profile(tmp_path, "50-69")
-    with pytest.raises(ProfileError, match=r"no profile of its steps 50-69 yet\nthe run has not come so far"):
+    with pytest.raises(ProfileError, match=r"no profile of its steps 50-69 yet\nthe run has not reached them yet"):
         read(run)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 40}))
     with pytest.raises(ProfileError, match="the run ended after step 40"):
@@ -232,7 +232,7 @@ def test_without_xprof_it_says_how_to_install_it(of_anything: Run, monkeypatch: 
 
 @needs_xprof
 def test_a_profile_without_steps_says_so(of_anything: Run) -> None:
-    with pytest.raises(ProfileError, match="no whole step in the profile"):
+    with pytest.raises(ProfileError, match="no complete step in the profile"):
         read(of_anything)
 
 

@@ -302,7 +302,7 @@ def test_what_xprof_should_not_have_answered_is_no_fault_of_the_proof(
         reports.read(Run(tmp_path))
     told = proved(tmp_path, of_preset(profile=True), lambda o, n: Planted(1000.0, 0.8)).written
     assert told["state"] == "done"
-    assert "not as expected" in told["profile_missing"]
+    assert "unexpected answer" in told["profile_missing"]
 
 
 def test_a_runs_diagnosis_as_json_holds_its_profile(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

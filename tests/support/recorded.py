@@ -21,7 +21,7 @@ from gputui.engine.system.identity import Place, Process
 BEGAN = 1_790_000_000.0
 GIB = 1024**3
 LOST = "the GPU is lost (it has fallen off the bus); the machine needs a restart"
-NO_DRIVER = "no NVIDIA driver on this machine (libnvidia-ml.so.1 is not there)"
+NO_DRIVER = "no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)"
 FAULTS = {
     "oom": {
         "kind": "out_of_memory",

@@ -157,7 +157,7 @@ def test_where_none_is_whole_nothing_is_changed_and_each_reason_told(trained: Tr
     write_atomically(run.file("result.json"), '{"outcome": "stopped"}')
     refused = gputui("resume", run.id)
     assert refused.returncode == 2
-    assert "has no whole checkpoint to resume from (checkpoint of step 12 is damaged (the checksum of" in refused.stderr
+    assert "no intact checkpoint to resume from (checkpoint of step 12 is damaged (the checksum of" in refused.stderr
     assert "and 1 more" in refused.stderr
     assert len(refused.stderr.splitlines()) == 2
     assert run.state == "stopped"

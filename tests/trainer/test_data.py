@@ -449,7 +449,7 @@ def test_raw_bytes_of_the_wrong_number_are_refused(tmp_path: Path) -> None:
 
 def test_files_that_hold_no_records_are_refused(tmp_path: Path) -> None:
     place = f"data=tfrecord:{tmp_path}/*.tfrecord"
-    assert "no file fits" in fault(place)
+    assert "no file matches" in fault(place)
     (tmp_path / "a.tfrecord").write_bytes(b"")
     assert "holds no record" in fault(place)
     (tmp_path / "a.tfrecord").write_bytes(b"this is not a record file, certainly not")

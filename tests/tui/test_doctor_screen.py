@@ -83,7 +83,7 @@ def test_leaving_does_not_wait_for_a_driver_or_a_tensorflow_that_hangs(nvml: Fak
     with terminal(size=(120, 40), **environment) as window:
         window.shows("Start")
         window.type("F6")
-        window.shows("0 of 1 GPU(s) have answered")
+        window.shows("0 of 1 GPU(s) answered")
         window.type("d")
         window.shows("importing TensorFlow")
         (child,) = until(lambda: importing(window.pid))

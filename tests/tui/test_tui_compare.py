@@ -65,7 +65,7 @@ async def test_the_pinned_baseline_joins_and_stays_when_it_is_unpinned(three: li
     async with Tiny(lambda: CompareScreen(three[:2])).run_test(size=(80, 24), notifications=True) as pilot:
         shown = await wait_for(pilot, "pinned baseline")
         assert shown_runs(pilot) == ["vit (baseline)", "cnn", "mlp"]
-        assert "global batches are not the same (128, 64 samples)" in shown
+        assert "global batch sizes differ (128, 64 samples)" in shown
         await pilot.press("b")
         await wait_for(pilot, "differences are from the first run")
         assert shown_runs(pilot) == ["vit", "cnn", "mlp"]
@@ -73,10 +73,10 @@ async def test_the_pinned_baseline_joins_and_stays_when_it_is_unpinned(three: li
 
 async def test_all_that_is_said_stands_there_at_any_size(three: list[Run]) -> None:
     async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "they do not tell which learns better")
+        await wait_for(pilot, "they do not show which learns better")
         await pilot.resize_terminal(60, 30)
         shown = await wait_for(pilot, "samples):     \n")  # broken in two
-        assert shown.rstrip().splitlines()[-2].strip() == "35,840): they do not tell which learns better"
+        assert shown.rstrip().splitlines()[-2].strip() == "35,840): they do not show which learns better"
         assert "options that differ" in shown
 
 

@@ -128,7 +128,7 @@ def tfrecord(options: Options, seed: int) -> Source:
     pattern = workload.source[1]
     paths = sorted(glob.glob(pattern))
     if not paths:
-        raise DataError(f"no file fits {pattern}")
+        raise DataError(f"no file matches {pattern}")
     records = _records(paths, options.input.parallel_reads)
     _first_record_fits(records, options, paths[0])
     samples = workload.samples or _count(records, options)
