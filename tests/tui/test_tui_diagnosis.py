@@ -49,7 +49,7 @@ def test_every_part_fits_and_is_told(width: int, glyphs: Any) -> None:
     for word in (
         "Input-bound: steps wait 62% of their time", "sure, from 812 measured steps", "python overhead",
         "input wait", "62 %", "20 %", "XProf", "1.7 cores", "41.2 ms", "cache=memory", "at most 2.6 times as fast",
-        "changes what is learnt", "gain known only by measuring", "look after ?[31mthe disk[/red]", "4 % full",
+        "changes what is learnt", "gain unknown until measured", "look after ?[31mthe disk[/red]", "4 % full",
     ):
         assert word in shown, word
     assert glyphs is RICH or shown.isascii()

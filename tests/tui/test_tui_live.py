@@ -56,7 +56,7 @@ async def test_a_running_run(home: Path, size: tuple[int, int]) -> None:
     run = going_on(home, gpus=1, seconds=100)
     async with Tiny(lambda: LiveScreen(run, clock=at(100))).run_test(size=size, notifications=True) as pilot:
         shown = await wait_for(pilot, "training")
-    for word in ("epoch", "gone", "left", "samples/s", "GPU 0", "H100 80GB", "700 W", "MHz", "GiB", "Stop", "host"):
+    for word in ("epoch", "elapsed", "left", "samples/s", "GPU 0", "H100 80GB", "700 W", "MHz", "GiB", "Stop", "host"):
         assert word in shown, word
     assert "Run again" not in shown
 

@@ -1,1 +1,1 @@
-"""What every screen stands on: the terminal's input, errors in words, themes, services of the application."""
+"""What every screen uses: terminal input, error messages, themes, and services of the application."""

@@ -1,7 +1,7 @@
-"""How a person is told what went wrong: one or two plain lines on stderr, and an exit code.
+"""Error messages on stderr, one or two plain lines each, and the exit codes of the command.
 
-Exit codes: 0 done; 1 the training failed; 2 a wrong command line or preset; 3 out of memory; 74 what was to be said
-could not be written, and a run goes on; 130 interrupted.
+Exit codes: 0 done; 1 the training failed; 2 a wrong command line or preset; 3 out of memory; 74 the output could not be
+written, and a run goes on; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from ...engine.files.values import brief
 
 DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
-UNHEARD = 74  # as sysexits.h names an error of input or output
+UNHEARD = 74  # EX_IOERR of sysexits.h: an error of input or output
 _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
 
@@ -24,34 +24,34 @@ class Refused(Exception):
 
 
 def exit_code(outcome: str | None) -> int:
-    """The exit code of a run that ended so."""
+    """The exit code for the outcome of a run."""
     return _BY_OUTCOME.get(outcome or "", FAILED)
 
 
 def clean(text: object) -> str:
-    """Text that is not ours (logs, presets, paths) without characters that would steer the terminal."""
+    """Text from logs, presets or paths without characters that would control the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
 
 
 def complain(text: object) -> None:
-    """Write lines to stderr without control characters; one that is very long without its middle."""
-    with contextlib.suppress(OSError, ValueError):  # there may be nobody who reads it
+    """Write lines to stderr without control characters; the middle of a very long line is left out."""
+    with contextlib.suppress(OSError, ValueError):  # nobody may be reading it
         print("\n".join(brief(line) for line in clean(text).split("\n")), file=sys.stderr, flush=True)
 
 
 def discard_output() -> None:
-    """From here on standard output goes nowhere: what is still in its buffer cannot fail again at the end of Python."""
+    """Send standard output nowhere from now on, so that a full buffer cannot fail again when Python ends."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
 
 
 def open_closed_streams() -> None:
-    """What was closed when the command was started leads nowhere, so that no file takes its place."""
+    """Open the standard streams that were closed at the start, so that no file takes their place."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
             setattr(sys, name, os.fdopen(descriptor, "r" if descriptor == 0 else "w", encoding="utf-8"))
 
 

@@ -1,6 +1,6 @@
 """The characters that pictures are made of: braille and blocks, or plain ASCII for consoles without them.
 
-Separates how much a terminal can draw from what is drawn. Everything that a colour says is said by a character too.
+Everything that a colour says is said by a character, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 
 @dataclass(frozen=True)
 class Glyphs:
-    """`used`, `own`, `free` and `peak` make a gauge; `legend` has one mark a curve."""
+    """`used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve."""
 
     braille: bool
     rule: str
@@ -97,13 +97,13 @@ PLAIN = Glyphs(
 
 
 def glyphs_of(app: object) -> Glyphs:
-    """An application may set `glyphs`; else the environment decides."""
+    """The glyphs of an application that has set `glyphs`; else those that suit the environment."""
     found = getattr(app, "glyphs", None)
     return found if isinstance(found, Glyphs) else suited()
 
 
 def suited(environment: Mapping[str, str] = os.environ) -> Glyphs:
-    """What this terminal can show, by its name and the locale; GPUTUI_ASCII=1 asks for plain characters."""
+    """The glyphs that this terminal can show, by its name and the locale; GPUTUI_ASCII=1 requests plain characters."""
     if environment.get("GPUTUI_ASCII", "") not in ("", "0"):
         return PLAIN
     if environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS:

@@ -1,6 +1,6 @@
-"""What screens ask of the application they run in.
+"""What screens may ask of the application that they run in.
 
-Separates the screens from app.py, which knows them all: a screen knows this, and never another one's application.
+Screens depend on this interface and not on app.py, which knows all of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Host(App[None]):
-    """The application as a screen sees it."""
+    """The application as its screens see it."""
 
-    engines: list[Any]  # started here; kept so that ended children are reaped
+    engines: list[Any]  # started here; kept so that their exit status is collected
     warm: Warm | None = None  # an engine that waits for the form's run
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Host(App[None]):
 
     @cached_property
     def trash(self) -> Trash:
-        """The runs that were deleted here."""
+        """The runs that were deleted in this application."""
         from ...engine.runs.trash import Trash
 
         return Trash()
@@ -48,7 +48,7 @@ class Host(App[None]):
             self.trash.empty()
 
     async def on_event(self, event: events.Event) -> None:
-        """What is typed waits for what opens; all else is Textual's."""
+        """Keys wait for what is being opened; everything else goes to Textual."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
@@ -66,31 +66,31 @@ class Host(App[None]):
 
     @property
     def form_state(self) -> FormState:
-        """What the form holds."""
+        """The values and errors of the form."""
         raise NotImplementedError
 
     def open_run(self, run: Run) -> None:
-        """Look at a run, running or finished."""
+        """Open a run, running or finished."""
         raise NotImplementedError
 
     def open_compare(self, runs: list[Run]) -> None:
-        """Runs side by side."""
+        """Open the comparison of runs."""
         raise NotImplementedError
 
     def open_proof(self, proof: Proof) -> None:
-        """Look at a proof, as it is made or as it ended."""
+        """Open a proof, running or finished."""
         raise NotImplementedError
 
     def open_proofs(self) -> None:
-        """All proofs."""
+        """Open the list of all proofs."""
         raise NotImplementedError
 
     def open_form(self, preset_yaml_path: Path) -> Any:
-        """Fill the form with the preset of a file, once what stands there is safe."""
+        """Fill the form with the preset of a file, once its present content is safe."""
         raise NotImplementedError
 
     def warm_up(self) -> Any:
-        """Let an engine import TensorFlow and wait, unless a run needs the machine."""
+        """Let an engine import TensorFlow in advance, unless a run needs the machine."""
         raise NotImplementedError
 
     def complain(self, reason: str) -> None:

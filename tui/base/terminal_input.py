@@ -1,8 +1,9 @@
-"""What the terminal sends, cut into keys: a sequence that arrives in pieces never becomes letters.
+"""Splits the terminal's input into keys, so that a key sequence that arrives in pieces is never taken for letters.
 
-A slow line cuts the sequence of an arrow key or of the mouse anywhere. Textual (8.2) waits a tenth of a second for the
-rest and then takes the pieces for letters and digits, which are commands here. Only whole sequences reach its parser;
-pieces are waited for, and what never becomes whole, or what no key has, is left out. A paste is text up to its end.
+A slow line splits the sequence of an arrow key or of the mouse anywhere. Textual (8.2) waits a tenth of a second for
+the rest and then takes the pieces for letters and digits, which are commands here. This parser passes only complete
+sequences on to Textual's. It waits for pieces, and drops sequences that are never completed or that belong to no key. A
+paste is text up to its end.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from textual.message import Message
 
 ESC = "\x1b"
 PASTE, PASTE_END = f"{ESC}[200~", f"{ESC}[201~"
-PIECE_SECONDS = 1.0  # the rest of a sequence that has begun takes no longer
+PIECE_SECONDS = 1.0  # the rest of a sequence arrives within this time
 # A sequence with its final byte, the reply of a terminal with its end, or alt with a key.
 WHOLE = re.compile(
     r"\x1b(\[(\d+\$|\[?[0-?]*[ -/]*[@-Z\\-~])|O[ -~]|[\]PX^_][^\x07\x1b]*(\x07|\x1b\\)|[^\[O\]PX^_\x1b])", re.DOTALL
 )
 REPLY = re.compile(r"\x1b[\]PX^_]")
-# The rest of a sequence whose Escape came before and was taken for the key; its first character may also be a key.
+# The rest of a sequence whose Escape was already taken for the key; its first character may also be a key.
 REST = re.compile(r"\[[0-?A-Za-z~[]|O[A-Za-z]|\][0-9]|P[>0-9]")
 FIRST = ("[", "O", "]", "P")
 
 
 class TerminalInput(XTermParser):
-    """Textual's parser, which is given nothing but whole sequences; `clock` tells the seconds."""
+    """Textual's parser, which gets only complete sequences; `clock` returns seconds."""
 
     def __init__(self, debug: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(debug)
@@ -39,7 +40,7 @@ class TerminalInput(XTermParser):
         self._piece, self._since = "", 0.0
         self._pasted: str | None = None
         self._escaped = -PIECE_SECONDS
-        self._doubtful = False  # the piece may be a key after Escape
+        self._doubtful = False  # the piece may be a key pressed after Escape
 
     def feed(self, data: str) -> Iterator[Message]:
         if not data:
@@ -58,7 +59,7 @@ class TerminalInput(XTermParser):
             yield from found
 
     def tick(self) -> Iterator[Message]:
-        """Called about every tenth of a second: what has been waited for long enough."""
+        """Called about every tenth of a second: gives up what has been waited for long enough."""
         now = self._clock()
         waited = now - self._since
         if self._pasted is not None:
@@ -75,7 +76,7 @@ class TerminalInput(XTermParser):
             self._piece = ""
 
     def _cut(self, text: str) -> tuple[list[Message], str]:
-        """The events of what the text begins with, and the rest of it."""
+        """The events that the text begins with, and the rest of the text."""
         if self._pasted is not None:
             return self._paste(text)
         plain, escape, rest = text.partition(ESC)
@@ -94,7 +95,7 @@ class TerminalInput(XTermParser):
         return ([] if REPLY.match(sequence) else self._known(sequence)), rest
 
     def _known(self, sequence: str) -> list[Message]:
-        """What a sequence stands for; one that Textual does not know would have it wait for more."""
+        """The events of a sequence; for an unknown one Textual's parser would wait for more."""
         found = list(super().feed(sequence))
         if self._awaiting.timeout is not None:
             self._gen = self.parse(self._tokens.append)
@@ -104,7 +105,7 @@ class TerminalInput(XTermParser):
         return found
 
     def _paste(self, text: str) -> tuple[list[Message], str]:
-        """Text up to the end of the paste, which may come in pieces, too."""
+        """Text up to the end of the paste, which may also arrive in pieces."""
         held = (self._pasted or "") + text
         pasted, end, rest = held.partition(PASTE_END)
         self._pasted = pasted
@@ -116,7 +117,7 @@ class TerminalInput(XTermParser):
 
 
 class TerminalDriver(linux_driver.LinuxDriver):
-    """Textual's driver, which makes its parser itself, by this name."""
+    """Textual's driver, which creates its parser by this name."""
 
     def run_input_thread(self) -> None:
         vars(linux_driver)["XTermParser"] = TerminalInput

@@ -1,4 +1,4 @@
-"""The colours gputui brings: a calm dark theme, and one of high contrast for weak displays, eyes and 16 colours."""
+"""The colour themes of gputui: a calm dark one, and one of high contrast for weak displays and eyes and 16 colours."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Keys are taken one at a time: the next one waits until what the one before set going is there.
+"""Handles keys one at a time: the next key waits until everything that the last one opened is there.
 
-Keys come in bunches (a paste, a slow line, a busy machine), and the field, dialog or screen that a key opens takes a
-moment. Textual hands keys over as they come, so the rest of a bunch would act on what lies beneath. Here it is held
-until the new place is there. What is written goes into its field; a letter that was typed before the place it would
-act in could be seen does nothing, nor does what follows it without a pause. Escape is for leaving: one knows to where.
+Keys may arrive in bunches (a paste, a slow line, a busy machine), while the field, dialog or screen that a key opens
+takes a moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen
+beneath. Here they are held until the new place is there. Text goes into its field. A letter that was typed before its
+place was visible has no effect, nor have keys that follow it without a pause. Escape always works, since it only
+leaves.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 from textual.worker import Worker
 
-LIMIT_SECONDS = 5.0  # what is typed is held no longer than this; then it is dropped
-PAUSE_SECONDS = 0.3  # what follows a key sooner was typed together with it
+LIMIT_SECONDS = 5.0  # keys are held no longer than this; then they are dropped
+PAUSE_SECONDS = 0.3  # a key that follows sooner was typed together with the one before
 FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
-AT_ONCE = "ctrl+q"  # one can leave whatever goes on
+AT_ONCE = "ctrl+q"  # leaving is always possible
 GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping"}  # groups of workers that no key waits for
 ERASING = ("backspace", "delete")
 
@@ -36,7 +37,7 @@ Typed = events.Key | events.Paste
 
 @dataclass(frozen=True)
 class Place:
-    """Where keys go: the screen, and the field in which they are written."""
+    """Where keys go: the screen, and the field that takes text."""
 
     screen: Screen[Any] | None = None
     field: Widget | None = None
@@ -44,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Moment:
-    """How things are before or after an event."""
+    """The state of the application before or after an event."""
 
     screen: Screen[Any] | None
     focused: Widget | None
@@ -52,26 +53,26 @@ class Moment:
 
 
 class Typeahead:
-    """`hand_over` is how the application takes an event from its terminal."""
+    """Holds keys back; `hand_over` is the application's handler for an event from its terminal."""
 
     def __init__(self, app: App[Any], hand_over: Callable[[events.Event], Awaitable[None]]) -> None:
         self._app, self._hand_over = app, hand_over
         self._held: deque[tuple[Typed, int]] = deque()
         self._settling: asyncio.Task[None] | None = None
         self._place = Place()
-        self._changes = 0  # of the place; a key that came before the latest was typed for another place
+        self._changes = 0  # when the place became visible; an earlier key was typed for another place
         self._since = 0.0
-        self._refused = -PAUSE_SECONDS  # when the latest key came that did nothing
+        self._refused = -PAUSE_SECONDS  # when the latest key without effect arrived
 
     @property
     def busy(self) -> bool:
-        """Whether a key that comes now waits, or does nothing."""
+        """Whether a key that arrives now waits or has no effect."""
         return self._settling is not None or time.monotonic() - self._refused < PAUSE_SECONDS
 
-    # ---- what comes from the terminal -----------------------------------------------------------
+    # ---- events from the terminal ---------------------------------------------------------------
 
     async def take(self, event: Typed) -> None:
-        """A key or a paste: at once where nothing opens, else in its turn."""
+        """Handle a key or a paste: at once where nothing is being opened, else in its turn."""
         if isinstance(event, events.Key) and event.key == AT_ONCE:
             self._held.clear()
             await self._watched(event)
@@ -82,7 +83,7 @@ class Typeahead:
         await self._next()
 
     async def click(self, event: events.MouseUp) -> None:
-        """A click may open something, too: keys wait for it."""
+        """A click may also open something: keys wait for it."""
         await self._watched(event)
 
     async def _next(self) -> None:
@@ -95,16 +96,16 @@ class Typeahead:
                 await self._watched(event)
 
     async def _watched(self, event: events.Event) -> None:
-        """Hand it over, and have the next key wait for what it sets going."""
+        """Pass the event on, and let the next key wait for its effects."""
         before = self._now()
         await self._hand_over(event)
         if self._settling is None:
             self._settle_after(before, isinstance(event, events.Key) and event.key == "escape")
 
-    # ---- what may act ---------------------------------------------------------------------------
+    # ---- which events take effect ---------------------------------------------------------------
 
     def _meant(self, event: Typed, ahead: bool) -> bool:
-        """Whether the event may act here; `ahead`: it was typed before this place was there."""
+        """Whether the event may take effect here; `ahead`: it was typed before this place was visible."""
         if isinstance(event, events.Paste):
             return True
         if event.key == "escape":
@@ -119,7 +120,7 @@ class Typeahead:
         return True
 
     def _arrive(self) -> None:
-        """Look where keys go now."""
+        """Update the place that keys go to."""
         place = Place(self._app.screen, self._app.focused if _is_field(self._app.focused) else None)
         if place != self._place:
             self._place, self._since = place, time.monotonic()
@@ -135,7 +136,7 @@ class Typeahead:
         self._settling = asyncio.create_task(self._settle(before, leaving))
 
     async def _settle(self, before: Moment, leaving: bool) -> None:
-        """Wait for messages, new screens and what the event had done in the background."""
+        """Wait for messages, new screens and background work that the event has caused."""
         until, target = time.monotonic() + LIMIT_SECONDS, before.focused
         seen: tuple[object, ...] = ()
         while time.monotonic() < until:
@@ -159,20 +160,20 @@ class Typeahead:
         await self._next()
 
     def _ready(self) -> bool:
-        """Whether the screen, and the field in it, are there."""
+        """Whether the screen, and the field in it, are mounted."""
         if not self._app.screen_stack or not self._app.screen.is_mounted:
             return False
         return self._app.focused is None or self._app.focused.is_mounted
 
     def _waits_for(self, now: Moment, before: Moment) -> bool:
-        """Whether something that the event set going may still open a screen."""
+        """Whether work that the event has caused may still open a screen."""
         if now.screen is not before.screen or _is_field(now.focused):
             return False
         new = now.workers - before.workers
         return any(worker.group not in GOING_ON and not worker.is_finished for worker in new)
 
     def _path(self) -> Iterator[MessagePump]:
-        """The way of a key: from the focus up to the application."""
+        """The nodes that a key passes: from the focus up to the application."""
         if self._app.screen_stack:
             yield from _upwards(self._app.focused or self._app.screen)
         yield self._app
@@ -184,7 +185,7 @@ def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:
 
 
 async def _flush(node: MessagePump) -> bool:
-    """Wait until what the node has been sent so far is handled; whether it is."""
+    """Wait until the node has handled all messages so far; whether it has."""
     handled = asyncio.Event()
     if not node.is_running or not node.call_later(handled.set):
         return True
@@ -197,11 +198,11 @@ async def _flush(node: MessagePump) -> bool:
 
 
 def _is_field(widget: Widget | None) -> bool:
-    """Whether all that is typed is written there."""
+    """Whether typed text is written there."""
     return isinstance(widget, Input) or (isinstance(widget, TextArea) and not widget.read_only)
 
 
 def _written(widget: Widget | None, event: events.Key) -> bool:
-    """Whether the key is written here, and no command."""
-    begins = getattr(widget, "begins_with", None)  # of what becomes a field with the first character
+    """Whether the key is text for this place, and not a command."""
+    begins = getattr(widget, "begins_with", None)  # a widget that becomes a field with the first character
     return _is_field(widget) or (begins is not None and begins(event.character or ""))

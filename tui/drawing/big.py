@@ -1,4 +1,4 @@
-"""Figures three rows tall, for what a screen is about; in one row on consoles without the characters for it."""
+"""Draws important figures three rows tall, or in one row on consoles without the characters for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TALL = {
 
 
 def tall(text: str, glyphs: Glyphs) -> list[str]:
-    """The text in three rows of one width, or in one where braille and lines cannot be shown."""
+    """The text in three rows of equal width, or in one row where box characters cannot be shown."""
     if not glyphs.braille:
         return [text]
     letters = [_TALL.get(char, (" ", " ", char)) for char in text]

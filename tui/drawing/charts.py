@@ -1,4 +1,4 @@
-"""Which charts a run has, from its snapshot; the most telling first."""
+"""Chooses the charts of a run from its snapshot, the most important first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..reading.series import Line
 from ..reading.store import Snapshot, number
 from .plot import Curve, Plot, percent
 
-# What the mean of a step's figure is, where it is not that of a whole epoch.
+# What a metric's mean covers, where it is not a whole epoch.
 NOTES = {"": "", epoch_mean.WHOLE: "", epoch_mean.SO_FAR: "so far", epoch_mean.UNFINISHED: "unfinished epoch"}
 
 
 def plots(now: Snapshot) -> list[Plot]:
-    """Throughput, loss, step time, input wait, every metric, and GPUs where there are several."""
+    """Throughput, loss, step time, input wait, every metric, and GPU busy where there are several GPUs."""
     found = [
         _throughput(now),
         _over_steps(now, "loss"),
@@ -59,6 +59,6 @@ def _over_steps(now: Snapshot, name: str) -> Plot:
 
 
 def _grown(elapsed: float, curves: tuple[Curve, ...]) -> float:
-    """The time of the last point: between two readings a chart stays the same."""
+    """The time of the last point: a chart stays the same between two readings."""
     lines: list[Line] = [curve.line for curve in curves if len(curve.line)]
     return max((line.x[-1] for line in lines), default=0.0) or min(elapsed, 1.0)

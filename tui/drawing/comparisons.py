@@ -1,7 +1,7 @@
-"""What a proof has compared, as cells and rows: what each change brought with its spread, and the trials of one change.
+"""The comparisons of a proof as table cells and rows: what each change gained with its spread, and its trials.
 
-Separates the words and bars from the table that shows them. The data are those of proof.json (engine/proof/record.py);
-what is absent is a dash, and text that is not ours is cleaned.
+The data comes from proof.json (engine/proof/record.py). Missing values are shown as a dash, and foreign text is
+cleaned.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..text.figures import NONE, amount, seconds, share, size
 from .rows import Piece, Row, fit, fitting, length, two_lines
 
 Told = Mapping[str, Any]
-# Word and look of what a comparison came to.
+# The word and the style for each verdict of a comparison.
 DECISIONS: Mapping[str, tuple[str, str]] = {
     "kept": ("kept", "good"),
     "faster": ("faster", "good"),
@@ -36,7 +36,9 @@ DECISIONS: Mapping[str, tuple[str, str]] = {
 
 
 def compared(data: Told) -> list[Told]:
-    """What has been measured against what, in order; the look at what the input costs first."""
+    """All comparisons in the order in which they were measured; the one that measures the cost of the input comes
+    first.
+    """
     ablation = mapping(data.get("ablation"))
     found: list[Told] = []
     if ablation:
@@ -54,7 +56,7 @@ def compared(data: Told) -> list[Told]:
 
 
 def _of_profile(data: Told, trial: Told) -> Told:
-    """The profile's trial as a row of its own; its speed is compared with nothing."""
+    """The profile's trial as a row of its own, whose speed is not compared."""
     read = bool(data.get("profile"))
     going_on = data.get("state") == "running" and not data.get("profile_missing")
     return {
@@ -70,13 +72,13 @@ def changes(comparison: Told) -> str:
 
 
 def most(comparison: Told) -> str:
-    """What was expected at most, as a gain: 2.5 times as fast is +150 %."""
+    """The expected gain at most: 2.5 times as fast is +150 %."""
     expected = number(comparison.get("expected_gain"))
     return NONE if expected is None else f"{100 * (expected - 1):+.0f} %"
 
 
 def measured(comparison: Told, glyphs: Glyphs) -> str:
-    """`+148 % ± 4.1 %`: median of the pairs, and their spread."""
+    """`+148 % ± 4.1 %`: the median of the pairs, and their spread."""
     gain, sigma = number(comparison.get("gain")), number(comparison.get("spread"))
     if gain is None:
         return NONE
@@ -98,7 +100,7 @@ def decision(comparison: Told, glyphs: Glyphs) -> Piece:
 
 
 def reach(comparisons: list[Told]) -> tuple[float, float]:
-    """From where to where the bars of all gains go; always with zero."""
+    """The range that the bars of all gains cover; always includes zero."""
     ends = [0.0]
     for one in comparisons:
         gain, sigma = number(one.get("gain")), number(one.get("spread")) or 0.0
@@ -107,7 +109,7 @@ def reach(comparisons: list[Told]) -> tuple[float, float]:
 
 
 def whisker(comparison: Told, low: float, high: float, width: int, glyphs: Glyphs) -> str:
-    """The gain as a bar from zero, its spread as whiskers around the bar's end."""
+    """The gain as a bar from zero, with its spread as whiskers around the end of the bar."""
     gain, sigma = number(comparison.get("gain")), number(comparison.get("spread")) or 0.0
     if gain is None or high <= low or width < 4:
         return " " * width
@@ -131,7 +133,7 @@ def whisker(comparison: Told, low: float, high: float, width: int, glyphs: Glyph
 
 
 def detail(comparison: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Why it was kept or not, what it does to learning, and every trial; the newest where not all fit."""
+    """Why the change was kept or not, its effect on learning, and its trials; the newest where not all fit."""
     rows: list[Row] = [[(line, style)] for text, style in _remarks(comparison) for line in two_lines(text, width)]
     told = _told(comparison)
     columns = _shown(told, width)
@@ -141,7 +143,7 @@ def detail(comparison: Told, width: int, height: int, glyphs: Glyphs) -> list[Ro
 
 
 def _remarks(comparison: Told) -> Iterator[Piece]:
-    known = comparison.get("decision") in ("kept", "faster", "running")  # why, the table says already
+    known = comparison.get("decision") in ("kept", "faster", "running")  # the table already says why
     said = comparison.get("reason" if known else "why") or comparison.get("why")
     notes = comparison.get("notes")
     yield from ((clean(line), "value") for line in (notes if isinstance(notes, list) else [said or ""]))
@@ -153,7 +155,7 @@ def _remarks(comparison: Told) -> Iterator[Piece]:
         yield f"learning: {clean(learning.get('note') or NONE)}{after_so_many}{losses}", "warn"
 
 
-# Title, key, width, text of a value; what does not fit is left out from the right, and what no trial knows.
+# Title, key, width, formatter. Columns that do not fit are dropped from the right, as are those without values.
 _TRIAL: tuple[tuple[str, str, int, Callable[[float], str]], ...] = (
     ("samples/s", "samples_per_second", 11, amount),
     ("gain", "gain", 9, sentences.percent),
@@ -210,7 +212,7 @@ def _count(value: Any) -> str:
 
 
 def _gain_of(trial: Told, trials: list[Told]) -> float | None:
-    """Of a changed side, against the trial without the change in the same pair."""
+    """The gain of a changed trial over the unchanged one of the same pair."""
     if trial.get("side") != "b" or trial.get("outcome") != "ok":
         return None
     mates = [t for t in trials if t.get("side") == "a" and t.get("repeat") == trial.get("repeat")]

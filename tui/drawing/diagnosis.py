@@ -1,7 +1,6 @@
-"""The whole diagnosis of a run as rows: verdict, evidence, input stages as bars, remedies in their order.
+"""The full diagnosis of a run as rows: verdict, evidence, input stages as bars, remedies in their order.
 
-Separates what is said from the screen that scrolls it. The figures are the engine's (engine/diagnosis); text that is
-not ours is cleaned, and what is absent is left out.
+The figures come from engine/diagnosis. Foreign text is cleaned, and missing values are left out.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from .rows import Row, fit, fitting, headline, length
 
 Told = Mapping[str, Any]
 SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 10, 11, 42
-WIDE = 140  # from here on the evidence in words stands beside its figures
-NARROW = 100  # below, TensorFlow's name of a stage is left out
+WIDE = 140  # from this width on the explanation of a figure stands beside it
+NARROW = 100  # below this width TensorFlow's name of a stage is left out
 STAGE, OPERATION, FIGURE = 10, 22, 9
 _UNITS: Mapping[str, Callable[[float], str]] = {
     "share": share,
@@ -37,7 +36,7 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
 
 
 def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs) -> list[Row]:
-    """All there is to say, one part after the other."""
+    """All parts of the diagnosis, one below the other."""
     waits = diagnosis.get("verdict") == "input_bound"
     parts = (_verdict(diagnosis, width, glyphs), _evidence(diagnosis, width, glyphs),
              _stages(stages, waits, width, glyphs), _remedies(diagnosis, width, glyphs))
@@ -69,7 +68,7 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _rests_on(diagnosis: Told) -> str:
-    """How sure that is, and what it rests on."""
+    """How certain the verdict is, and what it is based on."""
     steps, word = number(diagnosis.get("steps")), verdict.confidence(diagnosis)
     on = f"from {steps:,.0f} measured steps" if steps is not None else ""
     return ", ".join(part for part in (word, on) if part)
@@ -101,7 +100,7 @@ def _source_width(width: int) -> int:
 
 
 def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
-    """A figure, what it is held against, and who says so; then the same in words."""
+    """A figure, its threshold and the source of the threshold; then the same in words."""
     unit = _UNITS.get(str(piece.get("unit")), amount)
     signal = fitting(clean(piece.get("signal") or NONE).replace("_", " "), SIGNAL - 1, glyphs)
     room = _source_width(width)
@@ -127,7 +126,7 @@ def _figure(value: Any, text: Callable[[float], str]) -> str:
 
 
 def _stages(event: Told, warns: bool, width: int, glyphs: Glyphs) -> list[Row]:
-    """From the source to the end: where the time of a batch goes. Stages run side by side, so times do not add up.
+    """From the source to the end: where the time of a batch goes. Stages run in parallel, so their times do not add up.
 
     `warns`: the training waits for them.
     """
@@ -139,7 +138,7 @@ def _stages(event: Told, warns: bool, width: int, glyphs: Glyphs) -> list[Row]:
     fill = number(event.get("buffer_fill"))
     right: Row = [("  prefetch buffer ", "label"), (f"{share(fill)} full", "value")] if fill is not None else []
     out = [headline([("input stages", "title"), ("  ms of work for a batch", "label")], right, width, glyphs.rule)]
-    batch_ms = [stage_ms(stage) or 0.0 for stage in found]  # calls that run at once share the work
+    batch_ms = [stage_ms(stage) or 0.0 for stage in found]  # calls that run in parallel share the work
     slowest = batch_ms.index(max(batch_ms)) if any(batch_ms) else -1
     for position, (stage, time) in enumerate(zip(found, times, strict=True)):
         style = "" if position != slowest else "warn" if warns else "value"
@@ -148,7 +147,7 @@ def _stages(event: Told, warns: bool, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _stage(stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs) -> Row:
-    """`slowest` is the style of the slowest one, nothing for the others."""
+    """`slowest` is the style for the slowest stage, empty for the others."""
     name = fitting(clean(stage.get("name") or NONE), STAGE - 1, glyphs)
     operation = fitting(clean(stage.get("op") or ""), OPERATION - 1, glyphs)
     parallel = number(stage.get("parallelism"))
@@ -165,7 +164,7 @@ def _stage(stage: Told, time: float | None, most: float, slowest: str, width: in
 
 
 def _ms(time: float | None) -> str:
-    """With one decimal, so that figures stand below each other."""
+    """A time with one decimal, so that figures line up."""
     return NONE if time is None else f"{time:,.1f}" if time >= 0.05 else "<0.1"
 
 
@@ -178,7 +177,7 @@ def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
         return []
     changes = [remedy for remedy in found if remedy.get("changes")]
     advice = [remedy for remedy in found if not remedy.get("changes")]
-    out = [headline([("remedies", "title"), ("  in the order of trying", "label")], [], width, glyphs.rule)]
+    out = [headline([("remedies", "title"), ("  in the order to try them", "label")], [], width, glyphs.rule)]
     for order, remedy in enumerate(changes, 1):
         out += _remedy(order, remedy, width)
     for remedy in advice:
@@ -189,9 +188,9 @@ def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
-    """The change with what it can bring; below it, why."""
+    """The change with its greatest possible gain; below it, the reason."""
     gain = number(remedy.get("expected_gain"))
-    most = f"at most {gain:.1f} times as fast" if gain is not None else "gain known only by measuring"
+    most = f"at most {gain:.1f} times as fast" if gain is not None else "gain unknown until measured"
     learns = ", changes what is learnt" if remedy.get("changes_learning") else ""
     changes = clean(sentences.changes(mapping(remedy.get("changes"))))
     row: Row = [(f"{order:>2} ", "label"), (changes, "title"), (f"  {most}", "value"), (learns, "warn")]

@@ -19,7 +19,7 @@ def gauge(
     *,
     why: str = "",
 ) -> Row:
-    """Exactly `width` cells; where used or total is not known they are blank, or say `why`."""
+    """Exactly `width` cells; where used or total is unknown they are blank or contain `why`."""
     if used is None or not total or width <= 0:
         said = (why, "warn") if why and len(why) <= width else ("?", "track")
         return [(said[0].center(max(0, width))[: max(0, width)], said[1])]

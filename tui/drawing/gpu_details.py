@@ -1,6 +1,6 @@
-"""What there is to know of a GPU beside its gauges: activity, clocks, traffic, errors, partitions, processes.
+"""Further figures of a GPU beside its gauges: activity, clocks, traffic, errors, partitions, processes.
 
-Separates the rarer figures from the card that holds them. A figure that cannot be had is the reason in a word.
+A figure that is not available is replaced by the reason in a word.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .plot import percent
 from .rows import Row, fit, fitting, length
 
 LABEL = 7
-PAIRED = 76  # from here on two of them share a row
-LEFT = 42  # cells of the first of two
+PAIRED = 76  # from this width on two of them share a row
+LEFT = 42  # width of the first of two
 
-# What the gauges and the head of a card show, by the names that people know.
+# The figures in the gauges and the head of a card, by their usual names.
 _OF_THE_HEAD = {
     "busy": "busy",
     "memory_used_bytes": "memory",
@@ -31,27 +31,27 @@ _OF_THE_HEAD = {
 
 
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Everything, missing figures with their reasons; what there is no room for is cut off at the processes."""
+    """All figures, missing ones with their reasons; where there is no room, the processes are cut off."""
     rows = [row for row, _ in _rows(gpu, width)]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
-    rows += [[_label("clocks"), (fitting(f"held by {settings}", width - LABEL, glyphs), "value")]] if settings else []
+    rows += [[_label("clocks"), (fitting(f"set by {settings}", width - LABEL, glyphs), "value")]] if settings else []
     rows += [[_label("lacks"), (fitting(_missing(gpu), width - LABEL, glyphs), "warn")]] if _missing(gpu) else []
     return (rows + _processes(gpu, width, max(1, height - len(rows)), glyphs))[:height]
 
 
 def telling(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """The rows with something to say, the most important first, at most `height` of them."""
+    """The rows that show something noteworthy, the most important first, at most `height` of them."""
     activity, *rest = _rows(gpu, width)
     rows = [row for row, tells in (*_alarms(gpu), activity, *_strangers(gpu, glyphs), *rest) if tells]
     return rows[:height]
 
 
 def whole_height(width: int) -> int:
-    """The rows of `whole` with two processes, and no figure missing of those that the head shows."""
+    """The height of `whole` with two processes and no missing figure in the head."""
     return (3 if width >= PAIRED else 6) + 2
 
 
-# ---- rows, each with whether it has something to tell ----------------------------------------------
+# ---- rows, each with whether it is noteworthy ------------------------------------------------------
 
 _Told = tuple[Row, bool]
 
@@ -68,7 +68,7 @@ def _beside(left: _Told, right: _Told, width: int) -> _Told:
 
 
 def _cut(row: Row, width: int) -> Row:
-    """Only whole pieces: half a figure is another figure."""
+    """Cut between pieces only: part of a figure would read as a different figure."""
     while length(row) > width:
         row = row[:-1]
     return row
@@ -79,7 +79,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _activity(gpu: Gpu) -> _Told:
-    """What the chip really does while it is busy: shares of its time."""
+    """What the chip does while it is busy: shares of its time."""
     figures = (("SM", "sm_active"), ("tensor", "tensor_active"), ("DRAM", "dram_active"))
     return _figures(gpu, "active", figures, percent)
 
@@ -126,7 +126,7 @@ def _mig(gpu: Gpu) -> _Told:
 
 
 def _instances(gpu: Gpu) -> Row:
-    """How many there are, and the memory of each."""
+    """The number of instances, and the memory of each."""
     count = len(gpu.mig or ())
     if not count:
         return [("on, no instances", "warn")]
@@ -137,13 +137,13 @@ def _instances(gpu: Gpu) -> Row:
 
 
 def _alarms(gpu: Gpu) -> list[_Told]:
-    """What is shown wherever there is room: errors that end what ran, and a GPU in parts."""
+    """Shown wherever there is room: errors that end programs, and a GPU that is partitioned."""
     found: list[_Told] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
     return found + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
 def _strangers(gpu: Gpu, glyphs: Glyphs) -> list[_Told]:
-    """Processes that are not the run's, where the run's is known."""
+    """Processes that are not the run's, where the run's processes are known."""
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:
         return []
@@ -162,7 +162,7 @@ def _processes(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Row:
     room = max(6, width - LABEL - 8 - 11 - 13)
-    whose = {True: f"  {glyphs.point} this run", False: "", None: "  not seen"}[process.own]
+    whose = {True: f"  {glyphs.point} this run", False: "", None: "  not visible"}[process.own]
     return [
         _label("procs" if first else ""),
         (f"{process.pid:>7} ", "label"),
@@ -173,7 +173,7 @@ def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Ro
 
 
 def _missing(gpu: Gpu) -> str:
-    """Of the figures that gauges and head show: which there are not, and why."""
+    """Which figures of gauges and head are missing, and why."""
     return ", ".join(f"{name}: {gpu.why(key)}" for key, name in _OF_THE_HEAD.items() if key in gpu.reasons)
 
 
@@ -183,7 +183,7 @@ def _missing(gpu: Gpu) -> str:
 def _figures(
     gpu: Gpu, label: str, keys: tuple[tuple[str, str], ...], text: Callable[[float], str]
 ) -> _Told:
-    """Figures of one kind; one word where none of them can be had."""
+    """Figures of one kind, or one word where none of them is available."""
     known = [key for _, key in keys if getattr(gpu, key) is not None]
     if not known:
         return [_label(label), (_reason(gpu, keys[0][1]), "label")], False

@@ -1,6 +1,6 @@
-"""The host as rows: one line beside GPUs, or a panel with the history of its CPUs in their place.
+"""The host as rows: one line below the GPUs, or a panel with the history of its CPUs where there is no GPU.
 
-Separates the host from the panels of a run: it is there without one, too, and then has no trainer.
+It is also shown without a run, and then has no figures of a trainer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .rows import Row, fit, headline, length
 
 
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
-    """The host in one row; `alone`: without a training."""
+    """The host in one row; `alone`: without a run."""
     left: Row = [("host   ", "label"), ("cpu ", "label"), (percent(number(now.host.get("cpu"))), "value")]
     left += _io_wait(now) if alone or width >= 110 else []
     left += [("  memory ", "label")]
@@ -32,11 +32,11 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
 
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
-    """The host in the place of the GPUs: why there are none, CPU over time, memory with TensorFlow's part.
+    """The host in place of the GPUs: why there is no GPU, CPU use over time, memory with TensorFlow's share.
 
-    `alone`: without a training, on a screen that has said already why there are none.
+    `alone`: without a run, on a screen that already says why there is no GPU.
     """
-    reason = f"no GPU: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no reading of a GPU so far"
+    reason = f"no GPU: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
     left = [("host  ", "title"), *([] if alone else [(reason, "warn" if now.no_gpu_reason else "label")])]
     right = [("  cpu ", "label"), (percent(number(now.host.get("cpu"))), "value")]
     for more in (_io_wait(now), [] if alone else [("  trainer ", "label"), (_cores(now.host), "value")]):
@@ -52,7 +52,7 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
 
 def _io_wait(now: Snapshot) -> Row:
-    """The share of the CPUs that wait for the disk, where the system tells it."""
+    """The share of the CPUs that wait for the disk, where the system reports it."""
     waits = number(now.host.get("io_wait"))
     return [("  disk wait ", "label"), (percent(waits), "value")] if waits is not None else []
 

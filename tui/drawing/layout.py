@@ -1,4 +1,4 @@
-"""How the live view shares out the screen: pure arithmetic over its size and over what there is to show."""
+"""How the live view divides the screen: arithmetic on its size and on what there is to show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .gpu_details import whole_height
 
-HEAD = 3  # and one more where there is a verdict
+HEAD = 3  # and one more with a verdict
 CHART_WIDTH, CHART_HEIGHT, TALL_CHART = 38, 6, 16
 CARD_WIDTH, TALL_CARD = 38, 6
 WHOLE_WIDTH, LEAST_DETAIL = 56, 5
@@ -16,7 +16,9 @@ HOST_HEIGHT = 5
 
 
 class Cards(NamedTuple):
-    """The GPUs' cards: columns, and the height of one. `all_of_it`: with all figures; `detail`: rows for the picked."""
+    """The GPUs' cards: columns, and the height of one. `all_of_it`: with all figures; `detail`: rows for the selected
+    GPU.
+    """
 
     columns: int = 1
     tall: int = 1
@@ -26,7 +28,7 @@ class Cards(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Heights in rows; 0 hides."""
+    """Heights in rows; 0 hides a part."""
 
     messages: int
     summary: int
@@ -51,7 +53,7 @@ class Wanted:
 
 
 def share_out(width: int, height: int, wanted: Wanted, zoom: str = "") -> Layout:
-    """`height` is without the footer; `zoom` (charts, gpus, log or messages) gives one part all of the room."""
+    """The layout. `height` excludes the footer; `zoom` (charts, gpus, log or messages) gives one part all the space."""
     room = max(0, height - wanted.head)
     if zoom:
         return _zoomed(width, room, wanted, zoom)
@@ -70,7 +72,7 @@ def share_out(width: int, height: int, wanted: Wanted, zoom: str = "") -> Layout
 
 
 def arrange(width: int, height: int, count: int) -> Cards:
-    """As tall as all of them fit, in as few columns as that needs."""
+    """Cards as tall as all of them fit, in as few columns as that needs."""
     most = max(1, width // CARD_WIDTH)
     for tall in range(TALL_CARD, 0, -1):
         for columns in range(1, most + 1):
@@ -80,7 +82,7 @@ def arrange(width: int, height: int, count: int) -> Cards:
 
 
 def arrange_whole(width: int, height: int, count: int) -> Cards:
-    """All figures of every GPU; where there is no room for that, those of the picked one below the cards of all."""
+    """All figures of every GPU; where there is no room for that, those of the selected GPU below the cards of all."""
     for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
         tall = height // -(-count // columns)
         if tall >= whole_card(width // columns):

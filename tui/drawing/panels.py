@@ -1,6 +1,6 @@
-"""What the parts of the live view say, as rows: head, messages, summary.
+"""The parts of the live view as rows: head, messages, summary.
 
-Separates the words from the widgets that show them. Unknown is a dash; text that is not ours is cleaned.
+Unknown values are shown as a dash, and foreign text is cleaned.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOT_WAITED_FOR = ("training", "ended")
 
 
 def head(name: str, description: str, note: str, now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
-    """Who, how far, with what; and, as soon as training has begun, what holds it back."""
+    """The run, its progress, its settings, and, as soon as training has begun, what limits its speed."""
     left = [(clean(name), "title"), ("  " + clean(description).replace("\n", " "), "label")]
     right = [("  ", ""), (f"{note}  " if note else "", "warn"), *_state(now, glyphs), (" ", "")]
     rows = [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
@@ -65,7 +65,7 @@ def _progress(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
     done = step / steps if step is not None and steps else None
     left = [("epoch ", "label"), (_of(now.progress.get("epoch"), now.progress.get("epochs")), "value")]
     left += [("  step ", "label"), (_of(step, steps), "value"), ("  ", "")]
-    right = [(f" {percent(done)}  ", "value"), (f"{_clock(now.elapsed):>7}", "value"), (" gone", "label")]
+    right = [(f" {percent(done)}  ", "value"), (f"{_clock(now.elapsed):>7}", "value"), (" elapsed", "label")]
     if now.outcome is None:
         eta = number(now.progress.get("eta_seconds"))
         right += [(f" {_clock(eta):>7}", "value"), (" left ", "label")]
@@ -84,7 +84,7 @@ def _clock(value: float | None) -> str:
 
 
 def _of(part: Any, whole: Any) -> str:
-    """`  12/300`, as wide as it will become."""
+    """` 12/300`, in the width that it will need at the end."""
     most = amount(number(whole))
     return f"{_count(part):>{len(_count(whole))}}/{_count(whole)}" if most != "-" else "-"
 
@@ -94,7 +94,7 @@ def _count(value: Any) -> str:
 
 
 def _facts(now: Snapshot, width: int) -> Row:
-    """What is trained on what; and what the first step cost, by its name."""
+    """What is trained on what data and devices, and the cost of the first step."""
     started = now.started
     parts: list[str] = []
     if started:
@@ -127,7 +127,7 @@ def _short(value: float) -> str:
 
 
 def messages(now: Snapshot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """What ended the run with its hint, then warnings, the newest last; says how many there is no room for."""
+    """The error that ended the run with its hint, then warnings, the newest last; counts those without room."""
     rows: list[Row] = []
     if now.error is not None:
         rows += _message(now.error, glyphs.failed, "bad", width, glyphs)
@@ -161,7 +161,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def summary_items(now: Snapshot) -> list[tuple[str, str]]:
-    """What a finished run came to."""
+    """The results of a finished run."""
     of = now.summary
     step_ms = of.get("step_ms") if isinstance(of.get("step_ms"), Mapping) else {}
     loss = of_result(of)

@@ -1,6 +1,6 @@
-"""Curves drawn into rows of characters: scales with round numbers, axes with units, braille or plain dots.
+"""Draws curves into rows of characters: scales with round numbers, axes with units, braille or plain dots.
 
-Separates drawing from the widget that shows it: a pure function of what is to be drawn and how large.
+Drawing is a pure function of the data and the size.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from ..reading.series import Line
 from ..text.figures import amount
 from .rows import Row, fit, headline, length
 
-GUTTER = 7  # six characters of label and the axis
+GUTTER = 7  # six characters for a label, and the axis
 MINUTE, HOUR, DAY = 60, 3600, 86400
 TIME_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, HOUR, 2 * HOUR, 4 * HOUR, 12 * HOUR, DAY)
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-_DASHES = ((1, 1), (2, 3), (1, 3), (1, 4))  # cells drawn of so many, for each curve
+_DASHES = ((1, 1), (2, 3), (1, 3), (1, 4))  # for each curve: how many cells of how many are drawn
 
 
 @dataclass(frozen=True)
 class Curve:
     """A line with its name; `marked` puts a mark on every point where there is room.
 
-    `value` is told as the last one, where the line's own last point is not it.
+    `value` is shown as the current value, where that is not the line's last point.
     """
 
     label: str
@@ -35,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """What is to be drawn. `bounds`: share (0 to 100 %), zero (from 0 up) or free; `note` stands behind the value."""
+    """A plot. `bounds`: share (0 to 100 %), zero (from 0 up) or free; `note` is shown after the value."""
 
     title: str
     unit: str
@@ -61,13 +61,13 @@ class Scale:
         return [self.low + i * self.step for i in range(count + 1)]
 
     def holds(self, low: float, high: float) -> bool:
-        """Whether the values fit in, and do not lie lost in it."""
+        """Whether the values fit into the scale and fill enough of it."""
         within = self.low <= low and high <= self.high
         return (within and (high - low) * 4 >= (self.high - self.low)) or (within and high - low == 0)
 
 
 def share_scale(tall: int) -> Scale:
-    """0 to 100 %, with labels that stand exactly on rows."""
+    """0 to 100 %, with labels exactly on rows."""
     parts = next(parts for parts in (5, 4, 2, 1) if (tall - 1) % parts == 0)
     return Scale(0.0, 1.0, 1 / parts)
 
@@ -79,13 +79,13 @@ def round_step(least: float) -> float:
 
 
 def round_scale(low: float, high: float, tall: int) -> Scale:
-    """The narrowest scale of round numbers whose labels stand exactly on some of `tall` rows."""
+    """The narrowest scale of round numbers whose labels fall exactly on some of `tall` rows."""
     if high <= low:
         spare = abs(low) * 0.1 or 1.0
         low, high = low - spare * (low != 0), high + spare
     gaps = max(1, tall - 1)
     counts = [n for n in range(2, 7) if gaps % n == 0]
-    if not counts and gaps > 3:  # an awkward number of rows: one is left as headroom
+    if not counts and gaps > 3:  # a number of rows that does not divide well: one is left as headroom
         return _lifted(round_scale(low, high, tall - 1), gaps)
     if not counts:
         step = round_step((high - low) / 4)
@@ -108,7 +108,7 @@ def _lifted(scale: Scale, gaps: int) -> Scale:
 
 
 def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
-    """The scale of the values; the one before stays as long as it serves, so that nothing jumps."""
+    """The scale of the values; the previous scale stays as long as it fits, so that the picture does not jump."""
     if plot.bounds == "share":
         return share_scale(tall)
     values = [value for curve in plot.curves for value in curve.line.y]
@@ -121,7 +121,7 @@ def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
 
 
 def x_scale(plot: Plot, width: int) -> Scale:
-    """From 0 to a little past the end, which stays for a while; a finished run ends where it ended."""
+    """From 0 to a little past the end, which then stays for a while; for a finished run, exactly to its end."""
     wanted = max(1, width // 9)
     if plot.x_unit == "time":
         end = max(plot.x_end, 1.0 if plot.final else 20.0)
@@ -168,7 +168,7 @@ def curve_rows(plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]
 
 
 def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
-    """Name, and each curve's mark, label and last value; what does not fit in is left out from the right."""
+    """Name, and each curve's mark, label and last value; what does not fit is left out from the right."""
     name: Row = [(plot.title, "title")]
     legend: Row = []
     for number, curve in enumerate(plot.curves):
@@ -184,7 +184,7 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
         legend.append((f"  {plot.note}", "value"))
     room = max(0, width - length(name) - 1)
     if plot.note and len(plot.curves) > 1 and length(legend) > room:
-        legend.pop()  # which curve is which tells more
+        legend.pop()  # the legend is more important
     if length(legend) > room:
         legend = [piece for piece in legend if piece[1] != "label" or piece[0].startswith(" ")]
     while length(legend) > room and legend:
@@ -198,7 +198,7 @@ def percent(value: float | None) -> str:
 
 
 def tick_text(value: float, step: float) -> str:
-    """A label of at most six characters that tells ticks apart."""
+    """A label of at most six characters, with enough digits to tell ticks apart."""
     if value and abs(value) >= 100_000:
         power, letter = (1e9, "G") if abs(value) >= 1e9 else (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
         return f"{value / power:.4g}{letter}"
@@ -231,7 +231,7 @@ def _row_of(value: float, scale: Scale, tall: int) -> int:
 
 
 def _x_axis(plot: Plot, across: Scale, width: int, inner: int) -> Row:
-    """Labels under the places they stand for, as many as there is room for."""
+    """Labels below the places that they stand for, as many as there is room for."""
     text = [" "] * width
     free = 0
     for tick in across.ticks:
@@ -247,7 +247,7 @@ def _x_axis(plot: Plot, across: Scale, width: int, inner: int) -> Row:
 
 
 class _Canvas:
-    """Dots in a grid of cells; of two curves in one cell the later, which is dashed, gives the colour."""
+    """Dots in a grid of cells; where two curves share a cell, the later one, which is dashed, sets the colour."""
 
     def __init__(self, width: int, height: int, glyphs: Glyphs) -> None:
         self._width, self._height, self._glyphs = width, height, glyphs
@@ -270,7 +270,7 @@ class _Canvas:
         return curve.marked and len(curve.line) * 3 <= self._width
 
     def _columns(self, line: Line, scale: Scale, across: Scale) -> dict[int, tuple[int, int]]:
-        """For each column of dots the lowest and highest dot, neighbours joined."""
+        """For each column of dots the lowest and highest dot, with neighbours joined."""
         last_column, last_row = self._width * self._across - 1, self._height * self._down - 1
         per_x, per_y = last_column / (across.high - across.low), last_row / (scale.high - scale.low)
         low, top, breaks = across.low, scale.high, line.breaks
@@ -307,7 +307,7 @@ class _Canvas:
         return [self._row(number) for number in range(self._height)]
 
     def _row(self, number: int) -> Row:
-        """Neighbouring cells of one curve in one piece."""
+        """A row with neighbouring cells of one curve in one piece."""
         row: Row = []
         for column, owner in enumerate(self._owner[number]):
             style = f"curve{owner % 4 + 1}" if owner >= 0 else ""
@@ -330,7 +330,7 @@ def _widen(columns: dict[int, tuple[int, int]], column: int, low: int, high: int
 
 
 def _join(columns: dict[int, tuple[int, int]], from_x: int, from_y: int, to_x: int, to_y: int) -> None:
-    """A straight line without holes."""
+    """A straight line without gaps."""
     if to_x == from_x:
         _widen(columns, to_x, min(from_y, to_y), max(from_y, to_y))
         return

@@ -1,7 +1,7 @@
-"""The head of a proof as rows: who and in what state, before and after, how far it is or what it came to.
+"""The head of a proof as rows: its state, the speed before and after, its progress or its result.
 
-Separates the words from the screen that shows them. The data are those of proof.json (engine/proof/record.py); what is
-absent is a dash, and text that is not ours is cleaned.
+The data comes from proof.json (engine/proof/record.py). Missing values are shown as a dash, and foreign text is
+cleaned.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _CHANGED = (
 )
 
 
-# ---- how far, and what came of it ------------------------------------------------------------------
+# ---- progress and result ---------------------------------------------------------------------------
 
 
 def head(data: Told, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """Who and in what state; before and after; how far, or how it ended. `low`: as few rows as that takes."""
+    """The proof and its state; before and after; progress or result. `low`: in as few rows as possible."""
     left: Row = [(clean(data.get("preset_name") or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), _state(data, clock, glyphs), (" ", "")], width)]
     rows += _before_and_after(data, width, glyphs, low)
@@ -64,7 +64,7 @@ def _state(data: Told, clock: float, glyphs: Glyphs) -> Piece:
 
 
 def _before_and_after(data: Told, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """The figures that it is about, as large as they fit."""
+    """The speeds before and after, as large as they fit."""
     before, after = (number(mapping(data.get(name)).get("samples_per_second")) for name in ("before", "after"))
     if before is None:
         return [[("no speed has been measured so far" if data else "reading the proof ...", "label")]]
@@ -79,7 +79,7 @@ def _before_and_after(data: Told, width: int, glyphs: Glyphs, low: bool) -> list
 
 
 def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int) -> Row:
-    """The most that fits; a gain that is not the quotient of the speeds never stands beside them alone."""
+    """As much as fits; a gain that differs from the ratio of the two speeds is never shown without the explanation."""
     longest = f" samples/s, {by_medians} by these medians  " if by_medians else " samples/s  "
     for text in (longest, f" samples/s ({by_medians})  "):
         row: Row = [(speeds, "title"), (text, "label"), *gain]
@@ -112,7 +112,7 @@ def _beside(data: Told, width: int) -> Row:
 
 
 def _going(data: Told, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """Time against the budget with what happens now; or what it came to, and why it ended."""
+    """The time used of the budget, with what happens now; or the result, and why the proof ended."""
     if data.get("state") == "running":
         return [_bar(data, clock, width, glyphs), [(fitting(clean(data.get("doing") or ""), width, glyphs), "value")]]
     if not data:
@@ -120,7 +120,7 @@ def _going(data: Told, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
     final = clean(mapping(data.get("final_verdict")).get("sentence") or "")
     because = clean(data.get("ended_because") or "")
     ended = clean(conclusion(data))
-    if final and because.startswith(final):  # it says what to do, too
+    if final and because.startswith(final):  # it also says what to do
         final, because = because, ""
     more = f"; {because}" if because else ""
     lines = two_lines(ended + more if len(ended + more) <= width else ended, width)
@@ -128,7 +128,7 @@ def _going(data: Told, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _findings(data: Told, width: int, glyphs: Glyphs) -> list[Row]:
-    """Of a diagnosis, which tries nothing: what else was found, and what could be tried."""
+    """For a diagnosis, which tries no changes: what else was found, and what could be tried."""
     found = mapping(data.get("diagnosis"))
     if data.get("kind") != "diagnosis" or not found:
         return []
@@ -143,7 +143,7 @@ def _findings(data: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def conclusion(data: Told) -> str:
-    """What the whole of it came to, in a sentence."""
+    """The result of the proof in a sentence."""
     try:
         return sentences.conclusion(data)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -151,7 +151,7 @@ def conclusion(data: Told) -> str:
 
 
 def elapsed(data: Told, clock: float) -> float | None:
-    """Of a proof that goes on, the time since its start."""
+    """The time since the start of a proof that still runs."""
     began = number(data.get("started_t"))
     if data.get("state") == "running" and began is not None:
         return max(0.0, clock - began)
@@ -160,8 +160,8 @@ def elapsed(data: Told, clock: float) -> float | None:
 
 def _bar(data: Told, clock: float, width: int, glyphs: Glyphs) -> Row:
     gone, budget = elapsed(data, clock), number(data.get("budget_seconds"))
-    right: Row = [(f" {seconds(gone and float(int(gone))):>7}", "value"), (" gone", "label")]
-    right += [(f", about {seconds(max(budget, gone or 0.0))} in all ", "label")] if budget else []
+    right: Row = [(f" {seconds(gone and float(int(gone))):>7}", "value"), (" elapsed", "label")]
+    right += [(f", about {seconds(max(budget, gone or 0.0))} in total ", "label")] if budget else []
     room = max(0, width - length(right))
     filled = round(min(1.0, (gone or 0.0) / budget) * room) if budget else 0
     return [(glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right]

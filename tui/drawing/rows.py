@@ -1,6 +1,6 @@
-"""A line of the screen as pieces of text with the names of their styles, before there is a colour.
+"""A line of the screen as pieces of text with style names, independent of colours.
 
-Separates what stands where from how it looks: panels are functions that make rows, and are tested as such.
+Panels are functions that return rows, and are tested as such.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Row = list[Piece]
 
 
 def length(row: Iterable[Piece]) -> int:
-    """Cells the row takes."""
+    """The number of cells that the row takes."""
     return sum(cell_len(text) for text, _ in row)
 
 
 def fit(row: Iterable[Piece], width: int) -> Row:
-    """The row cropped or filled with blanks to exactly `width` cells."""
+    """The row, cropped or padded with blanks to exactly `width` cells."""
     left = width
     fitted: Row = []
     for text, style in row:
@@ -39,7 +39,7 @@ def fit(row: Iterable[Piece], width: int) -> Row:
 
 
 def fitting(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text, cut at its end with a mark where it is too long."""
+    """The text, with its end replaced by a mark where it is too long."""
     return text if len(text) <= width else text[: max(0, width - len(glyphs.more))] + glyphs.more
 
 
@@ -55,7 +55,7 @@ def spread(left: Row, right: Row, width: int) -> Row:
 
 
 def headline(left: Row, right: Row, width: int, rule: str) -> Row:
-    """The same with a thin rule between them: the upper edge of a panel."""
+    """The same with a thin line between them: the upper edge of a panel."""
     room = width - length(left) - length(right) - 2
     if room < 1:
         return spread(left, right, width)
@@ -63,11 +63,11 @@ def headline(left: Row, right: Row, width: int, rule: str) -> Row:
 
 
 def plain(row: Iterable[Piece]) -> str:
-    """The text alone."""
+    """The text without styles."""
     return "".join(text for text, _ in row)
 
 
-NEAR = 4  # cells between two changes that are sent along: moving the cursor costs more
+NEAR = 4  # unchanged cells that are sent between two changes, as moving the cursor costs more
 
 
 def differences(old: Row, new: Row) -> list[tuple[int, int]]:
@@ -89,6 +89,6 @@ def differences(old: Row, new: Row) -> list[tuple[int, int]]:
 
 
 def _cells(row: Row) -> list[Piece] | None:
-    """One piece a cell; None where a character takes more or less than one."""
+    """One piece for each cell; None where a character is not exactly one cell wide."""
     cells = [(char, style) for text, style in row for char in text]
     return cells if len(cells) == length(row) else None

@@ -1,6 +1,6 @@
-"""The diagnosis of a run in one line: what holds it back, and how sure that is.
+"""The diagnosis of a run in one line, for the head of the live view: what limits the speed, and how certain that is.
 
-Separates the line of the live view's head from the whole of it (diagnosis.py).
+The full diagnosis is in diagnosis.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_due(now: Snapshot) -> bool:
 
 
 def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """Sign, sentence, and how sure it is."""
+    """Sign, sentence and certainty."""
     if not now.diagnosis:
         return [(MEASURING, "label")]
     sign, right = mark(now.diagnosis, glyphs), [(" ", ""), (confidence(now.diagnosis), "label")]
@@ -48,20 +48,20 @@ def sentence(diagnosis: Mapping[str, Any]) -> str:
 
 
 def is_open(diagnosis: Mapping[str, Any]) -> bool:
-    """Whether nothing can be said yet."""
+    """Whether there is no verdict yet."""
     return diagnosis.get("verdict") in (None, "undecided")
 
 
 def mark(diagnosis: Mapping[str, Any], glyphs: Glyphs) -> Piece:
-    """One sign, and the style that goes with it."""
+    """The sign of the verdict, and its style."""
     if diagnosis.get("verdict") == "healthy":
         return glyphs.ok, "good"
     return (glyphs.more, "label") if is_open(diagnosis) else (glyphs.warn, "warn")
 
 
 def confidence(diagnosis: Mapping[str, Any]) -> str:
-    """In words; nothing where there is no verdict."""
+    """The certainty in words; nothing where there is no verdict."""
     value = number(diagnosis.get("confidence"))
     if value is None or is_open(diagnosis):
         return ""
-    return "sure" if value >= SURE else "likely" if value >= LIKELY else "first look"
+    return "sure" if value >= SURE else "likely" if value >= LIKELY else "preliminary"

@@ -1,4 +1,4 @@
-"""A line chart: a Plot on the screen, drawn anew only when one of its lines has grown."""
+"""A line chart: draws a Plot, and redraws it only when one of its lines has grown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EMPTY = Plot("", "", ())
 
 
 class Chart(Painted):
-    """Shows one plot; `show` another, or the same with more points."""
+    """Shows one plot; `show` sets another one, or the same with more points."""
 
     DEFAULT_CSS = "Chart { height: 1fr; width: 1fr; }"
 
@@ -20,7 +20,7 @@ class Chart(Painted):
         self._scale: Scale | None = None
 
     def show(self, plot: Plot) -> None:
-        """Lines are compared by identity: a line that has not grown is the same object."""
+        """Set the plot. Lines are compared by identity: a line that has not grown is the same object."""
         if plot == self.plot:
             return
         if plot.title != self.plot.title:

@@ -1,4 +1,4 @@
-"""What stands against the form or is worth knowing, in one list; each entry leads to its option."""
+"""The list of errors, warnings and notes about the form; each entry leads to its option."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Findings(OptionList):
     BINDINGS = [Binding("enter", "select", "Go to option"), Binding("escape", "screen.to_options", "Back")]
 
     class Jump(Message):
-        """The option `key` is to be focused."""
+        """A request to focus the option `key`."""
 
         def __init__(self, key: str) -> None:
             super().__init__()
@@ -46,7 +46,7 @@ class Findings(OptionList):
         self.display = False
 
     def show(self, remarks: Sequence[Remark]) -> None:
-        """Replace the list, if it is another one."""
+        """Replace the list where it has changed."""
         if tuple(remarks) == self.remarks:
             return
         at = self.highlighted

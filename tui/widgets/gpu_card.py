@@ -1,6 +1,6 @@
-"""One GPU: busy with its history, memory with TensorFlow's part, temperature, power, clock, throttling, and the rest.
+"""A card with the readings of one GPU: busy with its history, memory, temperature, power, clock, throttling and more.
 
-Separates what a card says from how much room it has: one line, a few, a picture of the history, or all there is.
+Depending on the space it has, the card is one line, a few lines, a chart of the history, or all figures.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..text.figures import NONE
 from .painted import Painted
 
 GIB = 1024**3
-WIDE = 76  # from here on, one line holds all of a GPU
-HISTORY_ROWS = 2  # that stay with the history of a card which tells more, too
+WIDE = 76  # from this width on, one line has room for all of a GPU's figures
+HISTORY_ROWS = 2  # of the history on a card that also shows other figures
 
 
 class GpuCard(Painted):
-    """Shows the last reading of a GPU; `all_of_it` with every figure, or why there is none."""
+    """Shows the last reading of a GPU; `all_of_it` shows every figure, or why there is none."""
 
     DEFAULT_CSS = """
     GpuCard { width: 1fr; height: 1fr; }
@@ -34,7 +34,7 @@ class GpuCard(Painted):
     """
 
     class Clicked(Message):
-        """This GPU is to be looked at."""
+        """A request to look at this GPU."""
 
         def __init__(self, index: int) -> None:
             super().__init__()
@@ -57,7 +57,7 @@ class GpuCard(Painted):
 
 
 def card(gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False) -> list[Row]:
-    """A GPU in so much room; the history is shown as tall as what else there is to tell leaves it."""
+    """The rows of a card of this size; the history gets the height that the other figures leave."""
     if gpu.missing:
         return _lost(gpu, width, height, glyphs)
     if height == 1:
@@ -70,7 +70,7 @@ def card(gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of
 
 
 def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Why there are no readings, in as many lines as there are."""
+    """The reason why there are no readings, in as many lines as it needs."""
     reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [reason]
     lines += [""] * (height - len(lines))
@@ -85,7 +85,7 @@ def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 
 def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
-    """Whether this is one of the run's."""
+    """Marks a GPU that the run uses."""
     return (glyphs.point if gpu.ours else " ", "title")
 
 
@@ -133,7 +133,7 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """The most telling figures; what they are is said where there is room for the words."""
+    """The most important figures, with their names where there is room."""
     right = [(f" {_gib(gpu.memory_used_bytes)}", "value"), (" GiB" if width >= 50 else " G", "label")]
     right += [(f" {_whole(gpu.temperature_c):>3}", "value"), (" °C", "label")]
     if width >= 42:
@@ -150,7 +150,7 @@ def _bars(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """A gauge of so many cells with its value, or why there is none."""
+    """A gauge of this many cells with its value, or why there is none."""
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [("busy ", "label"), (why.center(width + len(value)), "warn")]
@@ -158,7 +158,7 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _why(gpu: Gpu, figure: str) -> str:
-    """The reason for a missing figure, where there is one."""
+    """The reason for a missing figure, where one is known."""
     return clean(gpu.why(figure)) if figure in gpu.reasons else ""
 
 
@@ -178,7 +178,7 @@ def _history(gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs) ->
 
 
 def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """The gauge with used of total, and TensorFlow's own figures where there is room for them."""
+    """A gauge of used and total memory, with TensorFlow's own figures where there is room."""
     right: Row = [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", "value"), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
         right += [("  TF ", "label"), (_gib(gpu.tf_current_bytes), "value")]
@@ -198,7 +198,7 @@ def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _gib(value: float | None) -> str:
-    """Four characters: 61.4, 512."""
+    """A size in GiB in four characters: 61.4, 512."""
     if value is None:
         return f"{NONE:>4}"
     return f"{value / GIB:>4.0f}" if value >= 100 * GIB else f"{value / GIB:>4.1f}"

@@ -1,4 +1,6 @@
-"""The cards of all GPUs in a grid; below them all figures of the picked one, where not every card has room for them."""
+"""The cards of all GPUs in a grid, and below them all figures of the selected one where the cards have no room for
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .gpu_card import GpuCard
 
 
 class GpuCards(Vertical):
-    """`show` arranges and fills; `pick` chooses among the cards."""
+    """`show` arranges and fills the cards; `pick` selects one."""
 
     DEFAULT_CSS = """
     GpuCards { height: 1fr; }
@@ -33,11 +35,11 @@ class GpuCards(Vertical):
 
     @property
     def picked(self) -> Gpu | None:
-        """The GPU whose figures stand below the cards."""
+        """The GPU whose figures are shown below the cards."""
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
     def show(self, gpus: Sequence[Gpu], x_end: float, cards: Cards) -> None:
-        """The newest readings in this arrangement; GPUs never go once they have been seen."""
+        """Show the newest readings in this arrangement; a GPU that was seen once always stays."""
         self._gpus, self._x_end = tuple(gpus), x_end
         if cards != self._cards:
             self._cards = cards
@@ -45,7 +47,7 @@ class GpuCards(Vertical):
         self._fill()
 
     def pick(self, by: int) -> None:
-        """The next GPU, or the one before."""
+        """Select the next GPU, or the one before."""
         if self._gpus:
             self._picked = (self._picked + by) % len(self._gpus)
             self._fill()

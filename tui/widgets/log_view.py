@@ -1,4 +1,4 @@
-"""The end of a log with search: the newest line stays in sight until one scrolls up."""
+"""The end of a log, with search: the newest line stays in view until the user scrolls up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .painted import Painted
 
 
 class LogLines(ScrollView, can_focus=True):
-    """Lines of text on the Line API; only those in sight are rendered."""
+    """Lines of text on Textual's Line API; only visible lines are rendered."""
 
     DEFAULT_CSS = """
     LogLines { height: 1fr; color: $foreground 80%; scrollbar-size: 1 1; scrollbar-size-horizontal: 0; }
@@ -103,7 +103,7 @@ class LogTitle(Painted):
 
 
 class LogPanel(Vertical):
-    """Title, lines, and a line to type what is sought."""
+    """Title, lines, and an input for the text to search for."""
 
     DEFAULT_CSS = """
     LogPanel Input { dock: bottom; height: 1; display: none; background: $panel; }

@@ -1,6 +1,6 @@
-"""What a person is told about one option: what it does, the very TensorFlow call, helps, hurts, range, default.
+"""The help text of an option: what it does, the TensorFlow call, when it helps or hurts, its range and default.
 
-Only text is made here; the form shows it beside or below the options.
+Only the text is made here; the form shows it beside or below the options.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ NAME_WIDTH = 9
 MARKS = (
     ("*", "differs from the default"),
     ("+", "differs from the file: not saved"),
-    ("!", "does not fit; the reason stands below it"),
-    ("no GPU", "does nothing on this machine, but can be set for another"),
-    ("your code", "workload.entry: your code decides this, not the option"),
-    ("or your code", "applies unless your code decides it; the help says when"),
+    ("!", "not accepted; the reason stands below it"),
+    ("no GPU", "has no effect on this machine, but can be set for another"),
+    ("your code", "with workload.entry: your code decides this, not the option"),
+    ("or your code", "applies unless your code decides it; its help says when"),
 )
 ROW_KEYS = (
-    ("enter", "change: switch, choose, or write"),
-    ("left, right", "the word before, the next word"),
-    ("0-9", "write a new number"),
-    ("d, del", "back to the default"),
-    ("u", "back to what the file says"),
-    ("up, down", "the option before, the next; also k and j"),
-    ("pgup, pgdn", "the section before, the next"),
+    ("enter", "change: switch, choose or type a value"),
+    ("left, right", "previous or next choice"),
+    ("0-9", "type a new number"),
+    ("d, del", "reset to the default"),
+    ("u", "reset to the value in the file"),
+    ("up, down", "previous or next option; also k and j"),
+    ("pgup, pgdn", "previous or next section"),
 )
 
 
 def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark], width: int) -> Content:
-    """The help of an option, as it stands in the form now, in lines of at most `width` cells."""
+    """The help of an option in its present state on the form, in lines of at most `width` cells."""
     info = INFO[key]
     about = info.about
     lines = [_head(info.key, about.call, width), *_wrapped("", about.help, "", width)]
@@ -56,7 +56,7 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
 
 
 def _head(key: str, call: str, width: int) -> Content:
-    """The key and the very call, side by side where there is room."""
+    """The key and the TensorFlow call, side by side where there is room."""
     head = Content.assemble((key, "bold $text-primary"))
     if not call:
         return head
@@ -73,7 +73,7 @@ def _defaults(key: str, state: FormState) -> str:
 
 
 def _wrapped(name: str, text: str, style: str, width: int) -> list[Content]:
-    """A name and its text, later lines set in as far as the first."""
+    """A name and its text, later lines indented like the first."""
     indent = NAME_WIDTH if name else 0
     lines = textwrap.wrap(clean(text), max(16, width - indent)) or [""]
     names = [name, *[""] * (len(lines) - 1)]

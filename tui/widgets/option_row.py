@@ -1,7 +1,7 @@
-"""One option in one row: marks, name, value, unit, and what is wrong with it in a second line.
+"""A row of the form with one option: marks, name, value and unit, and in a second line what is wrong with the value.
 
-Separates looking from changing: a row draws itself and only while a value is being written holds an input. So a
-form of sixty options is sixty widgets, and single letters stay free for commands.
+A row draws itself, and holds an input only while its value is edited. So a form of sixty options is sixty widgets, and
+single letters remain free for commands.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ LABEL_WIDTH = 22
 MARK_WIDTH = 3
 ASIDE_COLUMN = 48
 NOT_GIVEN = "not given"
-YOURS = "your code"  # decides, and not the option
+YOURS = "your code"  # the user's code decides, not the option
 
 
 class ValueInput(Input):
-    """The input of the row that is being edited: Enter and the arrows take the value, Escape takes it back."""
+    """The input of the row that is edited: Enter and the arrow keys accept the value, Escape discards it."""
 
     BINDINGS = [
-        Binding("escape", "leave(False)", "Take back"),
-        Binding("enter", "leave(True)", "Take value"),
+        Binding("escape", "leave(False)", "Discard"),
+        Binding("enter", "leave(True)", "Accept"),
         Binding("up", "step(-1)", "Previous", show=False),
         Binding("down", "step(1)", "Next", show=False),
     ]
@@ -49,33 +49,33 @@ class ValueInput(Input):
 
 
 class OptionRow(Widget, can_focus=True):
-    """A row of the form. The screen answers its messages: Changed, Choose (open the list of words) and Step."""
+    """A row of the form. The screen handles its messages: Changed, Choose (open the list of choices) and Step."""
 
     BINDINGS = [
         Binding("enter", "edit", "Change"),
         Binding("space", "edit", "Change", show=False),
-        Binding("left,h", "cycle(-1)", "Word before", show=False),
-        Binding("right,l", "cycle(1)", "Next word", show=False),
+        Binding("left,h", "cycle(-1)", "Previous choice", show=False),
+        Binding("right,l", "cycle(1)", "Next choice", show=False),
         Binding("delete,backspace,d", "reset", "Default", key_display="d"),
         Binding("u", "undo", "Undo", show=False),
     ]
 
     class Changed(Message):
-        """The option `key` got the text `text`."""
+        """The option `key` has the new text `text`."""
 
         def __init__(self, key: str, text: str) -> None:
             super().__init__()
             self.key, self.text = key, text
 
     class Choose(Message):
-        """The words of a choice are wanted as a list, beside the row."""
+        """A request to list the choices beside the row."""
 
         def __init__(self, row: OptionRow) -> None:
             super().__init__()
             self.row = row
 
     class Step(Message):
-        """The focus is to go to the row before (-1) or after (1) this one."""
+        """A request to move the focus to the row before (-1) or after (1) this one."""
 
         def __init__(self, row: OptionRow, by: int) -> None:
             super().__init__()
@@ -89,7 +89,7 @@ class OptionRow(Widget, can_focus=True):
         self.locked = ""
         self._before = ""
 
-    # ---- looking ------------------------------------------------------------------------------
+    # ---- drawing ------------------------------------------------------------------------------
 
     def render(self) -> Content:
         width = self.size.width
@@ -133,7 +133,7 @@ class OptionRow(Widget, can_focus=True):
         return [(shown, strong), (f" {unit}" if unit else "", "$foreground-muted")]
 
     def _aside(self) -> str:
-        """What stands at the right end: why the option does nothing here, who else decides, what the default is."""
+        """The text at the right end: why the option has no effect, who else decides, or the default."""
         if self.locked:
             return "no GPU"
         who = self.state.decides(self.key)
@@ -155,14 +155,14 @@ class OptionRow(Widget, can_focus=True):
         self.refresh()
 
     def show(self) -> None:
-        """Draw the state anew; a second line appears with an error."""
+        """Draw the new state; a second line appears with an error."""
         height = 2 if self.key in self.state.errors else 1
         if height != self.size.height:
             self.styles.height = height
         self.refresh()
 
     def grey(self, reason: str) -> None:
-        """Grey the row: the option does nothing here for this reason (none: it does)."""
+        """Grey the row out where the option has no effect for this reason; an empty reason restores it."""
         if reason != self.locked:
             self.locked = reason
             self.refresh()

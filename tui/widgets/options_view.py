@@ -1,6 +1,6 @@
-"""All options as rows under their sections: where the rows are, moving between them, and narrowing them by words.
+"""All options as rows in their sections, with moving between rows and filtering them by words.
 
-Separates the place of an option from what it holds (option_row.py) and what the form does with it (form.py).
+A single row is in option_row.py, what the form does with it in screens/form.py.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .option_row import OptionRow
 
 
 class OptionsView(Vertical):
-    """The rows in two columns of sections, which narrow terminals set one below the other."""
+    """The rows in two columns of sections, which narrow terminals show one below the other."""
 
     BINDINGS = [
-        Binding("up,k", "step(-1)", "Option before", show=False),
+        Binding("up,k", "step(-1)", "Previous option", show=False),
         Binding("down,j", "step(1)", "Next option", show=False),
-        Binding("pageup", "section(-1)", "Section before", show=False),
+        Binding("pageup", "section(-1)", "Previous section", show=False),
         Binding("pagedown", "section(1)", "Next section", show=False),
         Binding("home", "edge(0)", "First option", show=False),
         Binding("end", "edge(-1)", "Last option", show=False),
     ]
 
     class Moved(Message):
-        """Another option has the focus: `last_key`."""
+        """Another option, `last_key`, has the focus."""
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
@@ -51,7 +51,7 @@ class OptionsView(Vertical):
 
     @property
     def last_row(self) -> OptionRow:
-        """The row that has or had the focus."""
+        """The row that has, or last had, the focus."""
         return self.rows[self.last_key]
 
     @property
@@ -59,19 +59,19 @@ class OptionsView(Vertical):
         return [row for row in self.rows.values() if row.display]
 
     def load(self, state: FormState) -> None:
-        """Show another state."""
+        """Show another state of the form."""
         for row in self.rows.values():
             row.finish(True)
             row.state = state
             row.show()
 
     def grey(self, reason: str) -> None:
-        """Grey what needs a GPU, for this reason; with none, nothing."""
+        """Grey out options that need a GPU, for this reason; an empty reason restores them."""
         for row in self.rows.values():
             row.grey(reason if row.info.about.gpu_only else "")
 
     def narrow(self, words: str) -> None:
-        """Show the options that fit the words, and the headings that have some."""
+        """Show only the options that match the words, with their headings."""
         for row in self.rows.values():
             row.display = matches(row.info, words)
         groups = {f"heading-{row.info.group}" for row in self.shown}
@@ -87,7 +87,7 @@ class OptionsView(Vertical):
             self.post_message(self.Moved())
 
     def _show_heading(self, row: OptionRow) -> None:
-        """The first option of a section brings its heading with it."""
+        """Scroll the heading of a section into view with its first option."""
         heading = self.query_one(f"#heading-{row.info.group}")
         if next(r for r in self.shown if r.info.group == row.info.group) is row:
             self.call_after_refresh(heading.scroll_visible, animate=False)
@@ -95,7 +95,7 @@ class OptionsView(Vertical):
     # ---- moving -------------------------------------------------------------------------------
 
     def focus_last(self) -> None:
-        """Back to the option that had the focus, or to the first that is shown."""
+        """Focus the option that last had the focus, or the first that is shown."""
         if self.last_row.display:
             self.last_row.focus()
         else:

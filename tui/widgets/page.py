@@ -1,4 +1,4 @@
-"""A picture that may be longer than the screen: made for its width, as tall as it comes out, scrolled by keys."""
+"""A picture that may be taller than the screen: drawn for its width, scrolled by keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .painted import Painted
 
 
 class _Rows(Painted):
-    """Rows that are there already."""
+    """Rows that were already made."""
 
     DEFAULT_CSS = "_Rows { height: auto; }"
 
@@ -25,7 +25,7 @@ class _Rows(Painted):
 
 
 class Page(VerticalScroll):
-    """`make(width)` gives all rows; whoever changes what they are made of calls `repaint`."""
+    """Shows all rows that `make(width)` returns; call `repaint` when their content has changed."""
 
     DEFAULT_CSS = """
     Page { height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
@@ -42,7 +42,7 @@ class Page(VerticalScroll):
         self.repaint()
 
     def repaint(self) -> None:
-        """Make the rows anew; the place that one has scrolled to stays."""
+        """Make the rows again; the scroll position stays."""
         width = self.scrollable_content_region.width
         if width > 0:
             rows = self.query_one(_Rows)

@@ -1,7 +1,7 @@
-"""The base of every picture: a widget on Textual's Line API that sends only the cells that changed.
+"""The base of every picture: a widget on Textual's Line API that sends only the cells that have changed.
 
-Separates what is shown (rows of named pieces, made by a subclass) from how it reaches the terminal: strips are kept,
-and a repaint marks the differing span of each line and nothing else.
+A subclass makes rows of styled pieces. The rendered strips are kept, so that a repaint marks only the span of each line
+that differs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STYLES = ("title", "label", "value", "track", "good", "warn", "bad", "curve1", "
 
 
 class Painted(Widget):
-    """Subclasses make `rows`; whoever changes what they are made of calls `repaint`."""
+    """Subclasses make `rows`; call `repaint` when their content has changed."""
 
     COMPONENT_CLASSES = {f"painted--{name}" for name in STYLES}
     DEFAULT_CSS = """
@@ -48,15 +48,15 @@ class Painted(Widget):
 
     @property
     def glyphs(self) -> Glyphs:
-        """What the application found its terminal to be able to show."""
+        """The characters that the application has chosen for its terminal."""
         return glyphs_of(self.app)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """What is to be seen, at most `height` rows."""
+        """The rows to show, at most `height` of them."""
         raise NotImplementedError
 
     def repaint(self) -> None:
-        """Make the rows anew and send what differs."""
+        """Make the rows again and send what differs."""
         width, height = self.size
         if not width or not height:
             return

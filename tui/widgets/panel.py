@@ -9,7 +9,7 @@ from .painted import Painted
 
 
 class Panel(Painted):
-    """Shows what `make(width, height)` gives, whenever it is repainted."""
+    """Shows what `make(width, height)` returns, whenever it is repainted."""
 
     DEFAULT_CSS = "Panel { height: 1; }"
 

@@ -1,7 +1,7 @@
-"""Partial updates in few bytes, for a view that changes all the time over a slow line.
+"""Writes partial updates of the screen in few bytes, for a view that changes constantly over a slow line.
 
-Textual (8.2) sends every changed line from the left edge of its widget on, and the colours anew with each piece. This
-sends the changed cells alone, and each colour once an update: a tenth of the bytes.
+Textual (8.2) sends every changed line from the left edge of its widget on, and repeats the colours with each piece.
+This sends only the changed cells, and each colour once per update: a tenth of the bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLAIN = Style()
 
 
 class FrugalCompositor(Compositor):
-    """Lays out and renders as ever; only what is written for a partial update differs."""
+    """Lays out and renders like Textual's compositor, but writes partial updates differently."""
 
     def render_partial_update(self) -> ChopsUpdate | None:
         update = super().render_partial_update()
@@ -26,7 +26,7 @@ class FrugalCompositor(Compositor):
 
 
 class FrugalUpdate(ChopsUpdate):
-    """The changed cells, in the order of their colours: they do not overlap, so any order gives the same screen."""
+    """The changed cells, ordered by colour: they do not overlap, so that any order gives the same screen."""
 
     def render_segments(self, console: Console) -> str:
         pieces: dict[str, list[str]] = {}

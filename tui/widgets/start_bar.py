@@ -1,4 +1,4 @@
-"""The line with Start: what would be started on what, or why it cannot be."""
+"""The line with the Start button: what would be started on which devices, or why nothing can be started."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StartBar(Horizontal):
         self.query_one("#start", Button).can_focus = False
 
     def show(self, refusal: str, options: Options, machine: Machine | None) -> None:
-        """Say what Start would do, or the refusal's reason on a greyed button."""
+        """Show what Start would do, or the reason beside a disabled button."""
         self.query_one("#start", Button).disabled = bool(refusal)
         text = (
             Content.assemble(("cannot start  ", "bold $text-error"), clean(refusal))
@@ -46,10 +46,10 @@ class StartBar(Horizontal):
 
 
 def outlook(options: Options, machine: Machine | None) -> str:
-    """Batch and devices in one line."""
+    """Batch size and devices in one line."""
     size = options.input.batch_size
     if machine is None:
-        return f"batch {size:,}  looking at this machine ..."
+        return f"batch {size:,}  examining this machine ..."
     from ...engine import checks
 
     gpus = checks.training_gpus(options, machine)
@@ -59,7 +59,7 @@ def outlook(options: Options, machine: Machine | None) -> str:
 
 
 def replicas(options: Options, machine: Machine) -> int:
-    """How many copies of the model train side by side."""
+    """How many replicas of the model train in parallel."""
     from ...engine import checks
 
     if options.strategy.kind != "mirrored":
@@ -72,7 +72,7 @@ def replicas(options: Options, machine: Machine) -> int:
 def _devices(names: list[str], options: Options, machine: Machine) -> str:
     if names:
         kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-        used = "" if options.strategy.kind == "mirrored" or len(names) == 1 else " (one of them trains)"
+        used = "" if options.strategy.kind == "mirrored" or len(names) == 1 else " (only one is used)"
         return f"on {kinds}{used}"
     why = "device.visible is none" if machine.gpus else f"no GPU: {machine.no_gpu_reason}"
     return f"on {machine.cpus} CPU cores ({why})"
