@@ -294,8 +294,8 @@ def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
     assert training.loop.built.own is not None
     training.loop.built.own.tell(training.loop.built.options, training.loop.built.report, 7)
     told = {event["kind"]: event["message"] for event in training.events("warning")}
-    assert "where your code shuffles, their order is another one" in told["resumed_batches"]
-    assert "begin anew" in told["callbacks_anew"]
+    assert "where your code shuffles, their order is different" in told["resumed_batches"]
+    assert "start again" in told["callbacks_anew"]
 
 
 # ---- callbacks ----------------------------------------------------------------------------------
@@ -344,16 +344,16 @@ REFUSED = {
     "bare-arrays": ("return model(), x, y", "train is one array", "return (model, (x, y), (x_validation"),
     "lists": ("return model(), (x, [1, 2])", "y of train holds an int, not an array", "give (x, y) arrays"),
     "lengths": ("return model(), (x, y[:50])", "train has 100 samples in x and 50 in y", "each sample needs"),
-    "empty": ("return model(), (x[:0], y[:0])", "train has no sample", "give"),
-    "objects": ("return model(), (x.astype(object), y)", "x of train is an array of objects", "make it numbers"),
+    "empty": ("return model(), (x[:0], y[:0])", "train has no samples", "give"),
+    "objects": ("return model(), (x.astype(object), y)", "x of train is an array of objects", "convert it to numbers"),
     "generator": ("return model(), (v for v in x)", "train is a generator", "from_generator"),
     "loss": ("return model(False), (x, y)", "the model is not compiled and no loss is given", "dict with a loss"),
-    "two-losses": ("return {'model': model(), 'train': (x, y), 'loss': 'mse'}", "the model is compiled, and loss", ""),
-    "callbacks": ("return {'model': model(), 'train': (x, y), 'callbacks': [3]}", "callbacks holds an int", ""),
+    "two-losses": ("return {'model': model(), 'train': (x, y), 'loss': 'mse'}", "the model is already compiled", ""),
+    "callbacks": ("return {'model': model(), 'train': (x, y), 'callbacks': [3]}", "callbacks contains an int", ""),
     "map": ("return {'model': model(), 'train': dataset(), 'map': 3}", "map is an int, not a function", ""),
     "samples": ("return {'model': model(), 'train': dataset(), 'samples': -1}", "samples is -1", "whole number"),
     "unbatched": ("return model(), dataset()", "train's elements have shape (4,)", "map: None and gputui batches it"),
-    "batched-twice": ("return {'model': model(), 'train': dataset().batch(5), 'map': None}", "train is batched", ""),
+    "batched-twice": ("return {'model': model(), 'train': dataset().batch(5), 'map': None}", "already batched", ""),
     "endless": ("return model(), dataset().repeat().batch(10)", "train has no end", "set train.steps_per_epoch"),
     "endless-validation": (
         "return model(), (x, y), dataset().repeat().batch(10)", "validation has no end",
@@ -367,25 +367,25 @@ REFUSED = {
     ),
     "weighted-twice": (
         "return {'model': model(), 'train': (x, y, y), 'sample_weight': y}",
-        "sample_weight is given twice", "leave one",
+        "sample_weight is given twice", "remove one",
     ),
     "both-weights": (
         "return {'model': model(), 'train': (x, y), 'sample_weight': y, 'class_weight': {0: 2.0}}",
         "class_weight and sample_weight are both given", "multiply",
     ),
     "weights-of-a-dataset": (
-        "return {'model': model(), 'train': dataset().batch(5), 'sample_weight': y}", "sample_weight goes with arrays",
+        "return {'model': model(), 'train': dataset().batch(5), 'sample_weight': y}", "can be used only with arrays",
         "third element",
     ),
     "begins-at-its-end": (
-        "return {'model': model(), 'train': (x, y), 'initial_epoch': 9}", "initial_epoch is 9, and train.epochs",
+        "return {'model': model(), 'train': (x, y), 'initial_epoch': 9}", "initial_epoch is 9 and train.epochs",
         "raise train.epochs",
     ),
     "never": ("return {'model': model(), 'train': (x, y), 'validation_freq': 0}", "validation_freq is 0", "from 1"),
     "too-few": ("return model(), (x, y)", "100 samples do not fill one global batch of 200", "lower input.batch_size"),
     "no-pass": (
         "return {'model': model(), 'train': dataset().repeat(), 'map': None}",
-        "input.cache needs to know when a pass over train is over", "return samples",
+        "input.cache needs to know the number of samples", "return samples",
     ),
 }
 WITH = {"too-few": ("batch_size=200", "drop_remainder=true"), "no-pass": ("cache=memory", "steps_per_epoch=3")}

@@ -262,7 +262,7 @@ def test_images_alone_are_augmented(own: Write) -> None:
 
 def test_targets_that_are_returned_as_validation_are_refused(own: Write) -> None:
     fault = refused(own, "return model(), {'a': x}, y")
-    assert "targets belong to their inputs" in fault.message
+    assert "targets must be returned with their inputs" in fault.message
 
 
 # ---- data sets ----------------------------------------------------------------------------------

@@ -139,8 +139,8 @@ def test_settings_that_an_option_makes_are_told_and_break_nothing(own: Write) ->
         ("precision.policy", "set_global_policy in train.py"),
     ]
     assert "train.py:16 does nothing here" in told[0][1]
-    assert "train.py:21 is obeyed, and the run's precision.policy is not" in told[3][1]
-    assert told[0][2] == "set device.intra_op_threads in the preset and leave the call out"
+    assert "train.py:21 takes effect, and the run's precision.policy does not" in told[3][1]
+    assert told[0][2] == "set device.intra_op_threads in the preset and remove the call"
     assert training.loop.built.model.layers[0].compute_dtype == "bfloat16"
     assert tf.config.threading.set_intra_op_parallelism_threads.__name__ == "set_intra_op_parallelism_threads"
     assert keras.mixed_precision.set_global_policy.__name__ == "set_dtype_policy"

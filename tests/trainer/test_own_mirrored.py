@@ -77,7 +77,7 @@ def build(context):
     return made, (x, x[:, :1])
 """,
         "train.py:8 in build: RuntimeError: ",
-        "leave out",
+        "remove your own",
     ),
     "thread": (
         """
@@ -90,8 +90,8 @@ def build(context):
     found[0].compile("sgd", "mse")
     return found[0], (x, x[:, :1])
 """,
-        "was made outside the scope of strategy.kind=mirrored",
-        "make model and optimizer in build",
+        "was created outside the scope of strategy.kind=mirrored",
+        "create model and optimizer in build",
     ),
     "step": (
         """
@@ -103,7 +103,7 @@ def build(context):
     made.compile("sgd")
     return made, (x, x[:, :1])
 """,
-        "Mine has no variables yet, and they cannot be made for strategy.kind=mirrored: train.py:9 in train_step",
+        "Mine has no variables yet, and they cannot be created for strategy.kind=mirrored: train.py:9 in train_step",
         "call the model",
     ),
 }

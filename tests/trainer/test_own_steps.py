@@ -167,7 +167,7 @@ def test_a_run_that_only_measures_leaves_their_files_alone(own: Write, tmp_path:
     assert (tmp_path / "log.csv").read_text() == "theirs"
     assert not (tmp_path / "best.keras").exists()
     assert seen() == [0, 1]
-    told = [message for message in warnings(training) if "leaves your files alone" in message]
+    told = [message for message in warnings(training) if "does not touch your files" in message]
     assert [message.split()[0] for message in told] == ["CSVLogger", "Best"]
     own(FILES, *SHORT).train()
     assert (tmp_path / "log.csv").read_text().startswith("epoch,")
@@ -175,7 +175,7 @@ def test_a_run_that_only_measures_leaves_their_files_alone(own: Write, tmp_path:
 
 
 def test_backup_and_restore_is_refused(own: Write) -> None:
-    with pytest.raises(TrainerError, match=r"BackupAndRestore would train epochs twice here: run\.checkpoint") as fault:
+    with pytest.raises(TrainerError, match=r"BackupAndRestore would train epochs twice here; run\.checkpoint") as fault:
         own(FILES.replace("CSVLogger(\"log.csv\")", "BackupAndRestore(\"backup\")"), *SHORT)
     assert "gputui resume" in fault.value.hint
 

@@ -1,1 +1,3 @@
-"""A user's own training (workload.entry): their code is run, what it hands over is checked, and made a training."""
+"""Trains a user's own model and data (workload.entry): runs their code, checks what it returns, and makes a training of
+it.
+"""

@@ -1,8 +1,8 @@
 """Builds a model by its training step, where a strategy needs all variables before the first step runs.
 
-Keras builds a model by its call. A model with a train_step of its own may have none, or may use its parts only there.
-The step is traced here as Keras traces a call: nothing is computed, no variable changes, and those that are missing are
-made in the strategy's scope.
+Keras builds a model by its call, but a model with its own train_step may have no call, or use some parts only in the
+step. The step is traced here as Keras traces a call: nothing is computed, no variable changes, and missing variables
+are created in the strategy's scope.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from keras.src.random.seed_generator import global_seed_generator
 from ..checkpoint import random_states
 from ..checkpoint.object_graph import optimizers
 
-MOST_TRACES = 8  # each gets as far as the variables that the one before has made allow
+MOST_TRACES = 8  # each attempt gets as far as the variables of the previous attempts allow
 
 
 def build(model: keras.Model, batch: Any) -> Exception | None:
-    """Trace the step until nothing is missing; what it failed of, where it cannot be traced to its end."""
+    """Trace the step until no variable is missing; returns the exception where it cannot be traced to its end."""
     before = -1
     fault: Exception | None = None
     for _ in range(MOST_TRACES):
@@ -35,7 +35,9 @@ def build(model: keras.Model, batch: Any) -> Exception | None:
 
 
 def share_generator() -> None:
-    """Make what keras.random draws from without a seed: a replica's thread would make another at each trace."""
+    """Create the generator that keras.random uses without a seed; a replica's thread would create another at each
+    trace.
+    """
     with _host_random_kept():
         global_seed_generator()
 
@@ -49,14 +51,14 @@ def _trace(model: keras.Model, batch: Any) -> Exception | None:
             only_built.enter_context(_not_applied(optimizer))
         try:
             compute_output_spec(step, batch)
-        except Exception as fault:  # of their code, or of Keras because a variable is not there yet
+        except Exception as fault:  # raised by the user's code, or by Keras because a variable does not exist yet
             return fault
     return None
 
 
 @contextlib.contextmanager
 def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
-    """Gradients given to it build it."""
+    """Build the optimizer with the gradients, without applying them."""
 
     def apply(grads: Any, trainable_variables: Any = None) -> None:
         if not optimizer.built:
@@ -76,7 +78,7 @@ def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_gradients() -> Iterator[None]:
-    """Variables of a strategy have none outside its replicas; here only their shapes matter."""
+    """Return zeros for gradients: a strategy has none outside its replicas, and only their shapes matter here."""
     real = tf.GradientTape.gradient
 
     def gradient(tape: Any, target: Any, sources: Any, *arguments: Any, **named: Any) -> Any:

@@ -1,7 +1,6 @@
-"""A user's own training, built: their function is called where everything is set, and what it returned made ready.
+"""Builds a user's own training: calls their function and applies the options to the model and data that it returns.
 
-Model, data and perhaps optimizer and callbacks are theirs; the options do the rest. Whatever an option cannot do is
-kept with the reason, so that nothing is silently ignored.
+An option that cannot be applied is kept with the reason, so that nothing is silently ignored.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ from .streams import Stream
 from .user_code import UserCode
 
 RESUMED_BATCHES = (
-    "your code batches its data: on resuming, the batches of the pass that were seen are left out; where your code "
-    "shuffles, their order is another one"
+    "your code batches its data: after resuming, the batches already seen in this pass are skipped; where your code "
+    "shuffles, their order is different"
 )
-ONE_PROCESS = "use_multiprocessing of a PyDataset does nothing here: its batches are loaded one at a time"
+ONE_PROCESS = "use_multiprocessing of a PyDataset has no effect here: its batches are loaded one at a time"
 
 
 @dataclass(frozen=True)
 class Own:
-    """A user's training: what the loop needs, and what the viewers are told."""
+    """A user's training: what the loop needs, and what viewers are shown."""
 
     code: UserCode
     model: keras.Model
     pipeline: OwnPipeline
     callbacks: list[keras.callbacks.Callback]
-    inapplicable: dict[str, str]  # options that do nothing to this training: why
-    own_compile: bool  # their code has compiled the model
+    inapplicable: dict[str, str]  # options that have no effect on this training, each with the reason
+    own_compile: bool  # the user's code has compiled the model
 
     def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
         """What tells the loop of epochs, and the user's callbacks with it."""
@@ -54,7 +53,7 @@ class Own:
         return OwnCallbacks(loop, self.model, epochs, self.callbacks)
 
     def state(self) -> State:
-        """All that changes while it trains."""
+        """All objects whose state changes during training."""
         return State(self.model, self._kept)
 
     def _kept(self) -> Found:
@@ -66,39 +65,39 @@ class Own:
         random_draws.warn(graph, self.code, self.model, report)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
-        """Those of them that are not at their default."""
+        """Those of the inapplicable options that are not at their default."""
         return inapplicable.not_applied(options, self.inapplicable)
 
     def tell(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
-        """What a person should know of this training beside its figures."""
+        """Emit warnings about options and settings that have no effect on this training."""
         for item in self.not_applied(options):
-            report.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
+            report.warn("not_applied", f"{item['option']} has no effect here: {item['why']}", option=item["option"])
         if self.model.run_eagerly:
-            report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
+            report.warn("run_eagerly", "run_eagerly has no effect here: steps run as a graph", "print with tf.print")
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
-            report.warn("use_multiprocessing", ONE_PROCESS, "give it workers alone where threads may load at once")
+            report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
         if resumed_at is not None and self.pipeline.train.kind == "batched":
             report.warn("resumed_batches", RESUMED_BATCHES)
         if resumed_at is not None and self.callbacks:
-            report.warn("callbacks_anew", "your callbacks begin anew: what they had counted before is not kept")
+            report.warn("callbacks_anew", "your callbacks start again: what they had counted before is not restored")
 
     def save(self, report: RunReport) -> None:
-        """The model as plain Keras reads it; where Keras cannot write it whole, its weights.
+        """Save the model so that plain Keras can load it; where Keras cannot save it completely, save its weights.
 
-        What the options compiled it with stays out: their learning-rate schedule is a class of ours.
+        The optimizer settings from the options are left out: the learning-rate schedule is a class of gputui.
         """
         compiled, self.model.compiled = self.model.compiled, self.own_compile
         try:
             self.model.save(report.run.file("model.keras"))
-        except Exception as fault:  # a subclassed model may not know how it was made
+        except Exception as fault:  # a subclassed model may have no get_config
             if disk.refusal(fault) is not None:
                 raise
             traceback.print_exc()
             self.model.save_weights(report.run.file("model.weights.h5"))
             report.warn(
                 "weights_only",
-                f"Keras cannot save this model whole ({type(fault).__name__}); its weights are in model.weights.h5",
-                "give the model's class a get_config",
+                f"Keras cannot save this whole model ({type(fault).__name__}); its weights are in model.weights.h5",
+                "add a get_config method to the model's class",
                 "run.save_model",
             )
         finally:
@@ -112,13 +111,13 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, report:
     replicas = distribution.num_replicas_in_sync if distribution else 1
     report.phase("building", workload.entry.rpartition("/")[2])
     settings = GlobalSettings()
-    with _scope(distribution), settings:  # a module may make its model at its top
+    with _scope(distribution), settings:  # a module may create its model when it is imported
         code = UserCode(workload.entry, workload.folder or ".")
     for name in code.shadowed():
         report.warn(
             "shadowed",
-            f"{name} beside {code.file.name} is not used: another {name[:-3]} was imported before",
-            "give the file another name",
+            f"{name} beside {code.file.name} is not used: another module {name[:-3]} was imported before it",
+            "rename the file",
             name,
         )
     with _scope(distribution), settings, code.blamed():

@@ -1,7 +1,7 @@
-"""A user's own Keras callbacks: told of epochs, evaluations and the training as a whole, as Keras would.
+"""Calls a user's own Keras callbacks for epochs, evaluations and the training as a whole, as Keras would.
 
-Those that override a method for batches are told of each execution, too, where the host then waits for the device. A
-callback that ends the training (model.stop_training) ends the run as done.
+Callbacks that override a method for batches are called once for each execution, where the host then waits for the
+device. A callback that ends the training (model.stop_training) ends the run normally.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.ca
 
 
 def usable(theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport) -> list[Any]:
-    """Those that this run calls; raises UserError for one that cannot be.
+    """The callbacks that this run calls; raises UserError for one that cannot be called.
 
-    A run that only measures leaves the files of the real one alone.
+    A run that only measures does not call those that write files, so that the files of the real run stay untouched.
     """
     if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in theirs):
         raise UserError(
-            "BackupAndRestore would train epochs twice here: run.checkpoint takes its place",
-            "leave it out, set run.checkpoint=epoch, and go on with gputui resume",
+            "BackupAndRestore would train epochs twice here; run.checkpoint replaces it",
+            "remove it, set run.checkpoint=epoch, and continue with gputui resume",
         )
     if options.run.measure_seconds is None:
         return list(theirs)
     for callback in (callback for callback in theirs if isinstance(callback, _WRITERS)):
         report.warn(
             "callback_left_out",
-            f"{type(callback).__name__} does nothing here: a run with run.measure_seconds leaves your files alone",
+            f"{type(callback).__name__} does nothing here: a run with run.measure_seconds does not touch your files",
             option=type(callback).__name__,
         )
     return [callback for callback in theirs if not isinstance(callback, _WRITERS)]
 
 
 class OwnCallbacks(EpochCallbacks):
-    """Tells the loop first, or last where a checkpoint is to hold what theirs have changed."""
+    """Calls the loop before the user's callbacks, or after them where a checkpoint is to contain their changes."""
 
     def __init__(
         self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]
@@ -60,7 +60,7 @@ class OwnCallbacks(EpochCallbacks):
         self._test_end = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_end",))]
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Once a run: a resumed epoch is a fit of its own."""
+        """Called once in a run, although a resumed epoch is a fit of its own."""
         if not self._begun:
             self._begun = True
             for callback in self._theirs:
@@ -116,7 +116,7 @@ class OwnCallbacks(EpochCallbacks):
 
 
 def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
-    """Whether it does something at each batch; ModelCheckpoint does so only where it saves by steps."""
+    """Whether the callback does something at each batch; ModelCheckpoint does only where it saves by steps."""
     if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
         return False
     return any(

@@ -1,4 +1,4 @@
-"""A user's model compiled as the options say, or, where it is compiled already, made to run its steps as they say."""
+"""Compiles a user's model as the options say; one that is already compiled is only made to run its steps that way."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from .pipeline import OwnPipeline
 from .returned import Returned
 from .user_code import UserError
 
-OVERRIDDEN = {"jit_compile": "xla", "steps_per_execution": "steps_per_execution"}  # of model.compile: ours
+OVERRIDDEN = {
+    "jit_compile": "xla",
+    "steps_per_execution": "steps_per_execution",
+}  # arguments of model.compile that the options decide
 
 
 def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> None:
-    """What is compiled keeps its optimizer, loss and metrics; how its steps are run is the options' in any case."""
+    """Compile the model. One that is compiled keeps its optimizer, loss and metrics; the options decide how its steps
+    run.
+    """
     model, xla, together = found.model, options.compile.xla, options.compile.steps_per_execution
     if xla and pipeline.replicas > 1 and custom_step(model):
         raise UserError(
@@ -41,7 +46,7 @@ def _compile(found: Returned, options: Options, pipeline: OwnPipeline) -> None:
         steps_per_execution=options.compile.steps_per_execution,
     )
     if found.optimizer is None and optimizer.scheduled(options.train):
-        # What their callbacks save is to load in plain Keras, where that schedule is not known.
+        # What the user's callbacks save must load in plain Keras, which does not know gputui's schedule.
         found.model.get_compile_config = lambda: None
 
 
@@ -50,12 +55,12 @@ def custom_step(model: keras.Model) -> bool:
 
 
 def tell_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
-    """What their code has compiled otherwise than an option that nobody has set."""
+    """Warn about settings in the user's compile that differ from an option which nobody has set."""
     theirs = getattr(getattr(model, "_compile_config", None), "config", {})
     unset = type(options.compile)()
     for name, option in OVERRIDDEN.items():
         value, asked = getattr(options.compile, option), theirs.get(name)
         if asked not in (None, "auto", value) and value == getattr(unset, option):
             key, told, wanted = f"compile.{option}", str(value).lower(), str(asked).lower()
-            message = f"{name}={asked} of your compile does nothing here: {key} is {told}"
+            message = f"{name}={asked} of your compile has no effect here: {key} is {told}"
             report.warn("overridden", message, f"set {key}={wanted}", key)

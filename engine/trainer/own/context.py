@@ -1,4 +1,4 @@
-"""What a user's function is told: the settings that its code may want to follow."""
+"""The context: settings that the user's code may want to follow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Context:
     steps_per_epoch: int | None  # train.steps_per_epoch; None: one pass over the data
     epochs: int
     seed: int
-    precision: str  # the policy that is set already, such as mixed_bfloat16
+    precision: str  # the policy, which is already set, such as mixed_bfloat16
     map_parallel_calls: int | None  # for Dataset.map(num_parallel_calls=), as input.parallel_calls says
     args: Mapping[str, Any] = field(default_factory=dict)  # workload.args
 

@@ -1,6 +1,6 @@
-"""Counts the elements of a data set whose length TensorFlow cannot tell, once, before the training begins.
+"""Counts the elements of a data set whose length TensorFlow does not know, once, before the training begins.
 
-A stream without an end cannot be counted: TensorFlow knows of most, and of the others the time tells.
+A data set without an end cannot be counted. TensorFlow knows most of these; for the others there is a time limit.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from ..measure.run_report import RunReport
 from .user_code import UserError
 
 MOST_SECONDS = 120.0
-LOOK_EVERY = 256  # elements between two looks at the clock
+LOOK_EVERY = 256  # elements between two checks of the time
 STEPS = {"train": "train.steps_per_epoch", "validation": "validation_steps"}
 SAMPLES = {"train": "samples", "validation": "validation_samples"}
 
 
 def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: float = MOST_SECONDS) -> int:
-    """How many elements a pass over it has; raises UserError where it has no end."""
+    """The number of elements in one pass; raises UserError where there is no end."""
     settable = f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} beside it"
     if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        raise UserError(f"{role} has no end", f"{settable}, which is how many batches are taken")
+        raise UserError(f"{role} has no end", f"{settable}, the number of batches to take")
     report.phase("building", f"counting {role}")
     deadline = time.monotonic() + most_seconds
     number = 0

@@ -1,7 +1,7 @@
-"""What a user's code would give to Keras' fit beside data: weights, when it evaluates, at which epoch it begins.
+"""Checks what a user's code returns besides data and would pass to Keras' fit: weights, validation schedule, first
+epoch.
 
-Separates checking them (a wrong one is refused in words) from their use: weights become part of the batches, the rest
-is the loop's.
+A wrong argument is refused with an explanation. Weights become part of the batches; the loop uses the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEYS = ("class_weight", "sample_weight", "initial_epoch", "validation_freq", "va
 
 @dataclass(frozen=True)
 class FitArguments:
-    """As fit takes them; `sample_weight` has been put beside x and y already."""
+    """The arguments as fit takes them; `sample_weight` is already placed beside x and y."""
 
     class_weight: Mapping[int, float] | None = None
     initial_epoch: int = 0
@@ -39,9 +39,9 @@ NO_ARGUMENTS = FitArguments()
 
 
 def taken(given: dict[str, Any]) -> FitArguments:
-    """Take them out of what build returned, a sample_weight into its train; raises UserError."""
+    """Remove them from what build returned, and place a sample_weight into its train; raises UserError."""
     for key in (key for key in given if key in OPTIONS):
-        raise UserError(f"{key} is an option, and nothing that build returns", f"set {OPTIONS[key]} in the preset")
+        raise UserError(f"{key} is an option, and cannot be returned by build", f"set {OPTIONS[key]} in the preset")
     found = {key: given.pop(key, None) for key in KEYS}
     weights = _class_weight(found["class_weight"])
     if found["sample_weight"] is not None:
@@ -56,7 +56,7 @@ def taken(given: dict[str, Any]) -> FitArguments:
 
 
 def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dataset:
-    """(x, y) -> (x, y, weight of y's class), as Keras does it; a class that is not named weighs 1."""
+    """(x, y) -> (x, y, weight of y's class), as Keras does; a class without a weight has weight 1."""
     table = tf.constant([float(weights.get(c, 1.0)) for c in range(max(weights) + 1)])
 
     def weighed(x: Any, y: Any) -> Any:
@@ -100,8 +100,8 @@ def _weighted(train: Any, weight: Any) -> Any:
     if isinstance(train, tuple | list) and len(train) == 2:
         return (*train, weight)
     if isinstance(train, tuple | list) and len(train) == 3:
-        raise UserError("sample_weight is given twice, in train and beside it", "leave one of them out")
-    raise UserError("sample_weight goes with arrays (x, y) only", hint)
+        raise UserError("sample_weight is given twice, in train and beside it", "remove one of them")
+    raise UserError("sample_weight can be used only with arrays (x, y)", hint)
 
 
 def _check_one_kind(train: Any, weights: Mapping[int, float] | None) -> None:

@@ -1,7 +1,7 @@
-"""Settings of TensorFlow and Keras that a user's code makes and an option makes, too: told, and never an error.
+"""Notes calls in a user's code that change settings which an option also makes, and warns about them.
 
-Devices are in use when their code runs, so that TensorFlow refuses most of these calls; the options have done it
-before.
+These are never an error. Devices are already in use when the code runs, so that TensorFlow refuses most of these calls;
+the options have made the settings before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .user_code import UserCode
 
 @dataclass(frozen=True)
 class Setting:
-    """A function of a module, the option that stands for it, and whether a call of it does what it says."""
+    """A function of a module, the option with the same effect, and whether a call takes effect."""
 
     place: str
     name: str
@@ -79,18 +79,20 @@ class GlobalSettings:
         for (name, file, line), setting in self._calls.items():
             if not code.owns_file(file):
                 continue
-            effect = f"is obeyed, and the run's {setting.option} is not" if setting.obeyed else "does nothing here"
+            effect = (
+                f"takes effect, and the run's {setting.option} does not" if setting.obeyed else "has no effect here"
+            )
             place = f"{code.name_of(file)}:{line}"
             report.warn(
                 "set_by_option",
                 f"{name} in {place} {effect}: gputui sets this up before your code runs",
-                f"set {setting.option} in the preset and leave the call out",
+                f"set {setting.option} in the preset and remove the call",
                 setting.option,
             )
 
 
 def _modules(place: str) -> list[Any]:
-    """The module under its public names; tf.keras has its own copies."""
+    """The module under all its public names; tf.keras has copies of its own."""
     names = place.split(".")
     found: Any = tf if names[0] == "tensorflow" else keras
     for name in names[1:]:

@@ -1,4 +1,4 @@
-"""Arrays as a user's code nests them (lists, tuples, dicts), and as TensorFlow and Keras take them."""
+"""Converts arrays that a user's code nests (lists, tuples, dicts) to the forms that TensorFlow and Keras take."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import tensorflow as tf
 
 
 def as_array(value: Any) -> np.ndarray:
-    """NumPy's view of an array of whatever library."""
+    """NumPy's view of an array of any library."""
     return value.numpy() if isinstance(value, tf.Tensor) else np.asarray(value)
 
 
 def as_tuples(nest: Any) -> Any:
-    """Lists as tuples, as Keras takes them, and without what is None at the end."""
+    """Lists as tuples, as Keras takes them, without trailing None."""
     if isinstance(nest, dict):
         return {key: as_tuples(item) for key, item in nest.items()}
     if isinstance(nest, list | tuple) and not hasattr(nest, "_fields"):
@@ -28,14 +28,14 @@ def as_tuples(nest: Any) -> Any:
 
 
 def as_fitted(data: Any) -> Any:
-    """Arrays as a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets them: x alone is in no tuple."""
+    """Arrays as a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets them: x alone is not in a tuple."""
     nest = as_tuples(data)
     alone = isinstance(nest, tuple) and len(nest) == 1 and not isinstance(nest[0], tuple)
     return nest[0] if alone else nest
 
 
 def as_tensors(nest: Any) -> Any:
-    """In host memory, where the pipeline takes them from; tensors may lie on a GPU."""
+    """Tensors in host memory, where the pipeline reads them; the originals may lie on a GPU."""
     kept = (tf.RaggedTensor, tf.SparseTensor)
     with tf.device("/CPU:0"):
         return tf.nest.map_structure(lambda leaf: leaf if isinstance(leaf, kept) else tf.identity(leaf), nest)

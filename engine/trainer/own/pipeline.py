@@ -1,4 +1,4 @@
-"""What a user's code handed over as training and validation data, as the loop takes data: endless batches of both."""
+"""Turns the training and validation data of a user's code into endless batches for the loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .user_code import UserError
 
 @dataclass(frozen=True)
 class OwnPipeline:
-    """The same as data/pipeline.py's Pipeline, over streams."""
+    """The counterpart of data/pipeline.py's Pipeline for streams."""
 
     options: Options
     replicas: int
@@ -43,7 +43,7 @@ class OwnPipeline:
 
     @property
     def batches_per_pass(self) -> int:
-        """Of data that nobody has counted, train.steps_per_epoch is what an epoch is."""
+        """For data of unknown length, train.steps_per_epoch is the length of an epoch."""
         found = self.train.batches or self.options.train.steps_per_epoch
         assert found is not None, "refused when the data was opened"
         return found
@@ -76,7 +76,7 @@ class OwnPipeline:
         return sum(sizes) if len(sizes) == len(x) else None
 
     def find_fault(self) -> None:
-        """What is wrong with a user's data is told as an error of their code."""
+        """Report an error in a user's data as an error of their code."""
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         batches = self._weighed(self.train.global_batches(first_step))
@@ -95,7 +95,7 @@ class OwnPipeline:
 
     @property
     def spec(self) -> Any:
-        """What a training step gets."""
+        """The types and shapes that a training step gets."""
         if self.fit.class_weight is None:
             return self.train.spec
         return self._weighed(self.train.global_batches(0)).element_spec
@@ -109,7 +109,7 @@ def _sized(spec: Any) -> bool:
 
 
 def opened(options: Options, replicas: int, returned: Returned, file: Path, report: RunReport) -> OwnPipeline:
-    """The parts' data as streams; raises UserError where it cannot be trained on."""
+    """The parts' data as streams; raises UserError for data that cannot be trained on."""
     stamp = _stamp(file)
     data, kept_back = returned.train, returned.validation
     if _are_arrays(data):
@@ -126,7 +126,7 @@ def opened(options: Options, replicas: int, returned: Returned, file: Path, repo
         length = _length(kept_back, returned.validation_samples, returned.fit.validation_steps, "validation", report)
         held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length)
     if held_out is not None and held_out.batches == 0:
-        raise UserError("validation has no batch", "look at where it reads from, and at its batch size")
+        raise UserError("validation has no batches", "check where it reads from, and at its batch size")
     pipeline = OwnPipeline(options, replicas, train, held_out, returned.fit)
     _check_start(options, returned.fit)
     return pipeline
@@ -135,13 +135,13 @@ def opened(options: Options, replicas: int, returned: Returned, file: Path, repo
 def _check_start(options: Options, fit: FitArguments) -> None:
     if fit.initial_epoch >= options.train.epochs:
         raise UserError(
-            f"initial_epoch is {fit.initial_epoch}, and train.epochs {options.train.epochs}: nothing is left to train",
-            "epochs are counted from the first one, as by fit: raise train.epochs",
+            f"initial_epoch is {fit.initial_epoch} and train.epochs {options.train.epochs}: nothing is left to train",
+            "epochs are counted from the first one, as in fit: raise train.epochs",
         )
 
 
 def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
-    """Elements of a data set whose length is needed and that TensorFlow cannot tell."""
+    """Count the elements of a data set whose length is needed and unknown to TensorFlow."""
     told = samples is not None or asked is not None
     if told or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
         return None
@@ -151,7 +151,7 @@ def _length(data: Any, samples: int | None, asked: int | None, role: str, report
 def _stream(
     data: Any, returned: Returned, role: str, options: Options, replicas: int, stamp: str, length: int | None
 ) -> Stream:
-    """`length`: elements that have been counted, where TensorFlow cannot tell."""
+    """`length`: the number of elements where it was counted because TensorFlow does not know it."""
     trains = role == "train"
     given = returned.samples if trains else returned.validation_samples
     load = returned.map if trains else returned.validation_map
@@ -176,7 +176,7 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """What was let in (returned.py) and is no data set."""
+    """Whether the data is arrays: whatever parts.py accepts that is not a data set."""
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 
@@ -191,7 +191,7 @@ def _arrays(data: Any, options: Options, replicas: int, load: Any, vary: Any, st
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
-    """Batches of so many samples; where each has the same size by its type, the rest is left out."""
+    """Batches of this many samples; where the type requires equal sizes, a smaller last batch is left out."""
     if samples is None:
         return None
     fixed = tf.nest.flatten(data.element_spec)[0].shape[:1].is_fully_defined()
@@ -199,7 +199,7 @@ def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | Non
 
 
 def _checked_images(stream: Samples) -> Samples:
-    """Augmentation is off where there are no images to change; the `started` event says so."""
+    """Switches augmentation off where there are no images to change; the `started` event says so."""
     if stream.options.input.augment == "off" or stream.images:
         return stream
     off = stream.options.input.model_copy(update={"augment": "off"})
@@ -207,7 +207,7 @@ def _checked_images(stream: Samples) -> Samples:
 
 
 def _split(data: Any, validation: Any, options: Options) -> tuple[Any, Any]:
-    """train.validation_split of arrays, drawn by the seed, where the code has handed over no validation data."""
+    """Split arrays by train.validation_split, drawn by the seed, where the code returned no validation data."""
     share = options.train.validation_split
     if validation is not None or not share:
         return data, validation
@@ -235,12 +235,14 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
         return int(spec.shape[0])
     first = next(iter(data.take(1)), None)
     if first is None:
-        raise UserError(f"{role} holds no batch", "look at where it reads from")
+        raise UserError(f"{role} has no batches", "check where it reads from")
     return int(tf.shape(tf.nest.flatten(first)[0])[0])
 
 
 def _stamp(file: Path) -> str:
-    """Other for other code: what it makes of its files is not known, so that a cache on disk is of this code only."""
+    """Changes with the user's code: how it reads its files is unknown, so that a cache on disk is valid for this code
+    only.
+    """
     digest = hashlib.sha256()
     for path in sorted(file.parent.glob("*.py")):
         digest.update(path.read_bytes())

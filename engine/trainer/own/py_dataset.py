@@ -1,7 +1,7 @@
-"""A user's PyDataset as endless batches, loaded and told of its passes as Keras' fit would.
+"""Turns a user's PyDataset into endless batches, loaded and notified of passes as Keras' fit does.
 
-Separates the order of batches, which is drawn inside the pipeline, from the loading, which is the user's Python and
-keeps a state of its own: nothing of it may run twice, or at once where it does not say that it can.
+The order of batches is drawn inside the pipeline. Loading is the user's Python code with state of its own: no batch is
+loaded twice, and none in parallel unless the PyDataset allows it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..data.stage_names import Stage
 from .nests import as_array, as_tuples
 from .user_code import UserError
 
-LOOKED_AT = 2  # batches that tell which axes differ, as Keras does it
+LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
 
 
 class Loader:
-    """Loads batches, and tells the PyDataset of each pass once, whichever stream comes to it."""
+    """Loads batches, and notifies the PyDataset once of each pass, whichever stream reaches it first."""
 
     def __init__(self, data: keras.utils.PyDataset, batches: int, alone: bool) -> None:
         self._data, self._batches, self._alone = data, batches, alone
@@ -34,7 +34,7 @@ class Loader:
         self._left = 0  # batches of this pass
 
     def begin(self, number: int, skipped: int) -> int:
-        """Bring the PyDataset to this pass: of those before it, the ones that it was not yet told of are told."""
+        """Bring the PyDataset to this pass; earlier passes that it was not notified of are made up for."""
         with self._lock:
             while self._begun <= number:
                 self._end()
@@ -60,7 +60,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Indexed:
-    """A PyDataset: its batches by number, in an order that input.shuffle draws anew for each pass."""
+    """A PyDataset: its batches by number, in an order that input.shuffle draws again for each pass."""
 
     data: keras.utils.PyDataset
     options: Options
@@ -70,10 +70,12 @@ class Indexed:
     spec: Any
     loader: Loader
     kind: Data = "pydataset"
-    smaller_last_batch: bool = True  # nobody knows
+    smaller_last_batch: bool = True  # unknown
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """From within an epoch on, they end with it, as that fit does: nothing is loaded for nobody."""
+        """The batches from a step on; within an epoch they end with the epoch, as in Keras' fit, so that none is loaded
+        in vain.
+        """
         first_pass, skipped = divmod(first_step, self.batches)
 
         def one_pass(number: Any) -> tf.data.Dataset:
@@ -90,7 +92,7 @@ class Indexed:
         return stream.take(epoch - done) if done else stream
 
     def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        """Loaded inside the pass: the next one begins when all of this one's batches are there."""
+        """Loaded within the pass: the next pass begins when all batches of this one are loaded."""
         at_once = loads_at_once(self.data, self.options)
         if at_once == 1:
             return numbers.map(self._load)
@@ -109,7 +111,7 @@ class Indexed:
 
 
 def workers(data: keras.utils.PyDataset) -> int:
-    """Threads that may load at once. That its processes may (use_multiprocessing) does not say that threads may."""
+    """Threads that may load in parallel. Permission for processes (use_multiprocessing) does not extend to threads."""
     return 1 if data.use_multiprocessing else max(1, int(data.workers))
 
 
@@ -122,10 +124,12 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
 
 
 def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model) -> Indexed:
-    """A PyDataset as a stream; its first batches and the model tell what they look like."""
+    """A PyDataset as a stream; its first batches and the model determine the shapes."""
     batches = data.num_batches
     if not batches:
-        raise UserError("the PyDataset has no batch, or no end", "its __len__ must tell how many batches a pass has")
+        raise UserError(
+            "the PyDataset has no batches, or no end", "its __len__ must return the number of batches in a pass"
+        )
     first = [_batch(data[i]) for i in range(min(LOOKED_AT, int(batches)))]
     size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
     loader = Loader(data, int(batches), alone=loads_at_once(data, options) == 1)
@@ -138,13 +142,13 @@ def as_array_list(batch: Any) -> list[np.ndarray]:
 
 
 def _batch(batch: Any) -> Any:
-    """As Keras takes it: a dict is x alone, and so is an array, in a tuple."""
+    """The batch as Keras takes it: a dict or an array alone is x, in a tuple."""
     nest = as_tuples(batch)
     return nest if isinstance(nest, tuple | dict) else (nest,)
 
 
 def _spec(*arrays: Any) -> tf.TensorSpec:
-    """Any number of samples, and any size where these differ."""
+    """Any number of samples, and any size where sizes differ."""
     shapes = [as_array(array).shape for array in arrays]
     if len({len(shape) for shape in shapes}) > 1:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a training step draws from TensorFlow's own random state, which no checkpoint can hold: told with its place."""
+"""Finds random operations in a training step that use TensorFlow's own random state, which no checkpoint can save."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def warn(graph: object, code: UserCode, model: keras.Model, report: RunReport) -
     verb = "draws" if len(places) == 1 else "draw"
     report.warn(
         "random_anew",
-        f"{', '.join(places[:MOST_TOLD])}{more} {verb} from a random state of TensorFlow's that cannot be saved: it "
-        "begins anew, so that losses differ from those of a run that was not interrupted",
+        f"{', '.join(places[:MOST_TOLD])}{more} {verb} from a random state of TensorFlow that cannot be saved: it "
+        "starts again, so that losses differ from those of a run that was not interrupted",
         INSTEAD,
     )
 
 
 def _place(draw: step_graph.Draw, code: UserCode, model: keras.Model) -> str:
-    """The innermost of their lines; a layer of Keras' may draw, too."""
+    """The innermost line of the user's code; a layer of Keras may also draw."""
     theirs = [line for line in draw.lines if code.owns_file(line[0])]
     if not theirs:
         return f"{draw.name} in a step of {type(model).__name__}"

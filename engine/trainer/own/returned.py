@@ -1,4 +1,4 @@
-"""What a user's function returned, checked: model, data and what goes with them; each wrong thing refused in words."""
+"""Checks what a user's function returned: model, data and what goes with them. Errors say what to return instead."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _ABSENT: Any = object()
 
 @dataclass(frozen=True)
 class Returned:
-    """What was handed over. `mapped` says that a map was given, if only None: the datasets are not batched yet."""
+    """What the function returned. `mapped` says that a map was given, even if it is None: the datasets are not batched
+    yet.
+    """
 
     model: keras.Model
     train: Any
@@ -51,7 +53,7 @@ def checked(returned: Any, function: str) -> Returned:
         if key not in KEYS:
             known = (*KEYS, *fit_arguments.KEYS)
             near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            hint = f"did you mean {near[0]}?" if near else f"the known keys are {', '.join(known)}"
             raise UserError(f"{function} returned a dict with the unknown key {key!r}", hint)
     for key in ("model", "train"):
         if given.get(key) is None:
@@ -99,7 +101,7 @@ def _check_data(data: Any, key: str) -> None:
         return
     hint = f"give {DATA}"
     if hasattr(data, "__next__") or hasattr(data, "__iter__"):
-        hint += "; tf.data.Dataset.from_generator makes one of a generator"
+        hint += "; tf.data.Dataset.from_generator turns a generator into a Dataset"
     raise UserError(f"{key} is {_kind(data)}", hint)
 
 
@@ -108,11 +110,13 @@ def _is_array(value: Any) -> bool:
 
 
 def _check_targets(train: Any, validation: Any) -> None:
-    """x alone is taken, as by fit(x); x and y are easily returned where training and validation data should be."""
+    """Refuse a likely mistake: x alone is allowed, as in fit(x), but x and y are easily returned as training and
+    validation data.
+    """
     alone = [isinstance(data, dict) or _is_array(data) for data in (train, validation)]
     if all(alone) and _sample_shapes(train) != _sample_shapes(validation):
         raise UserError(
-            "train is one array or dict, and validation one of other shape: targets belong to their inputs",
+            "train is one array or dict, and validation has another shape: targets must be returned with their inputs",
             f"return (model, (x, y), (x_validation, y_validation)); train is {DATA}",
         )
 
@@ -122,24 +126,26 @@ def _sample_shapes(nest: Any) -> Any:
 
 
 def _check_arrays(data: tuple[Any, ...], key: str) -> None:
-    """(x, y, sample_weight), each an array or a nest of arrays, all with the same number of samples."""
+    """Check (x, y, sample_weight), each an array or a nest of arrays, all with the same number of samples."""
     lengths: dict[int, str] = {}
     for name, part in zip(("x", "y", "sample_weight"), data, strict=False):
         for array in tf.nest.flatten(part):
             if array is None and name != "x":
                 continue
             if not _is_array(array):
-                raise UserError(f"{name} of {key} holds {_kind(array)}, not an array", f"give {DATA}")
+                raise UserError(f"{name} of {key} contains {_kind(array)}, not an array", f"give {DATA}")
             if len(array.shape) == 0:
-                raise UserError(f"{name} of {key} holds a single number", "its first axis counts the samples")
+                raise UserError(f"{name} of {key} contains a single number", "its first axis must be the samples")
             if getattr(array.dtype, "kind", "") == "O":
-                raise UserError(f"{name} of {key} is an array of objects", "make it numbers or text of one shape")
+                raise UserError(
+                    f"{name} of {key} is an array of objects", "convert it to numbers or texts of equal shape"
+                )
             lengths.setdefault(int(array.shape[0]), name)
     if len(lengths) > 1:
         (a, first), (b, second) = list(lengths.items())[:2]
         raise UserError(f"{key} has {a} samples in {first} and {b} in {second}", "each sample needs its target")
     if not lengths or 0 in lengths:
-        raise UserError(f"{key} has no sample", f"give {DATA}")
+        raise UserError(f"{key} has no samples", f"give {DATA}")
 
 
 def _check_compile(given: dict[str, Any]) -> None:
@@ -147,8 +153,8 @@ def _check_compile(given: dict[str, Any]) -> None:
     both = [key for key in ("loss", "metrics", "optimizer") if given.get(key) is not None]
     if model.compiled and both:
         raise UserError(
-            f"the model is compiled, and {', '.join(both)} given beside it",
-            "give them to model.compile, or return the model uncompiled",
+            f"the model is already compiled, and {', '.join(both)} is also given",
+            "pass it to model.compile, or return the model uncompiled",
         )
     computes = any(_overridden(model, name) for name in ("compute_loss", "train_step"))
     if not model.compiled and given.get("loss") is None and not computes:
@@ -163,7 +169,7 @@ def _callbacks(value: Any) -> list[keras.callbacks.Callback]:
     found = [value] if isinstance(value, keras.callbacks.Callback) else list(value or ())
     for callback in found:
         if not isinstance(callback, keras.callbacks.Callback):
-            raise UserError(f"callbacks holds {_kind(callback)}", "give a list of keras.callbacks.Callback")
+            raise UserError(f"callbacks contains {_kind(callback)}", "give a list of keras.callbacks.Callback")
     return found
 
 
@@ -177,7 +183,7 @@ def _count(given: dict[str, Any], key: str) -> int | None:
 
 
 def _kind(value: Any) -> str:
-    """What something is, with its article."""
+    """The type of a value, with its article."""
     if value is None:
         return "nothing (None)"
     name = type(value).__name__

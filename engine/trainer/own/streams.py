@@ -1,7 +1,8 @@
-"""A user's data as endless batches: arrays and single samples through our own pipeline, batched data as it is.
+"""Turns a user's data into endless batches: arrays and single samples go through gputui's pipeline, batched data does
+not.
 
-Each stream makes global batches from any step on; splitting and preparing ahead (data/finishing.py) is one for all. A
-PyDataset is in py_dataset.py.
+Each stream makes global batches from any step on; data/finishing.py splits and prefetches them for all streams alike. A
+PyDataset is in indexed.py.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from ..data.source import Part, Source
 from ..data.stage_names import Stage
 from .user_code import UserError
 
-ENDLESS = 2**62  # samples in a pass that nobody has counted
+ENDLESS = 2**62  # stands for the samples of a pass of unknown length
 
 
 class Stream(Protocol):
-    """`samples` and `batches` are those of one pass, None where nobody knows; `spec` is that of a batch."""
+    """`samples` and `batches` are those of one pass, None where unknown; `spec` is the type of a batch."""
 
     @property
     def kind(self) -> Data: ...
@@ -53,11 +54,12 @@ class Stream(Protocol):
 class Samples(Pipeline):
     """Arrays, or a data set of single samples: every option of the pipeline applies.
 
-    Of arrays in memory all are shuffled, as Keras does it: their numbers are, and batches are taken by them.
+    Arrays in memory are shuffled completely, as in Keras: their indices are shuffled, and batches are gathered by
+    index.
     """
 
     kind: Data = "arrays"
-    arrays: Any = None  # tensors, where samples can be taken out by number
+    arrays: Any = None  # tensors, where samples can be gathered by index
 
     @property
     def samples(self) -> int | None:
@@ -92,12 +94,12 @@ class Samples(Pipeline):
 
     @property
     def _whole_batches(self) -> bool:
-        """Whether nothing is done to single samples."""
+        """Whether no option changes single samples."""
         return self._by_number and self.source.load is None and self.source.vary is None
 
     @property
     def _shuffle_buffer(self) -> int:
-        """Of arrays all; from a cache on disk no more than asked for is held in memory."""
+        """All samples for arrays; for a cache on disk no more than requested, as the buffer is held in memory."""
         everything = self.kind == "arrays" and self.options.input.cache in ("off", "memory")
         return self.source.train.samples if everything else super()._shuffle_buffer
 
@@ -110,7 +112,7 @@ class Samples(Pipeline):
         return self._taken(number).unbatch() if self._by_number else super()._shuffled(elements, number)
 
     def _taken(self, number: Any) -> tf.data.Dataset:
-        """Batches of the arrays, in an order that is drawn anew for each pass."""
+        """Batches of the arrays, in an order that is drawn again for each pass."""
         seed = tf.stack([tf.constant(self.seed, tf.int64), number])
         numbers = tf.range(self.source.train.samples, dtype=tf.int64)
         order = tf.data.Dataset.from_tensor_slices(tf.random.experimental.stateless_shuffle(numbers, seed))
@@ -132,7 +134,7 @@ class Samples(Pipeline):
 
 @dataclass(frozen=True)
 class Batched:
-    """A data set that the user's code has batched; a resumed pass leaves out the batches that were seen."""
+    """A data set that the user's code has batched; a resumed pass skips the batches that were already seen."""
 
     data: tf.data.Dataset
     samples: int | None
@@ -140,7 +142,7 @@ class Batched:
     batch_size: int
     replicas: int
     kind: Data = "batched"
-    smaller_last_batch: bool = True  # nobody knows
+    smaller_last_batch: bool = True  # unknown
 
     @property
     def spec(self) -> Any:
@@ -160,7 +162,7 @@ class Batched:
 
 
 def prefetches(data: Any) -> bool:
-    """Whether the user's data set prepares elements ahead by itself."""
+    """Whether the user's data set has a prefetch of its own."""
     if not isinstance(data, tf.data.Dataset):
         return False
     return "Prefetch" in type(data).__name__ or any(prefetches(source) for source in data._inputs())
@@ -180,7 +182,8 @@ def samples_of(
     """Single samples as a stream."""
     if counted is None and options.input.cache != "off":
         raise UserError(
-            "input.cache needs to know when a pass over train is over", "return samples, or set input.cache=off"
+            "input.cache needs to know the number of samples in a pass over train",
+            "return samples, or set input.cache=off",
         )
     elements = data if counted is not None else data.repeat()
     part = Part(elements, ENDLESS if counted is None else counted)

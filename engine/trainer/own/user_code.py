@@ -1,7 +1,7 @@
-"""Runs a user's code as `python train.py` would: its folder first on the path, in the folder it was started in.
+"""Runs a user's code as `python train.py` would: its folder first on the path, in the folder that it was started in.
 
-Separates their code from ours: whatever they raise, now or while TensorFlow traces and runs their functions, is told as
-file, line, source line and message of their code. The full traceback goes to engine.log.
+Whatever the code raises, now or while TensorFlow traces and runs its functions, is reported as file, line, source line
+and message of the user's code. The full traceback goes to engine.log.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _NOISE = re.compile(
 _KIND = re.compile(r"[A-Za-z_.]*(Error|Exception|Interrupt|Warning)\b")
 
 
-OWN_STRATEGY = "leave out a tf.distribute strategy of your own: strategy.kind makes it, and calls build in its scope"
+OWN_STRATEGY = "remove your own tf.distribute strategy: strategy.kind creates it, and build is called in its scope"
 
 
 class UserError(TrainerError):
-    """Something that the user's code did or handed over."""
+    """A fault in the user's code or in what it returned."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__("user_code", message, hint)
 
 
 class UserCode:
-    """The function of the entry, and where its code lies."""
+    """The function of the entry, and the place of its code."""
 
     def __init__(self, entry: str, folder: str) -> None:
         """Run the module; raises UserError."""
@@ -58,8 +58,8 @@ class UserCode:
         try:
             os.chdir(folder)
         except OSError as fault:
-            raise UserError(f"workload.folder: {folder} cannot be entered: {fault.strerror}") from None
-        # Filtered tracebacks have lost the very lines that are looked for.
+            raise UserError(f"workload.folder: cannot change to {folder}: {fault.strerror}") from None
+        # Keras' filtered tracebacks lack the lines of the user's code.
         keras.config.disable_traceback_filtering()
         tf.debugging.disable_traceback_filtering()
         try:
@@ -67,7 +67,7 @@ class UserCode:
         except entries.EntryFault as fault:
             raise UserError(str(fault), fault.change) from None
         self.home = self.file.parent if self.entry.file else self.folder
-        sys.argv = [str(self.file)]  # the trainer's own words mean nothing to a parser of theirs
+        sys.argv = [str(self.file)]  # the trainer's own arguments would confuse an argument parser in the user's code
         sys.path.insert(0, str(self.home))
         importlib.invalidate_caches()
         with self.blamed():
@@ -81,9 +81,9 @@ class UserCode:
         return found
 
     def blamed(self, found_only: bool = False) -> Blamed:
-        """Around calls of their code: what it raises becomes a UserError that says where.
+        """A context around calls of the user's code: an exception becomes a UserError that says where it was raised.
 
-        With `found_only` a fault that passed through none of their lines stays what it is.
+        With `found_only` an exception that passed through no line of the user's code is left unchanged.
         """
         return Blamed(self, found_only)
 
@@ -101,7 +101,7 @@ class UserCode:
         return UserError(message + (f"\n    {source}" if source else ""), hint)
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
-        """The innermost of their lines: of what TensorFlow tells in its message, else of the traceback."""
+        """The innermost line of the user's code: in the places of TensorFlow's message, else in the traceback."""
         if isinstance(fault, SyntaxError) and fault.filename and self.owns_file(fault.filename):
             return fault.filename, fault.lineno or 1, ""
         told = [match for match in _PLACE.finditer(str(fault)) if self.owns_file(match["file"])]
@@ -111,7 +111,7 @@ class UserCode:
         return frames[-1] if frames else None
 
     def owns_file(self, file: str) -> bool:
-        """Below the folders of their code, and neither installed there nor ours."""
+        """Whether the file lies below the user's code folders and is not an installed package or part of gputui."""
         if file.startswith("<"):  # <frozen importlib._bootstrap>, <string>: no file
             return False
         path = os.path.abspath(file)
@@ -122,20 +122,20 @@ class UserCode:
         return any(Path(path).is_relative_to(home) for home in (self.home, self.folder))
 
     def name_of(self, file: str) -> str:
-        """As a person knows it: from the folder of their code."""
+        """The file's path relative to the folder of the user's code."""
         return os.path.relpath(file, self.home) if Path(file).is_relative_to(self.home) else file
 
     def owns(self, module: str) -> bool:
-        """Whether a module that has been imported is of their code."""
+        """Whether an imported module is part of the user's code."""
         file = getattr(sys.modules.get(module), "__file__", None)
         return file is not None and self.owns_file(file)
 
     def modules(self) -> list[ModuleType]:
-        """Those of their code, in the order in which they were imported."""
+        """The modules of the user's code, in the order of their import."""
         return [module for name, module in list(sys.modules.items()) if self.owns(name)]
 
     def shadowed(self) -> list[str]:
-        """Modules beside theirs that are not used, because Python imported others of these names first."""
+        """Modules beside the user's that are not used, because Python imported others of the same names first."""
         found = []
         for path in sorted(self.home.glob("*.py")):
             loaded = sys.modules.get(path.stem)
@@ -146,7 +146,7 @@ class UserCode:
 
 
 class Blamed:
-    """A context in which faults of the user's code become UserErrors."""
+    """A context in which exceptions of the user's code become UserErrors."""
 
     def __init__(self, code: UserCode, found_only: bool) -> None:
         self._code, self._found_only = code, found_only
@@ -167,7 +167,7 @@ class Blamed:
 
 
 def _imported(entry: Entry, file: Path) -> ModuleType:
-    """The module under its own name, as an import of it beside its folder would give; never as __main__."""
+    """The module under its own name, as imported from its folder; never as __main__."""
     if entry.module is not None:
         return importlib.import_module(entry.module)
     name = file.stem if file.stem.isidentifier() and file.stem not in sys.modules else f"_own_{abs(hash(str(file)))}"
@@ -185,7 +185,7 @@ def _imported(entry: Entry, file: Path) -> ModuleType:
 
 
 def _chain(fault: BaseException | None) -> Iterator[BaseException]:
-    """The faults that led to this one, the first of them first."""
+    """The exceptions that led to this one, the first of them first."""
     if fault is not None:
         yield from _chain(fault.__cause__ or (None if fault.__suppress_context__ else fault.__context__))
         yield fault
@@ -198,7 +198,7 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
 
 
 def _what(fault: BaseException) -> str:
-    """Kind and message of a fault, in a line."""
+    """Type and message of an exception, in one line."""
     if isinstance(fault, SyntaxError):
         return f"{type(fault).__name__}: {fault.msg}"
     told = _after_places(str(fault))
@@ -210,7 +210,7 @@ def _what(fault: BaseException) -> str:
 
 
 def _after_places(text: str) -> str:
-    """Where TensorFlow tells places and source lines, the Python error itself comes after them, kind included."""
+    """The Python error itself, type included, which TensorFlow's message has after the places and source lines."""
     lines = text.splitlines()
     last = max((i for i, line in enumerate(lines) if _PLACE.search(line)), default=len(lines))
     rest = (_OP_NAMES.sub("", line).strip() for line in lines[last + 1 :])
