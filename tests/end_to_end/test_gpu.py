@@ -31,7 +31,7 @@ def gpu() -> Gpu:
     program = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     if int(done.stdout.split()[-1]) == 0:
-        pytest.skip(f"the driver shows {len(found.gpus)} GPU(s), TensorFlow can use none")
+        pytest.skip(f"the driver shows {len(found.gpus)} GPU(s), but TensorFlow can use none")
     return found.gpus[0]
 
 

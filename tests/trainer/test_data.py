@@ -169,14 +169,14 @@ def test_npz_takes_x_train_and_labels_in_a_column(tmp_path: Path) -> None:
         ({"x": X}, "no array 'y'"),
         ({"y": Y}, "no array 'x'"),
         ({}, "it has: none"),
-        ({"x": X, "y": Y[:5]}, "x has 10 samples, y has shape (5,)"),
-        ({"x": X, "y": np.zeros((10, 3), int)}, "one label a sample"),
-        ({"x": X, "y": Y * 0.5}, "y holds float64; whole class numbers"),
-        ({"x": X, "y": Y - 1}, "label -1; classes count from 0"),
-        ({"x": X, "y": Y + 10**12}, "label 1000000000000; classes count from 0 to at most 999999"),
-        ({"x": X, "y": Y.astype(str)}, "y holds"),
-        ({"x": X.astype(str), "y": Y}, "x holds"),
-        ({"x": X.astype(complex), "y": Y}, "x holds complex128"),
+        ({"x": X, "y": Y[:5]}, "x has 10 samples, but y has shape (5,)"),
+        ({"x": X, "y": np.zeros((10, 3), int)}, "each sample needs one label"),
+        ({"x": X, "y": Y * 0.5}, "y contains float64, but must contain whole class numbers"),
+        ({"x": X, "y": Y - 1}, "label -1; classes are numbered from 0"),
+        ({"x": X, "y": Y + 10**12}, "label 1000000000000; classes are numbered from 0 to at most 999999"),
+        ({"x": X, "y": Y.astype(str)}, "y contains"),
+        ({"x": X.astype(str), "y": Y}, "x contains"),
+        ({"x": X.astype(complex), "y": Y}, "x contains complex128"),
         ({"x": np.where(X[4, 0, 0] == X, np.nan, X), "y": Y}, "sample 4 of x is not finite"),
         ({"x": np.where(X[5, 1, 1] == X, np.inf, X), "y": Y}, "sample 5 of x is not finite"),
         ({"x": np.zeros((0, 2, 2)), "y": np.zeros(0, int)}, "x has shape (0, 2, 2)"),
@@ -315,7 +315,7 @@ def test_the_test_part_of_an_npz_validates_and_all_else_trains(tmp_path: Path) -
         ({"x_test": None}, "has no array 'x_test' (it has: x_train"),
         ({"x_test": np.zeros((2, 3, 2), "uint8")}, "samples of both parts need the same shape"),
         ({"x_test": np.zeros((2, 2, 2), "float32")}, "samples of both parts need the same shape and type"),
-        ({"y_test": np.zeros(3, "int64")}, "a.npz (test): x has 2 samples, y has shape (3,)"),
+        ({"y_test": np.zeros(3, "int64")}, "a.npz (test): x has 2 samples, but y has shape (3,)"),
     ],
 )
 def test_a_test_part_that_does_not_go_with_the_rest_is_refused(
@@ -442,16 +442,16 @@ def test_a_label_outside_the_classes_is_refused_in_any_record(label: int, tmp_pa
 
 def test_raw_bytes_of_the_wrong_number_are_refused(tmp_path: Path) -> None:
     place = records(tmp_path / "a.tfrecord", {"image": b"12345", "label": 0})
-    assert "does not fit workload.shape" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=uint8")
-    assert "does not fit" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=float32")
-    assert "does not fit" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=encoded")
+    assert "does not match workload.shape" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=uint8")
+    assert "does not match" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=float32")
+    assert "does not match" in fault(place, "shape=[2, 2, 3]", "tfrecord_encoding=encoded")
 
 
 def test_files_that_hold_no_records_are_refused(tmp_path: Path) -> None:
     place = f"data=tfrecord:{tmp_path}/*.tfrecord"
     assert "no file matches" in fault(place)
     (tmp_path / "a.tfrecord").write_bytes(b"")
-    assert "holds no record" in fault(place)
+    assert "contains no records" in fault(place)
     (tmp_path / "a.tfrecord").write_bytes(b"this is not a record file, certainly not")
     assert "a.tfrecord" in fault(place)
 

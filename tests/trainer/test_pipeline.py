@@ -226,7 +226,7 @@ def test_what_a_killed_run_left_in_the_cache_folder_does_no_harm(tmp_path: Path)
 
 def test_a_cache_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainerError, match=r"input.cache: .*file/cache cannot be made: Not a directory"):
+    with pytest.raises(TrainerError, match=r"input.cache: .*file/cache cannot be created: Not a directory"):
         numbered(f"cache={tmp_path}/file/cache").stream()
 
 

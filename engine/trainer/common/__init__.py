@@ -1,1 +1,1 @@
-"""What all parts of the trainer share: faults, being asked to stop, the end of the process."""
+"""Shared by all parts of the trainer: errors, requests to stop, the end of the process."""

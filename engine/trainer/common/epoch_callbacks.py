@@ -1,6 +1,6 @@
-"""What Keras' fit tells the training loop: epochs and evaluations, and nothing each step.
+"""The Keras callback that notifies the training loop of epochs and evaluations, and does nothing at each step.
 
-It takes the place of Keras' own list of callbacks, which converts every metric at every step.
+Keras' own list of callbacks converts every metric at every step, which this avoids.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import keras
 
 
 class Loop(Protocol):
-    """The training loop, as far as it is told of epochs and evaluations."""
+    """The part of the training loop that is notified of epochs and evaluations."""
 
     step: int
     steps: int
@@ -31,7 +31,7 @@ class Loop(Protocol):
 
 
 class EpochCallbacks(keras.callbacks.CallbackList):
-    """Passes on what happens once an epoch, and that an execution has ended."""
+    """Notifies of the begin and end of epochs and evaluations, and of the end of an execution."""
 
     def __init__(self, loop: Loop, model: keras.Model) -> None:
         super().__init__(add_history=True, model=model)  # fit returns model.history

@@ -1,8 +1,8 @@
-"""The end of the trainer's process: what Python does at the end of a program, within a time limit.
+"""Ends the trainer's process as Python ends a program, but within a time limit.
 
-Threads that are no daemons are waited for, the functions registered with `atexit` run (among them multiprocessing's,
-which ends daemon processes), and open files are written out. Python's own way would go on to tear TensorFlow down,
-which can abort or hang after a failure: here `os._exit` follows, and the run's result and exit code stand.
+It waits for threads that are not daemons, runs the functions registered with `atexit` (among them multiprocessing's,
+which ends daemon processes), and flushes open files. Python would then tear TensorFlow down, which can abort or hang
+after a failure; `os._exit` skips that, so that the run's result and exit code stay as they are.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ...files import scratch
 from ...system import reaper
 from .stopping import StopSwitch
 
-THREADS_SECONDS = 10.0  # for threads that are no daemons
+THREADS_SECONDS = 10.0  # for threads that are not daemons
 LEAVING_SECONDS = 30.0  # for everything
-STOPPED_SECONDS = 3.0  # for everything, where somebody waits for an immediate stop
-LAST_SECONDS = 5.0  # beyond these limits, for a process in which no Python can run any more
+STOPPED_SECONDS = 3.0  # for everything, after a request to stop at once
+LAST_SECONDS = 5.0  # after these limits, for a process in which Python can no longer run
 
 
 class ProcessExit:
@@ -45,15 +45,15 @@ class ProcessExit:
                 threading._shutdown()  # type: ignore[attr-defined]  # what Python calls before atexit's functions
             self._threads_gone.set()
             self._close(code)
-        time.sleep(LEAVING_SECONDS + LAST_SECONDS)  # another thread is at it
+        time.sleep(LEAVING_SECONDS + LAST_SECONDS)  # another thread already ends the process
 
     def at_once(self, code: int) -> None:
-        """In any thread, while the main one may be anywhere: no thread is waited for."""
+        """In any thread, whatever the main thread is doing: no thread is waited for."""
         if self._begin(code, STOPPED_SECONDS, lambda: None):
             self._close(code)
 
     def _begin(self, code: int, seconds: float, meanwhile: Callable[[], None]) -> bool:
-        """Set the limits of time; False where another thread has come first."""
+        """Set the time limits; False where another thread was first."""
         if not self._asked.acquire(blocking=False):
             return False
         limit = threading.Timer(seconds, os._exit, (code,))
@@ -62,9 +62,13 @@ class ProcessExit:
             for thread in (limit, patience):
                 thread.daemon = True
                 thread.start()
-            with contextlib.suppress(ValueError, AttributeError, OSError):  # their code may have closed standard error
-                faulthandler.dump_traceback_later(seconds + LAST_SECONDS, exit=True)  # needs no Python to go on
-        except (RuntimeError, MemoryError):  # no more threads: nothing would end what hangs
+            with contextlib.suppress(
+                ValueError, AttributeError, OSError
+            ):  # the user's code may have closed standard error
+                faulthandler.dump_traceback_later(
+                    seconds + LAST_SECONDS, exit=True
+                )  # works even if Python code can no longer run
+        except (RuntimeError, MemoryError):  # no thread can be started, so nothing would end a process that hangs
             _write_open_files()
             os._exit(code)
         return True
@@ -76,7 +80,7 @@ class ProcessExit:
             self._close(code)
 
     def _close(self, code: int) -> None:
-        with self._closing:  # whoever comes second waits for the end of the process
+        with self._closing:  # any further caller waits for the end of the process
             with contextlib.suppress(BaseException):
                 atexit._run_exitfuncs()
             _write_open_files()
@@ -92,12 +96,12 @@ def _still_running() -> str:
 
 
 def _write_open_files() -> None:
-    """What is still in the buffers of files that nobody has closed; Python does it as it collects them."""
+    """Flush the files that nobody has closed; Python itself does so when it collects them."""
     objects = gc.get_objects()
-    # A million of them are asked for their type alone; whether they are files would take half a second.
+    # Only the type of each object is tested: isinstance on a million objects would take half a second.
     kinds = {kind for kind in {type(found) for found in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
     files = [found for found in objects if type(found) in kinds]
-    # Text first: it flushes into the buffer beneath.
+    # Text files first: they flush into the binary buffer below.
     for file in sorted(files, key=lambda file: not isinstance(file, io.TextIOBase)):
         with contextlib.suppress(Exception):
             if not file.closed and file.writable():

@@ -1,7 +1,7 @@
-"""The figures that a step, an evaluation or a callback hands over, which need not be plain numbers.
+"""The values that a step, an evaluation or a callback returns, which need not be plain numbers.
 
-A training step may return a metric that is a dict of several, or a vector (F1Score), and a callback may write words
-among the figures. Separates what Keras' callbacks see of it (`as_keras`) from the numbers that a run keeps (`floats`).
+A training step may return a metric that is a dict of several, or a vector (F1Score), and a callback may add text to the
+values. `as_keras` makes of them what Keras' callbacks expect, `floats` the numbers that a run keeps.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-MOST_PARTS = 10  # of a vector that are kept, each under a name of its own
+MOST_PARTS = 10  # elements of a vector that are kept, each under its own name
 
 
 def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Dicts within the logs opened, as Keras does; nothing is read, so that it can be used in a graph.
+    """The logs with nested dicts flattened, as in Keras; reads no values, so that it can be used in a graph.
 
-    A name that is no text, as code of the user's may give one, becomes its text.
+    A name that is not text, which the user's code may use, becomes text.
     """
     found: dict[str, Any] = {}
     for name, value in (logs or {}).items():
@@ -26,18 +26,18 @@ def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What Keras' fit gives callbacks: numbers, arrays where a metric is no scalar, and whatever is no figure."""
+    """What Keras' fit gives to callbacks: numbers, arrays where a metric is not a scalar, and all else unchanged."""
     found = {name: (value, _array(value)) for name, value in flat(logs).items()}
     return {name: value if array is None else _number(array) for name, (value, array) in found.items()}
 
 
 def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """The numbers alone: a short vector as `name_0`, `name_1`; what is larger or no number is left out."""
+    """Only the numbers: a short vector as `name_0`, `name_1`; larger values and non-numbers are left out."""
     return {name: number for key, value in flat(logs).items() for name, number in _numbers(key, value)}
 
 
 def _text(name: Any) -> str:
-    """An object of the user's may fail to tell what it is."""
+    """The name as text; an object of the user's may fail to convert itself."""
     try:
         return str(name)
     except Exception:
@@ -65,5 +65,5 @@ def _array(value: Any) -> np.ndarray[Any, Any] | None:
         return None
     try:
         return np.asarray(value, dtype="float64")
-    except Exception:  # an object of the user's may raise anything when it is asked for its number
+    except Exception:  # an object of the user's may raise any exception when it is converted
         return None

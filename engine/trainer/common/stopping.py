@@ -1,8 +1,8 @@
-"""Being asked to stop: by a signal, by the engine through its pipe, or by the engine's death.
+"""Requests to stop the training: by a signal, by the engine through its pipe, or by the engine's death.
 
-Separates the asking (any thread, any time, also while TensorFlow sits in C++) from the stopping, which the
-training loop does between two executions. Before the first step nothing can be lost, and a stop is immediate; later,
-whoever cannot stop in time is ended with `os._exit`.
+A request may arrive in any thread at any time, even while TensorFlow runs C++ code; the training loop stops between two
+executions. Before the first step nothing can be lost, and the process stops at once. Later, a process that cannot stop
+in time is ended with `os._exit`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import IO, Any
 from ...system import stop_signals
 
 GRACE_SECONDS = 30.0
-HEARING_SECONDS = 0.5  # from a signal's arrival to its being known here, at most
-ENDED_BY_STOP = 128 + signal.SIGTERM  # as a shell tells it; for one that is stopped before it can leave a result
+HEARING_SECONDS = 0.5  # the longest time between a signal's arrival and its handling
+ENDED_BY_STOP = 128 + signal.SIGTERM  # as in a shell; for a process that is stopped before it can leave a result
 
 
 class StopRequested(Exception):
@@ -30,7 +30,7 @@ class StopRequested(Exception):
 
 
 class StopSwitch:
-    """Set once by whoever asks first; `check` raises in the loop when it is set."""
+    """Set once by the first request; `check` raises in the loop when it is set."""
 
     def __init__(self) -> None:
         self.reason = ""
@@ -38,14 +38,14 @@ class StopSwitch:
         self.engine_gone = False
         self.leave_result: Callable[[str], None] = lambda reason: None
         self.exit: Callable[[int], None] = os._exit
-        self.writer = -1  # where numbers of signals are written
+        self.writer = -1  # the pipe that signal numbers are written to
         self._asked = threading.Event()
 
     def listen(self, lifeline: IO[str]) -> None:
-        """Hear signals in one thread and the engine's pipe in another; called in the main thread."""
+        """Listen for signals in one thread and to the engine's pipe in another; called in the main thread."""
         reader, self.writer = os.pipe()
         os.set_blocking(self.writer, False)
-        # Python's own C handler writes the number there, whatever the main thread is doing.
+        # Python's C handler writes the signal number there, whatever the main thread is doing.
         signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
         for number in stop_signals.NUMBERS:
             signal.signal(number, self.on_signal)
@@ -56,7 +56,7 @@ class StopSwitch:
         stop_signals.let_through()
 
     def request(self, reason: str, deadline: bool = False) -> None:
-        """Ask for a stop; with `deadline` the process ends itself when the loop does not answer."""
+        """Ask for a stop; with `deadline` the process ends itself when the loop does not respond."""
         self.reason = self.reason or reason
         self._asked.set()
         if self.at_once:
@@ -71,17 +71,17 @@ class StopSwitch:
             raise StopRequested(self.reason)
 
     def heard(self) -> bool:
-        """Whether a stop was asked for, where a signal may have come this very moment."""
+        """Whether a stop was requested, where a signal may have arrived this very moment."""
         return self._asked.wait(HEARING_SECONDS)
 
     def on_signal(self, number: int, frame: Any) -> None:
-        """In the main thread, where it must not wait: code of the user's may have taken the wakeup descriptor."""
+        """Handle a signal in the main thread, never waiting: the user's code may have replaced the wakeup fd."""
         with contextlib.suppress(OSError):
             os.write(self.writer, bytes([number]))
 
     def _hear_signals(self, reader: int) -> None:
-        """The pipe also gets the numbers of signals that code of the user's handles."""
-        with contextlib.suppress(OSError):  # their code may close what it has not opened
+        """Read signal numbers from the pipe, which also gets those of signals that the user's code handles."""
+        with contextlib.suppress(OSError):  # the user's code may close descriptors that it has not opened
             while numbers := os.read(reader, 64):
                 if any(number in stop_signals.NUMBERS for number in numbers):
                     self.request("stopped")
@@ -89,32 +89,32 @@ class StopSwitch:
     def _watch_engine(self, lifeline: IO[str]) -> None:
         for line in lifeline:
             self.request("timeout" if line.strip() == "timeout" else "stopped")
-        # End of file: the engine is gone, and with it whoever would end a hung training.
+        # End of file: the engine has ended, and nobody is left to end a training that hangs.
         self.engine_gone = True
         self.request("stopped", deadline=True)
 
     def _leave(self) -> None:
-        """End the process from any thread, whatever the main one is doing."""
+        """End the process from any thread, whatever the main thread is doing."""
         self.leave_result(self.reason)
         self.exit(ENDED_BY_STOP)
 
 
 class _Forks:
-    """Makes the trainer's signals none of a forked child's business: there they do what they do in any program."""
+    """Keeps the trainer's signal handling out of forked children, in which signals act as in any program."""
 
     def __init__(self, switch: StopSwitch) -> None:
         self._switch = switch
         self._mask = threading.local()  # of the thread that forks
 
     def hold(self) -> None:
-        """A signal that meets the child before it has forgotten would be told to the trainer."""
+        """Block signals around a fork: one that reaches the child before `forget` would be reported to the trainer."""
         self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals.NUMBERS)
 
     def go_on(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
 
     def forget(self) -> None:
-        """What code of the user's has set stays, as it would without us."""
+        """Restore the default handlers in the child; handlers that the user's code has set stay."""
         for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
             if signal.getsignal(number) == self._switch.on_signal:
                 signal.signal(number, default)

@@ -1,1 +1,1 @@
-"""Data: where samples come from (sources, files, synthetic) and how they become batches (pipeline)."""
+"""Data: where samples come from (source, files, named) and how they become batches (pipeline)."""

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 
 def augment(x: Any, strength: str, seed: Any) -> Any:
-    """x: float32 (batch, height, width, channels) in 0 to 1, seed: int64 (2,). Other ranks pass unchanged."""
+    """Augment a batch. x: float32 (batch, height, width, channels) in 0 to 1, seed: int64 (2,). Other ranks pass
+    unchanged.
+    """
     if x.shape.rank != 4:
         return x
     seeds = tf.unstack(tf.random.split(seed, 5), num=5)
@@ -22,7 +24,7 @@ def augment(x: Any, strength: str, seed: Any) -> Any:
 
 
 def _brighten(x: Any, seed: Any) -> Any:
-    """Each image lighter or darker by up to a fifth of the range; the caller cuts what leaves it."""
+    """Each image lighter or darker by up to a fifth of the range; the caller clips values outside of it."""
     return x + tf.random.stateless_uniform((tf.shape(x)[0], 1, 1, 1), seed, -0.2, 0.2)
 
 
@@ -36,7 +38,7 @@ def _shift(x: Any, seed: Any) -> Any:
 
 
 def _blur(x: Any) -> Any:
-    """A 5x5 binomial blur, each channel by itself: the costly part of `heavy`."""
+    """A 5x5 binomial blur of each channel, the most expensive part of `heavy`."""
     line = tf.constant([1.0, 4.0, 6.0, 4.0, 1.0]) / 16.0
     channels = x.shape[3]
     kernel = tf.tile((line[:, None] * line[None, :])[:, :, None, None], [1, 1, channels, 1])

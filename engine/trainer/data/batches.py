@@ -1,4 +1,4 @@
-"""What the training loop needs of data, whoever makes it: our pipeline, or what a user's own code hands over."""
+"""The interface between data and the training loop, for gputui's pipeline and for the data of a user's own code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .stage_names import Stage
 
 
 class Batches(Protocol):
-    """Endless batches of both parts; counts are None where nobody knows them."""
+    """Endless training and validation batches; counts are None where unknown."""
 
     @property
     def replicas(self) -> int: ...
@@ -26,7 +26,7 @@ class Batches(Protocol):
 
     @property
     def smaller_last_batch(self) -> bool:
-        """Whether a pass may end with a batch of another size."""
+        """Whether a pass may end with a smaller batch."""
         ...
 
     @property

@@ -1,6 +1,6 @@
-"""Data from the user's files: npz arrays, a folder of images in class folders, TFRecords.
+"""Data from the user's files: npz arrays, images in class folders, TFRecords.
 
-Everything that can be told before training is told before training, naming the file.
+Faults that can be found before training are reported before training, naming the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..common.faults import DataError
 from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays, split_counts
 
 _NO_NPZ = (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)
-MAX_READS = 16  # files that `auto` reads at once
+MAX_READS = 16  # the number of files that `auto` reads in parallel
 
 
 def npz(options: Options, seed: int) -> Source:
@@ -50,7 +50,7 @@ def npz(options: Options, seed: int) -> Source:
 
 
 def _stamp(paths: Iterable[str]) -> str:
-    """Other for other files, and for files that have been written to."""
+    """Differs for different files, and for a file that was written to since."""
     digest = hashlib.sha256()
     for path in paths:
         state = os.stat(path)
@@ -59,7 +59,7 @@ def _stamp(paths: Iterable[str]) -> str:
 
 
 def _named(path: str, file: Any, *names: str) -> np.ndarray:
-    """The first of the arrays that the file has."""
+    """The first of these arrays that the file has."""
     for name in names:
         if name in file:
             return np.asarray(file[name])
@@ -80,7 +80,7 @@ def images(options: Options, seed: int) -> Source:
     for label, name in enumerate(names):
         found = sorted(str(p) for p in (root / name).iterdir() if p.suffix.lower() in IMAGE_ENDINGS)
         if not found:
-            raise DataError(f"{root / name} holds no image ({', '.join(IMAGE_ENDINGS)})", "fill or remove it")
+            raise DataError(f"{root / name} contains no images ({', '.join(IMAGE_ENDINGS)})", "fill or remove it")
         _readable(found[:1])
         paths += found
         labels += [label] * len(found)
@@ -107,12 +107,12 @@ def images(options: Options, seed: int) -> Source:
 
 
 def _readable(paths: Iterable[str]) -> None:
-    """Decode images; raises DataError at the first that cannot be."""
+    """Decode images; raises DataError for the first that cannot be decoded."""
     for path in paths:
         try:
             tf.io.decode_image(tf.io.read_file(path), expand_animations=False)
         except tf.errors.OpError as fault:
-            raise DataError(f"{path} cannot be read as an image: {_reason(fault)}", "mend or remove it") from None
+            raise DataError(f"{path} cannot be read as an image: {_reason(fault)}", "repair or remove it") from None
 
 
 def _image_shape(options: Options) -> tuple[int, int, int]:
@@ -136,7 +136,7 @@ def tfrecord(options: Options, seed: int) -> Source:
     shape = tuple(workload.shape)
     encoding = workload.tfrecord_encoding
     return Source(
-        # An error at the end of the first pass where workload.samples promises more than there are.
+        # Raises an error at the end of the first pass where workload.samples is more than there are.
         Part(records.skip(validation).take(kept).apply(tf.data.experimental.assert_cardinality(kept)), kept),
         Part(records.take(validation), validation),
         shape,
@@ -150,8 +150,8 @@ def tfrecord(options: Options, seed: int) -> Source:
 def _records(paths: list[str], at_once: int | str) -> tf.data.Dataset:
     """The records of all files: one file after the other, or one record of each of several files in turn.
 
-    The order is the same each time, whatever input.deterministic_order says: the first records validate, and a record
-    must not be in both parts.
+    The order is always the same, whatever input.deterministic_order says: the first records are for validation, and no
+    record may be in both parts.
     """
     files = min(len(paths), MAX_READS if at_once == "auto" else int(at_once)) if at_once != "off" else 1
     if files < 2:
@@ -198,12 +198,12 @@ def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) ->
     try:
         record = next(iter(records), None)
         if record is None:
-            raise DataError(f"{path} holds no record")
+            raise DataError(f"{path} contains no records")
         _parse(record, options)
     except tf.errors.OpError as fault:
         raise DataError(
-            f"{path}: the first record does not fit workload.shape, tfrecord_* and classes: {_reason(fault)}",
-            "look at the feature names, the encoding and the shape",
+            f"{path}: the first record does not match workload.shape, tfrecord_* and classes: {_reason(fault)}",
+            "check the feature names, the encoding and the shape",
         ) from None
 
 
@@ -223,7 +223,7 @@ def _count(records: tf.data.Dataset, options: Options) -> int:
         raise DataError(f"the TFRecord files cannot be read to their end: {_reason(fault)}") from None
     for label in labels:
         if not 0 <= int(label) < classes:
-            raise DataError(f"the TFRecord files hold the label {int(label)}; workload.classes is {classes}")
+            raise DataError(f"the TFRecord files contain the label {int(label)}, but workload.classes is {classes}")
     return int(count)
 
 

@@ -1,7 +1,4 @@
-"""The end of every pipeline: global batches are split over the replicas and prepared ahead, as the options say.
-
-Separates what applies to any batches, a user's own among them, from how batches are made (pipeline.py).
-"""
+"""The end of every pipeline, gputui's or the user's: splits global batches over the replicas and prefetches them."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from ...options import Options
 
 
 def finish(batches: tf.data.Dataset, options: Options, replicas: int, one_batch: bool = False) -> tf.data.Dataset:
-    """Split over the replicas, the first alone again and again with `one_batch`, prepared ahead."""
+    """Split the batches over the replicas and prefetch them; with `one_batch`, repeat the first."""
     if replicas > 1:
         batches = _split(batches, replicas)
     if one_batch:
@@ -21,15 +18,17 @@ def finish(batches: tf.data.Dataset, options: Options, replicas: int, one_batch:
     wanted = options.input
     settings = tf.data.Options()
     if batches.options().deterministic is not False or options.train.deterministic:
-        settings.deterministic = wanted.deterministic_order  # else a user's data set says that its order may differ
+        settings.deterministic = (
+            wanted.deterministic_order
+        )  # otherwise a user's data set decides whether its order may vary
     if wanted.private_threads != "auto":
         settings.threading.private_threadpool_size = wanted.private_threads
-    # Left alone, TensorFlow rewrites what is off to a parallel map, a batch filled ahead and a prefetch.
+    # Otherwise TensorFlow turns a sequential pipeline into parallel maps and batches, and adds a prefetch.
     rewrites = settings.experimental_optimization
     if wanted.parallel_calls == "off":
         rewrites.map_parallelization = False
     if not wanted.deterministic_order:
-        rewrites.map_and_batch_fusion = False  # it would keep the order
+        rewrites.map_and_batch_fusion = False  # it would enforce the order
     if wanted.prefetch == "off":
         rewrites.map_and_batch_fusion = False
         rewrites.inject_prefetch = False
@@ -39,7 +38,7 @@ def finish(batches: tf.data.Dataset, options: Options, replicas: int, one_batch:
 
 
 def _split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
-    """Each global batch as one batch for each replica, sizes as equal as can be."""
+    """Each global batch as one batch for each replica, with sizes as equal as possible."""
     several = isinstance(batches.element_spec, tuple)
 
     def parts(*tensors: Any) -> tf.data.Dataset:
@@ -56,5 +55,5 @@ def _split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
 
 def autotuned(wanted: int | str) -> int:
-    """auto or a number -> what tf.data takes."""
+    """auto or a number -> the value that tf.data takes."""
     return tf.data.AUTOTUNE if wanted == "auto" else int(wanted)

@@ -41,7 +41,9 @@ def keras_dataset(options: Options, seed: int) -> Source:
 
 
 def synthetic(options: Options, seed: int) -> Source:
-    """Samples made when they are needed from their index: a pattern per class plus noise, so that it can be learnt."""
+    """Samples generated from their index when needed: a pattern for each class plus noise, so that a model can learn
+    it.
+    """
     workload = options.workload
     samples = workload.samples or DEFAULT_SYNTHETIC_SAMPLES
     train, validation = split_counts(samples, options.train.validation_split)

@@ -1,7 +1,7 @@
-"""From a source to batches: shuffle, load, cache, batch, augment, prefetch, each one obeying its option.
+"""From a source to batches: shuffle, load, cache, batch, augment, prefetch, each as its option says.
 
-The training stream has no end and starts at any step: each pass over the data is shuffled by a seed of its own,
-so that a resumed run goes on with the very sample it stopped at, without an iterator's state in the checkpoint.
+The training stream is endless and can start at any step: each pass over the data is shuffled with a seed of its own, so
+that a resumed run continues with the very next sample, without an iterator's state in the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .finishing import autotuned, finish
 from .source import Batch, Part, Source
 from .stage_names import SOURCE, Stage
 
-TOKENS = 256  # levels that inputs are cut into for the transformer
+TOKENS = 256  # levels that inputs are quantized to for the transformer
 _SOURCES = {
     "digits": named.digits,
     "synthetic": named.synthetic,
@@ -41,7 +41,7 @@ _SOURCES = {
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Batches of both parts. `stream(step)` starts the endless training stream at a global step."""
+    """Training and validation batches. `stream(step)` starts the endless training stream at a global step."""
 
     options: Options
     source: Source
@@ -79,11 +79,11 @@ class Pipeline:
 
     @property
     def sample_bytes(self) -> int:
-        """One sample as the model gets it, without its label."""
+        """The size of one sample as the model gets it, without its label."""
         return 4 * math.prod(self.source.shape)
 
     def find_fault(self) -> None:
-        """After an error of TensorFlow in the data: raises DataError where it finds the sample at fault."""
+        """Find the cause of a TensorFlow error in the data: raises DataError where it finds the sample at fault."""
         self.source.find_fault()
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
@@ -91,7 +91,7 @@ class Pipeline:
         return finish(self.global_batches(first_step), self.options, self.replicas, self.options.input.one_batch)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """What `stream` splits over the replicas and prepares ahead."""
+        """The batches before `stream` splits them over the replicas and prefetches them."""
         wanted = self.options.input
         first_pass, skipped = divmod(first_step, self.batches_per_pass)
         elements = self._cached(self.source.train, "train") if self._caches else self.source.train.elements
@@ -112,11 +112,11 @@ class Pipeline:
 
     @property
     def _caches(self) -> bool:
-        """Whether training samples are kept; of one batch alone they need not be."""
+        """Whether training samples are cached, which is pointless for a single batch."""
         return self.options.input.cache != "off" and not self.options.input.one_batch
 
     def stages(self) -> tuple[Stage, ...]:
-        """What `stream` is made of, from the source to the end; a pass is what each one over the data begins with."""
+        """The stages of `stream`, from the source to the end; those over the data begin again in each pass."""
         wanted = self.options.input
         cached, augmented = self._caches, wanted.augment != "off"
         load = Stage("load", "Map") if self.source.load else None
@@ -139,11 +139,11 @@ class Pipeline:
         return tuple(stage for stage in found if stage is not None)
 
     def validation(self) -> tf.data.Dataset:
-        """Endless validation batches in a fixed order, `validation_batches` of them a pass."""
+        """Endless validation batches in a fixed order, `validation_batches` of them in a pass."""
         return finish(self.global_validation_batches(), self.options, self.replicas)
 
     def global_validation_batches(self) -> tf.data.Dataset:
-        """What `validation` splits over the replicas and prepares ahead."""
+        """The batches before `validation` splits them over the replicas and prefetches them."""
         part, cached = self.source.validation, self.options.input.cache != "off"
         elements = self._cached(part, "validation") if cached else self._loaded(part.elements)
         batches = elements.batch(self.global_batch_size)
@@ -151,7 +151,7 @@ class Pipeline:
         return self._prepared(batches)
 
     def _cached(self, part: Part, name: str) -> tf.data.Dataset:
-        """Elements, loaded once and kept."""
+        """Elements that are loaded once and kept."""
         cache = self.options.input.cache
         loaded = self._loaded(part.elements)
         return loaded.cache() if cache == "memory" else loaded.cache(self._cache_file(Path(cache), name))
@@ -162,7 +162,9 @@ class Pipeline:
         return self._mapped(elements, self.source.load)
 
     def _mapped(self, elements: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
-        """Each element through the function; TensorFlow applies the order of its options to no map inside a pass."""
+        """Map a function over the elements, with the order set here: TensorFlow's options do not reach a map within a
+        pass.
+        """
         wanted = self.options.input
         if wanted.parallel_calls == "off":
             return elements.map(function)
@@ -170,7 +172,7 @@ class Pipeline:
         return elements.map(function, num_parallel_calls=calls, deterministic=wanted.deterministic_order)
 
     def _shuffled_batches(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
-        """One pass: shuffled while the elements are cheap, loaded if they are not cached, batched."""
+        """One pass: shuffled while the elements are still small, loaded if they are not cached, then batched."""
         wanted = self.options.input
         if wanted.shuffle != "off":
             elements = self._shuffled(elements, number)
@@ -191,12 +193,12 @@ class Pipeline:
         return min(wanted, self.source.train.samples)
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        """Float32 (or token) batches; those that are so already pass without a stage of their own."""
+        """Float32 (or token) batches; batches that are already prepared pass without a further stage."""
         return batches if self._ready else self._mapped(batches, self._prepare)
 
     @functools.cached_property
     def _ready(self) -> bool:
-        """Whether batches are what the model takes as they come."""
+        """Whether batches already have the form that the model takes."""
         x, _ = self._loaded(self.source.train.elements).element_spec
         ready = x.dtype == tf.float32 and self.source.scale == 1.0 and x.shape == self.source.shape
         return ready and self.options.workload.model != "transformer"
@@ -206,7 +208,7 @@ class Pipeline:
         return self._tokens(self._augmented(position, x)), y
 
     def _augmented(self, position: Any, x: Any) -> Any:
-        """`position` is the number of the pass, and of the batch in it."""
+        """`position` holds the number of the pass and of the batch in it."""
         seed = tf.stack([tf.constant(self.seed, tf.int64) + position[0], position[1]])
         return augment(x, self.options.input.augment, seed)
 
@@ -227,7 +229,7 @@ class Pipeline:
         return tf.cast(tf.clip_by_value(flat, 0.0, 1.0) * (TOKENS - 1), tf.int32)
 
     def _cache_file(self, folder: Path, name: str) -> str:
-        """A cache file of these very samples: other data, shape, split or seed get another file."""
+        """A cache file for these very samples: other data, another shape, split or seed get another file."""
         data = self.options.workload.model_dump_json(exclude={"model", "width", "blocks", "normalization"})
         train, reads = self.options.train, self.options.input.parallel_reads
         told = (data, train.validation, train.validation_split, reads, self.seed, self.source.stamp)
@@ -235,10 +237,10 @@ class Pipeline:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
-            raise DataError(f"input.cache: {folder} cannot be made: {fault.strerror}") from None
+            raise DataError(f"input.cache: {folder} cannot be created: {fault.strerror}") from None
         stem = folder / f"{digest}-{name}"
         if not stem.with_name(stem.name + ".index").exists():
-            # What a killed run left half-written would be taken for a run that is still writing.
+            # A file that a killed run left half-written would look like that of a run that is still writing.
             for stale in folder.glob(f"{stem.name}_*"):
                 with contextlib.suppress(OSError):
                     os.unlink(stale)
@@ -260,7 +262,7 @@ def build(options: Options, replicas: int) -> Pipeline:
 
 
 def sequence_length(shape: tuple[int, ...]) -> int:
-    """Tokens in one sample."""
+    """The number of tokens in one sample."""
     length = 1
     for size in shape:
         length *= size

@@ -1,4 +1,4 @@
-"""What every kind of data offers the pipeline: cheap elements, how one is loaded, how a batch is prepared."""
+"""The interface of every kind of data to the pipeline: small elements, how to load one, and how to prepare a batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Batch = tuple[Any, Any]  # inputs and labels, as tensors
 
 @dataclass(frozen=True)
 class Part:
-    """Training or validation data: `elements` are cheap to shuffle, `samples` says how many there are."""
+    """Training or validation data: `elements` are cheap to shuffle, `samples` is their number."""
 
     elements: tf.data.Dataset
     samples: int
@@ -28,11 +28,10 @@ class Part:
 class Source:
     """A data set split in two.
 
-    `load` turns one element into (input, label) where that costs something (decoding, generating);
-    `vary` changes one loaded training sample at random, anew in each pass;
-    `scale` is what inputs are multiplied by when a batch becomes float32; `stamp` changes when the files behind the
-    data change; `find_fault`, called after an error of TensorFlow in the data, raises DataError that names the
-    sample at fault, if it finds one.
+    `load` turns one element into (input, label) where that takes time (decoding, generating). `vary` changes one loaded
+    training sample at random, differently in each pass. `scale` is the factor for inputs when a batch becomes float32.
+    `stamp` changes when the files behind the data change. `find_fault`, called after a TensorFlow error in the data,
+    raises DataError that names the sample at fault, if it finds one.
     """
 
     train: Part
@@ -47,7 +46,7 @@ class Source:
 
 
 def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
-    """How many samples train and validate; at least one trains."""
+    """The numbers of samples for training, at least one, and for validation."""
     validation = min(samples - 1, round(samples * validation_split))
     return samples - validation, validation
 
@@ -63,13 +62,13 @@ def from_arrays(
 ) -> Source:
     """Arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
 
-    The last of them validate, or `test` where it is given.
+    The last of them are for validation, or `test` where it is given.
     """
     order = np.random.default_rng(seed).permutation(len(x))
     kept, _ = split_counts(len(x), 0.0 if test else validation_split)
     arrays = [(x[order[:kept]], y[order[:kept]]), test or (x[order[kept:]], y[order[kept:]])]
     if x.dtype.kind in "fiu" and 4 * sum(part.size for part, _ in arrays) <= MAX_FLOAT_BYTES:
-        # Done once, where the memory allows, instead of for each batch.
+        # Done once where the memory allows it, instead of for each batch.
         arrays, scale = [((part * scale).astype("float32"), labels) for part, labels in arrays], 1.0
     train, validation = (_part(*part) for part in arrays)
     return Source(train, validation, tuple(train.elements.element_spec[0].shape), classes, scale=scale)
@@ -83,33 +82,37 @@ def _part(x: np.ndarray, y: np.ndarray) -> Part:
 
 
 def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes: int, name: str) -> int:
-    """The number of classes of both parts; raises DataError where the test part does not go with the training part."""
+    """The number of classes of both parts; raises DataError where the test part does not match the training part."""
     x_test, y_test = test
     found = check_arrays(x_test, y_test, f"{name} (test)")
     if x_test.shape[1:] != x.shape[1:] or x_test.dtype != x.dtype:
         raise DataError(
-            f"{name}: x_test holds {x_test.dtype} of shape {x_test.shape}, the training part {x.dtype} of {x.shape}",
+            f"{name}: x_test is {x_test.dtype} of shape {x_test.shape}, the training part {x.dtype} of {x.shape}",
             "samples of both parts need the same shape and type",
         )
     return max(classes, found)
 
 
 def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
-    """The number of classes; raises DataError where inputs and labels cannot be trained on."""
+    """The number of classes; raises DataError for inputs or labels that cannot be trained on."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if x.ndim < 2 or x.size == 0:
-        raise DataError(f"{name}: x has shape {x.shape}; it needs samples first, then each sample's shape")
+        raise DataError(
+            f"{name}: x has shape {x.shape}; the first axis must be the samples, the others the shape of a sample"
+        )
     if y.ndim != 1 or len(y) != len(x):
-        raise DataError(f"{name}: x has {len(x)} samples, y has shape {y.shape}; one label a sample is needed")
+        raise DataError(f"{name}: x has {len(x)} samples, but y has shape {y.shape}; each sample needs one label")
     if x.dtype.kind not in "fiu":
-        raise DataError(f"{name}: x holds {x.dtype}; numbers are needed")
+        raise DataError(f"{name}: x contains {x.dtype}, but must contain numbers")
     if y.dtype.kind not in "iu":
-        raise DataError(f"{name}: y holds {y.dtype}; whole class numbers from 0 are needed")
+        raise DataError(f"{name}: y contains {y.dtype}, but must contain whole class numbers from 0")
     for label in (int(y.min()), int(y.max())):
         if not 0 <= label < MAX_CLASSES:
-            raise DataError(f"{name}: y has the label {label}; classes count from 0 to at most {MAX_CLASSES - 1}")
+            raise DataError(
+                f"{name}: y has the label {label}; classes are numbered from 0 to at most {MAX_CLASSES - 1}"
+            )
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         bad = int(np.argwhere(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0][0])
-        raise DataError(f"{name}: sample {bad} of x is not finite (NaN or infinity)", "mend or drop such samples")
+        raise DataError(f"{name}: sample {bad} of x is not finite (NaN or infinity)", "repair or remove such samples")
     return max(2, int(y.max()) + 1)

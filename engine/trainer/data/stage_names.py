@@ -1,7 +1,8 @@
-"""Which stage of the pipeline each of TensorFlow's operations belongs to, and what the stages take for one batch.
+"""Assigns TensorFlow's operations to the named stages of the pipeline, and adds up the time of each stage for one
+batch.
 
-Separates the naming from the reading (stages.py). TensorFlow fuses operations and adds others; what the pipeline
-declares of itself is matched with them from the end to the source. Without a declaration operations keep their names.
+TensorFlow fuses operations and adds others. The pipeline's declared stages are matched with them from the end to the
+source; without a declaration operations keep their names. The times are read in stages.py.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-SOURCE = "read"  # the stage that everything belongs to which lies behind the others
+SOURCE = "read"  # the stage that takes in everything beyond the declared ones
 KINDS = ("MapAndBatch", "FlatMap", "Map", "Batch", "Shuffle", "Cache", "Prefetch")
 # Node classes of TensorFlow's model. MANY: an element of the first input makes a data set, which is another input.
 KNOWN_RATIO, MANY = (3, 4), (1, 2)
-Place = tuple[tuple[int, str], ...]  # operations from the end of the pipeline, each with which input it is
+Place = tuple[
+    tuple[int, str], ...
+]  # operations from the end of the pipeline, each with the number of the input that it is
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage that the pipeline has put in: its name, and the kind of TensorFlow's operation.
+    """A declared stage of the pipeline: its name, and the type of TensorFlow's operation.
 
-    Of a FlatMap, `splits` says that it makes so many elements of one; 0: that it goes through data sets one by one.
+    `splits` of a FlatMap is how many elements it makes of one; 0: it goes through data sets one after the other.
     """
 
     name: str
@@ -31,7 +34,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Timed:
-    """A stage with its own time for one global batch; `parallelism` is how many of its calls run at once."""
+    """A stage with its own time for one global batch; `parallelism` is how many of its calls run in parallel."""
 
     name: str
     op: str
@@ -41,7 +44,7 @@ class Timed:
 
 @dataclass
 class Tally:
-    """What has been counted at one place; `seen` are the counts of the nodes that were there at the last look."""
+    """The sums for one place in the pipeline; `seen` are the counts of its nodes when last read."""
 
     node_class: int = 0
     ratio: float = 0.0
@@ -52,13 +55,15 @@ class Tally:
 
 
 class Naming:
-    """The tallies of one pipeline as stages. `replicas` are the elements at its end that make a global batch."""
+    """Turns the tallies of a pipeline into stages. A global batch is `replicas` elements at the pipeline's end."""
 
     def __init__(self, tallies: Mapping[Place, Tally], declared: Sequence[Stage], replicas: int) -> None:
         self._tallies, self._declared, self._replicas = tallies, declared, replicas
 
     def stages(self) -> list[Timed]:
-        """From the source to the end; those of one name together, told as the operation that takes most of it."""
+        """The stages from the source to the end; those of one name are combined under the operation that takes most of
+        the time.
+        """
         root = min(self._tallies, key=len)
         parts = list(self._parts(root, float(self._replicas), "", list(self._declared)))
         if not self._declared:
@@ -69,7 +74,9 @@ class Naming:
         return [_sum(parts) for parts in together.values()]
 
     def _parts(self, place: Place, elements: float, name: str, left: list[Stage]) -> Iterator[Timed]:
-        """What feeds this place, then the place itself, `elements` times a batch; `left` are stages not met yet."""
+        """The inputs of this place, then the place itself, `elements` times for a batch; `left` are stages not matched
+        yet.
+        """
         op, children = place[-1][1], self._children(place)
         stage = _match(left, op)
         if stage:
@@ -92,7 +99,7 @@ class Naming:
         return sorted(other for other in self._tallies if other[:-1] == place)
 
     def _behind(self, place: Place, child: Place, elements: float) -> float:
-        """How many elements the child makes for so many of this place."""
+        """How many elements the child makes for this many elements of this place."""
         mine, its = self._tallies[place], self._tallies[child]
         if mine.node_class in KNOWN_RATIO:
             return elements * (mine.ratio or 1.0)
@@ -102,12 +109,12 @@ class Naming:
 
 
 def _kind(op: str) -> str:
-    """ParallelMapV2 -> Map; what is of no kind keeps its name."""
+    """ParallelMapV2 -> Map; other names stay unchanged."""
     return next((kind for kind in KINDS if kind in op), op)
 
 
 def _match(left: list[Stage], op: str) -> Stage | None:
-    """The next stage of the operation's kind, from the end; it and those that TensorFlow has left out are taken off."""
+    """The next stage of the operation's type, from the end; it and the stages that TensorFlow left out are removed."""
     kind = _kind(op)
     fused = kind == "MapAndBatch"
     for i in range(len(left) - 1, -1, -1):
@@ -120,7 +127,7 @@ def _match(left: list[Stage], op: str) -> Stage | None:
 
 
 def _numbered(parts: list[Timed]) -> list[Timed]:
-    """Names that come several times, told apart."""
+    """Adds numbers to names that occur several times."""
     times = Counter(part.name for part in parts)
     seen: Counter[str] = Counter()
     found = []

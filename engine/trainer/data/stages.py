@@ -1,7 +1,7 @@
-"""What the stages of the running input pipeline take, read from the model that TensorFlow keeps of it.
+"""Reads the time of the running pipeline's stages from the performance model that TensorFlow keeps of it.
 
-Separates the reading, a few times a second at most, from the naming (stage_names.py). The data sets of one pass are
-made anew for each pass, and their counts with them: what has been read of them is kept by their place in the pipeline.
+It is read a few times a second at most. The data sets of a pass are created again for each pass, with counts that start
+from zero, so the sums are kept by their place in the pipeline. Naming the stages is in stage_names.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ...runs import events
 from .stage_names import MANY, Naming, Place, Stage, Tally, Timed
 
 LOOK_SECONDS = 0.5
-COST_SHARE = 1 / 200  # of the time; what the looks may cost
+COST_SHARE = 1 / 200  # share of the time that reading may take
 FIRST_SECONDS = 1.0
 SOON_SECONDS, SOON_UNTIL_SECONDS = 2.0, 10.0
 LATER_SECONDS = 10.0
 
 
 class StageMeter:
-    """Looks at an iterator's model now and then; `take` tells the times of what it has seen."""
+    """Reads an iterator's model now and then; `take` returns the times read so far."""
 
     def __init__(self, declared: Sequence[Stage], replicas: int) -> None:
         self._declared, self._replicas = tuple(declared), replicas
@@ -33,7 +33,7 @@ class StageMeter:
         self._fills: list[float] = []
 
     def look(self, iterator: Any) -> bool:
-        """Take over what has been counted since the last look; False where TensorFlow keeps no model."""
+        """Add what has been counted since the last reading; False where TensorFlow keeps no model."""
         try:
             model = tf.data.experimental.get_model_proto(iterator)
         except (ValueError, tf.errors.NotFoundError):
@@ -55,7 +55,7 @@ class StageMeter:
             seen[number] = (node.processing_time, node.num_elements)
             time, elements = tally.seen.get(number, (0, 0))
             if node.processing_time < time or node.num_elements < elements:
-                time, elements = 0, 0  # another iterator's node
+                time, elements = 0, 0  # the node of another iterator
             tally.nanoseconds += node.processing_time - time
             tally.elements += node.num_elements - elements
             tally.node_class, tally.ratio = node.node_class, node.ratio
@@ -63,7 +63,7 @@ class StageMeter:
         tally.seen = seen
 
     def _forget_behind(self, place: Place) -> None:
-        """A filled cache has nothing behind it any more."""
+        """Drop the stages before a cache that is now full, as they no longer run."""
         for other in list(self._tallies):
             if len(other) > len(place) and other[: len(place)] == place:
                 del self._tallies[other]
@@ -74,9 +74,9 @@ class StageMeter:
             self._fills.append(min(1.0, node.buffered_elements / size))
 
     def take(self) -> tuple[list[Timed], float | None]:
-        """The stages from the source to the end, and how full the last buffer was since the last time.
+        """The stages from the source to the end, and how full the last buffer was since the last call.
 
-        What has been seen so far counts half from now on.
+        What has been read so far counts only half from now on.
         """
         stages = Naming(self._tallies, self._declared, self._replicas).stages() if self._tallies else []
         fill = sum(self._fills) / len(self._fills) if self._fills else None
@@ -95,7 +95,7 @@ def _visit(nodes: Any, number: int, place: Place, found: dict[Place, list[int]])
 
 
 class StageWatch:
-    """Looks at the pipeline when the loop has time for it, and says what it saw, less and less often."""
+    """Reads the pipeline when the loop has time for it, and reports the times, less and less often."""
 
     def __init__(self, meter: StageMeter, emit: Callable[[events.Event], None]) -> None:
         self._meter, self._emit = meter, emit
@@ -103,14 +103,18 @@ class StageWatch:
         self._next_look = self._next_event = 0.0
 
     def pulse(self, iterator: Any) -> None:
-        """At any moment between two executions."""
+        """May be called at any moment between two executions."""
         now = time.perf_counter()
         if now < self._next_look:
             return
         there = self._meter.look(iterator)
         cost = time.perf_counter() - now
         if self._began is None:
-            self._began, self._next_event, cost = now, now + FIRST_SECONDS, 0.0  # the first look loads what it needs
+            self._began, self._next_event, cost = (
+                now,
+                now + FIRST_SECONDS,
+                0.0,
+            )  # the first reading imports what it needs
         self._next_look = now + min(max(LOOK_SECONDS, cost / COST_SHARE), SOON_SECONDS) if there else math.inf
         if there and now >= self._next_event:
             soon = now - self._began < SOON_UNTIL_SECONDS

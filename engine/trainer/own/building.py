@@ -32,7 +32,7 @@ RESUMED_BATCHES = (
     "your code batches its data: after resuming, the batches already seen in this pass are skipped; where your code "
     "shuffles, their order is different"
 )
-ONE_PROCESS = "use_multiprocessing of a PyDataset has no effect here: its batches are loaded one at a time"
+ONE_PROCESS = "use_multiprocessing of a PyDataset does nothing here: its batches are loaded one at a time"
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Own:
     def tell(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
         """Emit warnings about options and settings that have no effect on this training."""
         for item in self.not_applied(options):
-            report.warn("not_applied", f"{item['option']} has no effect here: {item['why']}", option=item["option"])
+            report.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
         if self.model.run_eagerly:
-            report.warn("run_eagerly", "run_eagerly has no effect here: steps run as a graph", "print with tf.print")
+            report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
         if resumed_at is not None and self.pipeline.train.kind == "batched":

@@ -62,5 +62,5 @@ def tell_overridden(model: keras.Model, options: Options, report: RunReport) -> 
         value, asked = getattr(options.compile, option), theirs.get(name)
         if asked not in (None, "auto", value) and value == getattr(unset, option):
             key, told, wanted = f"compile.{option}", str(value).lower(), str(asked).lower()
-            message = f"{name}={asked} of your compile has no effect here: {key} is {told}"
+            message = f"{name}={asked} of your compile does nothing here: {key} is {told}"
             report.warn("overridden", message, f"set {key}={wanted}", key)

@@ -79,9 +79,7 @@ class GlobalSettings:
         for (name, file, line), setting in self._calls.items():
             if not code.owns_file(file):
                 continue
-            effect = (
-                f"takes effect, and the run's {setting.option} does not" if setting.obeyed else "has no effect here"
-            )
+            effect = f"takes effect, and the run's {setting.option} does not" if setting.obeyed else "does nothing here"
             place = f"{code.name_of(file)}:{line}"
             report.warn(
                 "set_by_option",

@@ -1,1 +1,1 @@
-"""What a training is built of: environment, devices, strategy, model, optimizer."""
+"""Sets up what a training needs: environment, devices, strategy, model, optimizer."""

@@ -1,7 +1,7 @@
-"""What is true of the built training, read back from TensorFlow and Keras, beside what was asked.
+"""Reads back from TensorFlow and Keras how the training was really built, and compares it with the options.
 
-Both accept settings they do not obey: soft placement trains on the CPU, Keras turns XLA off, growth is dropped. Each
-difference becomes a warning that names the option.
+Both accept settings that they do not follow: soft placement trains on the CPU, Keras turns XLA off, memory growth is
+dropped. Each difference becomes a warning that names the option.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ...options import Options
 from ..data.batches import Batches
 from .devices import Devices
 
-Difference = tuple[str, str]  # option key, what is true instead
+Difference = tuple[str, str]  # option key, what was found instead
 
 
 def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
-    """The state of everything an option asked for, as plain values for the `started` event."""
+    """The actual state of everything that options ask for, as plain values for the `started` event."""
     settings = pipeline.stream().options()
     threading = tf.config.threading
     return {
@@ -46,7 +46,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
 
 
 def differences(options: Options, actual: dict[str, Any], devices: Devices, gpus_expected: int) -> list[Difference]:
-    """Where `actual` is not what was asked."""
+    """The differences between `actual` and the options."""
     found: list[Difference] = []
     if options.compile.xla != actual["jit_compile"]:
         found.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
@@ -54,19 +54,19 @@ def differences(options: Options, actual: dict[str, Any], devices: Devices, gpus
         found.append(("device.visible", f"the driver shows {gpus_expected} GPU(s), but TensorFlow uses the CPU"))
     astray = [place for place in actual["variables_on"] if f":{devices.kind}:" not in place and "CPU" in place]
     if devices.kind == "GPU" and astray:
-        found.append(("device.visible", "variables of the model live on the CPU"))
+        found.append(("device.visible", "variables of the model are on the CPU"))
     wanted = options.precision.policy.removeprefix("mixed_")
     if wanted not in actual["compute_dtypes"]:
         found.append(("precision.policy", f"no layer computes in {wanted}"))
     if options.input.prefetch == "off" and actual["inject_prefetch"]:
-        found.append(("input.prefetch", "TensorFlow may put a prefetch in"))
+        found.append(("input.prefetch", "TensorFlow may add a prefetch"))
     if devices.kind == "GPU" and options.device.grows and not actual["memory_growth"]:
-        found.append(("device.memory_growth", "TensorFlow takes the GPU's memory at once"))
+        found.append(("device.memory_growth", "TensorFlow takes all of the GPU's memory at the start"))
     return found
 
 
 def _output_dtype(model: keras.Model) -> str | None:
-    """Of a model that knows its outputs before it has run; a subclassed one does not."""
+    """The type of the model's outputs; None for a subclassed model, which does not know them before it has run."""
     outputs = getattr(model, "outputs", None)
     return str(keras.backend.standardize_dtype(outputs[0].dtype)) if outputs else None
 

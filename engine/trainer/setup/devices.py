@@ -1,7 +1,7 @@
-"""The devices of the training: configured in the one order TensorFlow obeys, then checked to exist.
+"""The devices of the training: configured in the one order that TensorFlow accepts, then checked to exist.
 
-Separates device set-up, all of it before the first device is touched, from building the model. TensorFlow
-drops some settings silently when they come in the wrong order, and trains on the CPU when a GPU is missing.
+All of this happens before the first device is touched. In a different order TensorFlow silently drops some settings,
+and without a usable GPU it silently trains on the CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..common.faults import TrainerError
 
 @dataclass(frozen=True)
 class Devices:
-    """The logical devices that may compute, and of which kind they are (`GPU` or `CPU`)."""
+    """The logical devices that may compute, and their kind (`GPU` or `CPU`)."""
 
     kind: str
     names: tuple[str, ...]
@@ -53,8 +53,8 @@ def _require_visible(options: Options, found: int) -> None:
     if isinstance(wanted, list) and found < len(wanted):
         raise TrainerError(
             "device",
-            f"device.visible asks for {len(wanted)} GPU(s), TensorFlow can use {found}",
-            "set device.visible=all or none, or look at the driver and CUDA libraries",
+            f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {found}",
+            "set device.visible=all or none, or check the driver and CUDA libraries with gputui doctor",
         )
 
 
@@ -77,14 +77,14 @@ def _share_of_memory_mb(position: int, partitions: int) -> int:
     gpus = visible_gpus()
     if position >= len(gpus) or gpus[position].memory_total_bytes is None:
         raise TrainerError(
-            "device", "the GPU's memory size is not known", "give device.memory_limit_mb for each partition"
+            "device", "the GPU's memory size is not known", "set device.memory_limit_mb, the limit for each partition"
         )
     total = gpus[position].memory_total_bytes or 0
     return int(total * 0.9 / partitions / 1024**2)
 
 
 def _existing(kind: str) -> Devices:
-    """Touches the devices for the first time: what was configured is fixed from here on."""
+    """Initialize the devices, after which their configuration is fixed."""
     try:
         names = tuple(device.name for device in tf.config.list_logical_devices(kind))
     except (RuntimeError, ValueError, tf.errors.OpError) as fault:

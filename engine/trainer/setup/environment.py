@@ -1,4 +1,4 @@
-"""What must stand in the environment before TensorFlow touches a device. Imports no TensorFlow."""
+"""Sets environment variables that must be set before TensorFlow touches a device. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ _BACKEND = "KERAS_BACKEND"
 
 
 def choose_backend() -> str:
-    """Keras reads it at its import; returns another backend that the caller's environment asked for, or nothing."""
+    """Set Keras' backend before its import; returns a different one that the caller's environment asked for, or
+    nothing.
+    """
     asked = os.environ.get(_BACKEND, "")
     os.environ[_BACKEND] = "tensorflow"
     return "" if asked == "tensorflow" else asked
 
 
 def tell_backend(asked: str, report: RunReport) -> None:
-    """A warning where the caller's environment asked for another backend."""
+    """Warn where the caller's environment asked for a different backend."""
     if asked:
         report.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
 
 
 def prepare(options: Options) -> None:
     """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation."""
-    # NVML counts in PCI order: the same index then means the same GPU everywhere.
+    # NVML numbers GPUs in PCI order: this makes an index mean the same GPU everywhere.
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     visible = options.device.visible
     if visible == "none":
@@ -35,14 +37,14 @@ def prepare(options: Options) -> None:
     elif visible != "all":
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(name) for name in visible)
     os.environ["TF_GPU_THREAD_MODE"] = options.device.gpu_thread_mode
-    # No machine code for the newest chips is in the package: keep what is compiled at first use.
+    # The package has no machine code for the newest chips: keep the kernels that are compiled at first use.
     os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
     if not options.compile.xla:
         _forbid_automatic_xla()
 
 
 def _forbid_automatic_xla() -> None:
-    """`xla: false` means that nothing is compiled by XLA, whatever the caller's environment asks for."""
+    """With `xla: false` nothing is compiled by XLA, whatever the caller's environment asks for."""
     flags = os.environ.get("TF_XLA_FLAGS", "").split()
     kept = [flag for flag in flags if not flag.startswith("--tf_xla_auto_jit")]
     if kept:

@@ -1,7 +1,7 @@
-"""Puts the code that AutoGraph generates into the run's folder for temporary files, which its engine removes.
+"""Moves the code that AutoGraph generates into the run's folder for temporary files, which the engine removes.
 
-AutoGraph writes each function of the user's, as it has changed it, into a file among all temporary files. It removes
-them as Python ends; those of a process that was killed would stay, as would what Python has compiled of them.
+AutoGraph writes its version of each function into a file among all temporary files, and removes it when Python ends.
+Those of a killed process, with their compiled bytecode, would stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...files import scratch
 
 
 class _Tempfile:
-    """In place of the module `tempfile`: its files go into one folder, as long as that is there."""
+    """Replaces the module `tempfile`: files go into one folder as long as it exists."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class _Tempfile:
 
 
 def keep_apart() -> None:
-    """From here on, in this process."""
+    """Replace the module for this process from now on."""
     folder = os.environ.get(scratch.VARIABLE)
     if folder is not None:
         loader.tempfile = _Tempfile(folder)

@@ -15,13 +15,14 @@ from ..common.faults import TrainerError
 from ..data.pipeline import TOKENS, sequence_length
 
 MAX_TOKENS = 2048
-HEAD_SIZE = 64  # of attention in wide models, as in Vaswani et al. 2017; narrow ones have four heads
+HEAD_SIZE = 64  # channels of an attention head in wide models, as in Vaswani et al. 2017; narrow models have four heads
 # Batch norm's moving statistics settle within tens of steps, so that short runs validate meaningfully.
 MOMENTUM = 0.9
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model:
-    """An uncompiled model with logits of (batch, classes); raises TrainerError where the shape does not fit."""
+    """An uncompiled model with logits of (batch, classes); raises TrainerError where the shape does not fit the model.
+    """
     workload = options.workload
     name, width, norm = workload.model, workload.width, workload.normalization_of_model
     if name == "transformer":
@@ -32,7 +33,7 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model
     else:
         if len(shape) != 3:
             raise TrainerError(
-                "model", f"{name} needs images (height, width, channels), the data has shape {list(shape)}",
+                "model", f"{name} needs images (height, width, channels), but the data has shape {list(shape)}",
                 "choose workload.model=mlp or transformer, or other data",
             )
         features = _IMAGE_MODELS[name](inputs, width, norm)
@@ -40,7 +41,7 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model
 
 
 def save(model: keras.Model, path: Path) -> None:
-    """Write a trained model as plain Keras reads it: without the optimizer, whose schedule is a class of ours."""
+    """Save a trained model for plain Keras: without the optimizer, whose schedule is a class of gputui."""
     keras.Model(model.inputs, model.outputs, name=model.name).save(path)
 
 
@@ -49,19 +50,19 @@ def _logits(features: Any, classes: int) -> Any:
 
 
 def _units(base: int, width: float) -> int:
-    """Scaled and rounded to a multiple of 8, which tensor cores want."""
+    """Scaled and rounded to a multiple of 8, the size that tensor cores work best with."""
     return max(8, round(base * width / 8) * 8)
 
 
 def _normalized(x: Any, norm: str) -> Any:
-    """x as it is, or with batch or layer normalization over its last axis."""
+    """x unchanged, or with batch or layer normalization over its last axis."""
     if norm == "none":
         return x
     return layers.BatchNormalization(momentum=MOMENTUM)(x) if norm == "batch" else layers.LayerNormalization()(x)
 
 
 def _relu(layer: Any, x: Any, norm: str, **settings: Any) -> Any:
-    """A layer, normalized, then relu; a bias only where no normalization would take it away."""
+    """A layer, normalization, then relu; the layer has a bias only without normalization, which would cancel it."""
     if norm == "none":
         return layer(**settings, activation="relu")(x)
     return layers.Activation("relu")(_normalized(layer(**settings, use_bias=False)(x), norm))

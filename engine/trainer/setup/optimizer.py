@@ -43,7 +43,7 @@ def build(options: Options, steps: int, steps_per_epoch: int) -> keras.optimizer
 
 
 def own_settings(train: Train) -> dict[str, Any]:
-    """What only some optimizers take, and weight decay where it is given: adamw has one of its own."""
+    """Settings that only some optimizers take, and weight decay where it is given (adamw has a default of its own)."""
     found: dict[str, Any] = {} if train.weight_decay is None else {"weight_decay": train.weight_decay}
     if train.optimizer in MOMENTUM:
         found["momentum"] = train.momentum
@@ -53,7 +53,7 @@ def own_settings(train: Train) -> dict[str, Any]:
 
 
 def scheduled(train: Train) -> bool:
-    """Whether the learning rate changes by `Schedule`, a class that plain Keras does not know."""
+    """Whether the learning rate follows `Schedule`, a class that plain Keras does not know."""
     return train.schedule != "constant" or bool(train.warmup_steps)
 
 
@@ -94,7 +94,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < self.warmup, self.rate * (step + 1.0) / self.warmup, after)
 
     def _factor(self, progress: Any) -> Any:
-        """progress: steps since the schedule has begun in units of decay_steps -> what the rate is multiplied by."""
+        """The factor of the learning rate. progress: steps since the start of the schedule, in units of decay_steps."""
         low = self.decay_rate
         if self.kind == "cosine":
             return low + (1 - low) * 0.5 * (1 + tf.cos(math.pi * tf.minimum(progress, 1.0)))

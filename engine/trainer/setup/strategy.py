@@ -1,6 +1,6 @@
-"""The distribution strategy: from `strategy` and the existing devices to a tf.distribute.Strategy.
+"""Creates the tf.distribute.Strategy from `strategy` and the existing devices.
 
-Every device name is checked here, because MirroredStrategy over a missing device hangs for ever at fit.
+Every device name is checked here, because MirroredStrategy over a missing device hangs forever in fit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def build(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
         return tf.distribute.OneDeviceStrategy(names[0])
     if wanted.kind == "mirrored":
         return tf.distribute.MirroredStrategy(names, cross_device_ops=_communication(wanted, devices))
-    raise TrainerError("strategy", f"strategy.kind={wanted.kind} cannot be trained here")
+    raise TrainerError("strategy", f"strategy.kind={wanted.kind} is not supported")
 
 
 def _chosen(wanted: StrategyOptions, devices: Devices) -> list[str]:
