@@ -273,7 +273,7 @@ def test_one_batch_again_and_again_is_told(four: list[Run], home: Path) -> None:
 
 
 def test_a_baseline_without_figures_is_told(four: list[Run]) -> None:
-    assert "no figures to measure against (it is crashed)" in notes(four[3], four[0])
+    assert "no figures to compare with (it is crashed)" in notes(four[3], four[0])
     assert "no figures" not in notes(four[0], four[3])
 
 

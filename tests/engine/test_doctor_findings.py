@@ -80,8 +80,8 @@ def installed(site: Path, distribution: str, version: str, *files: str) -> None:
 @pytest.mark.parametrize(
     ("old", "name", "level", "says"),
     [
-        ("pynvml", "pynvml/__init__.py", "warning", "that of pynvml 11.5.3, not of nvidia-ml-py"),
-        ("nvidia-ml-py3", "pynvml.py", "warning", "that of nvidia-ml-py3 11.5.3, not of nvidia-ml-py"),
+        ("pynvml", "pynvml/__init__.py", "warning", "comes from pynvml 11.5.3, not from nvidia-ml-py"),
+        ("nvidia-ml-py3", "pynvml.py", "warning", "comes from nvidia-ml-py3 11.5.3, not from nvidia-ml-py"),
         ("pynvml", "pynvml_utils/__init__.py", "note", "the deprecated package pynvml 11.5.3"),
         ("nothing-of-nvidia", "other.py", "ok", "nvidia-ml-py 13.0"),
     ],

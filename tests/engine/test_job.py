@@ -28,7 +28,7 @@ REFUSED = [
     ),
     ({"PMI_SIZE": "2", "PMI_RANK": "1"}, "process 1 of the 2", "without mpirun"),
     ({"WORLD_SIZE": "2", "RANK": "1"}, "process 1 of the 2 that torchrun started", "without torchrun"),
-    (cluster(worker=["a:1", "b:1"]), "a cluster of 2, and each would train a copy", "env -u TF_CONFIG"),
+    (cluster(worker=["a:1", "b:1"]), "a cluster of 2 tasks, and each would train a copy", "env -u TF_CONFIG"),
     (cluster(chief=["a:1"], worker={"0": "b:1"}, evaluator=["c:1"]), "a cluster of 2", "env -u TF_CONFIG"),
 ]
 WARNED = [

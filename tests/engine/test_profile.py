@@ -201,7 +201,7 @@ def without_profile(tmp_path: Path, wanted: str) -> Run:
 
 
 def test_a_run_without_a_profile_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"has taken no profile\ntrain with --set run.profile=50-69"):
+    with pytest.raises(ProfileError, match=r"has no profile\ntrain with --set run.profile=50-69"):
         read(without_profile(tmp_path, "off"))
 
 
@@ -240,7 +240,7 @@ def test_how_the_reading_process_ended_is_told() -> None:
     log = "I0000 00:00:17 1 x.cc:130] Started\nTraceback (most recent call last):\nValueError: no\nE0000 0 1 x.cc] y"
     assert reports._reason(1, log) == "ValueError: no"
     assert reports._reason(1, "") == "it ended with exit code 1"
-    assert reports._reason(-11, log) == "it died of SIGSEGV"
+    assert reports._reason(-11, log) == "it was ended by SIGSEGV"
 
 
 @needs_xprof

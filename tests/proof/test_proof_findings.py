@@ -298,7 +298,7 @@ def test_what_xprof_should_not_have_answered_is_no_fault_of_the_proof(
     monkeypatch.setattr(reports, "_ask_xprof", ask)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     monkeypatch.setattr(reports, "_files", lambda run, options: [Path("a.xplane.pb")])
-    with pytest.raises(ProfileError, match=f"not as expected .{type(fault).__name__}"):
+    with pytest.raises(ProfileError, match=f"unexpected answer .{type(fault).__name__}"):
         reports.read(Run(tmp_path))
     told = proved(tmp_path, of_preset(profile=True), lambda o, n: Planted(1000.0, 0.8)).written
     assert told["state"] == "done"
