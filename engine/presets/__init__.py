@@ -1,4 +1,5 @@
-"""Presets: YAML files to options and back. What others use is named here."""
+"""Presets: reads YAML files into options and writes options back. The functions that other packages use are named here.
+"""
 
 from __future__ import annotations
 

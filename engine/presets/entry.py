@@ -1,7 +1,7 @@
-"""`workload.entry`: what it names, where that lies, and what can be told of it without running it.
+"""Checks `workload.entry` without running it: whether the file and the function exist and are valid Python.
 
-Separates looking at a user's code from running it, which only the trainer does: here it is parsed and never imported,
-so that a missing file or function and a syntax error are told, with file and line, before anything is launched.
+The user's code is parsed and never imported here, so that a missing file or function or a syntax error is reported with
+file and line before anything is launched. Only the trainer runs the code.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..files.reading import read_bytes, why
 from ..files.values import brief, harmless
 from ..options.data import ENTRY
 
-MAX_SOURCE_BYTES = 1_000_000  # more is no code that a person has written, and takes seconds to look through
+MAX_SOURCE_BYTES = 1_000_000  # a larger file was not written by a person, and takes seconds to parse
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A function, and the file or module (of `place` one is None) that it stands in."""
+    """A function, and the file or module (of `place` one is None) that contains it."""
 
     file: str | None
     module: str | None
@@ -35,7 +35,7 @@ class Entry:
 
 
 class EntryFault(Exception):
-    """The entry cannot be used; the text says why, with file and line where there are any, `change` what to do."""
+    """The entry cannot be used; the text says why, with file and line where known, and `change` what to do."""
 
     def __init__(self, message: str, change: str) -> None:
         self.message, self.change = brief(harmless(message)), change
@@ -43,7 +43,7 @@ class EntryFault(Exception):
 
 
 def parse(text: str) -> Entry:
-    """What an accepted value of the option names."""
+    """The function and file or module in a valid value of the option."""
     match = ENTRY.fullmatch(text)
     assert match is not None, "the option has been validated"
     place, function = match["place"], match["function"]
@@ -51,24 +51,24 @@ def parse(text: str) -> Entry:
 
 
 def source_file(entry: Entry, folder: Path) -> Path:
-    """The file that holds the function; raises EntryFault."""
+    """The file that contains the function; raises EntryFault."""
     if entry.file is not None:
         path = folder / os.path.expanduser(entry.file)
-        if not os.path.isfile(path):  # without raising, whatever the name is
+        if not os.path.isfile(path):  # does not raise, whatever the name is
             what = "is a folder" if os.path.isdir(path) else "is no file" if os.path.exists(path) else "does not exist"
             raise EntryFault(f"{path} {what}", "name a file with your code, such as train.py")
         return path
     spec = _find_module(str(entry.module), folder)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise EntryFault(
-            f"there is no module {entry.module} in {folder}, nor is it installed here",
-            "modules are found from workload.folder; of a preset's file that is its own folder",
+            f"there is no module {entry.module} in {folder} or among the installed packages",
+            "modules are searched in workload.folder, which defaults to the folder of the preset's file",
         )
     return Path(spec.origin)
 
 
 def look(text: str, folder: Path) -> None:
-    """Raises EntryFault where running the code must fail: no file, no such function, no Python."""
+    """Raises EntryFault where running the code must fail: no file, no such function, or not valid Python."""
     entry = parse(text)
     path = source_file(entry, folder)
     shown = entry.file or str(path)
@@ -76,7 +76,7 @@ def look(text: str, folder: Path) -> None:
     try:
         defined = dict(_top_level(tree.body))
     except RecursionError:
-        raise EntryFault(f"{shown} is nested too deep to be looked through", "name another file") from None
+        raise EntryFault(f"{shown} is nested too deeply to be checked", "give another file") from None
     if "*" in defined or entry.function in defined:
         _takes_one_argument(defined.get(entry.function), entry.function, shown)
         return
@@ -88,21 +88,21 @@ def look(text: str, folder: Path) -> None:
 def _parsed(path: Path, shown: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the user's code; Python says them when it runs
+            warnings.simplefilter("ignore")  # warnings about the user's code; Python shows them when it runs
             return ast.parse(read_bytes(path, MAX_SOURCE_BYTES), str(path))
     except (RecursionError, MemoryError):
-        raise EntryFault(f"{shown} is nested too deep for Python to read it", "name another file") from None
+        raise EntryFault(f"{shown} is nested too deeply for Python to read it", "give another file") from None
     except SyntaxError as fault:
         line = f": {fault.text.strip()[:120]}" if fault.text and fault.text.strip() else ""
-        raise EntryFault(f"{shown}:{fault.lineno}: {fault.msg}{line}", "mend the line") from None
+        raise EntryFault(f"{shown}:{fault.lineno}: {fault.msg}{line}", "correct the line") from None
     except ValueError as fault:
-        raise EntryFault(f"{shown} is no Python: {fault}", "name another file") from None
+        raise EntryFault(f"{shown} is not valid Python: {fault}", "give another file") from None
     except OSError as fault:
-        raise EntryFault(f"{shown} cannot be read: {why(fault)}", "name another file") from None
+        raise EntryFault(f"{shown} cannot be read: {why(fault)}", "give another file") from None
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """The names that a module binds, also inside its conditions; `*` for an import of unknown names."""
+    """The names that a module defines at its top level, also inside conditions; `*` for an import of unknown names."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node
@@ -129,12 +129,12 @@ def _takes_one_argument(node: ast.stmt | None, name: str, shown: str) -> None:
     named = [arg for arg, default in zip(taken.kwonlyargs, taken.kw_defaults, strict=True) if default is None]
     if needed > 1 or named or not (positional or taken.vararg):
         raise EntryFault(
-            f"{shown}:{node.lineno}: {name} is called with one argument, the context", f"write def {name}(context): ..."
+            f"{shown}:{node.lineno}: {name} must accept one argument, the context", f"write def {name}(context): ..."
         )
 
 
 def _find_module(name: str, folder: Path) -> ModuleSpec | None:
-    """Its place, found without importing any of its packages."""
+    """The module's file, found without importing any of its packages."""
     places: list[str] | None = [str(folder), *sys.path]
     spec = None
     for length, _ in enumerate(name.split("."), start=1):

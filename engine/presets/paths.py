@@ -1,7 +1,7 @@
-"""From which folder the paths in options count, and how they are told.
+"""Resolves the paths in options: the folder that they are relative to, and how they are shown.
 
-A path that is written in a preset's file counts from that file's folder, one that is typed (--set, the form) from the
-current folder. A resolved preset holds whole paths only, so that it means the same wherever it is read.
+A path in a preset's file is relative to that file's folder; one that is typed (--set, the form) is relative to the
+current folder. A resolved preset has only absolute paths, so that it means the same wherever it is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import entry as entries
 if TYPE_CHECKING:
     from ..options import Options
 
-Parts = tuple[str, str, str]  # what stands before the path, the path, what stands behind it
+Parts = tuple[str, str, str]  # the text before the path, the path, the text after it
 
 
 def _of_data(value: str) -> Parts | None:
@@ -48,9 +48,10 @@ KEYS = tuple(_PARTS)
 
 
 def absolute(options: Options, bases: Mapping[str, str]) -> Options:
-    """The options with whole paths; `bases` tells by key from which folder they count, if not from the current one.
+    """The options with absolute paths.
 
-    The file of an entry counts from workload.folder where that is given. It is filled in for an entry that has a base.
+    `bases` gives by key the folder that a path is relative to, where it is not the current one. The file of an entry is
+    relative to workload.folder where that is given; for an entry with a base it is filled in.
     """
     workload = options.workload
     update: dict[str, Any] = {"data": _whole(DATA, workload.data, bases.get(DATA, ""))}
@@ -70,8 +71,9 @@ def absolute(options: Options, bases: Mapping[str, str]) -> Options:
 
 
 def relative(key: str, options: Options, folder: str = "") -> Any:
-    """The option's value with its path as it is written in `folder` (if not given, the current one), where it lies in
-    it; an entry's file as it is written beside workload.folder."""
+    """The option's value as it is written in `folder` (by default the current one), with a relative path where the file
+    lies within it; the file of an entry is written relative to workload.folder.
+    """
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
     parts = _parts(key, value)
@@ -83,12 +85,12 @@ def relative(key: str, options: Options, folder: str = "") -> Any:
 
 
 def near(place: str) -> str:
-    """A path as a person would type it here."""
+    """A path as a person would type it in the current folder."""
     return _inside(place, os.path.abspath("")) if os.path.isabs(place) else place
 
 
 def typed_here(key: str, options: Options, file: str) -> str | None:
-    """What to type here for a path that a preset's file names in vain, where it is right from the current folder."""
+    """What to type for a path in a preset's file that does not exist, if it would be right from the current folder."""
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
     home = (key == ENTRY_KEY and options.workload.folder) or os.path.dirname(os.path.abspath(file))
@@ -107,7 +109,7 @@ def _parts(key: str, value: Any) -> Parts | None:
 
 
 def _base(before: str, folder: str) -> str:
-    """The folder as it stands in front of a path; some data is given by a pattern, and the folder is none."""
+    """The fixed folder at the beginning of a path; a pattern has one, too."""
     whole = os.path.abspath(folder)
     return glob.escape(whole) if before == PATTERN else whole
 
@@ -121,14 +123,14 @@ def _whole(key: str, value: str, base: str) -> str:
     if not os.path.isabs(place):
         place = os.path.join(_base(before, base), place)
     plain = os.path.normpath(place)
-    # A folder above one that is a link is not what the text without ".." says.
+    # Where a folder is a link, ".." cannot be removed from the text of a path.
     if ".." in place.split(os.sep) and os.path.realpath(plain) != os.path.realpath(place):
         plain = place
     return before + plain + behind
 
 
 def _inside(place: str, folder: str) -> str:
-    """Relative where it lies in the folder, else as it is."""
+    """Relative where it lies in the folder, otherwise unchanged."""
     if place == folder:
         return "."
     prefix = folder.rstrip(os.sep) + os.sep

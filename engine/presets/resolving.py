@@ -1,7 +1,7 @@
-"""Presets: YAML files <-> options. Order: defaults < extends < the file < --set.
+"""Resolves presets: YAML files -> options, in the order defaults < extends < the file < --set.
 
-Separates where a value came from (file and line, or --set) from what it means (options/), so that every
-error can name its place. Reading YAML safely is yamlfile.py's.
+Every value keeps its origin (file and line, or --set), so that every error names its place. YAML is read safely by
+files/located_yaml.py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class PresetError(Exception):
 
 @dataclass(frozen=True)
 class Preset:
-    """A resolved preset, its paths whole. `origins` tells for each key that is not the default where it was set."""
+    """A resolved preset with absolute paths. `origins` gives for each key that is not the default the place that set
+    it.
+    """
 
     name: str
     options: opts.Options
@@ -80,16 +82,16 @@ class Preset:
 
 @dataclass
 class _Layers:
-    """Values as they pile up, with the place of each."""
+    """The values so far, with the place of each."""
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     description: str = ""
-    bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that wrote the value
+    bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that set the value
 
 
 def in_current_folder() -> list[Path]:
-    """The preset files of the current folder, other YAML left out."""
+    """The preset files in the current folder, without other YAML files."""
     known = {path.resolve() for path in available().values()}
     with contextlib.suppress(OSError):
         found = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(SUFFIXES)]
@@ -105,7 +107,7 @@ def _looks_like_preset(path: Path) -> bool:
 
 
 def find(name_or_path: str, beside: Path | None = None) -> Path:
-    """The file a preset's name or path stands for; raises PresetError."""
+    """The file that a preset's name or path refers to; raises PresetError."""
     as_path = Path(os.path.expanduser(name_or_path))
     looks_like_path = as_path.suffix in SUFFIXES or os.sep in name_or_path
     if looks_like_path:
@@ -119,14 +121,14 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
         return named[name_or_path]
     for suffix in SUFFIXES:
         if os.path.isfile(f"{name_or_path}{suffix}"):
-            what = f"no preset of this name; there is a file of it: gputui --preset {name_or_path}{suffix}"
+            what = f"no preset of this name, but there is a file: gputui --preset {name_or_path}{suffix}"
             raise PresetError([Problem(shorten(name_or_path), None, "", what)])
     message = f"no preset of this name{did_you_mean(name_or_path, named)}"
     raise PresetError([Problem(shorten(name_or_path), None, "", f"{message} (known: {', '.join(named)})")])
 
 
 def _hint(path: Path, beside: Path | None) -> str:
-    """What may have been meant by the path of a file that is not there: a preset by name, or a file beside it."""
+    """What may have been meant by a path that does not exist: a preset by name, or a file beside it."""
     named = available()
     near = path.stem if path.stem in named else nearest(path.stem, named)
     try:
@@ -136,10 +138,10 @@ def _hint(path: Path, beside: Path | None) -> str:
     if file is not None and near != path.stem:
         return f", did you mean {path.with_name(file)}?"
     if near is None:
-        return "; gputui presets lists those that are known by name"
+        return "; gputui presets lists the presets that have a name"
     whose = "ships with gputui" if named[near].parent == SHIPPED else "is among your own"
     give = "extends:" if beside else "gputui --preset"
-    return f"; the preset {near} {whose} and goes by its name: {give} {near}"
+    return f"; the preset {near} {whose} and is given by name: {give} {near}"
 
 
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
@@ -166,7 +168,7 @@ def resolve_text(text: str, path: Path) -> Preset:
 
 
 def assemble(name: str, values: Mapping[str, Any], description: str = "") -> Preset:
-    """A preset of values by key, as a form holds them; raises PresetError with one problem an option."""
+    """A preset from values by key, as in a form; raises PresetError with one problem for each wrong option."""
     layers = _Layers(dict(values), dict.fromkeys(values, ("form", None)), description)
     return _validated(name, layers)
 
@@ -214,7 +216,7 @@ def _names_entry(tree: Mapping[str, Located]) -> bool:
 
 
 def _drop_replaced(layers: _Layers) -> None:
-    """A user's own training takes the place of the model and the data of the presets that are extended."""
+    """Drop model and data of the presets that are extended, where a user's own training replaces them."""
     for key in [key for key in layers.values if _KNOWN[key].about.own == "replaced"]:
         del layers.values[key]
         layers.origins.pop(key, None)
@@ -240,7 +242,7 @@ def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
 
 
 def _key_meant(word: str) -> str:
-    """Of a word at the top of a file: another top key, or an option without its group."""
+    """A suggestion for a word at the top of a file: another top-level key, or an option without its group."""
     keys = {info.name: info.key for info in opts.OPTIONS}
     near = None if keys_of(word) else nearest(word, [*TOP_LEVEL, *keys])
     return f", did you mean {keys.get(near, near)}?" if near else option_meant(word, opts.OPTIONS)
@@ -262,14 +264,14 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
 
 
 def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
-    """The settings are one layer: which of them comes first says nothing."""
+    """Add the settings as one layer, in which their order means nothing."""
     given = _Layers()
     for setting in settings:
         _add_setting(given, setting)
     if given.values.get(ENTRY) is not None:
         _drop_replaced(layers)
     for key in given.values:
-        layers.bases.pop(key, None)  # what is typed counts from the current folder
+        layers.bases.pop(key, None)  # a typed path is relative to the current folder
     layers.values.update(given.values)
     layers.origins.update(given.origins)
 
@@ -302,7 +304,7 @@ def _validated(name: str, layers: _Layers) -> Preset:
 
 
 def _problems(fault: ValidationError, layers: _Layers) -> list[Problem]:
-    """One problem an option, in words of what the option accepts (a union has one error a member)."""
+    """One problem for each option, in terms of what the option accepts (pydantic reports one for each type in a union)."""
     found: dict[str, Problem] = {}
     for error in fault.errors():
         key = ".".join(str(part) for part in error["loc"][:2])
@@ -312,7 +314,7 @@ def _problems(fault: ValidationError, layers: _Layers) -> list[Problem]:
 
 
 def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:
-    """What to give instead; of a value that TensorFlow has and gputui has not, also why."""
+    """What to give instead; for a value that TensorFlow has and gputui does not, also why."""
     if isinstance(value, str) and value in info.about.not_offered:
         return f"{value} is not available: {info.about.not_offered[value]}"
     return f"{shorten(value)} does not fit: give {info.accepts}"

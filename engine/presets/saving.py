@@ -1,7 +1,6 @@
-"""Options -> a preset file, over it or beside it: comments and order stay, and only what changed is written.
+"""Saves options as a preset file: comments and order stay, and only what changed is written.
 
-Separates writing YAML that a person has laid out (ruamel.yaml, which keeps it) from reading it (yamlfile.py, which
-trusts nothing). Nothing is written before it has been read back as the very preset that was to be saved.
+ruamel.yaml keeps a person's layout. Nothing is written before it was read back as the very preset that is to be saved.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ NEW = f"schema_version: {SCHEMA_VERSION}\n"
 
 
 class SaveError(Exception):
-    """A preset that is not written; the text says why and what to do."""
+    """The preset was not saved; the text says why and what to do."""
 
 
 def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
-    """Write the options over a preset file; raises SaveError.
+    """Save the options over a preset file; raises SaveError.
 
-    `opened_text` is what stood in the file when the options were read: another text now is not overwritten.
+    `opened_text` is the text of the file when the options were read: a file that has changed since is not overwritten.
     """
     path = path.resolve()
     if path.parent == SHIPPED:
-        raise SaveError(f"{path.stem} ships with gputui and is not overwritten; save it under another name")
+        raise SaveError(f"{path.stem} ships with gputui and cannot be overwritten; save it under another name")
     text = _read(path)
     if opened_text is not None and text != opened_text:
         raise SaveError(f"{path} was changed since it was opened; open it again, or save under another name")
@@ -52,22 +51,22 @@ def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
 
 
 def save_as(preset: Preset, path: Path, source: Path | None = None, overwrite: bool = False) -> None:
-    """Write a new preset file, laid out like `source` where there is one; raises SaveError."""
+    """Save as a new preset file, with the layout of `source` where there is one; raises SaveError."""
     if path.exists() and not overwrite:
         raise SaveError(f"{path} exists")
     if path.resolve().parent == SHIPPED:
-        raise SaveError("presets that ship with gputui lie there; choose another folder")
+        raise SaveError("that folder holds the presets that ship with gputui; choose another one")
     text = _moved(_read(source), source, path) if source else NEW
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
-        raise SaveError(f"{path.parent} cannot be made: {fault.strerror}") from None
+        raise SaveError(f"{path.parent} cannot be created: {fault.strerror}") from None
     preset = _placed(preset)
     _write(path, updated(text, preset, path), preset)
 
 
 def _placed(preset: Preset) -> Preset:
-    """An entry that was typed runs in the current folder, wherever its preset is saved."""
+    """Set the folder of a typed entry to the current one, so that it is found wherever the preset is saved."""
     return replace(preset, options=paths.absolute(preset.options, {paths.ENTRY_KEY: ""}))
 
 
@@ -84,9 +83,9 @@ def place(name_or_path: str) -> Path:
 
 
 def delete(path: Path) -> None:
-    """Remove a preset of the user's own; raises SaveError."""
+    """Delete a preset of the user; raises SaveError."""
     if path.resolve().parent == SHIPPED:
-        raise SaveError(f"{path.stem} ships with gputui and is not deleted")
+        raise SaveError(f"{path.stem} ships with gputui and cannot be deleted")
     try:
         path.unlink()
     except OSError as fault:
@@ -94,7 +93,7 @@ def delete(path: Path) -> None:
 
 
 def updated(text: str, preset: Preset, path: Path) -> str:
-    """The text of a preset file at `path`, changed only where the preset says something else; raises SaveError."""
+    """The text of a preset file at `path`, changed only where the preset differs; raises SaveError."""
     try:
         before = resolving.resolve_text(text, path)
     except PresetError as fault:
@@ -116,12 +115,12 @@ def updated(text: str, preset: Preset, path: Path) -> str:
 
 
 def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
-    """An entry that is new in a file runs in the file's folder."""
+    """Whether a value need not be written: a new entry in a file runs in the file's folder anyway."""
     return before.options.workload.folder is None and preset.options.workload.folder == os.path.abspath(path.parent)
 
 
 class _Plain(RoundTripRepresenter):
-    """Writes null as a word: an empty value looks forgotten."""
+    """Writes null as a word: an empty value would look like an oversight."""
 
 
 _Plain.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
@@ -137,7 +136,7 @@ def _load(text: str) -> tuple[YAML, CommentedMap]:
     try:
         document = yaml.load(text)
     except YAMLError as fault:
-        raise SaveError(f"the file cannot be kept as it is laid out: {' '.join(str(fault).split())}") from None
+        raise SaveError(f"the layout of the file cannot be kept: {' '.join(str(fault).split())}") from None
     return yaml, document
 
 
@@ -149,7 +148,7 @@ def _describe(document: CommentedMap, text: str) -> None:
 
 
 def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
-    """Put a value where it stands, at the end of its group, or in a new group at the end of the file."""
+    """Write a value in its place, at the end of its group, or in a new group at the end of the file."""
     if document.get(info.group) is None:
         group = CommentedMap()
         if not any(isinstance(v, CommentedMap) and not v.fa.flow_style() for v in document.values()):
@@ -159,7 +158,7 @@ def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
 
 
 def _node(value: Any) -> Any:
-    """Lists and mappings stand in one line."""
+    """Write lists and mappings in one line."""
     if isinstance(value, list):
         items = CommentedSeq([_node(item) for item in value])
         items.fa.set_flow_style()
@@ -172,7 +171,7 @@ def _node(value: Any) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    """Text that YAML 1.1 would read as something else stands in quotes; `off` is known to every option."""
+    """Quote text that YAML 1.1 would read as something else; every option accepts `off` unquoted."""
     if isinstance(value, str) and value != "off" and not located_yaml.stays_text(value):
         return DoubleQuotedScalarString(value)
     return value
@@ -183,7 +182,7 @@ def _value(preset: Preset, info: OptionInfo) -> Any:
 
 
 def _moved(text: str, source: Path, target: Path) -> str:
-    """The text for another folder: a base given by a relative path is given by its whole path."""
+    """The text for another folder: a relative path of the base becomes absolute."""
     match = re.search(r"(?m)^extends:[ ]*(?P<base>[^#\n]+)", text)
     base = located_yaml.scalar(match["base"].strip()) if match else None
     if not match or not isinstance(base, str) or source.resolve().parent == target.resolve().parent:
@@ -196,7 +195,7 @@ def _moved(text: str, source: Path, target: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """One line of YAML for a text."""
+    """A text as one line of YAML."""
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{quoted}"'
 
@@ -210,7 +209,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, preset: Preset) -> None:
-    """Write, once the text is known to mean the preset."""
+    """Write the text after checking that it means the preset."""
     try:
         meant = resolving.resolve_text(text, path)
     except PresetError as fault:

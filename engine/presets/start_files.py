@@ -1,6 +1,6 @@
-"""The two files that `gputui init` writes: a preset with a word on what is worth setting, and a program to start from.
+"""The two files that `gputui init` writes: a preset with comments on what is worth setting, and a training program.
 
-Separates the text, which is meant to be changed by whoever gets it, from writing it without harm to what is there.
+Both are meant to be changed by the user. Existing files are never overwritten.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from pathlib import Path
 from ..options import SCHEMA_VERSION
 
 PRESET = """\
-# What is trained, and how. Change a value here, or for one run: gputui --preset preset.yaml --set batch_size=128
-# Every option that is not named here has its default. gputui options tells what there is, gputui options batch_size all
-# about one, gputui guide what train.py may do. For an editor that checks and completes this file:
+# What is trained, and how. Change a value here, or for one run with: gputui --preset preset.yaml --set batch_size=128
+# Options that are not named here have their defaults. gputui options lists all options, gputui options batch_size
+# explains one of them, and gputui guide says what train.py may do. For an editor that checks and completes this file:
 # gputui presets schema > schema.json, and a first line # yaml-language-server: $schema=schema.json
 schema_version: {version}
 description: My training
 
 workload:
   entry: "train.py:build"     # the function that gives gputui the model and the data
-  args: {{units: 64}}           # what it finds in context.args
+  args: {{units: 64}}           # the function finds these in context.args
 
 input:
   batch_size: 32              # samples in one step, on each GPU
-  cache: memory               # keep the loaded samples; off where they do not fit
-  shuffle: 2000               # samples to shuffle among; off: as they come
+  cache: memory               # keep the loaded samples in memory; off where they do not fit
+  shuffle: 2000               # size of the shuffle buffer; off: keep the order
 
 train:
   epochs: 5
   optimizer: adam
   learning_rate: 0.003
-  seed: 1                     # the same each time; null: drawn anew
+  seed: 1                     # the same random numbers in each run; null: others
 
-# What often makes a GPU faster; gputui diagnose latest says what holds a run back.
+# Settings that often speed up training on a GPU; gputui diagnose latest says what holds a run back.
 # precision: {{policy: mixed_bfloat16}}
 # compile: {{xla: true, steps_per_execution: 10}}
 # strategy: {{kind: mirrored}}  # all GPUs
@@ -50,7 +50,7 @@ from keras import layers
 
 
 def make_data(samples=2000):
-    """Points in two rings, to be told apart: put your own arrays here."""
+    """Points in two rings, one ring for each class: put your own arrays here."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, samples)
     angle, radius = rng.uniform(0, 2 * np.pi, samples), 1.0 + y + rng.normal(0, 0.2, samples)
@@ -94,7 +94,7 @@ if __name__ == "__main__":
 
 
 def write(folder: Path) -> list[Path]:
-    """Write both files; raises FileExistsError, having written nothing, where one of them is there already."""
+    """Write both files; raises FileExistsError, having written nothing, where one of them already exists."""
     preset = PRESET.format(version=SCHEMA_VERSION)
     texts = {folder / "preset.yaml": preset, folder / "train.py": PROGRAM}
     for path in texts:
