@@ -1,4 +1,6 @@
-"""The diagnosis: what holds a training back, why, and what to do about it. What others use is named here."""
+"""The diagnosis: what limits the speed of a training, why, and what to do about it. The public functions are named
+here.
+"""
 
 from __future__ import annotations
 

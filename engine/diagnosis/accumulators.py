@@ -1,7 +1,8 @@
-"""What the engine's readings tell of a training, bounded in memory: its GPUs and the others, the host, growing memory.
+"""Sums up the engine's readings during training in bounded memory: GPUs that train, other GPUs, the host, memory
+growth.
 
-The engine reads them once a second, whatever the training does. What the trainer itself reports is taken in by
-measurements.py. A figure that is not known is None; shares are 0 to 1.
+The engine takes readings once a second, whatever the training does; measurements.py adds what the trainer itself
+reports. A figure that is not known is None; shares are 0 to 1.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from ..telemetry.visible import Device, visible
 
 Reading = Mapping[str, Any]
 
-READINGS = 600  # of each GPU and of the host: ten minutes at 1 Hz
-GROWTH_READINGS = 10  # the moving average of SageMaker Debugger's memory rule
-# Reasons (telemetry/questions.py) that take speed which a person could give back; the power cap is the chip's normal
+READINGS = 600  # readings of each GPU and of the host: ten minutes at 1 Hz
+GROWTH_READINGS = 10  # window of the moving average, as in SageMaker Debugger's memory rule
+# Throttle reasons (telemetry/questions.py) that somebody could remove; the power cap is the chip's normal
 # limit at full load.
 SLOWING = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
-IDLE_BUSY = 0.05  # a GPU that does less, and of whose memory nobody holds more, is free
+IDLE_BUSY = 0.05  # a GPU below this use, and with less memory in use, is free
 IDLE_MEMORY_SHARE, IDLE_MEMORY_BYTES = 0.05, 1024**3
 
 
 def numbers(readings: Iterable[Reading], name: str) -> list[float]:
-    """The readings' figure of this name, where they have it."""
+    """The values of this name in the readings that have one."""
     return [value for reading in readings if (value := number(reading.get(name))) is not None]
 
 
@@ -36,7 +37,7 @@ def mean(readings: Iterable[Reading], name: str) -> float | None:
 
 
 class Gpus:
-    """`visible` is CUDA_VISIBLE_DEVICES as the run was started with it: None leaves all of the machine's GPUs."""
+    """`visible` is the run's CUDA_VISIBLE_DEVICES at its start: None leaves all GPUs of the machine visible."""
 
     def __init__(self, visible: str | None) -> None:
         self._variable = visible
@@ -45,7 +46,7 @@ class Gpus:
         self._others: dict[str, deque[Reading]] = {}
 
     def take(self, event: Reading, mine: Collection[str]) -> None:
-        """A reading of all GPUs while the training runs; `mine` names those that train, as the started event does."""
+        """Add a reading of all GPUs during training; `mine` names those that train, as the started event does."""
         gpus = [gpu for gpu in event.get("gpus") or () if isinstance(gpu, Mapping)]
         devices = [device for gpu in gpus if (device := _device(gpu))]
         self._shown = {shown.index for shown in visible(self._variable, devices)}
@@ -55,7 +56,7 @@ class Gpus:
                 of.setdefault(name, deque(maxlen=READINGS)).append(gpu)
 
     def idle(self) -> int:
-        """How many more this training could use: those that it may see and that nobody uses."""
+        """How many more GPUs this training could use: those that are visible to it and unused."""
         return sum(
             readings[-1].get("index") in self._shown and _stands_idle(readings) for readings in self._others.values()
         )
@@ -66,7 +67,7 @@ class Gpus:
         return min((total for total in totals if total), default=None)
 
     def figures(self) -> dict[str, Any]:
-        """What is known of those that train, all their readings together."""
+        """The figures of the GPUs that train, over all their readings."""
         readings = [gpu for of_one in self._mine.values() for gpu in of_one]
         busy = numbers(readings, "busy")
         means = [value for of_one in self._mine.values() if (value := mean(of_one, "busy")) is not None]
@@ -96,13 +97,13 @@ def _device(gpu: Reading) -> Device | None:
 
 
 def _name(gpu: Reading) -> str | None:
-    """Its UUID, or its index where the driver tells none."""
+    """The GPU's UUID, or its index where the driver reports no UUID."""
     name = gpu.get("uuid") or gpu.get("index")
     return None if name is None else str(name)
 
 
 def _neighbours(gpu: Reading) -> list[str]:
-    """Other programs of this machine on a GPU, with more than a screen takes."""
+    """Other programs on a GPU of the run, with more memory than a screen takes."""
     return [
         str(process.get("name") or f"process {process.get('pid')}")
         for process in gpu.get("processes") or ()
@@ -112,7 +113,9 @@ def _neighbours(gpu: Reading) -> list[str]:
 
 
 def _stands_idle(readings: Collection[Reading]) -> bool:
-    """Over all its readings; a GPU that does not tell is somebody's, and one in parts (MIG) is no whole GPU."""
+    """Whether the GPU is unused in all its readings. Without readings it counts as used, and one in MIG mode is no
+    whole GPU.
+    """
     busy, used = mean(readings, "busy"), numbers(readings, "memory_used_bytes")
     if busy is None or not used or any(gpu.get("mig") is not None for gpu in readings):
         return False
@@ -143,7 +146,7 @@ class Host:
 
 
 class Growth:
-    """How much a memory's use has grown, in shares of that memory."""
+    """How much a memory's use has grown, as a share of that memory."""
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=READINGS)
@@ -156,7 +159,7 @@ class Growth:
 
     @property
     def share(self) -> float | None:
-        """How much the mean of the last readings lies above that of the first; None before there are enough."""
+        """The difference between the mean of the last readings and that of the first; None before there are enough."""
         values = list(self._shares)
         if len(values) < 3 * GROWTH_READINGS:
             return None
@@ -164,10 +167,10 @@ class Growth:
 
 
 class Pauses:
-    """Evaluations and checkpoints, which steps wait for.
+    """Evaluations and checkpoints, during which no steps run.
 
-    The first of a kind makes what all later ones use, and of an evaluation a part has been compiling: where there are
-    others, it counts as long as they take, by their median.
+    The first of a kind creates what all later ones use, and part of the first evaluation is compiling. Where there are
+    others, the first counts as long as the median of them.
     """
 
     def __init__(self) -> None:
@@ -184,12 +187,12 @@ class Pauses:
 
     @property
     def seconds(self) -> float:
-        """Of all of them, the first ones taken as long as the others."""
+        """The time of all pauses, with the first of each kind replaced as said above."""
         return sum(count * self._typical(kind) for kind, count in self._counts.items())
 
     @property
     def most_often(self) -> int:
-        """How often that kind has happened which happened most often."""
+        """How often the most frequent kind of pause has occurred."""
         return max(self._counts.values(), default=0)
 
     def _typical(self, kind: str) -> float:

@@ -1,9 +1,9 @@
-"""From a run's events to the few figures that a diagnosis rests on.
+"""Turns a run's events, live or from its folder, into the few figures that a diagnosis is based on, in bounded memory.
 
-Separates collecting (live or from the run folder, bounded in memory) from judging, which is in diagnosis.py, and from
-the engine's readings of GPUs, host and memory (readings.py). A figure that is not known is None. Shares are 0 to 1;
-means are over what was told since training began, speeds over the last moments. Of a run that was resumed, all is of
-its last sitting. No TensorFlow and no pydantic: the engine process stays small.
+A figure that is not known is None. Shares are 0 to 1. Means are over the events since training began, speeds over the
+last moments. For a resumed run, only events since it was last resumed count. The rules are in rules.py, and the
+engine's readings are added up in accumulators.py. Imports no TensorFlow and no pydantic: the engine process stays
+small.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from ..runs import Run
 from ..runs.reading import RunEvents, read_events
 from . import accumulators
 
-RECENT = 20  # progress events that "now" is made of: 5 s at the first, 20 s later
-CORES_BUSY = 0.90  # of all cores: nothing more can be prepared beside the training
-OTHERS_NOTABLE, CORES_SHORT = 0.10, 0.75  # of all cores: so much is used by others, and so much at all
-DISK_WAITED = 0.30  # of all cores' time; a mean of 30 % holds times of the 50 % that SageMaker Debugger names
+RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
+CORES_BUSY = 0.90  # share of all cores: above it no more input can be prepared
+OTHERS_NOTABLE, CORES_SHORT = 0.10, 0.75  # shares of all cores: used by others, and in total
+DISK_WAITED = 0.30  # share of all cores' time; a mean of 30 % includes moments at SageMaker Debugger's 50 %
 ENOUGH_SECONDS = 2.0  # of measured steps
-WINDOW_MS = 50.0  # the least that a reading of the step time covers (trainer/clock.py)
-READS_BYTES = 1e6  # a second: below, what is waited for is not the training's reading
+WINDOW_MS = 50.0  # the shortest time that a reading of the step time covers (trainer/measure/clock.py)
+READS_BYTES = 1e6  # per second: below it, the disk does not wait for the training's reads
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """What is known of a run. `options` are flat, `group.name` -> value.
+    """The figures of a run. `options` are flat, `group.name` -> value.
 
-    `input_wait`, `python_share` and `compute_share` are parts of the step time, `pauses` (evaluation, checkpoints) of
-    the time since the first step. What is done once (tracing and compiling, wherever it happens) is in neither.
-    `seconds` are those of the steps, `windows` is how many readings of the step time there are. `stages` are the
-    input's, from source to end, with `ms_per_batch`.
+    `input_wait`, `python_share` and `compute_share` are shares of the step time, `pauses` (evaluation, checkpoints) is
+    a share of the time since the first step. Neither includes what is done only once (tracing and compiling). `seconds`
+    is the time of the steps, `windows` the number of step time readings. `stages` are the input's, from source to end,
+    with `ms_per_batch`.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     on_gpu: bool = False
-    gpus: int = 0  # that train
-    idle_gpus: int = 0  # that do not, although this training may see them and nobody uses them
-    compute_capability: tuple[int, int] | None = None  # the lowest of those that train
+    gpus: int = 0  # GPUs that train
+    idle_gpus: int = 0  # visible GPUs that neither this training nor anybody else uses
+    compute_capability: tuple[int, int] | None = None  # the lowest compute capability of the GPUs that train
     replicas: int = 1
     cpus: int | None = None
     cpu_bfloat16: bool = False  # the CPU multiplies bfloat16 natively
     train_samples: int | None = None
     sample_bytes: int | None = None
-    inapplicable: Mapping[str, str] = field(default_factory=dict)  # options that do nothing to a user's own code: why
+    inapplicable: Mapping[str, str] = field(default_factory=dict)  # without effect on a user's own code: why
     global_batch_size: int | None = None
     steps_per_epoch: int | None = None
     steps: int = 0
@@ -63,28 +63,28 @@ class Measurements:
     python_share: float | None = None
     compute_share: float | None = None
     pauses: float | None = None
-    pauses_counted: int = 0  # evaluations or checkpoints, whichever there were more of
+    pauses_counted: int = 0  # the number of evaluations or of checkpoints, whichever is larger
     traces: int | None = None
     stages: tuple[Mapping[str, Any], ...] = ()
     buffer_fill: float | None = None
-    ablation: float | None = None  # share of the step that vanishes with the input (a measurement of its own)
+    ablation: float | None = None  # share of the step that the input costs (measured by separate trials)
     busy_mean: float | None = None
     busy_p5: float | None = None
     busy_p95: float | None = None
-    busy_gap: float | None = None  # between the most and the least busy GPU
+    busy_gap: float | None = None  # difference between the most and the least busy GPU
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
     throttled: float | None = None  # share of the readings
     throttle: tuple[str, ...] = ()
-    gpu_neighbours: tuple[str, ...] = ()  # other programs that hold much memory of its GPUs
+    gpu_neighbours: tuple[str, ...] = ()  # other programs that use much memory of these GPUs
     mfu: float | None = None
     memory_peak: float | None = None  # share of the device's memory, by TensorFlow's allocator
-    memory_growth: float | None = None  # the same, from the first readings to the last
-    host_memory_growth: float | None = None  # the trainer's, in shares of the host's memory
+    memory_growth: float | None = None  # growth of that share from the first readings to the last
+    host_memory_growth: float | None = None  # growth of the trainer's memory, as a share of the host's
     host_memory_free_bytes: int | None = None
-    cpu: float | None = None  # share of all cores, whoever uses them
-    others_cpu: float | None = None  # the same of processes that are none of this training's
+    cpu: float | None = None  # share of all cores, used by any program
+    others_cpu: float | None = None  # share of all cores, used by other programs
     trainer_cores: float | None = None
     io_wait: float | None = None
     read_bytes_per_second: float | None = None
@@ -96,7 +96,7 @@ class Measurements:
 
     @property
     def slowest_stage(self) -> Mapping[str, Any] | None:
-        """The one that the others wait for: stages run side by side, and so do the calls of a parallel one."""
+        """The stage that the others wait for: stages run in parallel, as do the calls of a parallel stage."""
         known = [stage for stage in self.stages if stage_ms(stage) is not None]
         return max(known, key=lambda stage: stage_ms(stage) or 0.0, default=None)
 
@@ -106,17 +106,17 @@ class Measurements:
 
     @property
     def crowded(self) -> bool:
-        """Other programs take the cores away that the training could use."""
+        """Whether other programs use the cores that the training needs."""
         return (self.others_cpu or 0.0) >= OTHERS_NOTABLE and (self.cpu or 0.0) >= CORES_SHORT
 
     @property
     def doubtful(self) -> bool:
-        """A small share of the step time may be chance."""
+        """Whether small shares of the step time may be chance."""
         return self.seconds < ENOUGH_SECONDS or self.crowded
 
     @property
     def reads_from_disk(self) -> bool:
-        """Where that is not told, waiting for a disk is taken to be for the training's."""
+        """Whether the training reads from the disk; assumed where its reads are unknown."""
         return self.read_bytes_per_second is None or self.read_bytes_per_second >= READS_BYTES
 
     @property
@@ -125,29 +125,30 @@ class Measurements:
 
 
 def stage_ms(stage: Mapping[str, Any]) -> float | None:
-    """From one batch of a stage to its next, at best: its own work, shared by the calls that run at once."""
+    """The shortest possible time from one batch of a stage to its next: its own work, divided among its parallel calls.
+    """
     work = number(stage.get("ms_per_batch"))
     return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)
 
 
 def read(run: Run, found: RunEvents | None = None) -> Measurements:
-    """The measurements of a run folder, running or finished; `found` is what it has told, where that has been read."""
+    """The measurements of a run folder, running or finished; `found` holds its events where they were already read."""
     collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
     collector.feed((found or read_events(run.path)).events)
     return collector.measurements()
 
 
 def options_of(run: Run) -> dict[str, Any]:
-    """`group.name` -> value, as it was at launch; empty where the preset cannot be read."""
+    """`group.name` -> value, as at the launch; empty where the preset cannot be read."""
     return read_options(run)[0]
 
 
 def read_options(run: Run) -> tuple[dict[str, Any], str]:
-    """The options, and why they cannot be read where that is so."""
+    """The options, and the reason where they cannot be read."""
     try:
         preset = located_yaml.read(run.file("preset.yaml"))
     except located_yaml.YamlFault as fault:
-        return {}, f"line {fault.line} of preset.yaml is damaged, so its options are left out: {fault.message}"
+        return {}, f"line {fault.line} of preset.yaml is damaged, so that its options are unknown: {fault.message}"
     except OSError as fault:
         return {}, f"preset.yaml cannot be read: {why(fault)}"
     groups = {name: located.value for name, located in preset.items() if isinstance(located.value, dict)}
@@ -158,7 +159,7 @@ def read_options(run: Run) -> tuple[dict[str, Any], str]:
 class Collector:
     """Takes a run's events in the order of their time.
 
-    `visible` is the CUDA_VISIBLE_DEVICES of who could start the training again.
+    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again.
     """
 
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
@@ -166,7 +167,7 @@ class Collector:
         self._begin()
 
     def _begin(self) -> None:
-        """A sitting: a run that was stopped or killed may go on later, as another process and otherwise fast."""
+        """Start over with a resumed run, which is another process and may have another speed."""
         self.started: Mapping[str, Any] = {}
         self._progress: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
         self._gpus = accumulators.Gpus(self._visible)
@@ -192,20 +193,20 @@ class Collector:
             if handler is not None:
                 handler(self, float(event["t"]), event)
 
-    # ---- taking -------------------------------------------------------------------------------
+    # ---- events ---------------------------------------------------------------------------------
 
     def on_started(self, t: float, event: Mapping[str, Any]) -> None:
         self.started = event
 
     def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
         phase = str(event.get("phase"))
-        if phase == "importing":  # the first that a sitting tells; what lies before it is no phase's time
+        if phase == "importing":  # the first phase; the time before it belongs to none
             self._begin()
         if self._phase:
             self._spent[self._phase] = self._spent.get(self._phase, 0.0) + t - self._phase_t
         if self._phase in ("evaluating", "saving") and self._detail != "model.keras":
             self._pause_seconds += t - self._phase_t
-            if phase != "compiling":  # in the middle of the first evaluation, for a smaller last batch
+            if phase != "compiling":  # during the first evaluation, for a smaller last batch
                 self._pauses.add(self._phase, self._pause_seconds)
                 self._pause_seconds = 0.0
         self._phase, self._phase_t, self._detail = phase, t, str(event.get("detail") or "")
@@ -216,7 +217,7 @@ class Collector:
 
     def on_epoch(self, t: float, event: Mapping[str, Any]) -> None:
         self._epochs += 1
-        if self._epochs == 1:  # what is made once has been made in it, the evaluation's too
+        if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
             self._device_growth.begin_anew()
             self._host_growth.begin_anew()
 
@@ -251,31 +252,31 @@ class Collector:
             self._ended_t = t
 
     def _filled(self) -> bool:
-        """Whether caches and shuffle buffers are full: what grows from then on is kept by something else."""
+        """Whether caches and shuffle buffers are full: memory that grows after that is held by something else."""
         return not self._fills() or (self._epochs > 0 and self._has_passed())
 
     def _fills(self) -> bool:
-        """A user's own code may have a cache that no option tells of."""
+        """Whether a cache may still fill; a user's own code may have one that no option shows."""
         known = self.options.get("workload.entry") is None
         nothing = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
         return not (known and nothing)
 
     def _has_passed(self) -> bool:
-        """Whether this sitting has gone over all its data; taken to be so where their number is not known."""
+        """Whether all of the data has been used once since the start or resume; assumed where its size is unknown."""
         batch, samples = self.started.get("global_batch_size"), self.started.get("train_samples")
         if not batch or not samples or not self._progress:
             return True
         steps = int(self._progress[-1].get("step") or 0) - int(self.started.get("resumed_at_step") or 0)
         return steps >= int(samples) // int(batch)
 
-    # ---- giving -------------------------------------------------------------------------------
+    # ---- figures --------------------------------------------------------------------------------
 
     @property
     def on_gpu_device(self) -> bool:
         return any("GPU" in str(name) for name in self.started.get("devices") or ())
 
     def measurements(self) -> Measurements:
-        """What is known by now; of a finished run, its speeds are those of the whole run."""
+        """The present figures; for a finished run, its speeds are those of the whole run."""
         wait, python = self._recent("input_wait"), self._recent("python_share")
         return Measurements(
             options=self.options,
@@ -317,7 +318,7 @@ class Collector:
         return int(measured) if measured else int(self._last("step") or 0)
 
     def _seconds(self) -> float:
-        """Of the measured steps where the run has ended, of the training so far before."""
+        """The time of the measured steps where the run has ended, otherwise of the training so far."""
         measured = number(self._summary.get("measured_seconds"))
         return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
 
@@ -326,7 +327,7 @@ class Collector:
         return max(0.0, float(last) - self._phase_t) if self._phase == "training" else 0.0
 
     def _recent(self, name: str) -> float | None:
-        """The run's own figure where it has ended, the mean of the last moments before."""
+        """The run's own figure where it has ended, otherwise the mean of the last moments."""
         if (whole := number(self._summary.get(name))) is not None:
             return whole
         return accumulators.mean(self._progress, name)
@@ -356,7 +357,7 @@ class Collector:
         return pauses / whole if whole > 0 else None
 
     def _device_bytes(self) -> float | None:
-        """What TensorFlow may take of a GPU: its limit, or the whole of the smallest one."""
+        """The memory that TensorFlow may use on a GPU: its limit, or all of the smallest GPU."""
         limit = number(self.options.get("device.memory_limit_mb"))
         if limit is not None:
             return limit * 1024**2

@@ -1,9 +1,9 @@
-"""What could make a training faster, as changes of options, in the order in which they are worth trying.
+"""Changes of options that could make a training faster, in the order in which they are worth trying.
 
-Separates what may help from whether it does: each remedy has its reason and, where the figures tell, what it can bring
-at most; only measuring (proof/) decides. The order is that of TensorFlow's GPU guide: input, one device, precision,
-XLA, several GPUs; one change at a time. A remedy without changes is advice for a person. What makes the input cheaper
-is in remedies_input.py.
+Each remedy has a reason and, where the figures show it, the greatest possible gain. Whether it helps is decided only by
+measuring (proof/). The order is that of TensorFlow's guide to GPU performance: input, one device, precision, XLA,
+several GPUs; one change at a time. A remedy without changes is advice for the user. Remedies for the input are in
+remedies_input.py.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .remedies_input import for_input, in_the_data
 from .remedy import Remedy, gain
 
 ORDER = ("input", "device", "precision", "xla", "gpus")
-FEW_STEPS = 16  # steps in one execution: beyond, the time per step hardly falls (FACTS: 622 -> 228 us from 1 to 50)
-ROOM_FOR_BATCH = 0.45  # of the device: twice of it still fits
+FEW_STEPS = 16  # steps in one execution: more hardly shorten a step (gputui's mlp on a CPU: 622 us at 1, 228 us at 50)
+ROOM_FOR_BATCH = 0.45  # share of the device's memory: twice as much still fits
 
 
 def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
-    """For all verdicts, the most important first; each change once, in the order of trying."""
+    """The remedies for all verdicts, the most important first; each change once, in the order of trying."""
     makers: dict[str, Callable[[Measurements], Iterator[Remedy]]] = {
         "input_bound": for_input,
         "python_overhead": _python,
@@ -49,7 +49,7 @@ def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
 
 
 def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
-    """What no option does to a user's own training is advice on their code."""
+    """Turns an option that has no effect on a user's own code into advice on that code."""
     out_of_reach = [inapplicable[key] for key in remedy.changes if key in inapplicable]
     if not out_of_reach:
         return remedy
@@ -57,7 +57,7 @@ def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
 
 
 def for_computing(measured: Measurements) -> list[Remedy]:
-    """What is left to try where computing itself is the limit."""
+    """What is left to try where computing itself limits the speed."""
     return [remedy for remedy in _computing(measured) if remedy.changes]
 
 
@@ -88,7 +88,7 @@ def _underfilled(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(
             step="device",
             changes={"device.gpu_thread_mode": "gpu_private"},
-            reason="the input pipeline may delay the launch of kernels; these threads are theirs alone",
+            reason="the input pipeline may delay kernel launches; this gives them threads of their own",
         )
     yield from _xla(s)
 
@@ -118,7 +118,7 @@ def _computing(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(
             step="gpus",
             changes={"device.visible": "all", "strategy.kind": "mirrored"},
-            reason=f"{s.idle_gpus} more GPU(s) stand idle; the global batch grows with them",
+            reason=f"{s.idle_gpus} more GPU(s) are idle; the global batch grows with them",
             expected_gain=float(gpus),
             changes_learning=True,
         )
@@ -139,13 +139,13 @@ def _precision(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(
             step="precision",
             changes={"precision.policy": policy},
-            reason=f"the device computes in {policy.removeprefix('mixed_')} natively; it is not in use",
+            reason=f"the device supports {policy.removeprefix('mixed_')}, which is not used",
             changes_learning=True,
         )
 
 
 def _sixteen_bits(s: Measurements) -> str | None:
-    """The 16-bit format that the device is made for."""
+    """The 16-bit format that the device supports best."""
     if not s.on_gpu:
         return "mixed_bfloat16" if s.cpu_bfloat16 else None
     capability = s.compute_capability or (0, 0)
@@ -161,7 +161,9 @@ def _xla(s: Measurements) -> Iterator[Remedy]:
     if s.option("input.drop_remainder") is False and (s.train_samples or 0) % (s.global_batch_size or 1):
         changes["input.drop_remainder"] = True
     both = ", and steps of one shape compile only once" if len(changes) > 1 else ""
-    yield Remedy(step="xla", changes=changes, reason=f"XLA joins small operations into few{both}; some models gain")
+    yield Remedy(
+        step="xla", changes=changes, reason=f"XLA fuses small operations into few kernels{both}; some models get faster"
+    )
 
 
 # ---- advice -----------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ def _memory(s: Measurements) -> Iterator[Remedy]:
 def _stalls(s: Measurements) -> Iterator[Remedy]:
     every = s.option("run.checkpoint")
     if isinstance(every, int):
-        yield Remedy(step="device", reason=f"checkpoints are written every {every} steps: write them more rarely")
+        yield Remedy(step="device", reason=f"checkpoints are written every {every} steps: write them less often")
     if (s.pauses or 0) >= 0.15 and (number(s.option("train.validation_split")) or 0) > 0:
         yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
 
@@ -185,7 +187,7 @@ def _communication(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(
             step="gpus",
             changes={"strategy.communication": "hierarchical_copy"},
-            reason="without NVLink between the GPUs, copies in a tree can be faster than NCCL",
+            reason="without NVLink between the GPUs, hierarchical copies can be faster than NCCL",
         )
     yield from _larger_batch(s)
 
@@ -196,12 +198,12 @@ def _retracing(s: Measurements) -> Iterator[Remedy]:
 
 
 def _throttled(s: Measurements) -> Iterator[Remedy]:
-    yield Remedy(step="device", reason=f"look after cooling and power of the box ({', '.join(s.throttle)})")
+    yield Remedy(step="device", reason=f"check the machine's cooling and power supply ({', '.join(s.throttle)})")
 
 
 def _growing(s: Measurements) -> Iterator[Remedy]:
-    yield Remedy(step="device", reason="look for lists that keep tensors, and for functions that are traced anew")
+    yield Remedy(step="device", reason="look for lists that keep tensors, and for functions that are traced repeatedly")
 
 
 def _imbalance(s: Measurements) -> Iterator[Remedy]:
-    yield Remedy(step="gpus", reason="look for other processes on the busier GPUs, and for GPUs of two kinds")
+    yield Remedy(step="gpus", reason="look for other processes on the busier GPUs, and for GPUs of different models")

@@ -1,8 +1,8 @@
-"""What could make an input cheaper: options first, then what a person can do to their data.
+"""Changes that could make the input faster: options first, then what the user can do to the data.
 
-A training that waits for its input can win back the wait and no more. Stages of the input run side by side, so that the
-slowest one decides how long is waited: a change to it may win all of that; of a change to another only an estimate can
-be given, which is no bound.
+A training that waits for its input can gain at most the time that it waits. The stages of the input run in parallel, so
+that the slowest one determines the wait: a change to it may gain all of that time. For a change to another stage there
+is only an estimate, not a limit.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from .measurements import Measurements, stage_ms
 from .remedy import Remedy, gain
 
 ROOM_FOR_CACHE = 0.5  # of the free host memory
-WORTH = 0.05  # a stage, as a share of the input's time, that is worth a remedy
-READING = ("read",)  # what reading several files at once speeds up
-LOADING = ("read", "load")  # what a cache saves
-MAPPED = ("load", "prepare", "augment")  # what runs in parallel
+WORTH = 0.05  # share of the input's time from which a stage is worth a remedy
+READING = ("read",)  # stages that are faster when several files are read in parallel
+LOADING = ("read", "load")  # stages that a cache saves
+MAPPED = ("load", "prepare", "augment")  # stages that run in parallel
 ADVICE: Mapping[str, str] = {
     "read": "keep the data on a local disk, in a few large files (TFRecord shards)",
     "load": "store the samples smaller, or already decoded",
     "shuffle": "shuffle the list of files instead, with a smaller input.shuffle",
-    "batch": "hand over fewer bytes: smaller samples, or uint8 that the model converts",
-    "prepare": "do what is the same in each epoch once, and save the result",
+    "batch": "pass fewer bytes: smaller samples, or uint8 that the model converts",
+    "prepare": "do once what is the same in each epoch, and save the result",
     "augment": "move it into the model, as layers that run on the GPU, or do less of it",
 }
 ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
 def for_input(s: Measurements) -> Iterator[Remedy]:
-    """In the order of trying."""
+    """The remedies for the input, in the order of trying."""
     for maker in (_cache, _reads, _parallel, _prefetch, _disk, _less_augmenting):
         yield from maker(s)
 
 
 def in_the_data(s: Measurements) -> Remedy:
-    """Where no option is left: what to do about the slowest stage."""
-    cores = "the CPU's cores are all busy; " if s.cores_busy else ""
+    """Advice on the slowest stage where no option is left."""
+    cores = "all CPU cores are busy; " if s.cores_busy else ""
     stage = s.slowest_stage
     if stage is None:
-        return Remedy(step="input", reason=f"{cores}no option is left for the input: {ANY_STAGE}")
+        return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input: {ANY_STAGE}")
     name = str(stage["name"])
     advice = next((text for known, text in ADVICE.items() if name.startswith(known)), ANY_STAGE)
-    slowest = f"its slowest stage is {name} ({stage_ms(stage):.1f} ms a batch)"
-    return Remedy(step="input", reason=f"{cores}no option is left for the input; {slowest}: {advice}")
+    slowest = f"its slowest stage is {name} ({stage_ms(stage):.1f} ms per batch)"
+    return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input; {slowest}: {advice}")
 
 
 # ---- options ----------------------------------------------------------------------------------
@@ -66,13 +66,15 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(
         step="input",
         changes={"input.cache": "memory"},
-        reason=f"each epoch reads and decodes the same samples anew; decoded they take {_size(wanted)}{about}",
+        reason=f"each epoch reads and decodes the same samples again; decoded they take {_size(wanted)}{about}",
         expected_gain=most,
     )
 
 
 def _reads(s: Measurements) -> Iterator[Remedy]:
-    """Of files of one format only: others are read by the calls that load them."""
+    """Whether a stage reads files, which is a stage of its own only for files of one format; others are read when
+    loaded.
+    """
     if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
         return
     if _share(s, READING) >= WORTH:
@@ -80,7 +82,7 @@ def _reads(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(
             step="input",
             changes={"input.parallel_reads": "auto"},
-            reason=f"the TFRecord files are read one after the other; several at once hide the time of the disk{about}",
+            reason=f"the TFRecord files are read one by one; reading several in parallel hides the disk's delay{about}",
             expected_gain=most,
             changes_learning=True,
         )
@@ -92,7 +94,7 @@ def _parallel(s: Measurements) -> Iterator[Remedy]:
     if calls in ("auto", None) or 1 < threads <= at_once or _share(s, MAPPED) < WORTH:
         return
     most, about = _expected(s, MAPPED)
-    left = _waited(s) * _share(s, MAPPED) * at_once / threads  # of the step, when all threads share this work
+    left = _waited(s) * _share(s, MAPPED) * at_once / threads  # share of the step, when all threads share this work
     yield Remedy(
         step="input",
         changes={"input.parallel_calls": "auto"},
@@ -102,7 +104,7 @@ def _parallel(s: Measurements) -> Iterator[Remedy]:
 
 
 def _prefetch(s: Measurements) -> Iterator[Remedy]:
-    """Input and computing side by side take at least as long as the longer of them."""
+    """With prefetching, input and computing together take at least as long as the longer of them."""
     if s.option("input.prefetch") == "off":
         yield Remedy(
             step="input",
@@ -119,10 +121,10 @@ def _disk(s: Measurements) -> Iterator[Remedy]:
 
 def _less_augmenting(s: Measurements) -> Iterator[Remedy]:
     if s.option("input.augment") == "heavy" and _share(s, ("augment",)) >= 0.5:
-        yield Remedy(step="input", reason="augment=heavy is most of the input's work; light costs far less")
+        yield Remedy(step="input", reason="most of the input's work is augment=heavy; light takes far less time")
 
 
-# ---- what it can bring ------------------------------------------------------------------------
+# ---- possible gains -----------------------------------------------------------------------------
 
 
 def _waited(s: Measurements) -> float:
@@ -130,7 +132,7 @@ def _waited(s: Measurements) -> float:
 
 
 def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]:
-    """Of a change to the named stages: the most it can bring, or about what it brings, in words."""
+    """For a change to the named stages: the greatest possible gain, or an estimate in words."""
     slowest = s.slowest_stage
     if slowest is None or _is_one_of(slowest, names):
         return gain(_waited(s)), ""
@@ -140,7 +142,7 @@ def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]
 
 
 def _share(s: Measurements, names: Sequence[str]) -> float:
-    """The named stages' part of the input's time; 1 where the stages are not known."""
+    """The named stages' share of the input's time; 1 where the stages are unknown."""
     whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
     if not whole:
         return 1.0
@@ -152,12 +154,12 @@ def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
 
 
 def _threads(s: Measurements) -> int:
-    """That prepare samples: one for each CPU unless asked for otherwise."""
+    """Threads that prepare samples: one for each CPU unless set otherwise."""
     return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
 
 
 def _passes(s: Measurements) -> float:
-    """How often the training goes over its data."""
+    """How often the training passes over its data."""
     steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
     return steps * (s.global_batch_size or 0) / s.train_samples if s.train_samples else 1.0
 

@@ -1,4 +1,4 @@
-"""One remedy, and what a share of the time that vanishes is worth."""
+"""A remedy, and the gain from saving a share of the time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """`expected_gain` is how many times as fast it can get at most, None where only measuring tells.
+    """A change of options. `expected_gain` is the greatest possible speed-up as a factor, None where only measuring
+    shows it.
 
-    An estimate, which is no bound, stands in the reason, with "about".
-    `changes_learning` marks changes after which another model comes out.
+    An estimate, which is not a limit, is part of the reason, with "about". `changes_learning` marks changes that lead
+    to a different trained model.
     """
 
     step: str
@@ -23,5 +24,5 @@ class Remedy:
 
 
 def gain(saved: float) -> float | None:
-    """Times as fast when this share of the time is gone."""
+    """The speed-up as a factor when this share of the time is saved."""
     return round(1 / (1 - saved), 2) if 0 < saved < 0.99 else None

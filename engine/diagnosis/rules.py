@@ -1,13 +1,13 @@
-"""Measured figures -> what holds the training back, with the evidence and what to do about it.
+"""Decides from measured figures what limits the speed, with the evidence and what to do about it.
 
-Measuring is in measurements.py, the remedies are in remedies.py. The rules are one table: each line names a figure,
-from where on it counts, from where on it decides, and who says so. Of the sources, XProf is the analysis of
-TensorFlow's profiler, SageMaker the rules of SageMaker Debugger, Kineto PyTorch's profiler plugin, TF guide
-TensorFlow's guides to GPU and data performance; thresholds of our own are marked gputui.
+The rules are one table: each line names a figure, the threshold from which it counts, the threshold from which it
+decides, and the source. XProf stands for the analysis of TensorFlow's profiler, SageMaker for the rules of SageMaker
+Debugger, Kineto for PyTorch's profiler plugin, TF guide for TensorFlow's guides to GPU and data performance; gputui
+marks thresholds that were chosen here. Measuring is in measurements.py, the remedies are in remedies.py.
 
-All rules but two judge a run while it goes on: `ablation` needs `gputui diagnose --preset` or a proof, which measure
+All rules but two judge a run while it trains: `ablation` needs `gputui diagnose --preset` or a proof, which measure
 without the input; `communication` needs a profile (--profile there). The transfer of batches to a GPU has no rule: it
-happens within the step, and only the profile's own report tells it.
+happens within the step, and only the profile itself shows it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from .remedies import for_computing, remedies
 
 FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
 ENOUGH_STEPS = 20
-LEAST_SECONDS = 0.5  # of a run that has ended: one delay of 20 ms is then 4 %, and only what decides counts
-ENOUGH_WINDOWS = 200  # SageMaker takes more than 10 slow steps for a finding: 5 % of so many readings
-LONG_PAUSE_SECONDS = 10.0  # one that needs no second to be believed
+LEAST_SECONDS = 0.5  # of a run that has ended: a delay of 20 ms is then 4 %, so that only deciding thresholds count
+ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 % of this many readings
+LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
 SURE_SECONDS = 10.0
-AGREES = 0.10  # ablation and input wait are two ways to one figure
-COMPUTES = 0.80  # of the step: the rest is too little to hold it back
+AGREES = 0.10  # ablation and input wait measure the same thing in two ways
+COMPUTES = 0.80  # share of the step: the rest is too small to limit the speed
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`measurement`, a field of Measurements, counts from `notable` and decides from `strong` on, or below if `below`.
+    """`measurement`, a field of Measurements, counts from `notable` and decides from `strong` on, or below them if
+    `below`.
 
-    `rank` orders verdicts: faults before lost time before unused devices before limits; of lost time the most. A rule
-    that stands beside (BESIDE) finds nothing alone: it says why, and makes surer of, what another has found.
+    `rank` orders verdicts: faults, then lost time, then unused devices, then limits; among lost time the largest comes
+    first. A supporting rule (BESIDE) finds nothing alone: it explains, and adds confidence to, another finding.
     """
 
     verdict: str
@@ -59,17 +60,19 @@ class Rule:
 
 
 def _gpu_waits(s: Measurements) -> bool:
-    """A GPU that is busy all the time loses nothing while the host is in Python."""
+    """Whether the GPU is ever idle: one that is always busy loses nothing while the host runs Python."""
     return not s.on_gpu or s.busy_mean is None or s.busy_mean < 0.9
 
 
 def _pauses_repeat(s: Measurements) -> bool:
-    """One short evaluation may have been slow by chance."""
+    """Whether there was more than one pause, as a single short evaluation may have been slow by chance."""
     return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
 
 
 def _slow_by_itself(s: Measurements) -> bool:
-    """Enough readings for slow steps to be more than chance, no input that they wait for, and cores of its own."""
+    """Enough readings for slow steps to be more than chance, no input that they wait for, and no other programs on the
+    cores.
+    """
     return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
 
 
@@ -78,7 +81,7 @@ def _gpu_works(s: Measurements) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    #    verdict, figure, from where on it counts and decides, in words, source, rank
+    #    verdict, figure, thresholds to count and to decide, sentence, source, rank
     # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
     Rule("retracing", "traces", 5, 5, "TensorFlow has traced the step {value:.0f} times (usual: 1 or 2)",
          "TF guide (retracing), gputui", FAULT, unit="count"),
@@ -93,9 +96,9 @@ RULES: tuple[Rule, ...] = (
     # Measured only by `gputui diagnose --preset` and by proofs.
     Rule("input_bound", "ablation", 0.05, 0.20, "a step takes {value:.0%} less time when its input is ready",
          "TF guide (synthetic input), XProf", LOST_TIME),
-    Rule("input_bound", "io_wait", DISK_WAITED, 0.50, "the CPU stands idle {value:.0%} of the time because of the disk",
+    Rule("input_bound", "io_wait", DISK_WAITED, 0.50, "the CPU is idle {value:.0%} of the time because of the disk",
          "SageMaker (I/O wait 50 %), gputui", BESIDE, when=lambda s: s.reads_from_disk),
-    Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "the CPU's cores are all busy ({value:.0%})",
+    Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value:.0%})",
          "SageMaker (CPU >= 90 %)", BESIDE),
     Rule("python_overhead", "python_share", 0.03, 0.15, "Python between the steps takes {value:.0%} of the time",
          "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
@@ -104,7 +107,7 @@ RULES: tuple[Rule, ...] = (
          "XProf (collectives: 3 and 15 %)", LOST_TIME),
     Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value:.0%} of the time",
          "gputui", LOST_TIME, when=_pauses_repeat),
-    Rule("imbalance", "busy_gap", 0.20, 0.50, "the busiest GPU is busy {value:.0%} of the time more than the idlest",
+    Rule("imbalance", "busy_gap", 0.20, 0.50, "the most and the least busy GPU differ by {value:.0%} of the time",
          "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
     Rule("underfilled", "busy_mean", 0.70, 0.50, "the GPU is busy {value:.0%} of the time",
          "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
@@ -127,7 +130,7 @@ VERDICT_LABELS = {
     "memory_growing": "Memory grows",
     "memory_limit": "Memory is at the limit",
     "imbalance": "GPUs are not equally busy",
-    "underfilled": "GPU under-used",
+    "underfilled": "GPU underused",
     "compute_bound": "Compute-bound",
     "healthy": "Healthy",
     "undecided": "Undecided",
@@ -152,12 +155,12 @@ class Found:
 
 
 def of_run(run: Run, found: RunEvents | None = None) -> Diagnosis:
-    """The diagnosis of a run folder, running or finished; `found` is what it has told, where that has been read."""
+    """The diagnosis of a run folder, running or finished; `found` holds its events where they were already read."""
     return diagnose(read(run, found))
 
 
 def diagnose(measured: Measurements) -> Diagnosis:
-    """The verdict on what is known so far, `undecided` where that is too little."""
+    """The verdict on the present figures, `undecided` where there are too few."""
     too_little = _too_little(measured)
     if too_little:
         return Diagnosis(verdict="undecided", sentence=f"Undecided: {too_little}", confidence=0.0, steps=measured.steps)
@@ -199,7 +202,7 @@ def _findings(measured: Measurements) -> list[Found]:
 
 
 def _sure(found: Sequence[Found]) -> list[Found]:
-    """Of figures that may be chance what decides; where time may be lost, computing is not the limit."""
+    """The findings that decide, where others may be chance. Where time may be lost, computing is not the limit."""
     lost = any(_faint_loss(finding) for finding in found)
     return [finding for finding in found if finding.strong and not (lost and finding.rule.rank == LIMIT)]
 
@@ -209,7 +212,7 @@ def _faint_loss(finding: Found) -> bool:
 
 
 def _computes(s: Measurements) -> bool:
-    """Computing is nearly all of the step, and the device does it."""
+    """Whether computing is nearly all of the step, and the device does it."""
     return s.compute_share is not None and s.compute_share >= COMPUTES and _gpu_works(s)
 
 
@@ -225,11 +228,11 @@ def _evidence(finding: Found) -> dict[str, object]:
     }
 
 
-# ---- what else speaks for it ------------------------------------------------------------------
+# ---- supporting evidence ----------------------------------------------------------------------
 
 
 def _beside(s: Measurements, verdict: str) -> list[dict[str, object]]:
-    """Figures that have no threshold of their own, where they tell more of the verdict."""
+    """Figures without a threshold of their own that explain the verdict."""
     rows: list[dict[str, object]] = []
     if s.crowded:
         rows += _row("others_cpu", s.others_cpu, "share", "other programs use {:.0%} of the CPU's cores")
@@ -249,13 +252,13 @@ def _about_input(s: Measurements) -> list[dict[str, object]]:
     rows = []
     if stage is not None:
         calls = f" with {stage['parallelism']} calls at a time" if (stage.get("parallelism") or 1) > 1 else ""
-        text = f"its slowest stage is {stage['name']}: {{:.1f}} ms a batch{calls}"
+        text = f"its slowest stage is {stage['name']}: {{:.1f}} ms per batch{calls}"
         rows += _row("stage", stage_ms(stage), "ms", text)
     rows += _row("buffer_fill", s.buffer_fill, "share", "the prefetch buffer is {:.0%} full")
     rows += _row("trainer_cores", s.trainer_cores, "cores", f"the training uses {{:.1f}} of {s.cpus or 1} CPUs")
     if s.disk_waited_for:
         megabytes = None if s.read_bytes_per_second is None else s.read_bytes_per_second / 1e6
-        rows += _row("disk_reads", megabytes, "MB/s", "the training reads {:.0f} MB a second from the disk")
+        rows += _row("disk_reads", megabytes, "MB/s", "the training reads {:.0f} MB/s from the disk")
     elif (s.io_wait or 0) >= 0.05:
         rows += _row("io_wait", s.io_wait, "share", "CPUs wait {:.0%} of the time for the disk")
     return rows
@@ -275,7 +278,7 @@ def _sentence(verdict: str, s: Measurements, found: Sequence[Found]) -> str:
     """One line of at most 100 characters."""
     words = VERDICT_LABELS[verdict]
     if verdict == "healthy":
-        return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui knows nothing faster to try"
+        return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui has no further option to try"
     if not found:
         return f"{words}: no single cause stands out{_why_doubtful(s)}"
     whole = f"{words}: {found[0].rule.text.format(value=found[0].value)}"
@@ -290,17 +293,17 @@ def _why_doubtful(s: Measurements) -> str:
 
 
 def _where(s: Measurements) -> list[str]:
-    """Which part of the input: the disk, or a stage by name. From the longest to the shortest."""
+    """The part of the input that is slow: the disk, or a stage by name. From the longest wording to the shortest."""
     if s.disk_waited_for:
-        return [", and the disk is waited for"]
+        return [", and it waits for the disk"]
     stage = f", mostly in {s.slowest_stage['name']}" if s.slowest_stage else ""
     if s.crowded:
-        return [f"{stage}; other programs use the CPU, too", stage]
-    return [f"{stage}; the CPU's cores are all busy", stage] if s.cores_busy else [stage]
+        return [f"{stage}; other programs also use the CPU", stage]
+    return [f"{stage}; all CPU cores are busy", stage] if s.cores_busy else [stage]
 
 
 def _confidence(s: Measurements, verdict: str, found: Sequence[Found]) -> float:
-    """Grows with the time measured and with the distance from the threshold; what stands beside confirms it."""
+    """Grows with the time measured and with the distance from the threshold; supporting figures add to it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(found[0]) if found else 0.5
     value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance)

@@ -304,7 +304,7 @@ def _validated(name: str, layers: _Layers) -> Preset:
 
 
 def _problems(fault: ValidationError, layers: _Layers) -> list[Problem]:
-    """One problem for each option, in terms of what the option accepts (pydantic reports one for each type in a union)."""
+    """One problem for each option, in terms of what the option accepts (pydantic reports one per type of a union)."""
     found: dict[str, Problem] = {}
     for error in fault.errors():
         key = ".".join(str(part) for part in error["loc"][:2])

@@ -23,7 +23,7 @@ DIAGNOSIS: dict[str, Any] = {
         {"signal": "input_wait", "value": 0.62, "unit": "share", "threshold": 0.2,
          "text": "steps wait 62% of their time for input", "source": "XProf (5 and 20 % of the step)"},
         {"signal": "stage", "value": 41.2, "unit": "ms", "threshold": None,
-         "text": "its slowest stage is prepare: 41.2 ms a batch", "source": "measured"},
+         "text": "its slowest stage is prepare: 41.2 ms per batch", "source": "measured"},
         {"signal": "buffer_fill", "value": 0.0, "unit": "share", "threshold": None,
          "text": "the prefetch buffer is 0% full", "source": "measured"},
         {"signal": "trainer_cores", "value": 1.7, "unit": "cores", "threshold": None,
@@ -53,7 +53,7 @@ STAGES: dict[str, Any] = {
 }
 HEALTHY: dict[str, Any] = {
     "verdict": "healthy",
-    "sentence": "Healthy: computing takes 97% of the step; gputui knows nothing faster to try",
+    "sentence": "Healthy: computing takes 97% of the step; gputui has no further option to try",
     "confidence": 0.7,
     "steps": 4000,
     "evidence": [

@@ -145,7 +145,7 @@ def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:
     assert found(0.5, **crowd)
     assert diagnose(measured(uneven=8.0)).verdict == "stalls"
     assert diagnose(measured(uneven=8.0, **crowd)).verdict != "stalls"
-    assert diagnose(measured(**waits(0.5), **crowd)).sentence.endswith("other programs use the CPU, too")
+    assert diagnose(measured(**waits(0.5), **crowd)).sentence.endswith("other programs also use the CPU")
     assert any(row["signal"] == "others_cpu" for row in diagnose(measured(**waits(0.5), **crowd)).evidence)
 
 
