@@ -1,4 +1,4 @@
-"""What can be asked, run and measured, without a screen. Only `trainer/` imports TensorFlow."""
+"""Everything that can be configured, run and measured, without a screen. Only `trainer/` imports TensorFlow."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""Options as a plain TensorFlow script that trains the same without gputui."""
+"""Exports options as a plain TensorFlow script that trains the same model without gputui."""

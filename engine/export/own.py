@@ -1,6 +1,6 @@
-"""The part of an exported script that trains a user's own code: their build, a context for it, and what it returns.
+"""The part of an exported script that trains a user's own code: the call of build, its context, and the model.
 
-Separates calling and training their code from the data that it returns (export_own_data.py).
+The data that build returns is handled in own_data.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How an option is declared: a pydantic field plus what a person needs to know about it.
+"""How an option is declared: a pydantic field with its help, unit and TensorFlow call.
 
-Separates the declaration (here and in the group files) from everything derived from it (catalogue.py).
+Everything that is derived from the declarations is in catalogue.py.
 """
 
 from __future__ import annotations

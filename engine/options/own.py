@@ -1,6 +1,6 @@
-"""Which options apply to a user's own training (workload.entry), in words: for the docs, and for the run that uses it.
+"""Which options apply to a user's own training (workload.entry): a sentence for the documents, a test for a run.
 
-Separates what an option's declaration says (`own`) from what a training hands over, on which it depends.
+An option's declaration (`own`) says on what this depends; what the user's code returns decides it.
 """
 
 from __future__ import annotations

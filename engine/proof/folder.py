@@ -1,8 +1,7 @@
 """The proof folder: create, start, list, find, stop.
 
-Separates what a proof is on disk from the process that makes it, as runs.py does for runs. `proofs/<id>/` holds
-`request.json` (written by whoever asks), `proof.json` and `proof.log` (by the process) and `trials/`, run folders that
-the list of runs leaves out.
+`proofs/<id>/` contains `request.json` (written by whoever starts the proof), `proof.json` and `proof.log` (written by
+its process), and `trials/` with run folders, which the list of runs does not show.
 """
 
 from __future__ import annotations

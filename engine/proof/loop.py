@@ -1,8 +1,8 @@
 """The proof itself: diagnosis, its first remedy, a comparison, keep or reject, and again.
 
-Separates the order of things from how one comparison is measured (comparing.py). One change at a time; what is kept
-becomes the baseline of all that follows, and its own trials are diagnosed anew (diagnosing.py); what was rejected is
-not tried again.
+One change at a time. A change that is kept becomes part of the baseline for all that follows, whose own trials are
+diagnosed again (diagnosing.py). A rejected change is not tried again. How one comparison is measured is in
+comparing.py.
 """
 
 from __future__ import annotations

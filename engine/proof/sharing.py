@@ -1,7 +1,7 @@
-"""What of gputui trains on the devices of a proof, or measures on them, so that figures taken beside it would be wrong.
+"""Finds other gputui trainings on the devices of a proof, which would make its measurements wrong.
 
-Separates whose devices are whose from what a proof does about it. Trainings on GPUs share them or do not; one on the
-CPU uses all of its cores, which every other training needs for its input, so that it shares the host with all.
+Trainings on GPUs conflict only if they use the same GPU. A training on the CPU uses all cores, which every other
+training needs for its input, so that it conflicts with all of them.
 """
 
 from __future__ import annotations

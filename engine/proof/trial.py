@@ -1,8 +1,7 @@
-"""One trial: a training of a few measured seconds, in an engine and a trainer of its own, in a run folder of the
-usual shape.
+"""One trial: a training of a few measured seconds, with an engine and a trainer of its own in an ordinary run folder.
 
-Separates what a trial is (the preset, and what is the same in all trials) from when trials are run and what is made
-of them. Whatever happens to a trial, it ends as a row; nothing of it raises but a stop that was asked for.
+However a trial ends, it becomes a row of the proof; only a request to stop raises an exception. When trials run, and
+what follows from them, is decided elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The pinned baseline: the run that others are measured against until another is pinned or it is unpinned.
+"""The pinned baseline: the run that others are compared with until it is unpinned or another one is pinned.
 
-Separates which runs are compared, and against which of them, from comparing them. `baseline.json` in gputui's home
-names the run; it is replaced atomically.
+`baseline.json` in gputui's home folder names the run; it is replaced atomically.
 """
 
 from __future__ import annotations

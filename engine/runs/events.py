@@ -1,7 +1,7 @@
-"""What the engine says: typed events, one JSON object a line.
+"""The events of a run: typed, one JSON object for each line of events.jsonl and telemetry.jsonl.
 
-Separates what is said from who says it and who shows it. A reading that cannot be had is None and never 0;
-fractions are 0 to 1; names carry their unit or are counts. Readers get plain dicts and skip unknown types.
+A value that is not available is None and never 0; fractions are 0 to 1; names carry their unit or are counts. Readers
+skip unknown types.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A run's figures over time as flat rows, for spreadsheets and for TensorBoard.
+"""A run's figures over time as flat rows, for spreadsheets and TensorBoard.
 
-Separates what a run has told (events.jsonl, telemetry.jsonl) from the forms in which it goes out. A row is a moment at
-which the training said where it stands, with the readings of GPUs and host that were the newest then.
+A row is a moment at which the training reported its progress (events.jsonl), with the latest readings of GPUs and host
+at that time (telemetry.jsonl).
 """
 
 from __future__ import annotations

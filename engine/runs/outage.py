@@ -1,7 +1,4 @@
-"""What a viewer can tell of a run that says nothing: that the disk takes nothing, and how it seems to have ended.
-
-Separates guessing at a run from its outside from reading what it says.
-"""
+"""What a viewer can find out about a silent run: that its disk is full, and how it seems to have ended."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The files of a run as they lie on the disk, read so that none of them can stop, mislead or outlast its reader.
+"""Reads the files of a run so that none of them can block or mislead the reader.
 
-Separates what is on the disk from what it means. Only regular files are opened, so that nothing waits at a named pipe;
-what is damaged is left out, counted, and told in one sentence a file.
+Only regular files are opened, so that reading never waits for a named pipe. Damaged content is left out, counted, and
+reported in one sentence for each file.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _no_collecting(size_bytes: int) -> Iterator[None]:
-    """Looking for rubbish among thousands of new events takes longer than reading them, and finds none."""
+    """Suspend garbage collection, which for thousands of new events takes longer than reading and frees nothing."""
     paused = size_bytes > _MANY_BYTES and gc.isenabled()
     if paused:
         gc.disable()

@@ -219,7 +219,7 @@ def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path
     (tmp_path / "images" / "dogs").mkdir()
     (tmp_path / "images" / "dogs" / "1.png").touch()
     (found,) = found_by("_paths", NONE, f"data=images:{tmp_path}/images")
-    assert "cats holds no image" in found.message
+    assert "cats contains no images" in found.message
 
 
 def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,7 +272,7 @@ def test_a_folder_without_classes_is_refused(tmp_path: Path) -> None:
 def test_a_class_without_images_is_refused(tmp_path: Path) -> None:
     place = class_folders(tmp_path)
     (tmp_path / "eel").mkdir()
-    assert f"{tmp_path}/eel holds no image" in fault(place)
+    assert f"{tmp_path}/eel contains no images" in fault(place)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -342,7 +342,7 @@ REFUSED = {
     "no-model": ("return 3, (x, y)", "model is an int, not a keras.Model", RETURN),
     "unknown": ("return {'model': model(), 'trian': (x, y)}", "the unknown key 'trian'", "did you mean train?"),
     "bare-arrays": ("return model(), x, y", "train is one array", "return (model, (x, y), (x_validation"),
-    "lists": ("return model(), (x, [1, 2])", "y of train holds an int, not an array", "give (x, y) arrays"),
+    "lists": ("return model(), (x, [1, 2])", "y of train contains an int, not an array", "give (x, y) arrays"),
     "lengths": ("return model(), (x, y[:50])", "train has 100 samples in x and 50 in y", "each sample needs"),
     "empty": ("return model(), (x[:0], y[:0])", "train has no samples", "give"),
     "objects": ("return model(), (x.astype(object), y)", "x of train is an array of objects", "convert it to numbers"),
@@ -352,7 +352,7 @@ REFUSED = {
     "callbacks": ("return {'model': model(), 'train': (x, y), 'callbacks': [3]}", "callbacks contains an int", ""),
     "map": ("return {'model': model(), 'train': dataset(), 'map': 3}", "map is an int, not a function", ""),
     "samples": ("return {'model': model(), 'train': dataset(), 'samples': -1}", "samples is -1", "whole number"),
-    "unbatched": ("return model(), dataset()", "train's elements have shape (4,)", "map: None and gputui batches it"),
+    "unbatched": ("return model(), dataset()", "train's elements have shape (4,)", "map: None to have gputui batch it"),
     "batched-twice": ("return {'model': model(), 'train': dataset().batch(5), 'map': None}", "already batched", ""),
     "endless": ("return model(), dataset().repeat().batch(10)", "train has no end", "set train.steps_per_epoch"),
     "endless-validation": (

@@ -1,1 +1,1 @@
-"""The commands of `gputui`, each in the file of its name."""
+"""The commands of `gputui`, each in a file of its name."""

@@ -1,7 +1,6 @@
-"""The command `gputui diagnose`: what holds a training back, with evidence and remedies; and the proof of them.
+"""The command `gputui diagnose`: what limits the speed of a training, with evidence and remedies, and their proof.
 
-Separates the words of a diagnosis from the making (engine/diagnosis). A run's diagnosis rests on what the run has
-told; a preset's on trials with and without its input.
+The diagnosis of a run is based on its events, that of a preset on trials with and without its input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The commands `gputui ab` and `gputui proof`: start a proof and follow it, list proofs, show one.
 
-Separates the viewer from the proof: this only follows the proof's folder. Ctrl-C asks the proof to stop and shows what
-there is; a second one ends it at once. Losing the terminal (SIGHUP) ends this viewer and not the proof.
+They only follow the proof's folder. Ctrl-C asks the proof to stop and shows its results so far; a second one ends it at
+once. Losing the terminal (SIGHUP) ends the command and not the proof.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A run without a screen: a progress bar on a terminal, plain lines elsewhere, JSON lines for machines.
+"""Runs a training without a screen: a progress bar on a terminal, plain lines elsewhere, JSON lines with --json.
 
-Separates the viewer from the run: this only follows the run folder. Ctrl-C asks the run to stop and shows its
-summary; a second one ends it at once. Losing the terminal (SIGHUP) ends this viewer and not the run.
+The command only follows the run folder. Ctrl-C asks the run to stop and shows its summary; a second one ends it at
+once. Losing the terminal (SIGHUP) ends the command and not the run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the form holds: the text of every option, what it means, what is wrong with it, what is not yet kept.
+"""The state of the form: the text of every option, its value, what is wrong with it, and what is not saved yet.
 
-Separates the form's logic from its widgets: nothing here knows Textual, and everything the form shows of an
-option can be asked here. Values are read from text just as `--set` reads them.
+Everything that the form shows of an option is available here, without Textual. Values are read from text exactly as
+`--set` reads them.
 """
 
 from __future__ import annotations

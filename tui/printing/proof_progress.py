@@ -1,6 +1,6 @@
-"""A proof as it is measured: plain lines, or on a terminal one live line above which each ended trial leaves its row.
+"""Prints the progress of a proof: plain lines, or on a terminal one live line with a row above it for each ended trial.
 
-Separates following a proof (its proof.json, read anew) from starting it and from what is printed at the end.
+It follows proof.json; the tables at the end are in proof.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""A GPU as it was last read: from the reading in an event to plain fields, each a value or a reason why there is none.
+"""The last reading of a GPU as plain fields, each a value or the reason why there is none.
 
-Separates the form of the readings (engine/telemetry/device.py) from what a card shows. Fields of a wrong kind count
-as absent.
+Readings come from the events of engine/telemetry/device.py. Fields of a wrong type count as absent.
 """
 
 from __future__ import annotations

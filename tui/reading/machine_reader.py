@@ -1,7 +1,7 @@
-"""The GPUs and the host as they are now, without a run: the readers of the engine in, snapshots out.
+"""The present state of the GPUs and the host, without a run: the engine's readers in, snapshots out.
 
-Separates asking the driver, which may take long or hang and has a thread of its own (engine/telemetry/reader.py), from
-who looks: `follow` is called by one thread, `snapshot` may be taken by any.
+Asking the driver may take long or hang and has a thread of its own (engine/telemetry/reader.py). One thread calls
+`follow`; any thread may call `snapshot`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The proofs as rows of a table: read from disk, those that have ended only when their file changes.
+"""The proofs as rows of a table; a proof that has ended is read again only when its file changes.
 
-Separates reading the folders, which is done in a thread, from showing them. No Textual.
+Reading is done in a thread. Imports no Textual.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The runs as rows of a table: read from disk, kept while their files do not change.
+"""The runs as rows of a table, read from disk and cached while their files do not change.
 
-Separates reading hundreds of folders, which is done in a thread, from showing them. No Textual.
+Reading hundreds of folders takes time and is done in a thread. Imports no Textual.
 """
 
 from __future__ import annotations

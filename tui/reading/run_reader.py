@@ -1,8 +1,7 @@
-"""A viewer's reading of a run folder: events and log in, snapshots out; meant for a thread of its own.
+"""Reads a run folder for a viewer, in a thread of its own: events and log in, snapshots out.
 
-Separates files from screens. A follower reads a bounded number of events at a time, the two files merged as they
-are read, so that a long run opens quickly and in little memory; a replay gives the recorded events again at their
-own pace.
+A follower reads a limited number of events at a time and merges the two files while reading, so that a long run opens
+quickly and in little memory. A replay gives the recorded events again at their original pace.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The bounded history of one figure: old points are thinned, all alike, so that a chart of any run fits in memory.
+"""The history of one figure in bounded memory: old points are merged evenly, so that a chart of any run fits.
 
-Separates how much was read from how much is kept. A point is the mean of `each` readings in a row (or the
-greatest, where peaks are what matters); whenever the series is full, neighbours are joined and `each` doubles.
+A point is the mean of `each` successive readings (or the maximum, for figures whose peaks matter). Whenever the series
+is full, neighbouring points are merged and `each` doubles.
 """
 
 from __future__ import annotations

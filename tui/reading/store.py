@@ -1,7 +1,7 @@
 """What a viewer knows of a run: events go in, an immutable `Snapshot` comes out.
 
-Separates reading from showing: plain data, no Textual, no files. Events of unknown type are skipped, fields may be
-absent, and a figure that is not there is None. History is bounded (series.py).
+Plain data without Textual and without files. Events of unknown type are skipped, fields may be absent, and an unknown
+figure is None. History is bounded (series.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The diagnosis of a run: verdict, evidence, input stages and remedies; `p` has the remedies proved by measuring.
+"""The screen of a run's diagnosis: verdict, evidence, input stages and remedies; `p` starts a proof of the remedies.
 
-Separates what is said (drawing/diagnosis.py) from where it comes from: the live view's readings while the run goes on,
-and the run folder, read in a thread, where the run left no diagnosis of its own.
+The diagnosis comes from the live view while the run goes on. For a run that has left none it is made from the run
+folder, in a thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 NOT_BEGUN = "training has not begun: there is nothing to judge yet"
-READING = "looking at what the run has left ..."
+READING = "reading the run folder ..."
 
 
 class DiagnosisScreen(Screen[None]):
@@ -98,7 +98,7 @@ class DiagnosisScreen(Screen[None]):
 
     def _title(self, width: int, height: int) -> list[Row]:
         left: Row = [("diagnosis", "title"), (f"  {clean(self.run_folder.id)}", "label")]
-        right: Row = [] if self._snapshot().outcome else [("renewed while the run goes on", "label")]
+        right: Row = [] if self._snapshot().outcome else [("updated while the run goes on", "label")]
         return [spread(left, right, width)]
 
     def _rows(self, width: int) -> list[Row]:

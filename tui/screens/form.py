@@ -1,7 +1,7 @@
-"""The form: every option in one row, its help, what stands against it, and Start.
+"""The form: every option in a row, its help, errors and warnings, and Start.
 
-Separates what the form holds (form_state.py) from how it is seen and driven, here. What needs the machine or the
-disk is read in threads, after the first paint.
+The form's values and rules are in form/state.py. Everything that needs the machine or the disk is read in threads,
+after the first paint.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""All GPUs and the host as they are now, whether something runs or not.
+"""The screen of all GPUs and the host as they are now, with or without a run.
 
-Separates reading from painting as the live view does: a thread asks the driver while this screen is in front, a timer
-repaints what differs. A driver that takes long, or never answers, holds up nothing here.
+A thread asks the driver while this screen is in front, and a timer repaints what has changed. A driver that is slow or
+never answers delays nothing here.
 """
 
 from __future__ import annotations

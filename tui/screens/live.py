@@ -1,7 +1,7 @@
-"""The live view of a run, running or finished: how far, how fast, what it waits for, what the devices do, the log.
+"""The live view of a run, running or finished: progress, speed, what it waits for, the devices, the log.
 
-Separates reading from painting: a thread reads the run folder and leaves a picture, a timer looks at the newest
-picture a few times a second and repaints what differs. Nothing here waits for the disk.
+A thread reads the run folder and leaves a snapshot; a timer looks at the newest snapshot a few times a second and
+repaints what has changed. Nothing here waits for the disk.
 """
 
 from __future__ import annotations

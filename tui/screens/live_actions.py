@@ -1,6 +1,6 @@
-"""What can be done with the run that is looked at: stop it, run it again, change it, look closer.
+"""The actions of the live view: stop the run, run it again, change its options, look closer.
 
-Separates the keys' doing from the painting in live.py. Whatever touches the disk runs in a thread.
+Everything that touches the disk runs in a thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A proof as it is made, or as it ended: before and after, every change with what it brought, the trials of one.
+"""The screen of a proof, running or finished: before and after, every change with its gain, the trials of one change.
 
-Separates reading from painting: a thread reads proof.json about twice a second, a timer repaints what differs. The
-proof is a process of its own; leaving the screen ends nothing.
+A thread reads proof.json about twice a second, and a timer repaints what has changed. The proof runs in its own
+process: leaving the screen ends nothing.
 """
 
 from __future__ import annotations

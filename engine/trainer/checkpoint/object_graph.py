@@ -1,7 +1,7 @@
-"""Looks through what a user's code keeps, for variables, optimizers and random generators.
+"""Finds variables, optimizers and random generators in the objects of a user's code.
 
-Separates finding them from saving them (state.py). Only what can belong to a training is looked into: Keras' objects,
-containers, and the objects, functions and classes of the user's own code.
+Only objects that can belong to a training are searched: Keras' objects, containers, and the objects, functions and
+classes of the user's own code. Saving what was found is in state.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The data that `model.fit` gets: the pipeline's batches as they are, or through the strategy to its devices.
+"""Passes batches from the pipeline to fit: directly, or through the strategy to its devices.
 
-A strategy keeps the iterator of its data set where no
-one can ask it how the pipeline does; so it gets its training batches through an iterator of ours.
+A strategy creates the iterator over its data set internally, where the state of the pipeline cannot be read; so it gets
+its training batches through an iterator that is created here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The function `model.fit` calls for each execution: several steps in one graph, the input wait measured in it.
+"""The function that `model.fit` calls for each execution: several steps in one graph, which also measures the input
+wait.
 
-It is built once, and takes the place of Keras' own, which fails with strategies and several steps an execution,
-overruns an epoch that the executions do not divide, and cannot tell waiting for input from computing.
+It is built once here; the loop around it is loop.py. It replaces Keras' own function, which fails for strategies with
+several steps in an execution, runs too many steps where the executions do not divide the epoch, and cannot tell waiting
+for input from computing.
 """
 
 from __future__ import annotations

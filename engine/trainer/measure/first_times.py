@@ -1,7 +1,7 @@
-"""What is done once in a run, wherever it happens: the evaluation's tracing, and what XLA compiles for another batch.
+"""Measures what is done only once in a run: the evaluation's tracing, and what XLA compiles for another batch size.
 
-The first evaluation is no measure of the next one, and nothing to be made faster. TensorFlow traces a function at its
-first call; XLA compiles it again for each size of a batch, so that a smaller last batch costs as much as the first.
+TensorFlow traces a function at its first call; XLA compiles it again for each size of a batch, so that a smaller last
+batch takes as long as the first. These times must not count as the duration of an evaluation or a step.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The arithmetic of a training step, counted once from the traced graph, and the peak it is measured against (MFU).
+"""The arithmetic of a training step, counted once from the traced graph, and the peak that it is compared with (MFU).
 
-Separates what the model needs from what the device does: the count is of one forward pass, and a training step is taken
-as three of them (the backward pass computes each product twice, once for the inputs and once for the weights), so that
-recomputation and the optimizer do not make a training look better used than it is.
+The count is of one forward pass, and a training step counts as three of them, since the backward pass computes each
+product twice, once for the inputs and once for the weights. So recomputation and the optimizer do not make a training
+look better than it is.
 
-TensorFlow's profiler counts a graph's operations, all but Einsum, which is counted here; where the operations of any
+TensorFlow's profiler counts a graph's operations except Einsum, which is counted here. Where the operations of any
 product are not known there is no figure, since a part of it would look like a badly used GPU.
 """
 

@@ -1,8 +1,8 @@
-"""TensorFlow's profile of a range of steps, with the step markers that Keras 3 does not set itself.
+"""Records TensorFlow's profile of a range of steps, with the step markers that Keras 3 does not set.
 
-A marker reaches from the begin of one execution to the begin of the
-next, as the clock's steps do, so that Python between two executions is part of the step; what is no step's time
-(evaluation, checkpoints, starting and writing the profile) lies outside the markers.
+A marker reaches from the beginning of one execution to the beginning of the next, as the clock's steps do, so that
+Python between two executions is part of the step. Evaluation, checkpoints, and starting and writing the profile lie
+outside the markers. When to record is decided by the training loop.
 """
 
 from __future__ import annotations

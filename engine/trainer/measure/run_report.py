@@ -1,6 +1,6 @@
-"""What a run says of itself: its events as it goes, and at its end the summary in result.json.
+"""Collects the figures of a run, and writes the events and the summary that are made of them.
 
-The loop and the Monitor tell what happened; nothing here is called more often than a few times a second.
+The training loop reports what has happened; nothing here is called more often than a few times a second.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What the time of the steps is spent on: waiting for input, the graph as a whole, and Python around it.
+"""How the time of the steps divides into waiting for input, the graph as a whole, and Python around it.
 
-graph_clock.py counts inside the graph, this module between its executions. The graph of an execution runs from its
-first operation to the return of the call; Python is the rest: the dispatch, Keras' loop, our own pulses. A GPU works
-behind the host, so that there:
+graph_clock.py measures inside the graph, this module between the graph's executions. The graph of an execution runs
+from its first operation to the return of the call; everything else is Python: the dispatch, Keras' loop, gputui's own
+pulses. A GPU works asynchronously, so that there:
 
-- the call returns when the work has been handed over, and what is called Python is the host's time outside the graph;
-- the host waits for the next batch while the GPU still computes. Only a step that begins with the device idle shows
-  what the device waits: the device is waited for now and then, and the input wait of the step that follows stands for
-  all until the next.
+- the call returns when the work has been enqueued, and the share called Python is the host's time outside the graph;
+- the host waits for the next batch while the GPU still computes. Only a step that begins with an idle device shows how
+  long the device waits: now and then the host waits for the device, and the input wait of the step that follows counts
+  for all steps until the next time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`Monitor`, a Keras callback: any model.fit in any script becomes a run that gputui's viewers see.
+"""`Monitor`, a Keras callback: makes any model.fit in any script a run that gputui's viewers can follow.
 
-Nothing of the fit is changed. The script's process is engine and trainer of its run in one: it writes the events of
-both, and a run without a result whose process is gone has crashed.
+The fit itself is not changed. The script's process is both engine and trainer of its run and writes the events of both;
+a run without a result whose process has ended counts as crashed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""That a watched fit is alive, said while it runs: the run's status, its readings, and who hears a stop.
+"""Shows that a watched fit is alive while it runs: the run's status, its readings, and its reaction to a stop.
 
-Two threads and a signal handler, which are given up when the fit has ended, or is gone without having said so. What is
-seen of the fit is told by watched_fit.py.
+Two threads and a signal handler do this beside the fit. They end with the fit, or when the fit is gone without notice.
+What the fit itself reports is in callback.py.
 """
 
 from __future__ import annotations

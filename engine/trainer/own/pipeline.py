@@ -229,7 +229,7 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
     if spec.shape.rank == 0:
         raise UserError(
             f"the elements of {role} are single values, not batches",
-            "batch the Dataset by context.global_batch_size, or return a dict with map: None and gputui batches it",
+            "batch the Dataset by context.global_batch_size, or return a dict with map: None to have gputui batch it",
         )
     if spec.shape.rank is not None and spec.shape[0] is not None:
         return int(spec.shape[0])
