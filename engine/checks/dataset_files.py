@@ -90,7 +90,7 @@ def _images(place: str) -> Iterator[Fault]:
     for name in names[:LOOKED_AT]:
         with os.scandir(os.path.join(place, name)) as found:
             if not any(one.name.lower().endswith(IMAGE_ENDINGS) for one in found):
-                told = f"{near(os.path.join(place, name))} holds no image ({', '.join(IMAGE_ENDINGS)})"
+                told = f"{near(os.path.join(place, name))} contains no images ({', '.join(IMAGE_ENDINGS)})"
                 yield "error", told, "fill or remove it"
                 return
 
