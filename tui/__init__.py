@@ -1,4 +1,4 @@
-"""What a person sees. Never imports TensorFlow."""
+"""The command line and the screens. Never imports TensorFlow."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
-"""The Textual application: which screen is seen, the keys that work everywhere, themes and commands.
+"""The Textual application: its stack of screens, the keys that work everywhere, themes and the command palette.
 
-The form lies at the bottom of the stack and keeps what it holds; runs, live views and comparisons come over it. A
-run never belongs to the application: it is an engine of its own, and only its folder is looked at.
+The form lies at the bottom of the stack and keeps its content; runs, live views and comparisons open above it. A run is
+an engine process of its own and never belongs to the application, which only follows its folder.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..engine.runs import Run
 
 FIRST_PRESET = presets.SHIPPED / "quickstart.yaml"
-WARM_AFTER_SECONDS = 1.0  # the first look at the form is over
-LOOKED_AT = 50  # the newest runs among which a running one is looked for
+WARM_AFTER_SECONDS = 1.0  # by then the user has first looked at the form
+LOOKED_AT = 50  # how many of the newest runs are searched for a running one
 
 
 class GputuiApp(Host):
@@ -255,11 +255,11 @@ class GputuiApp(Host):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         yield SystemCommand("Form", "The options of the preset", self.action_form)
-        yield SystemCommand("Live view", "The run that goes on, or the latest", self.action_live)
+        yield SystemCommand("Live view", "The running run, or the latest", self.action_live)
         yield SystemCommand("Runs", "Past and present runs", self.action_runs)
-        yield SystemCommand("Proofs", "Changes that were measured, and what they brought", self.open_proofs)
+        yield SystemCommand("Proofs", "Changes that were measured, and their gains", self.open_proofs)
         yield SystemCommand("GPUs", "All GPUs and the host as they are now", self.action_gpus)
-        yield SystemCommand("Doctor", "What this machine can do, and what is wrong with it", self.action_doctor)
+        yield SystemCommand("Doctor", "Checks GPUs, driver, TensorFlow and host for problems", self.action_doctor)
         if screen is self.form:
             yield from self.form.commands()
         yield from super().get_system_commands(screen)

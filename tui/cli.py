@@ -1,6 +1,6 @@
-"""The command `gputui`: its words, options and exit codes. What the commands do is in headless.py and listing.py.
+"""The command `gputui`: its subcommands, options and exit codes. The subcommands are implemented in commands/.
 
-Click parses; everything it or we refuse becomes one or two lines on stderr and exit code 2.
+Click parses the command line; everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 SECONDS = click.FloatRange(min=0.1, max=3600)
-ANYWAY_HELP = "Measure although something else of gputui trains on the same devices; the figures may be worthless."
+ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the figures may be wrong."
 SET_HELP = (
-    "Override one option, as often as wanted; the group may be left out where the name is unique. A path counts from "
-    "the current folder; one that stands in a preset's file, from that file's folder."
+    "Set one option, overriding the preset; may be given several times. The group may be left out where the name is "
+    "unique. A relative path is resolved from the current folder, one in a preset's file from that file's folder."
 )
 
 
@@ -41,25 +41,27 @@ def _settings(help: str = SET_HELP) -> Callable[[Command], Command]:
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@_preset("Run this preset headless.")
+@_preset("Train this preset without the screen.")
 @_settings()
-@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object a line.")
-@click.option("--detach", is_flag=True, help="Start the run, print its id, return.")
-@click.option("--dry-run", is_flag=True, help="Resolve and check, print the resolved YAML, start nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
+@click.option("--detach", is_flag=True, help="Start the run, print its id and return at once.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check the preset and print it as YAML with every value, without starting it."
+)
 @click.version_option(package_name="gputui", message="gputui %(version)s")
 @click.pass_context
 def cli(
     context: click.Context, preset: str | None, settings: Sequence[str], as_json: bool, detach: bool, dry_run: bool
 ) -> None:
-    """Train TensorFlow and Keras models with the GPU used fully.
+    """Train TensorFlow and Keras models: set every GPU option, watch the run, find and measure what makes it faster.
 
     \b
-    gputui                                   open the form and the live views
-    gputui --preset quickstart               train a shipped preset, without a screen
-    gputui --preset fast.yaml --set xla=true train your own, with one option changed
-    gputui presets                           what ships, and what is yours
-    gputui options [KEY]                     what --set and a preset take
-    gputui completion bash                   makes the tab key complete all these; also zsh and fish
+    gputui                                   open the form, to set options and start runs
+    gputui --preset quickstart               train a shipped preset without the screen
+    gputui --preset fast.yaml --set xla=true train your own with one option changed
+    gputui presets                           list the shipped presets and your own
+    gputui options [KEY]                     explain the options for --set and presets
+    gputui completion bash                   set up tab completion; also for zsh and fish
     """
     if context.invoked_subcommand is not None:
         if preset or settings or as_json or detach or dry_run:
@@ -77,29 +79,29 @@ def cli(
 @cli.command()
 @click.argument("run", default="latest", shell_complete=completion.run)
 @click.option(
-    "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Play the run again, SPEED times as fast."
+    "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Replay a recorded run, SPEED times as fast."
 )
 @click.pass_context
 def watch(context: click.Context, run: str, replay: str | None) -> None:
-    """Look at RUN, running or finished; the latest if none is named."""
+    """Show RUN in the live view, running or finished; by default the latest."""
     from ..engine import runs as run_folders
 
     context.exit(_open_screen(watch=run_folders.find(run), replay_speed=_speed(replay)))
 
 
 @cli.command()
-@_preset("The preset to be written as code.", required=True)
+@_preset("The preset to export.", required=True)
 @_settings()
-@click.option("-o", "--output", metavar="FILE", help="Write there, not to stdout.")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout.")
 def export(preset: str, settings: Sequence[str], output: str | None) -> None:
-    """The same training as a plain TensorFlow script that does not need gputui."""
+    """Export a preset as a plain TensorFlow script that trains the same without gputui."""
     from .commands import runs_and_presets
 
     runs_and_presets.export_preset(preset, settings, output)
 
 
 @cli.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def runs(as_json: bool) -> None:
     """List runs, the latest first."""
     from .commands import runs_and_presets
@@ -118,11 +120,11 @@ def stop(run: str) -> None:
 
 @cli.command()
 @click.argument("run", shell_complete=completion.run)
-@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object a line.")
-@click.option("--detach", is_flag=True, help="Go on in the background, print the run's id, return.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
+@click.option("--detach", is_flag=True, help="Resume in the background: print the run's id and return at once.")
 @click.pass_context
 def resume(context: click.Context, run: str, as_json: bool, detach: bool) -> None:
-    """Go on with RUN from its last checkpoint."""
+    """Resume RUN from its last checkpoint."""
     from .commands import train
 
     context.exit(train.resume_run(run, as_json=as_json, detach=detach))
@@ -130,12 +132,14 @@ def resume(context: click.Context, run: str, as_json: bool, detach: bool) -> Non
 
 @cli.command("history")
 @click.argument("run", default="latest", shell_complete=completion.run)
-@click.option("--csv", "form", flag_value="csv", default=True, help="One row for each moment, the default.")
-@click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object a line.")
+@click.option("--csv", "form", flag_value="csv", default=True, help="One row for each progress report (the default).")
+@click.option("--jsonl", "form", flag_value="jsonl", help="The run's events, one JSON object per line.")
 @click.option("--tensorboard", "form", flag_value="tensorboard", help="A folder for TensorBoard; takes some seconds.")
-@click.option("-o", "--output", metavar="PATH", help="The file, or the folder for TensorBoard; else stdout or RUN/.")
+@click.option(
+    "-o", "--output", metavar="PATH", help="The file, or TensorBoard's folder; by default stdout or a folder of RUN."
+)
 def history(run: str, form: str, output: str | None) -> None:
-    """The figures of RUN over time, the latest if none is named."""
+    """Export the figures of RUN over time; by default of the latest run."""
     from .commands import history as history_command
 
     history_command.show_history(run, form, output)
@@ -189,13 +193,13 @@ def presets_schema() -> None:
 @cli.command()
 @click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completion.run)
 @click.option("--baseline", metavar="RUN", shell_complete=completion.run, help="Compare with this run, this time only.")
-@click.option("--pin", metavar="RUN", shell_complete=completion.run, help="The baseline from now on.")
+@click.option("--pin", metavar="RUN", shell_complete=completion.run, help="Make this run the baseline from now on.")
 @click.option("--unpin", is_flag=True, help="Forget the pinned baseline.")
-@click.option("--json", "form", flag_value="json", help="As one JSON object.")
-@click.option("--markdown", "form", flag_value="markdown", help="As a Markdown table.")
-@click.option("--csv", "form", flag_value="csv", help="As comma-separated values.")
+@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
+@click.option("--csv", "form", flag_value="csv", help="Print comma-separated values.")
 def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, form: str | None) -> None:
-    """Runs side by side: the options that differ, and what they brought against the baseline.
+    """Compare runs side by side: the options that differ, and the figures relative to the baseline.
 
     The baseline comes first: the pinned run, or the first that is named where none is pinned.
     """
@@ -204,7 +208,7 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
     if pin is None and not unpin:
         compare_command.show_comparison(names, form or "table", baseline)
     elif names or baseline is not None or form or (unpin and pin is not None):
-        raise Refused("--pin RUN and --unpin stand alone; compare runs with a command of their own")
+        raise Refused("--pin RUN and --unpin cannot be combined with anything else; compare runs with a second command")
     elif pin is not None:
         compare_command.pin_baseline(pin)
     else:
@@ -212,10 +216,10 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
 
 
 @cli.command("ab")
-@_preset("What is measured without the change.", required=True)
-@_settings("The change; several count as one.")
-@click.option("--repeats", type=click.IntRange(min=3), default=3, show_default=True, help="Pairs of trials, in turn.")
-@click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="Measured time of each trial.")
+@_preset("The preset to measure with and without the change.", required=True)
+@_settings("The change to measure; several settings are measured as one change.")
+@click.option("--repeats", type=click.IntRange(min=3), default=3, show_default=True, help="Number of pairs of trials.")
+@click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="Measured seconds of each trial.")
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object on stdout, at the end.")
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @click.pass_context
@@ -228,7 +232,7 @@ def ab(
     as_json: bool,
     anyway: bool,
 ) -> None:
-    """Measure a preset with and without a change: repeats in turn, each in fresh processes.
+    """Measure a preset with and without a change, in alternating trials, each in a new process.
 
     \b
     gputui ab --preset quickstart --set steps_per_execution=16
@@ -244,18 +248,20 @@ def ab(
 @_preset("Measure this preset, with and without its input.")
 @_settings()
 @click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
-@click.option("--repeats", type=click.IntRange(min=1), help="Pairs of trials (1; of a remedy 3).")
-@click.option("--seconds", type=SECONDS, help="Measured time of each trial (5).")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no remedy that would end later.")
-@click.option("--profile", is_flag=True, help="Of a preset: profile 20 steps, too, and read them with XProf.")
-@click.option("-o", "--output", metavar="FILE", help="Save the improved preset there, after --apply.")
+@click.option("--repeats", type=click.IntRange(min=1), help="Number of pairs of trials (default: 1; for a remedy 3).")
+@click.option("--seconds", type=SECONDS, help="Measured seconds of each trial (default: 5).")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0, min_open=True), help="Time limit: start no remedy that would take longer."
+)
+@click.option("--profile", is_flag=True, help="With --preset: also profile 20 steps, and read the profile with XProf.")
+@click.option("-o", "--output", metavar="FILE", help="With --apply: save the improved preset to FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnosis, or the proof, as one JSON object.")
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @click.pass_context
 def diagnose(
     context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **wanted: Any
 ) -> None:
-    """Say what holds RUN back, or a preset: the verdict, its evidence, and what to do about it."""
+    """Say what limits the speed of RUN or of a preset: the verdict, its evidence, and what to do about it."""
     from .commands import diagnose as diagnose_command
 
     context.exit(diagnose_command.diagnose(run, preset, settings, wanted))
@@ -263,10 +269,10 @@ def diagnose(
 
 @cli.command("proof")
 @click.argument("name", metavar="[PROOF]", required=False, shell_complete=completion.proof)
-@click.option("--json", "form", flag_value="json", help="As one JSON object.")
-@click.option("--markdown", "form", flag_value="markdown", help="As a report in Markdown.")
-@click.option("-o", "--output", metavar="FILE", help="Save the improved preset there.")
-@click.option("--stop", is_flag=True, help="Stop it with the trial that runs; a second time at once.")
+@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown.")
+@click.option("-o", "--output", metavar="FILE", help="Save the improved preset to FILE.")
+@click.option("--stop", is_flag=True, help="Stop the proof after its present trial; a second time at once.")
 def proof(name: str | None, form: str | None, output: str | None, stop: bool) -> None:
     """List proofs, or show PROOF: every trial, before and after."""
     from .commands import proof as proof_command
@@ -274,7 +280,7 @@ def proof(name: str | None, form: str | None, output: str | None, stop: bool) ->
     if name is None and (form == "markdown" or output or stop):
         raise Refused("name a proof; gputui proof lists them")
     if sum(map(bool, (form, output, stop))) > 1:
-        raise Refused("--json, --markdown, -o and --stop do not go together")
+        raise Refused("use only one of --json, --markdown, -o and --stop")
     if name is None:
         proof_command.show_proofs(as_json=form == "json")
     else:
@@ -284,18 +290,18 @@ def proof(name: str | None, form: str | None, output: str | None, stop: bool) ->
 @cli.command("init")
 @click.argument("folder", metavar="[DIR]", default=".")
 def init(folder: str) -> None:
-    """Write a preset.yaml and a small train.py to start from, in DIR or here; never overwrites."""
+    """Write a preset.yaml and a small train.py to start from, into DIR or the current folder; never overwrites."""
     from .commands import init as init_command
 
     init_command.begin(folder)
 
 
 @cli.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="The findings as one JSON object.")
-@click.option("--deep", is_flag=True, help="Import TensorFlow too, and see which GPUs it finds; takes up to 20 s.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+@click.option("--deep", is_flag=True, help="Also import TensorFlow to see which GPUs it finds; takes up to 20 s.")
 @click.pass_context
 def doctor(context: click.Context, as_json: bool, deep: bool) -> None:
-    """What this machine can do, and what is wrong with it; exit code 1 when something blocks training."""
+    """Check GPUs, driver, TensorFlow and host for problems; exit code 1 when something prevents training."""
     from .commands import doctor as doctor_command
 
     context.exit(doctor_command.show_doctor(as_json, deep))
@@ -309,7 +315,7 @@ def _open_screen(watch: Run | None = None, replay_speed: float | None = None) ->
     """The TUI, and what to know after it; its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused("the screen needs a terminal; gputui --preset NAME trains without one")
-    gc.disable()  # all that is made here stays: looking for rubbish in it is a tenth of the start
+    gc.disable()  # all objects made here stay: garbage collection would take a tenth of the start
     from .app import GputuiApp
 
     gc.freeze()
@@ -367,7 +373,7 @@ def _code(arguments: Sequence[str] | None) -> int:
     except SystemExit as leave:
         if not isinstance(leave.__context__, BrokenPipeError):
             raise
-        discard_output()  # whoever read it has had enough; click makes an exit of this
+        discard_output()  # the reader has closed the pipe; click would turn this into an exit
         return 0
     except Exception as fault:
         return _refuse(fault)

@@ -124,7 +124,7 @@ async def test_the_screen_of_runs_says_what_is_left_out(bad: Run, value: str, mo
     shutil.copytree(bad.path, other)
     _close(other, monkeypatch)
     async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
-        shown = await wait_for(pilot, "2 of 2 runs, 1 closed to you")
+        shown = await wait_for(pilot, "2 of 2 runs, 1 not readable")
         assert "whole" in shown
         await pilot.press("G", "end", "down")
         await wait_for(pilot, "result.json is damaged, seconds left out")

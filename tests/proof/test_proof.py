@@ -392,7 +392,7 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
         (["ab", "--preset", "quickstart", "--set", "xla=true", "--repeats", "2"], "--repeats"),
         (["diagnose"], "name a run"),
         (["diagnose", "latest", "--preset", "quickstart"], "name a run"),
-        (["diagnose", "latest", "--set", "xla=true"], "--set goes with --preset"),
+        (["diagnose", "latest", "--set", "xla=true"], "--set needs --preset"),
         (["diagnose", "latest", "--repeats", "3"], "--repeats goes with --apply or --preset"),
         (["diagnose", "--preset", "quickstart", "-o", "x.yaml"], "--output goes with --apply"),
         (["diagnose", "--preset", "quickstart", "--apply", "-o", "x.txt"], "ends in .yaml"),

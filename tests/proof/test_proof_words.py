@@ -170,7 +170,7 @@ def test_the_medians_and_the_pairs_of_a_machine_that_changes_are_both_said(tmp_p
     said = _lines(made.written)
     assert made.written["comparisons"][0]["decision"] == "faster"
     assert any("1,755 -> 2,810 samples/s, 1.60 times by these medians  2.07 times as fast" in line for line in said)
-    assert any("2.07 times as fast pair by pair, 1.60 times by the medians above" in line for line in said)
+    assert any("2.07 times as fast by the gains of the pairs, 1.60 times by the medians above" in line for line in said)
     assert "not pair by pair" in as_markdown(made.written)
 
 

@@ -172,7 +172,7 @@ async def test_without_a_driver_it_says_so_calmly(
     async with Tiny(GpusScreen).run_test(size=size, notifications=True) as pilot:
         shown = await wait_for(pilot, "disk wait")
         assert "no GPU: no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)" in shown
-        assert "trainings run on the CPU" in shown
+        assert "training runs on the CPU" in shown
         assert "GiB" in shown
         assert not pilot.app._notifications
         await pilot.press("escape")

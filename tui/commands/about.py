@@ -1,4 +1,4 @@
-"""The commands that tell about gputui itself: its options, the guide to own code, completion in a shell."""
+"""The commands about gputui itself: its options, the guide to own code, shell completion."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ VARIABLE = "_GPUTUI_COMPLETE"
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[KEY or WORDS]...", shell_complete=completion_command.option)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for each option.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, for each option.")
 def options(words: tuple[str, ...], as_json: bool) -> None:
-    """List what --set and a preset take, or tell all about one option.
+    """List the options for --set and presets, or explain one of them.
 
     \b
     gputui options                every option, its default, what it takes and does
@@ -39,7 +39,7 @@ def guide() -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete presets, runs, proofs and options with the tab key.
+    """Print the tab completion script for SHELL, which completes presets, runs, proofs and options.
 
     \b
     bash    echo 'eval "$(gputui completion bash)"' >> ~/.bashrc

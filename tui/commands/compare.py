@@ -1,4 +1,4 @@
-"""The command `gputui compare`: runs side by side, and the baseline they are compared with."""
+"""The command `gputui compare`: compares runs, and pins the baseline that they are compared with."""
 
 from __future__ import annotations
 

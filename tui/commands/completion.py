@@ -1,6 +1,6 @@
-"""What a shell is told when the tab key is pressed: names of presets, runs and proofs, and keys of options.
+"""Shell completion: names of presets, runs and proofs, and keys of options.
 
-Nothing heavy is imported here, and nothing may fail: a shell would print it into the line that is being typed.
+Nothing heavy is imported here, and nothing may fail, as the shell would print the error into the command line.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ def diagnose(run: str | None, preset: str | None, settings: Sequence[str], wante
     if (run is None) == (preset is None):
         raise Refused("name a run, such as gputui diagnose latest, or give --preset")
     if run is not None and settings:
-        raise Refused("--set goes with --preset; a run has its settings already")
+        raise Refused("--set needs --preset; a run already has its settings")
     _refuse_idle(wanted, OF_APPLY, bool(wanted["apply"]), "--apply")
-    _refuse_idle(wanted, ("profile",), preset is not None, "--preset; of a run, set run.profile")
+    _refuse_idle(wanted, ("profile",), preset is not None, "--preset; for a run, set run.profile")
     if run is not None and not wanted["apply"]:
         _refuse_idle(wanted, OF_TRIALS, False, "--apply or --preset, which measure")
         return _show_run(run_folders.find(run), wanted["as_json"])
@@ -47,7 +47,7 @@ def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, 
     """An option that would do nothing is not accepted."""
     for name in names:
         if wanted[name] and not useful:
-            raise Refused(f"--{name} goes with {with_what}")
+            raise Refused(f"--{name} needs {with_what}")
 
 
 def _show_run(run: Run, as_json: bool) -> int:
@@ -64,7 +64,7 @@ def _show_run(run: Run, as_json: bool) -> int:
         print()
         proof.show_profile(run)
     if any(remedy["changes"] for remedy in found["remedies"]) and request.can_be_trained(run):
-        print(f"\ngputui diagnose {run.id} --apply tries them, and keeps what helps")
+        print(f"\ngputui diagnose {run.id} --apply measures them, and keeps what helps")
     return DONE
 
 

@@ -1,4 +1,4 @@
-"""`gputui init`: the files to start from, and what to do next."""
+"""`gputui init`: writes files to start from, and says what to do next."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def begin(folder: str) -> None:
     print(
         f"\nnext:\n    {go}gputui --preset preset.yaml      train it as it is\n"
         f"    gputui                           open the form; o opens preset.yaml\n"
-        "then put your own model and data into train.py: gputui guide tells what build may return,\n"
-        "and gputui options what a preset can say"
+        "then put your own model and data into train.py: gputui guide says what build may return,\n"
+        "and gputui options lists what a preset can set"
     )

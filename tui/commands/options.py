@@ -1,4 +1,4 @@
-"""`gputui options`: what --set and a preset take, as a list, and of one option everything there is to know."""
+"""`gputui options`: lists the options for --set and presets, and explains a single option."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def show_options(words: str, as_json: bool) -> None:
     """All options, those that fit the words, or one; raises Refused where none fits."""
     found = fitting(words)
     if not found:
-        raise Refused(f"no option fits {words!r}{option_meant(words, OPTIONS)}")
+        raise Refused(f"no option matches {words!r}{option_meant(words, OPTIONS)}")
     if as_json:
         for info in found:
             print(json.dumps(described(info)))

@@ -84,7 +84,7 @@ def budget(asked: Request) -> str:
     if asked.kind == "loop":
         more = 2 * asked.repeats
         told = f"at first {told}; {more} trials ({_minutes(more * each)}) for each further remedy"
-        return told + (f", at most {_minutes(asked.limit_seconds)} in all" if asked.limit_seconds else "")
+        return told + (f", at most {_minutes(asked.limit_seconds)} in total" if asked.limit_seconds else "")
     return told
 
 
@@ -99,7 +99,7 @@ def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, as
         while process.poll() is None:
             if presses.count > asked and _ask_to_stop(proof):
                 asked += 1
-                _say("stopping; Ctrl-C once more ends the trial at once", as_json)
+                _say("stopping; press Ctrl-C again to end the trial at once", as_json)
             if view is not None and (data := proof.data):
                 view.show(data)
             time.sleep(POLL_SECONDS)
@@ -170,7 +170,7 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     proof = folder.find(name)
     if stop:
         folder.request_stop(proof)
-        print(f"{proof.id} is stopping; once more ends its trial at once")
+        print(f"{proof.id} is stopping; repeat the command to end its trial at once")
         return
     if output is not None:
         improved_preset.refuse(Path(output))

@@ -1,4 +1,4 @@
-"""The commands that look at presets and runs and print: runs, stop, presets list, show and check."""
+"""The commands that print presets and runs: runs, stop, presets list, show and check."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def stop_run(name: str) -> None:
     while run.state in ("running", "stopping") and time.monotonic() < deadline:
         time.sleep(0.1)
     ended = run.state not in ("running", "stopping")
-    print(f"{run.id} {run.state if ended else 'is stopping; once more ends it at once'}")
+    print(f"{run.id} {run.state if ended else 'is stopping; repeat the command to end it at once'}")
 
 
 def list_presets() -> None:

@@ -191,7 +191,7 @@ class JsonView:
         print(to_json(event, short=True), flush=True)
 
     def stopping(self) -> None:
-        complain("stopping after this step; once more ends it at once")
+        complain("stopping after this step; press Ctrl-C again to end it at once")
 
     def close(self) -> None:
         sys.stdout.flush()

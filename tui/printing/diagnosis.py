@@ -1,4 +1,5 @@
-"""A diagnosis for people: the sentence, its evidence with thresholds and sources, other findings, remedies, stages."""
+"""Prints a diagnosis: the sentence, its evidence with thresholds and sources, other findings, remedies, input stages.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
         ]
         for stage, time in zip(stages, times, strict=True)
     ]
-    show_table(table(["input stage", "operation", "ms of work a batch", "in parallel", ""], rows, right=(2, 3)))
+    show_table(table(["input stage", "operation", "ms of work per batch", "in parallel", ""], rows, right=(2, 3)))
 
 
 def _evidence(evidence: Mapping[str, Any]) -> list[str]:

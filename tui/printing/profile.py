@@ -1,4 +1,4 @@
-"""A run's profile as plain lines, for `gputui diagnose`: only what XProf told, in the order of a person's questions."""
+"""Prints a run's profile as plain lines, for `gputui diagnose`, the most interesting figures first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _lines(report: ProfileReport) -> Iterator[str]:
     if report.compute_16bit is not None:
         yield f"{share(report.compute_16bit)} of the device's computing in 16 bits"
     if report.peak_memory_bytes is not None:
-        yield f"{size(report.peak_memory_bytes)} of tensors at the most"
+        yield f"{size(report.peak_memory_bytes)} of tensors at most"
     yield f"for TensorBoard and XProf: {report.path}"
 
 
@@ -42,7 +42,7 @@ def _input(report: ProfileReport) -> Iterator[str]:
     if stage is None:
         return
     op = f" ({stage.op})" if stage.op != stage.name else ""
-    each = f", {amount(stage.ms_per_batch)} ms a batch" if stage.ms_per_batch is not None else ""
+    each = f", {amount(stage.ms_per_batch)} ms per batch" if stage.ms_per_batch is not None else ""
     yield f"slowest input stage: {stage.name}{op}, {share(stage.share)} of the input's own time{each}"
     if report.input_time is not None:
         yield f"input's own time: {_breakdown(report.input_time)}"

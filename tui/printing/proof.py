@@ -1,4 +1,4 @@
-"""The tables of a proof: its trials, its comparisons, before and after, and the sentence that they come to."""
+"""Prints the tables of a proof: its trials, its comparisons, before and after, and the sentence with the result."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def show_result(data: Mapping[str, Any]) -> None:
     if disturbed := sentences.disturbance(data):
         print(clean(disturbed))
     if other := sentences.differing_medians(data):
-        print(clean(f"{sentences.speedup(data)} pair by pair, {other} by the medians above"))
+        print(clean(f"{sentences.speedup(data)} by the gains of the pairs, {other} by the medians above"))
     if data["state"] == "running":
         print(clean(f"running: {data['doing']}"))
         return

@@ -1,4 +1,4 @@
-"""The headless views for people: plain lines, and a progress bar on a terminal, both ending in a summary table."""
+"""Prints a run without the screen: plain lines, or a progress bar on a terminal, both ending in a summary table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LineView:
             handler(event)
 
     def stopping(self) -> None:
-        self.line("stopping after this step; Ctrl-C once more ends it at once")
+        self.line("stopping after this step; press Ctrl-C again to end it at once")
 
     def close(self) -> None:
         pass
@@ -68,8 +68,8 @@ class LineView:
         resumed = event.get("resumed_at_step")
         self.line(
             f"TensorFlow {event['versions']['tensorflow']} on {where}{replicas}; global batch "
-            f"{event['global_batch_size']}, {event['steps_per_epoch']} steps an epoch, {event['epochs']} epochs"
-            + (f"; going on after step {resumed}" if resumed is not None else "")
+            f"{event['global_batch_size']}, {event['steps_per_epoch']} steps per epoch, {event['epochs']} epochs"
+            + (f"; resumed after step {resumed}" if resumed is not None else "")
         )
 
     def on_gpu(self, event: Mapping[str, Any]) -> None:
@@ -112,7 +112,7 @@ class LineView:
         self.line(f"{_ENDED.get(event['outcome'], event['outcome'])}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event["outcome"] in ("stopped", "timeout", "crashed"):
-            self.line(f"gputui resume {self.run.id} goes on from the last checkpoint")
+            self.line(f"gputui resume {self.run.id} continues from the last checkpoint")
 
 
 _ENDED = {

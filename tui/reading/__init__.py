@@ -1,1 +1,1 @@
-"""Run folders as pictures of a moment: events in, frozen snapshots out. No Textual here."""
+"""Reads run folders into frozen snapshots of a moment. Imports no Textual."""

@@ -1,7 +1,7 @@
-"""The one figure that is shown of a run's loss or metric, and what it is the mean of: the same wherever it is shown.
+"""The value that is shown of a run's loss or metric, and which steps it is the mean of: the same in every view.
 
-Of a run that has ended it is the mean over the training steps of its last whole epoch, as Keras reports it
-(result.json); where no epoch became whole, the mean up to the end. Of a run that goes on it is the mean so far.
+For a run that has ended it is the mean over the training steps of its last complete epoch, as Keras reports it
+(result.json); where no epoch was completed, the mean up to the end. For a running one it is the mean so far.
 """
 
 from __future__ import annotations

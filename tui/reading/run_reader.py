@@ -103,7 +103,7 @@ class _BulkFollower(Follower):
 
 
 class Replay:
-    """The recorded events again, `speed` times as fast as they came; pauses between sittings are cut short."""
+    """The recorded events again, `speed` times as fast as they came; the pause before a resume is cut short."""
 
     def __init__(self, run: Run, speed: float, clock: Callable[[], float]) -> None:
         self._tail = MergedTail(run, thin=False)

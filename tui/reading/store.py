@@ -20,7 +20,7 @@ from .series import NOTHING, Line, Series
 __all__ = ["Gpu", "Message", "Snapshot", "Store", "mapping", "number"]
 
 MAX_MESSAGES = 200
-_BEGINNINGS = ("starting", "importing")  # the phases with which a sitting begins
+_BEGINNINGS = ("starting", "importing")  # the phases with which a run begins or is resumed
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """A run at one moment. `elapsed` is in seconds, with the time between two sittings of a resumed run left out.
+    """A run at one moment. `elapsed` is in seconds, without the time before the run was resumed.
 
     `diagnosis` and `input_stages` are the newest events of their kind; `gpu_seconds` is the time between two readings.
     """
@@ -149,7 +149,7 @@ class Store:
         self._set(phase=phase, phase_detail=str(event.get("detail") or ""))
 
     def _resume(self, t: float) -> None:
-        """Another sitting of the same run: its time goes on where the last one ended."""
+        """The run was resumed: its time continues where it stopped."""
         self._paused += max(0.0, t - self._last_t)
         for series in self._series.values():
             series.gap()

@@ -1,1 +1,1 @@
-"""One screen a file, its .tcss beside it."""
+"""One file for each screen, with its .tcss file beside it."""

@@ -1,4 +1,4 @@
-"""The words of a choice as a small list beside its row."""
+"""A small list beside an option's row with the values to choose from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the screens of runs share: a table that opens, and the colours of the theme."""
+"""Shared by the screens of runs: a table that opens its rows, and the colours of the theme."""
 
 from __future__ import annotations
 

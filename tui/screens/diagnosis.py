@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..base.services import Host
 
 LOOK_SECONDS = 0.5
-NOT_BEGUN = "training has not begun: there is nothing to judge yet"
+NOT_BEGUN = "training has not begun: there is nothing to diagnose yet"
 READING = "reading the run folder ..."
 
 

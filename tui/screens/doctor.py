@@ -37,8 +37,8 @@ class DoctorScreen(Screen[None]):
 
     CSS_PATH = "doctor.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "look(False)", "Look again"),
-        Binding("d", "look(True)", "Deep look"),
+        Binding("r", "look(False)", "Check again"),
+        Binding("d", "look(True)", "Deep check"),
         Binding("escape", "back", "Back"),
     ]
 
@@ -65,7 +65,7 @@ class DoctorScreen(Screen[None]):
 
     def action_look(self, deep: bool) -> None:
         if self._examining is None:
-            self.looking = "importing TensorFlow ..." if deep else "looking ..."
+            self.looking = "importing TensorFlow ..." if deep else "checking ..."
             self.query_one("#said", Panel).repaint()
             self._examination = Examination(deep)
             self._examining = BackgroundCall(self._examination.findings)

@@ -44,7 +44,7 @@ class FormScreen(Screen[None]):
 
     AUTO_FOCUS = None
     app: Host
-    HELP_SECTIONS = (("In a row", ROW_KEYS), ("Marks", MARKS))
+    HELP_SECTIONS = (("On an option", ROW_KEYS), ("Marks", MARKS))
     BINDINGS = [
         Binding("r", "start", "Start"),
         Binding("slash", "search", "Search", key_display="/"),
@@ -58,7 +58,7 @@ class FormScreen(Screen[None]):
         Binding("e", "describe", "Describe", show=False),
         Binding("n", "next_remark", "Next error or remark", show=False),
         Binding("tab", "remarks", "List of remarks", show=False),
-        Binding("right_square_bracket", "scroll_help(4)", "Rest of the help", show=False),
+        Binding("right_square_bracket", "scroll_help(4)", "Scroll the help", show=False),
         Binding("left_square_bracket", "scroll_help(-4)", "Help above", show=False),
         Binding("escape", "to_options", "Back to the options", show=False),
         Binding("f2,1", "app.form", "Form", show=False),  # a footer of 80 columns has no room for where one is

@@ -41,7 +41,7 @@ class GpusScreen(Screen[None]):
     HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"))),)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "pick(1)", "Next GPU", key_display="down"),
-        Binding("up,k", "pick(-1)", "GPU before", key_display="up", show=False),
+        Binding("up,k", "pick(-1)", "Previous GPU", key_display="up", show=False),
         Binding("escape", "back", "Back"),
     ]
 
@@ -129,7 +129,7 @@ class GpusScreen(Screen[None]):
         reason = self.now.no_gpu_reason
         rows: list[Row] = [[(line, "value")] for line in panels.wrapped(f"no GPU: {reason}", width)] if reason else []
         if reason:
-            rows.append([(f"{self.glyphs.hint} trainings run on the CPU; F6 (doctor) tells more", "label")])
+            rows.append([(f"{self.glyphs.hint} training runs on the CPU; F6 (doctor) shows why", "label")])
         return [*rows, *panels.messages(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
 
     def _title(self, width: int, height: int) -> list[Row]:
@@ -143,7 +143,7 @@ class GpusScreen(Screen[None]):
         if self.feed.stuck_seconds > STUCK_SECONDS:
             return f"the NVIDIA driver has not answered for {self.feed.stuck_seconds:.0f} s"
         if self.now.gpu_seconds is not None:
-            run = f"{clean(self.feed.run.id)} goes on, " if self.feed.run else ""
+            run = f"{clean(self.feed.run.id)} is running, " if self.feed.run else ""
             return f"{run}read every {self.now.gpu_seconds:.1f} s"
         return "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
 

@@ -56,9 +56,9 @@ class LiveScreen(LiveActions, Screen[None]):
         Binding("left_square_bracket,right_square_bracket", "page", "More charts", key_display="]", show=False),
         Binding("slash", "search", "Search in the log", key_display="/", show=False),
         Binding("n", "found(1)", "Next found", show=False),
-        Binding("N", "found(-1)", "Found before", show=False),
+        Binding("N", "found(-1)", "Previous found", show=False),
         Binding("down,j", "pick(1)", "Next GPU", key_display="down", show=False),
-        Binding("up,k", "pick(-1)", "GPU before", key_display="up", show=False),
+        Binding("up,k", "pick(-1)", "Previous GPU", key_display="up", show=False),
         Binding("f3,2", "app.live", "Live", show=False),  # one is there already
         Binding("escape", "back", "Back"),
     ]

@@ -32,7 +32,7 @@ else:
 
 STOP_NOW = (
     "This run has been asked to stop and finishes its step.\n"
-    "Stop it now? What came after the last checkpoint is lost."
+    "Stop it now? Everything after the last checkpoint is lost."
 )
 
 
@@ -83,7 +83,7 @@ class LiveActions(_Base):
             self.app.call_from_thread(self._ask_stop_now)
         else:
             self.stopping = True
-            self._stop("stopping after this step; s once more asks whether to stop at once")
+            self._stop("stopping after this step; press s again to stop at once")
 
     @work
     async def _ask_stop_now(self) -> None:

@@ -102,7 +102,7 @@ class PresetsScreen(Screen[None]):
     async def action_duplicate(self) -> None:
         chosen = self._chosen()
         if chosen is None or isinstance(chosen[1], PresetError):
-            self.app.complain("a preset that cannot be used is not duplicated")
+            self.app.complain("a preset with errors cannot be duplicated")
             return
         name = await self.app.push_screen_wait(AskName(f"{chosen[0].stem}-copy"))
         if name:
@@ -115,7 +115,7 @@ class PresetsScreen(Screen[None]):
             return
         path = chosen[0]
         if path.parent == presets.SHIPPED:
-            self.app.complain(f"{path.stem} ships with gputui and is not deleted")
+            self.app.complain(f"{path.stem} ships with gputui and cannot be deleted")
         elif await self.app.push_screen_wait(Ask(f"Delete {path}?", ("Delete", "Cancel"))) == "Delete":
             self._change(lambda: saving.delete(path), "")
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..base.services import Host
 
 STOP = (
-    "Stop the proof? The trial that runs is ended; what has been measured and kept stays.\n"
-    "Asked a second time it is ended at once."
+    "Stop the proof? Its present trial is ended; results so far and changes that were kept stay.\n"
+    "Stop it a second time to end it at once."
 )
 IMPROVED = "improved.yaml"
 
@@ -33,7 +33,7 @@ async def stop(app: Host, proof: Proof) -> None:
     except (RunError, OSError) as reason:
         app.complain(str(reason))
     else:
-        app.notify("stopping: the trial that runs is ended first")
+        app.notify("stopping: the present trial is ended first")
 
 
 async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
@@ -50,7 +50,7 @@ async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
 async def save_report(app: Host, proof: Proof, data: Mapping[str, Any], folder: Path) -> None:
     """As Markdown, the file asked for."""
     name = f"proof-{proof.id}.md"
-    given = await app.push_screen_wait(AskText("Save the report as Markdown: a path", name))
+    given = await app.push_screen_wait(AskText("Save the report as Markdown to this path", name))
     if not given or not given.strip():
         return
     path = (folder / given.strip()).expanduser()

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 STATES_THAT_GO_ON = ("running", "starting", "stopping")
 STOP_FIRST = (
-    "The run is still going on, and figures taken beside it would be worthless: it has to end first.\n"
-    "Stop it after this step?"
+    "The run is still running, and would disturb the measurements: it has to end first.\nStop it after this step?"
 )
 
 
@@ -52,7 +51,7 @@ async def _stop_first(app: Host, run: Run) -> None:
     except (RunError, OSError) as reason:
         app.complain(str(reason))
     else:
-        app.notify("stopping after this step; p once more when the run has ended")
+        app.notify("stopping after this step; press p again when the run has ended")
 
 
 def _request(run: Run) -> tuple[Request, float]:
@@ -62,7 +61,7 @@ def _request(run: Run) -> tuple[Request, float]:
 
     asked, here = request.of_run(run), machine.read()
     if busy := sharing.beside(sharing.of_request(asked, here), here):
-        raise RunError(f"{busy}, and figures taken beside it would be worthless")
+        raise RunError(f"{busy}, and would disturb the measurements")
     request.refuse(asked, here)
     return asked, estimate.of_request(asked) * 2 * asked.repeats
 
@@ -74,9 +73,9 @@ def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any]) ->
     return (
         f"Prove it by measuring? {several} to try, one after the other, each in {request.repeats} pairs of trials of "
         f"{request.measure_seconds:g} s (at least {LEAST_STEPS} steps), with and without it; what is not clearly "
-        "faster is taken back.\n\n"
-        f"Each change takes about {_minutes(seconds)}, all of them about {_minutes(count * seconds)}. Leave the "
-        f"machine to it; the screen may be left, and s stops it."
+        "faster is not kept.\n\n"
+        f"Each change takes about {_minutes(seconds)}, all of them about {_minutes(count * seconds)}. Run nothing "
+        f"else on the machine meanwhile. You may leave the screen; s stops the proof."
     )
 
 

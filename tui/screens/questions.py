@@ -1,4 +1,4 @@
-"""Questions in the middle of the screen: one of several answers, or a line of text."""
+"""Dialogs in the middle of the screen: a choice of answers, or a line of text."""
 
 from __future__ import annotations
 

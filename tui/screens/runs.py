@@ -48,7 +48,7 @@ class RunsScreen(Screen[None]):
         Binding("d,delete", "delete", "Delete", key_display="d"),
         Binding("s", "sort", "Sort by the next column", show=False),
         Binding("S", "reverse", "Reverse", show=False),
-        Binding("u", "bring_back", "Bring back what was deleted", show=False),
+        Binding("u", "bring_back", "Undo deleting", show=False),
         Binding("m", "clear_marks", "Clear all marks", show=False),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("p", "proofs", "Proofs"),
@@ -68,7 +68,7 @@ class RunsScreen(Screen[None]):
         self._wide = False
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="words in id, description or state", id="filter", compact=True)
+        yield Input(placeholder="filter by words in id, description or state", id="filter", compact=True)
         yield OpeningTable(cursor_type="row", cell_padding=0)
         yield Panel(self._said, id="said")
         yield Footer(show_command_palette=False, compact=True)
@@ -179,8 +179,8 @@ class RunsScreen(Screen[None]):
         marked = f"{len(self.marked)} marked{hidden}, m clears  " if self.marked else ""
         count = f"{marked}{len(self.shown)} of {len(self.entries)} runs"
         if self._list.closed:
-            count += f", {self._list.closed} closed to you"
-        empty = "no runs so far: gputui --preset quickstart makes the first" if not self.entries else ""
+            count += f", {self._list.closed} not readable"
+        empty = "no runs so far: gputui --preset quickstart starts one" if not self.entries else ""
         about = f"  {clean(at.damage or at.description)}" if at else ""
         left = [(clean(at.run.id) if at else empty, "value"), (about, "label")]
         return [spread(left, [("  " + count, "label")], width)]
@@ -249,7 +249,7 @@ class RunsScreen(Screen[None]):
 
     def action_compare(self) -> None:
         if len(baseline.line_up(self.marked.values()).runs) < 2:
-            self.notify("mark two or more runs with space, then compare them")
+            self.notify("mark two or more runs with space, then press c to compare them")
             return
         oldest_first = [entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in self.marked]
         self.app.open_compare(oldest_first)
@@ -278,7 +278,7 @@ class RunsScreen(Screen[None]):
     def action_bring_back(self) -> None:
         back, refused = self.app.trash.bring_back()
         said = f"{_counted(len(back))} {'are' if len(back) > 1 else 'is'} there again" if back else ""
-        self._changed(said if back or refused else "nothing that was deleted here can be brought back", refused)
+        self._changed(said if back or refused else "there is no deleted run to bring back", refused)
 
     def _changed(self, said: str, refused: list[str]) -> None:
         """From the threads that delete: say it, and read the table anew."""
@@ -323,7 +323,7 @@ def _deletion(names: list[str], hidden: list[str]) -> str:
     more = f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else ""
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
     head = f"Delete {_counted(len(names))} with events, checkpoints and log?\n{listed}{more}{unseen}"
-    return f"{head}\nUntil gputui is left, u brings {'them' if len(names) > 1 else 'it'} back."
+    return f"{head}\nUntil you quit gputui, u brings {'them' if len(names) > 1 else 'it'} back."
 
 
 def _kind(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""Saving from the form: over the file, under a new name, and the question before something would be lost."""
+"""Saving from the form: to the preset's file, under a new name, or after a question before changes would be lost."""
 
 from __future__ import annotations
 

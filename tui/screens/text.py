@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..base.services import Host
 
 TITLES = {
-    "yaml": "YAML: the preset, every value explicit",
+    "yaml": "YAML: the preset with every value",
     "command": "Command line: the same run without the screen",
     "python": "Python: the same training in plain TensorFlow",
 }
@@ -62,7 +62,7 @@ class TextScreen(Screen[None]):
 
     def _show(self) -> None:
         errors = len(self.state.errors)
-        note = f"  {errors} wrong field(s) left as they were opened" if errors else ""
+        note = f"  {errors} invalid field(s) replaced by the values of the file" if errors else ""
         self.query_one("#title", Static).update(
             Content.assemble((TITLES[self.what], "bold $text-primary"), (note, "bold $text-error"))
         )
@@ -83,4 +83,4 @@ class TextScreen(Screen[None]):
         text = area.selected_text or self.text()
         self.app.copy_to_clipboard(text)
         what = "the selection" if area.selected_text else f"{len(text.splitlines())} lines"
-        self.app.notify(f"{what}, by OSC 52: your terminal must allow it", title="Copied", markup=False)
+        self.app.notify(f"{what}, if your terminal allows copying (OSC 52)", title="Copied", markup=False)

@@ -1,4 +1,4 @@
-"""A comparison of runs as text: cells, what there is to say of it, Markdown, CSV and JSON."""
+"""A comparison of runs as text: cells, remarks, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..base.errors import clean
 from .figures import NONE, amount, seconds, share, size
 
 _SHOWN: dict[str, Callable[[float | None], str]] = {"share": share, "bytes": size, "seconds": seconds}
-WITHIN = "~ lies within the spread of repeats"
+WITHIN = "~ is within the spread of repeats"
 
 
 def remarks(found: Comparison) -> list[str]:

@@ -18,7 +18,7 @@ SMALLEST, COMFORTABLE = (80, 24), (120, 36)
 def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator[Finding]:
     """Colours, characters and size of the terminal, as far as it says."""
     if not sys.stdout.isatty():
-        yield Finding("note", "terminal", "the output goes to no terminal", "gputui without a command needs one")
+        yield Finding("note", "terminal", "the output is not a terminal", "gputui without a command needs one")
         return
     if suited(environment) is PLAIN:
         what = f"TERM={environment.get('TERM', '')}, no braille or no UTF-8: pictures are drawn in plain characters"
@@ -26,13 +26,15 @@ def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator
     colours = _colours(environment)
     if colours < 256:
         what = f"{colours} colours" if colours else "no colours"
-        yield Finding("note", "terminal", what, "export TERM=xterm-256color, where the terminal can")
+        yield Finding("note", "terminal", what, "export TERM=xterm-256color, if the terminal supports it")
     width, height = size
     if width < SMALLEST[0] or height < SMALLEST[1]:
         what = f"{width} x {height} characters"
-        yield Finding("warning", "terminal", what, f"at least {SMALLEST[0]} x {SMALLEST[1]} are needed to see all")
+        yield Finding(
+            "warning", "terminal", what, f"at least {SMALLEST[0]} x {SMALLEST[1]} are needed to see everything"
+        )
     else:
-        remedy = "" if size >= COMFORTABLE else f"from {COMFORTABLE[0]} x {COMFORTABLE[1]} there is room for more"
+        remedy = "" if size >= COMFORTABLE else f"from {COMFORTABLE[0]} x {COMFORTABLE[1]} on, more is shown"
         yield Finding("ok", "terminal", f"{width} x {height} characters, {colours:,} colours", remedy)
 
 
@@ -48,13 +50,13 @@ def _colours(environment: Mapping[str, str]) -> int:
 def conclusion(found: list[Finding]) -> str:
     """One line at the end."""
     if doctor.blocks(found):
-        return "Something is broken: see the lines marked error."
+        return "Training is not possible: see the lines marked error."
     has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU ") for finding in found)
     has_driver = any(finding.about == "driver" for finding in found)
     warnings = sum(finding.level == "warning" for finding in found)
     ready = "Ready to train" + ("" if has_gpu else " on the CPU")
     if has_driver and not has_gpu:
-        ready = "No GPU has answered, so it is not known whether one can be trained on"
+        ready = "No GPU has answered, so it is unknown whether training on a GPU works"
     return f"{ready}; {warnings} warning(s)." if warnings else f"{ready}."
 
 
