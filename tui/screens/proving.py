@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STATES_THAT_GO_ON = ("running", "starting", "stopping")
 STOP_FIRST = (
-    "The run is still running, and would disturb the measurements: it has to end first.\nStop it after this step?"
+    "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
 )
 
 
