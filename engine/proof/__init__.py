@@ -1,7 +1,6 @@
-"""Whether a change of options really helps: short trials of before and after, in turn, each in fresh processes.
+"""Measures whether a change of options really helps: short alternating trials of before and after, in new processes.
 
-A proof is a folder of its own with a process of its own (`python -P -m gputui.engine.proof`); viewers meet it only in
-that folder.
+A proof has its own folder and its own process (`python -P -m gputui.engine.proof`); viewers only read the folder.
 
 What is asked, and where it is kept:
     request.py            what is measured, and what is refused before anything is

@@ -1,7 +1,7 @@
-"""`python -P -m gputui.engine.proof PROOF_DIR`: the process that makes one proof, whoever looks on.
+"""`python -P -m gputui.engine.proof PROOF_DIR`: the process of one proof, independent of any viewer.
 
-SIGTERM or SIGINT ends the running trial and the proof with what there is; a second one at once. A lost terminal stops
-nothing. What goes wrong is one line in proof.json; its traceback goes to proof.log.
+SIGTERM or SIGINT ends the present trial and the proof with the results so far; a second one ends it at once. A lost
+terminal stops nothing. A failure is one line in proof.json; its traceback goes to proof.log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .trial import Bench, Stop
 
 
 def main(path: Path) -> int:
-    """Make the proof; 0 when it is done, 1 when it could not be made."""
+    """Carry out the proof; 0 when it is done, 1 when it could not be carried out."""
     stop = Stop()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its engines and trainers inherit this
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -39,18 +39,18 @@ def main(path: Path) -> int:
     try:
         lock = own_lock(path / PROOF_LOCK)
     except locks.Taken:
-        sys.exit(f"{path} is being made already")
+        sys.exit(f"another process is already carrying out {path}")
     with lock:
         return _make(path, request, record, stop)
 
 
 def _make(path: Path, request: Request, record: Record, stop: Stop) -> int:
-    record.write("looking at this machine")
+    record.write("examining this machine")
     try:
         _prove(path, request, record, stop)
         record.state = "done"
     except Stopped:
-        record.state, record.ended_because = "stopped", "a stop was asked for"
+        record.state, record.ended_because = "stopped", "a stop was requested"
     except BaselineFailed as fault:
         record.state, record.error = "failed", str(fault)
     except Exception as fault:
@@ -58,7 +58,7 @@ def _make(path: Path, request: Request, record: Record, stop: Stop) -> int:
         record.state, record.error = "failed", f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no message'}"
     for comparison in record.comparisons:
         if comparison.decision == "running":
-            comparison.decision, comparison.why = "failed", "the proof ended in the middle of it"
+            comparison.decision, comparison.why = "failed", "the proof ended before it was finished"
     record.budget_seconds = None
     record.write("ended")
     return int(record.state == "failed")

@@ -31,14 +31,14 @@ from .trial import Bench
 
 FINAL = ("oom", "error")
 CHANCES = 2
-LEAST_GAIN = 0.02  # what is not worth an option, however certain
+LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
 SPREADS = 2.0
 LEAST_REPEATS = 3
-MOST_MORE_PAIRS = 30  # beyond, a quieter machine or longer trials tell sooner
+MOST_MORE_PAIRS = 30  # beyond this a quieter machine or longer trials are a better way
 
 
 class Stopped(Exception):
-    """A stop was asked for."""
+    """A stop was requested."""
 
 
 class BaselineFailed(Exception):
@@ -51,7 +51,7 @@ class _ChangedFailed(Exception):
 
 @dataclass
 class Comparing:
-    """Measures one comparison on a bench; `report` writes what is known, with what happens now."""
+    """Carries out one comparison; `report` writes the results so far and what happens now."""
 
     bench: Bench
     comparison: Comparison
@@ -59,11 +59,11 @@ class Comparing:
     b: Preset
     repeats: int
     report: Callable[[str], None]
-    first_a: Trial | None = None  # a trial of side a that has just been measured
+    first_a: Trial | None = None  # a trial of side a that was just measured
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
     def measure(self) -> list[float]:
-        """The gains of all pairs; fewer than asked for only where the comparison has failed, which it then says."""
+        """Measure all pairs and their gains; fewer only where the comparison has failed, which is then recorded."""
         gains: list[float] = []
         try:
             for repeat in range(1, self.repeats + 1):
@@ -73,10 +73,10 @@ class Comparing:
             self.comparison.decision, self.comparison.why = "failed", str(fault)
             self.comparison.gain = self.comparison.spread = None
         except Stopped:
-            self.comparison.decision, self.comparison.why = "stopped", "stopped before it was measured to the end"
+            self.comparison.decision, self.comparison.why = "stopped", "stopped before the comparison was complete"
             raise
         except BaselineFailed:
-            self.comparison.decision, self.comparison.why = "failed", "what it is compared with cannot be measured"
+            self.comparison.decision, self.comparison.why = "failed", "the baseline cannot be measured"
             raise
         return gains
 
@@ -85,7 +85,7 @@ class Comparing:
         return gain(speeds["a"], speeds["b"])
 
     def _measured(self, side: str, repeat: int) -> Trial:
-        """A good trial, if need be at the second attempt."""
+        """A successful trial, if necessary at the second attempt."""
         while True:
             trial = self._next_trial(side, repeat)
             self.comparison.trials.append(trial)
@@ -111,7 +111,7 @@ class Comparing:
         return f"repeat {repeat} of {self.repeats}: {which}"
 
     def _judge(self, trial: Trial) -> None:
-        """Raises where the trial ends the comparison; returns where it is tried again."""
+        """Raises where the trial ends the comparison; returns where it is repeated."""
         self._failures[trial.side] += 1
         often = self._failures[trial.side] >= CHANCES
         why = f"{trial.outcome}: {trial.error}"
@@ -125,29 +125,30 @@ class Comparing:
 
 
 def order(repeat: int) -> str:
-    """Sides of the pair `repeat` (from 1), the first measured first: a b, b a, a b ..."""
+    """The sides of the pair `repeat` (from 1) in measuring order: a b, b a, a b ..."""
     return "ab" if repeat % 2 else "ba"
 
 
 def gain(a: float, b: float) -> float:
-    """Of one pair: how much more b is than a, as a share of a. A trial that ended well has a speed above 0."""
+    """The gain of a pair: the speed of b relative to a, minus 1. A successful trial has a speed above 0."""
     return b / a - 1
 
 
 def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Median gain, and the sample standard deviation; None where there are too few for it."""
+    """Median gain, and the sample standard deviation; None where there are too few values."""
     if not values:
         return None, None
     return statistics.median(values), statistics.stdev(values) if len(values) > 1 else None
 
 
 def detectable_gain(spread: float, count: int) -> float:
-    """The least difference that so many pairs tell from chance."""
+    """The smallest gain that this many pairs can distinguish from chance."""
     return SPREADS * spread * math.sqrt(LEAST_REPEATS / count)
 
 
 def pairs_needed(median: float, spread: float) -> int:
-    """How many pairs tell such a difference from chance; one too small to count, from one that counts."""
+    """How many pairs distinguish such a gain from chance; a gain too small to count is taken as the least that counts.
+    """
     wanted = max(abs(median), LEAST_GAIN)
     return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / wanted) ** 2) + 1)
 
@@ -156,7 +157,7 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
     """`faster`, `slower`, `no difference` or `undecided`, and why, in one line."""
     median, spread = gain_and_spread(values)
     if median is None or spread is None or len(values) < LEAST_REPEATS:
-        return "undecided", f"only {_pairs(len(values))} measured, {LEAST_REPEATS} are needed"
+        return "undecided", f"only {_pairs(len(values))} measured, but {LEAST_REPEATS} are needed"
     told, least = f"{100 * median:+.1f} %", detectable_gain(spread, len(values))
     if abs(median) > max(LEAST_GAIN, least):
         return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {100 * spread:.1f} %"
@@ -166,14 +167,14 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
-    """What these pairs could have told, and how many would tell this."""
+    """What these pairs could detect, and how many would be needed."""
     told = (f"{100 * median:+.1f} % may be chance: {count} pairs with a spread of {100 * spread:.1f} % "
-            f"tell only what is more than {100 * detectable_gain(spread, count):.1f} %")
+            f"detect only more than {100 * detectable_gain(spread, count):.1f} %")
     more = pairs_needed(median, spread) - count
     if more > MOST_MORE_PAIRS:
         return f"{told}; use a quieter machine or longer trials (--seconds)"
     further = "1 more pair" if more == 1 else f"{more} more pairs"
-    return f"{told}; about {further} would tell (--repeats {count + more})"
+    return f"{told}; about {further} would be needed (--repeats {count + more})"
 
 
 def _pairs(count: int) -> str:

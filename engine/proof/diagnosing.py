@@ -1,7 +1,7 @@
-"""The verdict on a trial, as if it had been the real run, and the remedy that is tried next.
+"""Diagnoses a trial as if it were the real run, and picks the remedy to try next.
 
-The rules are those of every diagnosis (engine/diagnosis); here they get what a proof knows beside the figures of a
-trial: the real options, what the input costs, the profile.
+The rules are those of every diagnosis (engine/diagnosis), with what a proof knows in addition: the real options, the
+cost of the input, the profile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..runs import Run
 def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
-    """A trial's epoch has no end and its options are its own: here it has the preset's."""
+    """The diagnosis of a trial, whose own epoch has no end, with the preset's epoch and options."""
     known = measurements.read(run)
     passes = preset.options.train.steps_per_epoch or _steps_per_pass(known)
     real = replace(known, options=flat(preset), steps_per_epoch=passes)
@@ -35,7 +35,7 @@ def _steps_per_pass(known: Measurements) -> int | None:
 
 
 def renewed(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where nothing is told anew the earlier remedies are left; what they can bring at most is no longer known."""
+    """The newer diagnosis; where it has no remedies the earlier ones stay, without their greatest possible gains."""
     if found["verdict"] != "undecided":
         return found
     left = [dict(remedy) | {"expected_gain": None} for remedy in earlier["remedies"]]
@@ -43,7 +43,7 @@ def renewed(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str
 
 
 def undecided(found: Mapping[str, Any], step_seconds: float) -> str:
-    """Why there is no verdict, and what to do; nothing where there is one."""
+    """Why there is no verdict, and what to do; empty where there is one."""
     if found["verdict"] != "undecided":
         return ""
     longer = f"; measure longer: --seconds {measuring.seconds_to_ask(step_seconds)}"
@@ -51,13 +51,13 @@ def undecided(found: Mapping[str, Any], step_seconds: float) -> str:
 
 
 class Picking:
-    """Remembers what was tried; a remedy without changes is advice for a person and is left to one."""
+    """Remembers what was tried; a remedy without changes is advice, which only the user can follow."""
 
     def __init__(self) -> None:
         self._tried: set[str] = set()
 
     def untried(self, diagnosis: Mapping[str, Any], preset: Preset) -> list[Mapping[str, Any]]:
-        """The remedies that are left, in the order of the diagnosis."""
+        """The remaining remedies, in the order of the diagnosis."""
         now = flat(preset)
         return [
             remedy
@@ -70,7 +70,7 @@ class Picking:
 
 
 def flat(preset: Preset) -> dict[str, Any]:
-    """`group.name` -> value, as JSON has it."""
+    """`group.name` -> value, as in JSON."""
     groups = preset.options.model_dump(mode="json")
     return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
 

@@ -1,11 +1,11 @@
-"""The trials that only diagnose: the training without its input (ablation), and with its steps profiled.
+"""Trials that only diagnose: the training without its input (ablation), and with its steps profiled.
 
-Ablation trains on one batch, prepared once, again and again: its speed is what the device could do if the input cost
-nothing. How much of a real step's time is gone with the input is compared with `input_wait`, which the training
-measures itself. (TensorFlow's GPU guide finds input-bound trainings in this way; it needs no profiler.)
+Ablation trains on one batch, prepared once and repeated: its speed is that of the device if the input cost nothing. The
+share of a real step that this saves is compared with `input_wait`, which the training itself measures. (TensorFlow's
+guide to GPU performance finds input-bound trainings in this way, without a profiler.)
 
-The speed of the profiled trial counts for nothing: a profile slows the steps it watches. Where XProf is not installed,
-or the profile cannot be read, the record says why; the raw profile stays in the trial's folder either way.
+The speed of the profiled trial does not count, as a profile slows down its steps. Where XProf is not installed or the
+profile cannot be read, the record says why; the raw profile always stays in the trial's folder.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .request import ONE_BATCH, SINGLE_STEPS
 from .trial import Bench, with_changes
 
 FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up
-MARGIN = 2.0  # slower steps than in the trial before must not end the profile early
+MARGIN = 2.0  # steps that are slower than in the trial before must not end the profile early
 
 
 def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
-    """Fill the record's ablation; the real trial of middle speed."""
+    """Fill in the record's ablation; returns the real trial of median speed."""
     comparison = Comparison(changes=ONE_BATCH)
     ablation = record.ablation = Ablation(trials=comparison.trials)
     Comparing(bench, comparison, preset, with_changes(preset, ONE_BATCH), repeats, report).measure()
@@ -43,12 +43,12 @@ def ablate(bench: Bench, preset: Preset, repeats: int, record: Record, report: C
 
 
 def input_cost(gain: float | None) -> float | None:
-    """The share of a real step that is gone with its input; a training that got slower has lost nothing: noise."""
+    """The share of a real step that its input costs; 0 where the training without input was slower, which is noise."""
     return None if gain is None else max(0.0, 1 - 1 / (1 + gain))
 
 
 def middle(trials: Sequence[Trial]) -> Trial:
-    """The trial of middle speed, which stands for all."""
+    """The trial of median speed, which stands for all."""
     speed = statistics.median_low([trial.samples_per_second or 0.0 for trial in trials])
     return next(trial for trial in trials if (trial.samples_per_second or 0.0) == speed)
 
@@ -62,7 +62,7 @@ def stages(run: Run) -> list[Mapping[str, Any]]:
 def profile(
     bench: Bench, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]
 ) -> float | None:
-    """Fill the record's profile; the share of the step in the exchange between devices, where it is known."""
+    """Fill in the record's profile; the share of the step spent on exchange between devices, where known."""
     report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
     seconds = max(bench.measure_seconds, MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000)
     alone, steps = with_changes(preset, SINGLE_STEPS), f"{FIRST_PROFILED}-{LAST_PROFILED}"
@@ -79,5 +79,5 @@ def profile(
 
 def _read_profile(bench: Bench, trial: Trial) -> ProfileReport:
     if not trial.good:
-        raise ProfileError(f"its trial ended before: {trial.outcome}: {trial.error}")
+        raise ProfileError(f"the profiled trial failed: {trial.outcome}: {trial.error}")
     return reports.read(bench.run_of(trial))

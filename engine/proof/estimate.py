@@ -1,4 +1,4 @@
-"""How long a proof will take: said before it starts, and mended with every trial that has ended."""
+"""Estimates how long a proof takes, before it starts and again after every trial."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..runs import Run
 from .record import Record
 from .request import Request
 
-# Beside the start-up and what is measured: the engine's own start, the warm-up, the end of TensorFlow. On two CPU
-# cores, where this was taken, 1 to 2 s.
+# Besides the start-up and the measured time: the engine's start, the warm-up, the end of TensorFlow. On two CPU
+# cores this was measured as 1 to 2 s.
 BESIDE_SECONDS = 1.5
-# For the first run on a machine; later ones have told how long they took to start.
+# For the first run on a machine; later ones have recorded how long they took to start.
 STARTUP_SECONDS = 8.0
 LATEST = 5
 WARMUP_STEPS = 20  # what the trainer leaves out (trainer/clock.py)
 
 
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
-    """One trial, judged by how long the latest runs on this machine took to start, and by its steps if known."""
+    """The time of one trial, from the start-up of the latest runs on this machine, and from its steps if known."""
     known = [run.result["startup_seconds"] for run in runs.all_runs()[:LATEST]
              if run.result and run.result.get("startup_seconds")]
     started = statistics.median(known) if known else STARTUP_SECONDS
@@ -28,7 +28,7 @@ def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
 
 
 def of_request(request: Request) -> float:
-    """One trial of a request, by the steps of the run that it is about, if it is about one."""
+    """The time of one trial of a request, from the steps of the run that it is about, if there is one."""
     step_ms = 0.0
     if request.run is not None:
         result = Run(runs.runs_folder() / request.run).result or {}
@@ -37,12 +37,12 @@ def of_request(request: Request) -> float:
 
 
 def sure_trials(request: Request) -> int:
-    """The trials that are measured in any case; of a loop, those of its first remedy are among them."""
+    """How many trials are measured in any case; in a loop this includes those of its first remedy."""
     of_change = 0 if request.kind == "diagnosis" else 2 * request.repeats
     return 2 * request.ablation_repeats + of_change + request.profile
 
 
 def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:
-    """By the mean of this proof's own trials; as long as there is none, by the seconds guessed before any."""
+    """The remaining time, by the mean of this proof's trials; before the first, by the estimate made at the start."""
     seconds = [trial.seconds for trial in record.trials if trial.good and trial.side != "p"]  # a profile takes longer
     return trials_left * (statistics.fmean(seconds) if seconds else before_any)

@@ -31,8 +31,8 @@ from ..system.identity import Place, Process
 from .record import Record
 from .request import ProofError, Request
 
-PROOF_LOCK = "proof.lock"  # held by the process that makes the proof
-STARTING_SECONDS = 15.0  # where no lock can say that it starts
+PROOF_LOCK = "proof.lock"  # held by the proof's process
+STARTING_SECONDS = 15.0  # shows that the proof is starting, where the file system has no locks
 
 
 def proofs_folder() -> Path:
@@ -51,7 +51,7 @@ class Proof:
 
     @property
     def data(self) -> dict[str, Any]:
-        """proof.json, with `crashed` for the state of one whose process is gone; empty where it cannot be read."""
+        """proof.json, with the state `crashed` where its process has ended; empty where it cannot be read."""
         path = self.path / "proof.json"
         data = completed(Record, {**read_object(path).value, "path": path})
         if data is None or moment(data["started_t"]) is None:
@@ -76,7 +76,7 @@ class Proof:
         return [Run(path) for path in sorted(folder.iterdir())] if folder.is_dir() else []
 
     def life(self, data: dict[str, Any]) -> Life:
-        """Whether its process lives, and where; `data` is what proof.json says."""
+        """Whether its process is alive, and where; `data` is the content of proof.json."""
         held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(data), Process.read(data)
         if place is not None and not place.is_here:
             alive = held or (not (place.shares_kernel and held is False) and self._goes_on_elsewhere(data))
@@ -87,13 +87,13 @@ class Proof:
         return Life(engine=held, starting=held and process is None)
 
     def _goes_on_elsewhere(self, data: dict[str, Any]) -> bool:
-        """By its newest trial's heartbeat, and between two trials by what it has written."""
+        """Judged by the heartbeat of its newest trial, and between two trials by what was written to proof.json."""
         written_t = float(data.get("started_t") or 0.0) + float(data.get("seconds") or 0.0)
         return abs(time.time() - written_t) < life.FRESH_SECONDS or any(run.life.host for run in self.trials[-1:])
 
 
 def create(request: Request) -> Proof:
-    """A new proof folder; the id tells when and what."""
+    """A new proof folder; its id contains time and name."""
     folder = proofs_folder()
     private.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", request.preset_name.lower()).strip("-")[:32] or "proof"
@@ -115,7 +115,7 @@ def create(request: Request) -> Proof:
 
 
 def record(path: Path, request: Request) -> Record:
-    """A record of which nothing is known but what was asked."""
+    """A record with only the request."""
     return Record(
         path=path / "proof.json",
         id=path.name,
@@ -154,7 +154,7 @@ def proofs() -> list[Proof]:
 
 
 def _begun_t(proof: Proof) -> float | None:
-    """None for what is no proof, or cannot be looked into."""
+    """The start time; None for a folder that is not a proof or cannot be read."""
     try:
         return (proof.path / "request.json").lstat().st_mtime
     except OSError:
@@ -165,7 +165,7 @@ def find(text: str) -> Proof:
     """A proof by id, by an unambiguous part of it, or `latest`; raises ProofError."""
     known = proofs()
     if not known:
-        raise ProofError(f"there are no proofs in {proofs_folder()}; gputui ab makes one")
+        raise ProofError(f"there are no proofs in {proofs_folder()}; gputui ab starts one")
     if text == "latest":
         return known[0]
     matching = [proof for proof in known if proof.id == text] or [proof for proof in known if text in proof.id]
@@ -174,7 +174,7 @@ def find(text: str) -> Proof:
     if not matching:
         raise ProofError(f"no proof called {text!r}; gputui proof lists them")
     some = ", ".join(proof.id for proof in matching[:3])
-    raise ProofError(f"{text!r} fits {len(matching)} proofs ({some} ...); give more of it")
+    raise ProofError(f"{text!r} matches {len(matching)} proofs ({some} ...); give more of the id")
 
 
 def request_stop(proof: Proof) -> None:

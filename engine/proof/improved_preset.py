@@ -1,4 +1,4 @@
-"""The preset that a proof has arrived at, saved as a file of its own, laid out like the one it came from."""
+"""Saves the preset with the changes that a proof has kept, laid out like the preset it came from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .trial import with_changes
 
 
 def preset(proof: Proof) -> Preset:
-    """The preset as it was asked about, with everything that was kept; raises ProofError where nothing was."""
+    """The original preset with all changes that were kept; raises ProofError where none was."""
     kept = proof.data.get("changes_kept")
     if not kept:
         raise ProofError(f"{proof.id} has kept no change: there is nothing to save")
@@ -20,7 +20,7 @@ def preset(proof: Proof) -> Preset:
 
 
 def save(proof: Proof, path: Path) -> None:
-    """Write it; comments and order are those of the preset's file where there is one. Raises ProofError."""
+    """Write the preset; comments and order are those of the original file where there is one. Raises ProofError."""
     source = Path(proof.request.source) if proof.request.source else None
     try:
         saving.save_as(preset(proof), path, source if source and source.is_file() else None)
@@ -29,7 +29,7 @@ def save(proof: Proof, path: Path) -> None:
 
 
 def refuse(path: Path) -> None:
-    """Raises ProofError for a file that could not be written or found again, before anything is measured."""
+    """Raises ProofError, before anything is measured, for a file that could not be written or found again."""
     if path.suffix not in (".yaml", ".yml"):
         raise ProofError(f"{path}: give a file that ends in .yaml, so that --preset finds it")
     try:

@@ -1,7 +1,7 @@
-"""Changes that change what is learnt, and how to show it: the loss of both sides after the same number of samples.
+"""Which changes affect what is learnt, and the loss of both sides after the same number of samples.
 
-A faster step is no gain when the model learns less from it. A proof measures speed only; of changes listed here it
-says so, and puts the losses beside the speeds.
+A faster step is no gain when the model learns less from it. A proof measures only speed; for the changes listed here it
+says so, and shows the losses beside the speeds.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ..options import Options
 from ..runs import Run, Tail
 from .record import Learning, Trial
 
-# Key, or group ending in a dot -> what is to be said of it.
+# Key, or group ending in a dot -> its effect on learning.
 _CHANGES = {
     "input.batch_size": "the batch size changes what is learnt at the same learning rate",
-    "input.drop_remainder": "samples that fill no batch are left out of each pass",
+    "input.drop_remainder": "samples that do not fill a batch are left out of each pass",
     "input.shuffle": "the order of the samples changes",
     "input.parallel_reads": "the order of the samples changes",
     "input.augment": "the samples themselves change",
     "input.one_batch": "only one batch is learnt",
     "precision.": "other number formats round differently",
-    "strategy.kind": "the global batch is as many times as large as there are replicas",
+    "strategy.kind": "the global batch grows with the number of replicas",
     "workload.": "another model or other data is learnt",
     "train.optimizer": "another optimizer learns differently",
     "train.momentum": "the momentum changes what is learnt",
@@ -48,9 +48,9 @@ _SAYS_SO = "the change can change what is learnt"
 
 
 def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str:
-    """One line of what the changed keys do to learning, or nothing; `options` are those with the changes.
+    """One line on how the changed keys affect learning, or nothing; `options` include the changes.
 
-    `says_so`: whoever proposed the change says that it changes what is learnt, known here or not.
+    `says_so`: the diagnosis that proposed the change says that it affects learning.
     """
     several = options.strategy.kind == "mirrored"
     for key in changes:
@@ -63,7 +63,7 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
 
 
 def losses(run: Run) -> list[tuple[float, float]]:
-    """(samples seen, running loss) as the training went on."""
+    """(samples seen, running loss) during the training."""
     batch, found = None, []
     for event in Tail(run.file("events.jsonl")).read():
         if event["type"] == "started":
@@ -74,7 +74,7 @@ def losses(run: Run) -> list[tuple[float, float]]:
 
 
 def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | None:
-    """The loss after so many samples, between two readings on a straight line; None outside of all readings."""
+    """The loss after this many samples, interpolated between two readings; None outside of all readings."""
     for (n0, loss0), (n1, loss1) in itertools.pairwise(curve):
         if n0 <= samples <= n1:
             return loss0 if n1 == n0 else loss0 + (loss1 - loss0) * (samples - n0) / (n1 - n0)
@@ -82,7 +82,9 @@ def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | Non
 
 
 def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
-    """The losses of both sides at the most samples that all trials have seen; of each trial, in its row."""
+    """The losses of both sides at the largest number of samples that all trials have seen; each trial's loss is in its
+    row.
+    """
     curves = {trial.run: losses(Run(folder / trial.run)) for trial in trials}
     if not curves or not all(curves.values()):
         return Learning(note=words)

@@ -22,22 +22,22 @@ from .trial import Bench, with_changes
 
 
 class Prover:
-    """Carries out one request on a bench, and keeps the record true after every step."""
+    """Carries out one request, and updates the record after every step."""
 
     def __init__(self, request: Request, record: Record, bench: Bench, machine: Machine) -> None:
         self.request, self.record, self.bench, self.machine = request, record, bench, machine
         self.best = request.baseline()
         self.diagnosis: Mapping[str, Any] = {"remedies": ()}
-        self._communication: float | None = None  # the share of the step, once a profile has told it
+        self._communication: float | None = None  # share of the step, once a profile has shown it
         self._undecided = ""  # why the latest diagnosis has no verdict
         self._picking = Picking()
-        self._fresh: Trial | None = None  # a trial of `best` that nothing has been compared with yet
+        self._fresh: Trial | None = None  # a trial of `best` that was not compared with anything yet
         self._planned = estimate.sure_trials(request)
         self._guessed_seconds = estimate.of_request(request)  # of a trial
 
     def prove(self) -> None:
-        """All of it; raises Stopped and BaselineFailed."""
-        self.record.write("measuring how it is now")
+        """Carry out everything; raises Stopped and BaselineFailed."""
+        self.record.write("measuring the baseline")
         if self.request.kind == "ab":
             self._change()
             return
@@ -61,10 +61,10 @@ class Prover:
         if comparison.decision == "faster":
             self._keep(comparison)
 
-    # ---- how it is now ----------------------------------------------------------------------------
+    # ---- the baseline -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Measure the baseline, with the ablation where it was asked for, and diagnose it."""
+        """Measure the baseline, with the ablation where requested, and diagnose it."""
         trial = self._ablation() if self.request.ablation_repeats else self._baseline()
         self.record.before = medians([trial])
         if self.request.profile:
@@ -77,7 +77,7 @@ class Prover:
         return diagnostic_trials.ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
 
     def _baseline(self) -> Trial:
-        """One good trial of the settings as they are; the first comparison takes it for its first."""
+        """One successful trial of the present settings; the first comparison uses it as its first trial."""
         for _ in range(2):
             trial = self.bench.measure(self.best, "a", 1)
             self.record.baseline_trials.append(trial)
@@ -87,10 +87,12 @@ class Prover:
             if trial.good:
                 self._fresh = trial
                 return trial
-        raise BaselineFailed(f"the training could not be measured, twice; the last was {trial.outcome}: {trial.error}")
+        raise BaselineFailed(
+            f"the training could not be measured in two attempts; the last was {trial.outcome}: {trial.error}"
+        )
 
     def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
-        """Of a trial of `best`. What its input costs is known where that has been measured with this very preset."""
+        """Diagnose a trial of `best`, with the cost of its input where that was measured with this very preset."""
         found = diagnosing.of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
         self._undecided = diagnosing.undecided(found, (trial.step_ms or 0.0) / 1000)
         self.record.final_verdict = {name: found[name] for name in ("verdict", "sentence")}
@@ -147,7 +149,7 @@ class Prover:
     def _compare(
         self, comparison: Comparison, changed: Preset, changes_learning: bool = False
     ) -> tuple[str, str] | None:
-        """Measure; `faster` and so on with why, or None for a comparison that has failed and says so."""
+        """Measure a change; the verdict and why, or None for a comparison that has failed."""
         self.record.comparisons.append(comparison)
         measuring = Comparing(
             self.bench, comparison, self.best, changed, self.request.repeats, self._report, first_a=self._fresh
@@ -168,7 +170,7 @@ class Prover:
             comparison.learning = learning.compare(said, good, self.bench.folder)
 
     def _keep(self, comparison: Comparison) -> None:
-        """The change is part of the result; gains multiply, each measured in turn with its own baseline."""
+        """Make the change part of the result; gains multiply, each measured against the baseline before it."""
         record = self.record
         record.changes_kept |= dict(comparison.changes)
         record.after = medians(comparison.good("b"))
@@ -176,7 +178,7 @@ class Prover:
         record.preset_after = with_changes(self.request.baseline(), record.changes_kept).to_yaml()
 
     def _report(self, doing: str) -> None:
-        """After every trial and before the next: what is known, what happens now, how long it may take."""
+        """Write, after every trial and before the next, the results so far, what happens now and how long it may take."""
         if not doing:
             self._versions()
         trials_left = max(0, self._planned - len(self.record.trials))
@@ -185,7 +187,7 @@ class Prover:
         self.record.write(doing or None)
 
     def _versions(self) -> None:
-        """Once, from a trial's own account."""
+        """Record the versions, once, from a trial's events."""
         if not self.record.versions:
             told = Tail(self.bench.run_of(self.record.trials[-1]).file("events.jsonl")).read()
             started = next((event for event in told if event["type"] == "started"), {})

@@ -1,4 +1,4 @@
-"""A proof as a report in Markdown that stands by itself: what was asked, on what machine, every trial, the result."""
+"""The report of a proof in Markdown, complete in itself: the request, the machine, every trial, the result."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def _method(data: Mapping[str, Any]) -> str:
     each = (f"each in fresh processes, {data['measure_seconds']:g} s and at least {LEAST_STEPS} steps measured after "
             "the warm-up, speeds as means over it")
     if data["kind"] == "diagnosis":
-        return f"{pairs} of trials, with its input and on one batch prepared once, {each}"
-    return (f"{pairs} of trials in turn (a b, b a, ...), {each}; a gain is the median of the pairs' own gains, and "
-            f"counts beyond {100 * LEAST_GAIN:.0f} % and {_spreads(data['repeats'])} the spread of them")
+        return f"{pairs} of trials, with its input and on one repeated batch, {each}"
+    return (f"{pairs} of alternating trials (a b, b a, ...), {each}; a gain is the median of the pairs' gains, and "
+            f"counts beyond {100 * LEAST_GAIN:.0f} % and {_spreads(data['repeats'])} their spread")
 
 
 def _spreads(repeats: int) -> str:
-    """Twice, or less where there are more than three pairs (comparing.py)."""
+    """The factor of the spread: 2, or less with more than three pairs (comparing.py)."""
     count = detectable_gain(1.0, repeats)
     return "twice" if count == SPREADS else f"{count:.2f} times"
 
@@ -77,7 +77,7 @@ def _question(data: Mapping[str, Any]) -> str:
         return f"`--preset {data['preset_name']} {sentences.settings(data['comparisons'][0]['changes'])}`"
     if data["kind"] == "diagnosis":
         return "what holds the training back, and what its input costs"
-    return "what makes the training faster, by the remedies for what holds it back"
+    return "what makes the training faster: the remedies for what holds it back, one by one"
 
 
 # ---- how the training was at first --------------------------------------------------------------
@@ -113,15 +113,15 @@ def _ablation(data: Mapping[str, Any]) -> Iterator[str]:
     if not told:
         return
     yield f"## Without input\n\n{_cell(_capital(sentences.input_cost(told)))}."
-    yield _trials(told["trials"], {"a": "as it is", "b": "one batch, prepared once"})
+    yield _trials(told["trials"], {"a": "as it is", "b": "one repeated batch"})
     stages = [[stage["name"], stage.get("op") or "-", _figure(stage.get("ms_per_batch")),
                str(stage.get("parallelism") or "-")] for stage in told.get("stages") or ()]
     if stages:
-        yield _table(["input stage", "operation", "ms a batch", "in parallel"], stages)
+        yield _table(["input stage", "operation", "ms per batch", "in parallel"], stages)
 
 
 def _profile(data: Mapping[str, Any]) -> Iterator[str]:
-    """What a step consists of, or why that is not known; the trial's speed counts for nothing."""
+    """What a step consists of, or why that is unknown; the trial's speed does not count."""
     if not data.get("profile_trial"):
         return
     yield "## Profile\n\n" + _cell("; ".join(sentences.profile_in_brief(data))) + "."
@@ -165,12 +165,12 @@ def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _gain(data: Mapping[str, Any]) -> str:
-    """The gain, and why the medians above may say another one."""
+    """The gain, and why the medians above may differ from it."""
     several = " of what is kept, multiplied" if len(data.get("comparisons") or ()) > 1 else ""
     told = f"{_capital(sentences.speedup(data))} (the median gain of the pairs{several})"
     other = sentences.differing_medians(data)
     if other:
-        told += f"; {other} by the medians in the table, which were taken over the whole proof and not pair by pair"
+        told += f"; {other} by the medians in the table, which are over the whole proof and not pair by pair"
     return f"{told}."
 
 
@@ -196,7 +196,7 @@ def _preset(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _trials(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
-    """A table of trials, the dead ones too; `names` are those of their sides."""
+    """A table of trials, failed ones included; `names` are those of their sides."""
     figures = [row for row in _FIGURES if any(trial.get(row[0]) is not None for trial in rows)]
     losses = any(trial.get("loss_at_samples") is not None for trial in rows)
     head = ["trial", "side", "repeat", *(label for _, label, _ in figures), *(["loss"] if losses else []), "outcome"]
@@ -217,7 +217,7 @@ def _figure(value: float | None) -> str:
 
 
 def _capital(text: str) -> str:
-    """A sentence begins with a capital, unless it begins with the name of an option."""
+    """A sentence with a capital letter, unless it begins with the name of an option."""
     first = text.split(" ", 1)[0]
     return text if "=" in first else text[:1].upper() + text[1:]
 

@@ -1,7 +1,7 @@
-"""proof.json: everything that is known of a proof so far. Replaced as a whole after every change, so viewers follow it.
+"""proof.json: everything known of a proof so far, replaced as a whole after every change so that viewers can follow it.
 
-One writer, the proof's process; readers get plain dicts and take an unknown value as null. Shares are 0 to 1, gains
-are relative (0.42: 42 % more samples a second), `gain_total` is a factor (3.4: so many times as fast).
+Only the proof's process writes it. Readers get plain dicts and treat an unknown value as null. Shares are 0 to 1, gains
+are relative (0.42: 42 % more samples per second), `gain_total` is a factor (3.4 times as fast).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..system.run_clock import steady
 
 KINDS = ("ab", "loop", "diagnosis")
 STATES = ("running", "done", "stopped", "failed")
-# Of a comparison in a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
+# Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
 Verdict = Annotated[Mapping[str, Any], Fields(events.Diagnosis)]
 FIGURES = ("samples_per_second", "step_ms", "input_wait", "peak_memory_bytes", "gpu_busy_mean")
@@ -30,9 +30,9 @@ FIGURES = ("samples_per_second", "step_ms", "input_wait", "peak_memory_bytes", "
 
 @dataclass(kw_only=True)
 class Trial:
-    """One measured training; `run` is its folder under trials/. A trial that died has its outcome and `error`.
+    """One measured training; `run` is its folder under trials/. A failed trial has its outcome and `error`.
 
-    Speeds are means over all measured steps: a median would hide the stalls that a change brings or takes away.
+    Speeds are means over all measured steps: a median would hide stalls that a change causes or removes.
     """
 
     side: str
@@ -47,7 +47,7 @@ class Trial:
     loss_at_samples: float | None = None
     seconds: float = 0.0
     error: str | None = None
-    disturbed: str = ""  # who else used the trial's devices or cores
+    disturbed: str = ""  # which other programs used the trial's devices or cores
 
     @property
     def good(self) -> bool:
@@ -66,7 +66,7 @@ class Learning:
 
 @dataclass(kw_only=True)
 class Comparison:
-    """Side a as it was, side b with `changes`."""
+    """Side a is the baseline, side b has `changes`."""
 
     changes: Mapping[str, Any]
     reason: str = ""
@@ -86,10 +86,10 @@ class Comparison:
 
 @dataclass(kw_only=True)
 class Ablation:
-    """The same training on one batch, prepared once (side b): what of the step vanishes with the input.
+    """The same training on one repeated batch (side b): the share of the step that the input costs.
 
-    `input_cost` is 1 - time of a step on the cached batch / time of a real step; `input_wait` is what the real trials
-    told themselves.
+    `input_cost` is 1 - time of a step on the repeated batch / time of a real step; `input_wait` is what the real trials
+    measured themselves.
     """
 
     trials: list[Trial]
@@ -107,7 +107,7 @@ class Record:
     id: str
     kind: str
     preset_name: str
-    repeats: int  # pairs of a comparison; of a diagnosis those of its ablation
+    repeats: int  # pairs of a comparison, or of a diagnosis' ablation
     measure_seconds: float
     preset_before: str
     limit_seconds: float | None = None
@@ -118,21 +118,21 @@ class Record:
     boot_id: str | None = None
     pid_namespace: str | None = None
     started_t: float = field(default_factory=time.time)
-    started_mark: float = field(default_factory=steady)  # the same moment by the clock that nobody can set
+    started_mark: float = field(default_factory=steady)  # the same moment on the steady clock
     seconds: float = 0.0
     budget_seconds: float | None = None
     doing: str = ""
     machine: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    baseline_trials: list[Trial] = field(default_factory=list)  # of a loop without ablation: its first diagnosis
+    baseline_trials: list[Trial] = field(default_factory=list)  # in a loop without ablation: its first diagnosis
     ablation: Ablation | None = None
     profile_trial: Trial | None = None
     profile: Mapping[str, Any] | None = None  # engine/profile/reports.py, as plain values
-    profile_missing: str = ""  # why there is none although one was asked for
-    diagnosis: Verdict | None = None  # of the preset as it was
+    profile_missing: str = ""  # why there is none although one was requested
+    diagnosis: Verdict | None = None  # of the original preset
     comparisons: list[Comparison] = field(default_factory=list)
     before: Mapping[str, float | None] | None = None
-    after: Mapping[str, float | None] | None = None  # of an `ab` its changed side, of a loop what was kept
+    after: Mapping[str, float | None] | None = None  # the changed side of an `ab`, the changes that a loop has kept
     gain_total: float | None = None
     final_verdict: Verdict | None = None
     preset_after: str | None = None
@@ -141,7 +141,7 @@ class Record:
     error: str | None = None
 
     def tell_process(self, process: Process) -> None:
-        """Who makes the proof, and where."""
+        """Record which process makes the proof, and where."""
         told = process.as_fields() | (process.place.as_fields() if process.place else {})
         for name, value in told.items():
             setattr(self, name, value)
@@ -161,7 +161,7 @@ class Record:
 
     @property
     def trials(self) -> list[Trial]:
-        """All trials so far, each once: the first comparison may have taken over a baseline's."""
+        """All trials so far, each once: the first comparison may have taken over one of the baseline."""
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
         profiled = [self.profile_trial] if self.profile_trial else []
@@ -170,7 +170,7 @@ class Record:
 
 
 def elapsed_of(data: Mapping[str, Any]) -> float:
-    """Seconds since the beginning of a proof; where it runs on another machine, by the wall clocks."""
+    """Seconds since the start of a proof; by the wall clocks where it runs on another machine."""
     place, mark = Place.read(data), data.get("started_mark")
     if mark is not None and place is not None and place.shares_kernel:
         return steady() - float(mark)
@@ -178,7 +178,7 @@ def elapsed_of(data: Mapping[str, Any]) -> float:
 
 
 def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
-    """Each figure's median over trials that were measured."""
+    """The median of each figure over the successful trials."""
     found: dict[str, float | None] = {}
     for name in FIGURES:
         known = [value for trial in trials if (value := getattr(trial, name)) is not None]

@@ -1,4 +1,4 @@
-"""What a proof is asked to do, and everything that is refused before a second of measuring is spent."""
+"""The request for a proof, and everything that is refused before anything is measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .comparing import LEAST_REPEATS
 from .trial import OWN, as_trial, with_changes
 
 ONE_BATCH = {"input.one_batch": True}
-SINGLE_STEPS = {"compile.steps_per_execution": 1}  # several in one execution cannot be told apart in a profile
+SINGLE_STEPS = {"compile.steps_per_execution": 1}  # several steps in one execution cannot be told apart in a profile
 
 
 class ProofError(RunError):
@@ -30,10 +30,10 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """`preset` is YAML with every value, its relative paths counting from `folder`; `source` the file it came from.
+    """`preset` is YAML with every value, its relative paths based on `folder`; `source` is the file it came from.
 
-    `ablation_repeats`: pairs with and without input that come first; 0 for none. `limit_seconds`: no comparison is
-    begun that would not end within it.
+    `ablation_repeats`: pairs with and without input at the beginning; 0 for none. `limit_seconds`: no comparison is
+    started that would not end within it.
     """
 
     kind: str
@@ -46,24 +46,24 @@ class Request:
     source: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     ablation_repeats: int = 0
-    profile: bool = False  # a trial of its own, whose steps TensorFlow profiles
+    profile: bool = False  # a separate trial, whose steps TensorFlow profiles
     limit_seconds: float | None = None
-    run: str | None = None  # the run whose diagnosis is to be acted on
+    run: str | None = None  # the run whose remedies are tried
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
     def read(cls, path: Path) -> Request:
-        """Raises ProofError for what is no request."""
+        """The request in a file; raises ProofError where there is none."""
         read = read_object(path)
         found = completed(cls, read.value)
         if found is None:
-            raise ProofError(f"{path} is no request: {read.damage or 'something of it is missing'}")
+            raise ProofError(f"{path} is not a request: {read.damage or 'part of it is missing'}")
         return cls(**{name: found[name] for name in cls.__dataclass_fields__})
 
     def baseline(self) -> Preset:
-        """The preset as it was given."""
+        """The preset without changes."""
         preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")
         return Preset(self.preset_name, preset.options, preset.description)
 
@@ -79,15 +79,15 @@ def of_run(run: Run, **more: Any) -> Request:
     preset = presets.resolve_text(text, run.file("preset.yaml"))
     if not can_be_trained(run):
         raise ProofError(
-            f"{run.id} is a fit of your own script, which gputui cannot start; `gputui init` shows how to make it a "
-            "preset that can"
+            f"{run.id} is a fit of your own script, which gputui cannot start; `gputui init` shows how to make a "
+            "preset of it"
         )
     name = run.id.split("-", 2)[-1]  # the id is date-time-name
     return _of("loop", Preset(name, preset.options, preset.description), None, run=run.id, **more)
 
 
 def can_be_trained(run: Run) -> bool:
-    """Whether its preset says what is trained; Monitor knows nothing of that."""
+    """Whether its preset says what is trained, which that of a Monitor run does not."""
     return any(key.startswith("workload.") for key in options_of(run))
 
 
@@ -95,7 +95,7 @@ def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
     """An A/B of a preset against itself with all the settings; raises PresetError and ProofError."""
     before, after = presets.resolve(name), presets.resolve(name, settings)
     if not settings:
-        raise ProofError("say what is to be compared, such as --set compile.steps_per_execution=16")
+        raise ProofError("say what to compare, such as --set compile.steps_per_execution=16")
     changes = {}
     for setting in settings:
         key = options.resolve_key(setting.partition("=")[0].strip(), options.OPTIONS)
@@ -127,7 +127,7 @@ def _value(preset: Preset, key: str) -> Any:
 
 
 def sides(request: Request) -> list[Preset]:
-    """The settings that are sure to be measured, the baseline first."""
+    """The settings that are certain to be measured, the baseline first."""
     baseline = request.baseline()
     changed = [dict(request.changes)] if request.changes else []
     ablated = [ONE_BATCH] if request.ablation_repeats else []
@@ -136,7 +136,7 @@ def sides(request: Request) -> list[Preset]:
 
 
 def refuse(request: Request, machine: Machine) -> None:
-    """Raises ProofError for what cannot be measured."""
+    """Raises ProofError for a request that cannot be measured."""
     if request.kind != "diagnosis" and request.repeats < LEAST_REPEATS:
         raise ProofError(f"at least {LEAST_REPEATS} repeats are needed: fewer do not show their spread")
     if request.measure_seconds <= 0:
@@ -149,7 +149,7 @@ def refuse(request: Request, machine: Machine) -> None:
 
 
 def _refuse_same_devices(request: Request, machine: Machine) -> None:
-    """A side that names GPUs that are not there has a message of its own."""
+    """Refuse two sides that train on the same devices; missing GPUs are reported by another check."""
     without, with_change, *_ = (side.options for side in sides(request))
     gpus = [gpu.index for gpu in checks.training_gpus(with_change, machine)]
     same = gpus == [gpu.index for gpu in checks.training_gpus(without, machine)]
@@ -167,12 +167,12 @@ def conflict(preset: Preset, request: Request, machine: Machine) -> str:
 
 
 def remarks(request: Request, machine: Machine) -> list[str]:
-    """What should be known of the change before it is measured: where it can do nothing, and where it seems to."""
+    """Notes on the change before it is measured: where it has no effect, and where it only seems to have one."""
     changed = with_changes(request.baseline(), request.changes)
     found = checks.check(changed.options, machine)
     about = [finding for finding in found if set(finding.options) & set(request.changes)]
     told = [f"{finding.level}: {finding}" for finding in dict.fromkeys([*checks.of_job(machine), *about])]
     train = changed.options.train
     if "input.cache" in request.changes and train.epochs == 1 and train.steps_per_epoch is None:
-        told.append("note: input.cache: what is measured follows the pass that fills it; the preset trains one pass")
+        told.append("note: input.cache: trials are measured after the pass that fills the cache; the preset trains one pass")
     return told

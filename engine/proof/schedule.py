@@ -1,7 +1,7 @@
-"""The length of the learning-rate schedule that the real run would have, for a trial that is cut short.
+"""The length of the learning-rate schedule in the real run, for a trial that is cut short.
 
-A trial's epoch never ends, so that a schedule counted from it would never fall: what `train.decay_steps` comes to in
-the real run is worked out here, where the number of samples is known without opening the data.
+A trial's epoch never ends, so that a schedule that depends on the epoch's length would never decay. So the value of
+`train.decay_steps` in the real run is computed here, where the number of samples is known without opening the data.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10":
 
 
 def decay_steps(options: Options, machine: Machine) -> int | None:
-    """`train.decay_steps` as it comes to in the real run.
+    """`train.decay_steps` as it would be in the real run.
 
-    None where there is no such thing (a constant rate) and where it cannot be known: the data in files are not
-    counted for it. The trial then holds the rate that the schedule begins with, on both sides of a comparison.
+    None where there is none (a constant rate) or where it cannot be known: data in files is not counted for it. The
+    trial then keeps the initial learning rate of the schedule, on both sides of a comparison.
     """
     train = options.train
     if train.decay_steps is not None or train.schedule == "constant":

@@ -1,4 +1,4 @@
-"""A proof in words: changes, verdict sentences, the trial that runs. Shared by all views, the report included."""
+"""Sentences about a proof, used by all views and the report: changes, verdicts, the present trial."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..profile import phrases, reports
 from ..profile.reports import ProfileReport
 
 _NAMES = [info.name for info in OPTIONS]
-OUT_OF_TIME = "the time budget"  # how the reason of a loop that had no time left begins
+OUT_OF_TIME = "the time budget"  # how the reason begins where a loop had no time left
 DECIDED = ("kept", "rejected", "failed")
 
 
 def value(of: Any) -> str:
-    """As --set and YAML take it."""
+    """The value as --set and YAML take it."""
     return of if isinstance(of, str) else json.dumps(of)
 
 
@@ -26,7 +26,7 @@ def changes(changed: Mapping[str, Any]) -> str:
 
 
 def settings(changed: Mapping[str, Any]) -> str:
-    """As a command line has it: `--set compile.steps_per_execution=16 --set ...`."""
+    """The changes as on a command line: `--set compile.steps_per_execution=16 --set ...`."""
     return " ".join(f"--set {key}={value(of)}" for key, of in changed.items())
 
 
@@ -48,7 +48,7 @@ def times(factor: float | None) -> str:
 
 
 def verdict(comparison: Mapping[str, Any]) -> str:
-    """One sentence of what a comparison came to."""
+    """The result of a comparison in one sentence."""
     what = changes(comparison["changes"])
     decision, gain, spread = (comparison.get(name) for name in ("decision", "gain", "spread"))
     several = len(comparison["changes"]) > 1
@@ -59,27 +59,27 @@ def verdict(comparison: Mapping[str, Any]) -> str:
     if decision in ("faster", "slower") and gain is not None:
         return f"{what} {makes} the training {times(1 + gain)} as fast{measured}"
     if decision == "undecided":
-        return f"whether {what} {makes} a difference could not be told: {comparison.get('why')}"
+        return f"whether {what} {makes} a difference is undecided: {comparison.get('why')}"
     if decision in ("no difference", "rejected"):
         told = f"{many} rejected" if decision == "rejected" else f"{makes} no difference"
         return f"{what} {told}: {comparison.get('why')}"
     if decision == "failed":
         return f"{what} cannot be used: {comparison.get('why')}"
     if decision == "stopped":
-        return f"{what} was not measured to the end"
+        return f"the measurement of {what} is incomplete"
     return f"{what} is being measured"
 
 
 def speedup(proof: Mapping[str, Any]) -> str:
-    """`2.31 times as fast`, by the pairs' own gains."""
+    """`2.31 times as fast`, by the gains of the pairs."""
     return f"{times(proof.get('gain_total'))} as fast"
 
 
 def by_medians(proof: Mapping[str, Any]) -> float | None:
-    """How many times as fast the medians of both sides say it is; None where they are not both known.
+    """The speed-up as a factor by the medians of both sides; None where they are not both known.
 
-    They were taken over minutes, the pairs one trial directly after the other: on a machine whose speed changes the two
-    differ, and the pairs' own gains are nearer to the truth.
+    The medians are over minutes, while the trials of a pair follow each other directly. On a machine whose speed
+    changes the two differ, and the gains of the pairs are closer to the truth.
     """
     before, after = (_speed(proof.get(side)) for side in ("before", "after"))
     return after / before if before and after else None
@@ -91,7 +91,7 @@ def _speed(side: Any) -> float | None:
 
 
 def differing_medians(proof: Mapping[str, Any]) -> str:
-    """`1.64 times` by the medians, where the pairs' own gains are another figure in words; else nothing."""
+    """`1.64 times` by the medians, where that differs in words from the gains of the pairs; else nothing."""
     quotient, paired = by_medians(proof), proof.get("gain_total")
     if quotient is None or not isinstance(paired, int | float) or times(quotient) == times(paired):
         return ""
@@ -106,7 +106,7 @@ def disturbance(proof: Mapping[str, Any]) -> str:
         return ""
     worst = max(reasons, key=lambda reason: (reasons.count(reason), reason))
     return (f"{len(reasons)} of {len(found)} trials were disturbed ({worst}): "
-            "for figures that can be trusted, measure again on a quiet machine")
+            "for reliable figures measure again on a quiet machine")
 
 
 def trials(proof: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -144,7 +144,7 @@ def test_ctrl_c_stops_the_proof_with_its_trial_and_shows_what_there_is(tiny: Pat
         out, complaints = viewer.communicate(timeout=60)
     assert viewer.returncode == 130, complaints
     assert "stopping" in out
-    assert "xla=true was not measured to the end" in out
+    assert "the measurement of xla=true is incomplete" in out
     assert "Traceback" not in out + complaints
     assert proof.state == "stopped"
     assert not trial.alive("engine")

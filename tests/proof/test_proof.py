@@ -384,7 +384,7 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["ab", "--preset", "quickstart"], "say what is to be compared"),
+        (["ab", "--preset", "quickstart"], "say what to compare"),
         (["ab", "--preset", "quickstart", "--set", "batch_size=32"], "changes nothing: input.batch_size is 32"),
         (["ab", "--preset", "quickstart", "--set", "epochs=3"], "every trial sets it for itself"),
         (["ab", "--preset", "quickstart", "--set", "batch_sise=3"], "did you mean batch_size"),

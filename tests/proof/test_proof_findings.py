@@ -230,7 +230,7 @@ def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: s
 def test_a_diagnosis_says_its_own_method_and_what_to_try(tmp_path: Path) -> None:
     told = proved(tmp_path, of_preset(), lambda o, n: Planted(5000.0 if o.input.one_batch else 1000.0, 0.8, 0.16))
     text = as_markdown(told.written)
-    assert "1 pair of trials, with its input and on one batch prepared once" in text
+    assert "1 pair of trials, with its input and on one repeated batch" in text
     assert "twice the spread" not in text
     assert "| `cache=memory` | each epoch reads" in text
     assert "Also found: python overhead." in text
@@ -283,7 +283,7 @@ def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None
         tmp_path, of_preset(profile=True), lambda o, n: Planted(1000.0, 0.8, outcome="ok" if n < 2 else "oom")
     ).written
     assert told["state"] == "done"
-    assert told["profile_missing"] == "its trial ended before: oom: planted"
+    assert told["profile_missing"] == "the profiled trial failed: oom: planted"
     assert told["diagnosis"]["verdict"] == "input_bound"
     assert "oom: planted" in shown(told)
 

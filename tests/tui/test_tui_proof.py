@@ -113,9 +113,9 @@ async def test_a_proof_that_is_done(home: Path, size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_proof_is_followed_while_it_is_made(home: Path, size: tuple[int, int]) -> None:
-    proof = write_proof(home, **running(comparisons=[], before=None, after=None, doing="measuring how it is now"))
+    proof = write_proof(home, **running(comparisons=[], before=None, after=None, doing="measuring the baseline"))
     async with Tiny(lambda: ProofScreen(proof, clock=at(100))).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "measuring how it is now")
+        shown = await wait_for(pilot, "measuring the baseline")
         for word in ("no speed has been measured so far", "nothing has been compared", "1:40 elapsed, about", "Stop"):
             assert word in shown, word
         rewrite(proof, proof.data | running())
