@@ -178,7 +178,7 @@ class Prover:
         record.preset_after = with_changes(self.request.baseline(), record.changes_kept).to_yaml()
 
     def _report(self, doing: str) -> None:
-        """Write, after every trial and before the next, the results so far, what happens now and how long it may take."""
+        """Write, after every trial and before the next, the results so far, what happens now and how long it takes."""
         if not doing:
             self._versions()
         trials_left = max(0, self._planned - len(self.record.trials))

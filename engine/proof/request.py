@@ -174,5 +174,5 @@ def remarks(request: Request, machine: Machine) -> list[str]:
     told = [f"{finding.level}: {finding}" for finding in dict.fromkeys([*checks.of_job(machine), *about])]
     train = changed.options.train
     if "input.cache" in request.changes and train.epochs == 1 and train.steps_per_epoch is None:
-        told.append("note: input.cache: trials are measured after the pass that fills the cache; the preset trains one pass")
+        told.append("note: input.cache: trials are measured with a filled cache; the preset trains one pass")
     return told

@@ -116,7 +116,7 @@ def _follow(line: str) -> None:
             assert float(factor) == pytest.approx(after / before, rel=0.011, abs=0.006), line
     if found := re.search(rf"({NUMBER}) times as fast \(gain ({NUMBER}) %", line):
         assert float(found[1]) == pytest.approx(1 + float(found[2]) / 100, rel=0.006, abs=0.006), line
-    if found := re.search(r"(\d+) pairs with a spread .* about (\d+) more pairs? would be needed \(--repeats (\d+)\)", line):
+    if found := re.search(r"(\d+) pairs with a .* about (\d+) more pairs? would be needed \(--repeats (\d+)\)", line):
         assert int(found[1]) + int(found[2]) == int(found[3]), line
     if found := re.search(r"(\d+) of (\d+) trials were disturbed", line):
         assert 0 < int(found[1]) <= int(found[2]), line
