@@ -1,4 +1,4 @@
-"""Runs: a folder for each, with its files, its events and who lives in it. What others use is named here."""
+"""Runs: their folders, files, events and state. The functions that other packages use are named here."""
 
 from __future__ import annotations
 

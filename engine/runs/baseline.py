@@ -19,12 +19,12 @@ from .reading import read_object
 from .run import Run
 
 Choice = Literal["pinned", "given", "first"]
-IGNORED = "it is left out; gputui compare --unpin forgets it"
+IGNORED = "it is left out; gputui compare --unpin removes the pin"
 
 
 @dataclass(frozen=True)
 class Pin:
-    """What is pinned: a run, or None with the reason in `lost` where something is pinned that is no longer there."""
+    """The pinned run; None, with the reason in `lost`, where the run that is pinned no longer exists."""
 
     run: Run | None = None
     lost: str = ""
@@ -32,7 +32,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class LineUp:
-    """Runs to be compared, the baseline first; `choice` tells how it came to be it, `lost` is as in Pin."""
+    """Runs to compare, the baseline first; `choice` says how it was chosen, `lost` is as in Pin."""
 
     runs: tuple[Run, ...]
     choice: Choice = "first"
@@ -40,12 +40,12 @@ class LineUp:
 
 
 def pin(run: Run) -> None:
-    """Make it the baseline of all comparisons to come, in place of any other."""
+    """Make the run the baseline of all later comparisons, instead of any other."""
     write_atomically(_file(), json.dumps({"run": run.id}) + "\n")
 
 
 def unpin() -> bool:
-    """Forget the pinned baseline; whether there was one."""
+    """Remove the pin; returns whether there was one."""
     try:
         _file().unlink()
     except FileNotFoundError:
@@ -54,7 +54,7 @@ def unpin() -> bool:
 
 
 def pinned() -> Pin:
-    """The baseline as it is pinned now."""
+    """The baseline that is pinned now."""
     if not os.path.lexists(_file()):
         return Pin()
     name = text(read_object(_file()).value.get("run"))
@@ -63,11 +63,11 @@ def pinned() -> Pin:
     run = Run(runs_folder() / name)
     if run.id == name and os.path.lexists(run.file("preset.yaml")):
         return Pin(run)
-    return Pin(lost=f"the pinned baseline {name} is no longer there; {IGNORED}")
+    return Pin(lost=f"the pinned baseline {name} no longer exists; {IGNORED}")
 
 
 def line_up(runs: Iterable[Run], given: Run | None = None) -> LineUp:
-    """Each run once: behind the `given` baseline, else behind the pinned one, else as they are."""
+    """The runs, each once: after the `given` baseline, else after the pinned one, else in their order."""
     pin = Pin() if given else pinned()
     baseline = given or pin.run
     once = dict.fromkeys([baseline, *runs] if baseline else runs)

@@ -1,8 +1,8 @@
-"""Which checkpoints a run has and which of them are whole, found out without TensorFlow.
+"""Finds a run's checkpoints and checks whether they are intact, without TensorFlow.
 
-A checkpoint is a folder `step-NNNNNNNNNN` with the files that TensorFlow wrote and a manifest of their sizes and
-checksums. One without a manifest was written by an earlier version: it counts as whole if none of its files is missing
-or empty, and TensorFlow's own checks decide (trainer/checkpoints.py).
+A checkpoint is a folder `step-NNNNNNNNNN` with TensorFlow's files and a manifest of their sizes and checksums. One
+without a manifest was written by an older gputui: it counts as intact if none of its files is missing or empty, and
+TensorFlow's own checks decide (trainer/checkpoint/).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from ..files.writing import sync, write_atomically
 
-PREFIX = "state"  # of TensorFlow's files
+PREFIX = "state"  # suffixes of TensorFlow's files
 MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-([0-9]{10})")
 _SHARD = re.compile(rf"{PREFIX}\.data-([0-9]{{5}})-of-([0-9]{{5}})")
@@ -34,7 +34,7 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def steps_in(folder: Path) -> list[int]:
-    """The steps of all entries that are named as checkpoints are, the newest first; others are none of ours."""
+    """The steps of all entries that are named like checkpoints, the newest first."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -43,7 +43,7 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def whole_step(folder: Path) -> int | None:
-    """The newest step whose checkpoint is whole; raises Damage where there are checkpoints and none is whole."""
+    """The newest step with an intact checkpoint; raises Damage where there are checkpoints and all are damaged."""
     reasons: dict[int, str] = {}
     for step in steps_in(folder):
         try:
@@ -57,7 +57,7 @@ def whole_step(folder: Path) -> int | None:
 
 
 def describe(reasons: Mapping[int, str]) -> str:
-    """Why the checkpoints of these steps cannot be used; of many the first three."""
+    """Why the checkpoints of these steps cannot be used; of many only the first three."""
     first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_TOLD])
     return f"{first}; and {len(reasons) - _TOLD} more" if len(reasons) > _TOLD else first
 
@@ -72,11 +72,11 @@ def seal(draft: Path, step: int) -> None:
 
 
 def verify(folder: Path, step: int) -> bool:
-    """Whether the checkpoint's checksums are known, and hold; raises Damage where it is not whole."""
+    """Check the checksums; returns whether there are any, and raises Damage where the checkpoint is not intact."""
     path = path_of(folder, step)
     try:
         if not path.is_dir():
-            raise Damage("it is no folder")
+            raise Damage("it is not a folder")
         if not (path / MANIFEST).exists():
             _look_complete(path)
             return False
@@ -102,7 +102,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 def _match(path: Path, step: int, manifest: dict[str, Any]) -> None:
     if manifest["step"] != step:
-        raise Damage(f"it is that of step {manifest['step']}")
+        raise Damage(f"it belongs to step {manifest['step']}")
     for name, facts in manifest["files"].items():
         if not (path / name).is_file():
             raise Damage(f"{name} is missing")
@@ -115,7 +115,7 @@ def _match(path: Path, step: int, manifest: dict[str, Any]) -> None:
 
 
 def _look_complete(path: Path) -> None:
-    """All files are there and none is empty."""
+    """Check that all files exist and none is empty."""
     shards = [match for name in os.listdir(path) if (match := _SHARD.fullmatch(name))]
     wanted = int(shards[0][2]) if shards else 1
     names = [f"{PREFIX}.index", *(f"{PREFIX}.data-{number:05d}-of-{wanted:05d}" for number in range(wanted))]

@@ -1,4 +1,4 @@
-"""Acts on a run from outside: asks it to stop, signals its processes, and reserves one that does not live."""
+"""Acts on a run from outside: asks it to stop, signals its processes, and reserves a run that is not alive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .run import GOES_ON, Run, RunError
 
 
 def request_stop(run: Run) -> None:
-    """Ask a run to stop gracefully (a second time: at once); raises RunError when it does not run here."""
+    """Ask a run to stop gracefully (a second time: at once); raises RunError when it does not run on this machine."""
     now = run.life
     refuse_elsewhere(run, now, "stop")
     for role in ("engine", "trainer"):
@@ -27,7 +27,7 @@ def request_stop(run: Run) -> None:
 
 
 def signal_process(run: Run, role: str, process: Process, number: int = signal.SIGTERM) -> None:
-    """Send a signal to the engine or trainer of a run, once verified to be that; raises RunError."""
+    """Send a signal to a run's engine or trainer, after verifying the process; raises RunError."""
     holds = run.file(ENGINE_LOCK if role == "engine" else "events.jsonl")
     try:
         signalling.send(
@@ -38,14 +38,14 @@ def signal_process(run: Run, role: str, process: Process, number: int = signal.S
 
 
 def refuse_elsewhere(run: Run, now: Life, verb: str) -> None:
-    """Raises RunError for a run that lives on another machine, where alone something can be done with it."""
+    """Raises RunError for a run on another machine, which can be controlled only from there."""
     if now.host:
         raise RunError(f"{run.id} is running on {now.host}; {verb} it there: gputui {verb} {run.id}")
 
 
 @contextlib.contextmanager
 def reserved(run: Run, verb: str) -> Iterator[Lock]:
-    """The lock of a run that does not live, so that nobody else begins anything with it; raises RunError."""
+    """The lock of a run that is not alive, so that nobody else can start anything with it; raises RunError."""
     now = life.look_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)
     if (state := run.state_of(now)) in GOES_ON:
@@ -53,7 +53,7 @@ def reserved(run: Run, verb: str) -> Iterator[Lock]:
     try:
         lock = locks.take(run.file(ENGINE_LOCK))
     except locks.Taken:
-        raise RunError(f"{run.id} cannot be {verb}d: it is running, or another gputui is at it") from None
+        raise RunError(f"{run.id} cannot be {verb}d: it is running, or another gputui is using it") from None
     except OSError as fault:
         raise RunError(f"{run.id} cannot be locked: {fault.strerror or fault}: {fault.filename}") from None
     with lock:

@@ -1,4 +1,4 @@
-"""Makes the folder of a new run, whole or not at all."""
+"""Creates the folder of a new run, completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .run import Run, RunError
 
 
 def create(name: str, preset_yaml: str) -> Run:
-    """A new run folder holding its preset; the id tells when and what."""
+    """A new run folder with its preset; its id contains time and name."""
     folder = runs_folder()
     private.make(folder, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:32] or "run"
@@ -28,13 +28,13 @@ def create(name: str, preset_yaml: str) -> Run:
             return create_at(folder / (stem if number == 1 else f"{stem}-{number}"), preset_yaml)
         except FileExistsError:
             continue
-    raise RunError(f"cannot make a run folder in {folder}")
+    raise RunError(f"cannot create a run folder in {folder}")
 
 
 def create_at(path: Path, preset_yaml: str) -> Run:
-    """A run folder with its preset, or none; raises OSError, FileExistsError where there is something already.
+    """A run folder with its preset, readable by this user only.
 
-    It is this user's alone.
+    Raises OSError, or FileExistsError where something already exists; nothing is left behind then.
     """
     if not nameable(str(path)):
         raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")

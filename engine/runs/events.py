@@ -23,10 +23,10 @@ from ..files.values import plain as plain
 from ..system.run_clock import RunClock
 
 OUTCOMES = ("ok", "oom", "error", "stopped", "timeout", "crashed")
-LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; all others are of the first step
+LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; without one it is the first step
 PHASES = ("starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended")
 
-# What readers may rely on in the mappings below; they hold more.
+# The entries of the mappings below that readers may rely on; there are more.
 Stage = Annotated[
     Mapping[str, Any],
     Fields(
@@ -62,18 +62,18 @@ _Remedy = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Base of all events; `type` is what stands in the JSON."""
+    """Base of all events; `type` is the value in the JSON."""
 
     type: ClassVar[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event):
-    """Versions, devices, what was asked (`options`) and what is true of the built training (`actual`).
+    """Versions, devices, the requested options (`options`) and the actual state of the built training (`actual`).
 
-    `inapplicable` are the options that do nothing to a user's own training, with the reason; `not_applied` those of
-    them that were set, each with `option` and `why`.
-    `flops_per_step` (trainer/flops.py) is counted where the peak of the GPUs that train is known.
+    `inapplicable` are options that have no effect on a user's own training, each with the reason; `not_applied` are
+    those of them that were set, each with `option` and `why`. `flops_per_step` (trainer/measure/flops.py) is counted
+    where the peak of the GPUs is known.
     """
 
     type: ClassVar[str] = "started"
@@ -88,14 +88,14 @@ class Started(Event):
     steps_per_epoch: int | None
     epochs: int
     steps: int
-    train_samples: int | None  # None: a user's own data, of which nobody knows
+    train_samples: int | None  # None: a user's own data of unknown size
     validation_samples: int | None
     resumed_at_step: int | None = None
     flops_per_step: float | None = None
     peak_flops_per_second: float | None = None
-    cpus: int | None = None  # that the training may use
-    cpu_bfloat16: bool | None = None  # whether they multiply bfloat16 natively
-    compute_capability: tuple[int, int] | None = None  # the lowest of the GPUs that train
+    cpus: int | None = None  # CPUs that the training may use
+    cpu_bfloat16: bool | None = None  # whether they have instructions for bfloat16 products
+    compute_capability: tuple[int, int] | None = None  # the lowest compute capability of the GPUs that train
     not_applied: Sequence[Mapping[str, str]] = ()
     inapplicable: Mapping[str, str] = field(default_factory=dict)
     sample_bytes: int | None = None  # one sample as the model gets it, without its label
@@ -105,8 +105,8 @@ class Started(Event):
 class Phase(Event):
     """One of PHASES has begun.
 
-    `compiling` is what is done once, wherever it happens: of the first step, later of the evaluation (`detail`) and of
-    a smaller batch.
+    `compiling` is work that is done once: at the first step, later at the first evaluation and at the first smaller
+    batch, which `detail` names.
     """
 
     type: ClassVar[str] = "phase"
@@ -116,11 +116,11 @@ class Phase(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
-    """Where the training is: `step` of `steps` counts over all epochs; speeds are of the last few seconds.
+    """The progress of the training: `step` of `steps` counts over all epochs; speeds are of the last few seconds.
 
-    `mfu` is the share of the GPUs' dense peak that the model's own arithmetic reaches. `python_share` is the share of
-    the step time in which no graph ran: Python between two executions. `traces` says how often the training function
-    has been traced: once or twice is normal, more and more is retracing.
+    `mfu` is the share of the GPUs' dense peak that the model's arithmetic reaches. `python_share` is the share of the
+    step time in which no graph ran, which is Python's between two executions. `traces` is how often the training
+    function was traced: once or twice is normal, an increasing number means retracing.
     """
 
     type: ClassVar[str] = "progress"
@@ -144,12 +144,12 @@ class Progress(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class InputStages(Event):
-    """What the stages of the input pipeline take for one global batch, from the source to the end.
+    """The time of the input pipeline's stages for one global batch, from the source to the end.
 
     Each stage has `name` (read, shuffle, load, batch, prepare, augment ...), `op` (TensorFlow's), `ms_per_batch` (its
-    own time, without what feeds it and not divided by its parallelism) and `parallelism` (how many calls run at once,
-    None where one follows the other). `buffer_fill` is how full the last buffer was when looked at: 0 means that the
-    training waits for the pipeline, 1 that the pipeline is ahead; None without a buffer.
+    own time, without its inputs and not divided by its parallelism) and `parallelism` (how many calls run in parallel,
+    None for a sequential stage). `buffer_fill` is how full the last buffer was: 0 means that the training waits for the
+    pipeline, 1 that the pipeline is ahead; None without a buffer.
     """
 
     type: ClassVar[str] = "input_stages"
@@ -159,9 +159,9 @@ class InputStages(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuReadings(Event):
-    """A reading of every GPU, each a dict of values (telemetry/device.py); `missing` says why there is none at all.
+    """A reading of every GPU, each a dict of values (telemetry/device.py); `missing` says why there are no readings.
 
-    `interval_seconds` is the time between two readings: what was asked for, or more where the driver is slow.
+    `interval_seconds` is the time between two readings, longer than requested where the driver is slow.
     """
 
     type: ClassVar[str] = "gpu"
@@ -174,9 +174,9 @@ class GpuReadings(Event):
 class HostReading(Event):
     """The host: `cpu` and `io_wait` are shares of all cores, `trainer_cpu` and `engine_cpu` are in cores.
 
-    `others_cpu` is the part of `cpu` that is neither the engine's nor the trainer's nor its children's.
+    `others_cpu` is the part of `cpu` that is used by neither the engine nor the trainer and its child processes.
 
-    `trainer_read_bytes_per_second` comes from the disk, not from the page cache; the network is that of a training
+    `trainer_read_bytes_per_second` was read from the disk, not from the page cache; the network is that of a training
     on several machines.
     """
 
@@ -197,7 +197,7 @@ class HostReading(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Allocator(Event):
-    """TensorFlow's own current and peak bytes on each device."""
+    """Current and peak bytes of TensorFlow's allocator on each device."""
 
     type: ClassVar[str] = "allocator"
     devices: Mapping[str, Mapping[str, int]]
@@ -205,7 +205,7 @@ class Allocator(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class EpochEnd(Event):
-    """An epoch (from 1) has ended, validation included; `seconds` is its whole time."""
+    """An epoch (counted from 1) has ended, including its evaluation; `seconds` is its total time."""
 
     type: ClassVar[str] = "epoch"
     epoch: int
@@ -216,11 +216,11 @@ class EpochEnd(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis(Event):
-    """What holds the training back (diagnosis.py), as far as `steps` measured steps tell.
+    """What holds the training back (engine/diagnosis), judged from `steps` measured steps.
 
     `confidence` is 0 to 1. Each piece of `evidence` has signal, value, unit, threshold, text, source; `others` are
-    weaker verdicts; each of `remedies` has step, changes (key -> value; none: advice), reason, expected_gain (times as
-    fast, at most) and changes_learning.
+    weaker verdicts; each of `remedies` has step, changes (key -> value; none: advice), reason, expected_gain (the
+    greatest speed-up as a factor) and changes_learning.
     """
 
     type: ClassVar[str] = "diagnosis"
@@ -235,7 +235,7 @@ class Diagnosis(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Warn(Event):
-    """Something a person should know; `option` is the key it concerns, or empty."""
+    """A warning for the user; `option` is the key that it concerns, or empty."""
 
     type: ClassVar[str] = "warning"
     kind: str
@@ -246,7 +246,7 @@ class Warn(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Fault(Event):
-    """What ended the run."""
+    """The error that ended the run."""
 
     type: ClassVar[str] = "error"
     kind: str
@@ -256,14 +256,14 @@ class Fault(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The object of `result.json`.
+    """The content of `result.json`.
 
-    samples_per_second is global batch / step_ms.p50; step_ms rests on `measured_steps` steps, taken in
-    windows of at least 50 ms, with the warm-up left out. Those steps took measured_seconds, so that the mean speed is
-    measured_steps * global_batch_size / measured_seconds. goodput is the share of the wall time that was training
-    steps. What is done only once is told apart: startup_seconds ends with the first step (first_step_seconds, with its
-    tracing and compiling); first_evaluation_seconds is the tracing and compiling of the evaluation, with the first
-    steps of it; first_checkpoint_seconds is the whole first checkpoint.
+    samples_per_second is global batch / step_ms.p50; step_ms is taken over `measured_steps` steps, in windows of at
+    least 50 ms, without the warm-up. Those steps took measured_seconds, so that the mean speed is measured_steps *
+    global_batch_size / measured_seconds. goodput is the share of the wall time that was training steps. One-time work
+    is listed separately: startup_seconds ends with the first step (first_step_seconds, including its tracing and
+    compiling); first_evaluation_seconds is the tracing and compiling of the evaluation with its first steps;
+    first_checkpoint_seconds is the first checkpoint.
     """
 
     outcome: str
@@ -302,9 +302,9 @@ class Finished(Event):
 
 
 class EventWriter:
-    """Appends events to one file, a line each, at once; may be used from several threads.
+    """Appends events to one file, one line each, without buffering; may be used by several threads.
 
-    A disk that takes nothing fails nobody: events wait (appending.py), and a warning ends the gap.
+    A full disk is no error: events wait (files/appending.py), and a warning is written when they could be written.
     """
 
     def __init__(self, path: Path, run_id: str, clock: RunClock | None = None) -> None:
@@ -315,14 +315,14 @@ class EventWriter:
         self._closed = False
 
     def emit(self, event: Event, t: float | None = None) -> None:
-        """Write one event; `t` is its time in Unix seconds, now if not given."""
+        """Write one event; `t` is its time in Unix seconds, by default now."""
         line = self._line(event, t)
         with self._lock:
             if not self._closed:
                 self._tell(self._file.append(line))
 
     def drain(self, seconds: float) -> int:
-        """Try for so long to write what waits; returns how many events are missing."""
+        """Try for a given time to write the events that wait; returns how many are missing."""
         until = time.monotonic() + seconds
         while True:
             with self._lock:
@@ -355,9 +355,9 @@ class EventWriter:
 
 
 def parse_line(line: str) -> dict[str, Any] | None:
-    """One line of a `.jsonl` file, or None for one that is not a whole event: what it tells is what is declared above.
+    """One line of a `.jsonl` file as an event of the declared form, or None for one that is not a complete event.
 
-    Text is made harmless to a terminal. An event of a type that is not known here comes as it is.
+    Text is made harmless to a terminal. An event of an unknown type is returned unchanged.
     """
     try:
         event, end = _scan(line, 0)
@@ -365,7 +365,7 @@ def parse_line(line: str) -> dict[str, Any] | None:
         return None
     if type(event) is not dict or (end < len(line) and line[end:].strip()):
         return None
-    if "\\" in line or not line.isascii() or "\x7f" in line:  # JSON writes what steers a terminal with a backslash
+    if "\\" in line or not line.isascii() or "\x7f" in line:  # JSON escapes control characters with a backslash
         event = harmless_in(event)
     if line.count("{") + line.count("[") > MAX_DEPTH and depth(event) > MAX_DEPTH:
         return None
@@ -376,13 +376,13 @@ def parse_line(line: str) -> dict[str, Any] | None:
     return event if form is None or form.holds(event) else None
 
 
-# NaN and Infinity, which are no JSON, are figures that are not known.
+# NaN and Infinity, which JSON does not have, count as unknown.
 _DECODER: Any = json.JSONDecoder(parse_constant=lambda name: None)
 _scan = _DECODER.scan_once
 
 
 @cache
 def _forms() -> Mapping[Any, Form]:
-    """By type; every event has a time and the run it is of."""
+    """By type; every event has a time and the id of its run."""
     kinds: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Event)]
     return {kind.type: form_of(kind) for kind in kinds if kind is not Event}

@@ -1,4 +1,4 @@
-"""Follows a run: its events as they come, until it has ended."""
+"""Follows a run: returns its events as they are written, until it has ended."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .run import Run
 
 
 class Follower:
-    """A run's events of both files, merged by time; `finished` is held back until nothing follows it.
+    """A run's events from both files, merged by time; `finished` is held back until it is certain to be the last event.
 
-    A resumed run has several `finished`; only one that nobody is alive to follow up ends the following.
+    A resumed run has several `finished` events; following ends with the one after which no process is alive.
     """
 
     def __init__(self, run: Run, from_now: bool = False) -> None:
@@ -48,14 +48,14 @@ class Follower:
         return news
 
     def _new_damage(self) -> list[dict[str, Any]]:
-        """A warning for each file that is found not to be whole, once."""
+        """A warning for each damaged file, once."""
         found = [damage for tail in self._tails for damage in tail.damages if damage not in self._damage_told]
         found = [damage for damage in found if str(damage)]
         self._damage_told.update(found)
         return [self._warning("damaged_file", str(damage)) for damage in found]
 
     def _warning(self, kind: str, message: str) -> dict[str, Any]:
-        """What the viewer itself has to say."""
+        """A warning from the viewer itself."""
         head = {"t": time.time(), "type": Warn.type, "run": self._run.id}
         return head | asdict(Warn(kind=kind, message=message))
 

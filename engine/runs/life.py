@@ -1,8 +1,8 @@
 """Whether a run is alive, and on which machine.
 
-On this machine its lock says so, which the engine holds as long as it lives. Where a file system has no locks, and
-for a run of a gputui that took none, the process that its status names is looked for instead. A run of another machine
-is alive as long as its heartbeat goes on.
+On this machine its lock decides, which the engine holds as long as it lives. Where the file system has no locks, and
+for runs of a gputui that used none, the processes in its status file are checked instead. A run on another machine is
+alive as long as its heartbeat continues.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..system import locks
 from ..system.identity import Place, Process
 from ..system.locks import ENGINE_LOCK
 
-EVENTS = "events.jsonl"  # which the trainer holds open
-FRESH_SECONDS = 60.0  # an older heartbeat has stopped; the clocks of two machines may differ by that much
-BEATS_WITHIN_SECONDS = 3.0  # a heartbeat that goes on is seen to go on within this time
+EVENTS = "events.jsonl"  # a file that the trainer holds open
+FRESH_SECONDS = 60.0  # a heartbeat older than this has stopped; clocks of two machines may differ by this much
+BEATS_WITHIN_SECONDS = 3.0  # a heartbeat that continues does so within this time
 
 
 @dataclass(frozen=True)
 class Life:
-    """What of a run lives; `host` is the other machine, where it lives on one."""
+    """Which parts of a run are alive; `host` is the other machine, where it runs on one."""
 
     engine: bool = False
     trainer: bool = False
-    starting: bool = False  # the engine has not told its process yet
+    starting: bool = False  # the engine has not written its process id yet
     host: str = ""
 
 
@@ -55,10 +55,10 @@ def _look_here(folder: Path, status: Mapping[str, Any]) -> Life:
 
 
 def _lives(process: Process | None, folder: Path, seen: bool = False) -> bool:
-    """Whether a process that the status names is there; where `seen`, it has to be seen at work for this very run.
+    """Whether a process in the status file is alive; where `seen`, it must also be seen to work for this very run.
 
-    Any process can be named in a status file, and a folder be copied. One without place and start is of an older
-    gputui: its command line must name the run.
+    A status file can name any process, and a folder can be copied. A process without place and start was written by an
+    older gputui: its command line must name the run.
     """
     if process is None:
         return False
@@ -68,7 +68,7 @@ def _lives(process: Process | None, folder: Path, seen: bool = False) -> bool:
 
 
 def look_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Life:
-    """As `look`, and whether the heartbeat of a run of another machine goes on, whatever the clocks of the two say."""
+    """As `look`; for a run on another machine also whether its heartbeat continues, whatever the two clocks show."""
     status = read_status()
     now, place = look(folder, status), Place.read(status)
     if now.engine or place is None or place.is_here or status.get("phase") == "ended" or _is_certain(folder, place):
@@ -82,15 +82,15 @@ def look_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> 
 
 
 def _is_certain(folder: Path, place: Place) -> bool:
-    """Whether the lock of a run of another place says that nobody holds it, and is known to tell."""
+    """Whether the lock of a run elsewhere says that nobody holds it, and can be relied on."""
     return place.shares_kernel and locks.held(folder / ENGINE_LOCK) is False
 
 
-_seen: dict[Path, tuple[Any, float]] = {}  # the heartbeat of a run, and when it was first seen by our own clock
+_seen: dict[Path, tuple[Any, float]] = {}  # the heartbeat of a run, and when it was first seen, by this machine's clock
 
 
 def _beats(folder: Path, heartbeat: Any) -> bool:
-    """At the first look by the date of the heartbeat, then by whether it goes on."""
+    """At first judged by the date of the heartbeat, later by whether it changes."""
     now = time.monotonic()
     if folder not in _seen:
         fresh = isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < FRESH_SECONDS

@@ -1,4 +1,4 @@
-"""Finds runs: all that there are, or the one that a person means."""
+"""Finds runs: all of them, or one by its id."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .run import Run, RunError
 
 @dataclass(frozen=True)
 class Survey:
-    """All runs, the latest first, and why each other folder among them cannot be looked into, by its name."""
+    """All runs, the latest first, and by name the reason for each folder that cannot be read."""
 
     runs: list[Run]
     closed: Mapping[str, str]
 
     def __str__(self) -> str:
-        """The folders that are left out, in one line; nothing where there are none."""
+        """The folders that are left out, in one line; empty where there are none."""
         if not self.closed:
             return ""
         name, reason = next(iter(self.closed.items()))
         more = f" and {len(self.closed) - 1} more" if len(self.closed) > 1 else ""
-        return f"left out, as gputui cannot look into it: {runs_folder() / name} ({reason}){more}"
+        return f"left out, as gputui cannot read it: {runs_folder() / name} ({reason}){more}"
 
 
 def survey() -> Survey:
-    """All that lies in the folder of runs; a folder that is closed to this user hides no other."""
+    """All runs in the folder of runs; one that this user cannot read does not hide the others."""
     private.tighten(runs_folder())
     try:
         found = [Run(path) for path in runs_folder().iterdir() if not path.name.startswith(".")]  # those are being made
@@ -50,7 +50,7 @@ def survey() -> Survey:
 
 
 def all_runs() -> list[Run]:
-    """All runs that can be looked into, the latest first."""
+    """All runs that can be read, the latest first."""
     return survey().runs
 
 
@@ -59,7 +59,7 @@ def find(text: str) -> Run:
     found = survey()
     runs = found.runs
     if text in found.closed:
-        raise RunError(f"{runs_folder() / text} cannot be looked into: {found.closed[text]}")
+        raise RunError(f"{runs_folder() / text} cannot be read: {found.closed[text]}")
     if not runs:
         raise RunError(f"there are no runs in {runs_folder()}; start one with gputui --preset quickstart")
     if not text:
@@ -72,4 +72,6 @@ def find(text: str) -> Run:
         return matching[0]
     if not matching:
         raise RunError(f"no run called {text!r}; gputui runs lists them")
-    raise RunError(f"{text!r} fits {len(matching)} runs ({', '.join(r.id for r in matching[:3])} ...); give more of it")
+    raise RunError(
+        f"{text!r} matches {len(matching)} runs ({', '.join(r.id for r in matching[:3])} ...); give more of the id"
+    )

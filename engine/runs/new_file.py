@@ -1,4 +1,4 @@
-"""Files that a person names for a command's output: what is there already is never written over."""
+"""Output files that the user names: an existing file is never overwritten."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from .run import RunError
 
 
 class ExistsError(RunError):
-    """The named file is there already; the text says what to do."""
+    """The named file already exists; the text says what to do."""
 
 
 def refuse(path: Path) -> None:
-    """Raises ExistsError where the file, or a folder with something in it, is there."""
+    """Raises ExistsError where the file, or a folder that is not empty, exists."""
     if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
         kind = "folder" if path.is_dir() else "file"
         raise ExistsError(f"{path} exists, and is not overwritten; name another {kind}, or remove it first")
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that is not there yet; raises ExistsError, or OSError having left nothing."""
+    """Write a file that does not exist yet; raises ExistsError, or OSError having left nothing behind."""
     try:
         stream = path.open("x", encoding="utf-8")
     except FileExistsError:

@@ -12,7 +12,7 @@ SILENT_SECONDS = 3.0
 
 
 class Silence:
-    """Looks at the disk while a run that lives says nothing."""
+    """Checks the disk while a run that is alive writes nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -20,7 +20,7 @@ class Silence:
         self._told = False
 
     def look(self, heard: bool) -> str:
-        """A sentence, once for each silence, where the disk is what keeps the run from saying anything."""
+        """A sentence, once for each silence, where the disk keeps the run from writing."""
         now = time.monotonic()
         if heard:
             self._since, self._told = now, False
@@ -33,7 +33,7 @@ class Silence:
 
 
 def lost(folder: Path, log: Sequence[str]) -> dict[str, str]:
-    """The error of a run that has ended without a result, where only its disk and its log can tell."""
+    """The error of a run that has ended without a result, found from its disk and its log."""
     last = next((line.strip() for line in reversed(log) if line.strip()), "")
     return {
         "kind": "crash",

@@ -1,7 +1,7 @@
-"""Brings a run's result and last events to the disk: the trainer does, or the engine where the disk takes nothing.
+"""Writes a run's result and last events to disk: the trainer does, or the engine where the disk refuses.
 
-The trainer holds a GPU and waits a moment only. What it could not write it hands to its engine through a pipe, which
-needs no disk; the engine can wait longer.
+The trainer holds a GPU and waits only for a moment. It passes what it could not write to its engine through a pipe,
+which needs no disk; the engine can wait longer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .run import Run
 TRAINER_SECONDS = 2.0
 ENGINE_SECONDS = 120.0
 RESULT_RETRY_SECONDS = 0.5
-PIPE_BYTES = 1 << 20  # as much as Linux allows everybody
+PIPE_BYTES = 1 << 20  # the largest size that Linux allows ordinary users
 LEAST_PIPE_BYTES = 1 << 14
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the trainer could not bring to the disk: its result, its last events, and how many it has given up."""
+    """What the trainer could not write: its result, its last events, and how many events it has dropped."""
 
     result: Mapping[str, Any] | None = None
     lines: Sequence[str] = ()
@@ -38,7 +38,7 @@ class Report:
 def write(
     run: Run, result: Mapping[str, Any], seconds: float, given_up: Callable[[], bool] = lambda: False
 ) -> OSError | None:
-    """Write result.json, trying again for so long; the fault where it could not be written."""
+    """Write result.json, retrying for a given time; returns the fault where it could not be written."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -51,7 +51,7 @@ def write(
 
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
-    """Append the trainer's last events, trying for so long; returns how many are missing."""
+    """Append the trainer's last events, retrying for a given time; returns how many are missing."""
     file = LineFile(run.file("events.jsonl"))
     until = time.monotonic() + seconds
     for line in lines:
@@ -66,10 +66,10 @@ def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[]
 
 
 def hand_over(report: Report, pipe: int) -> None:
-    """Give the engine what it is to bring to the disk; the oldest events without room are left out. Never waits."""
+    """Pass the engine what it is to write; the oldest events without room are dropped. Never waits."""
     with contextlib.suppress(OSError):
         os.set_blocking(pipe, False)
-        with contextlib.suppress(OSError, AttributeError):  # outside of Linux a pipe stays as large as it is
+        with contextlib.suppress(OSError, AttributeError):  # the size of a pipe can be changed only on Linux
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         os.write(pipe, _fitting(report, _room_bytes(pipe)))
 
@@ -82,7 +82,7 @@ def _room_bytes(pipe: int) -> int:
 
 
 def _fitting(report: Report, room_bytes: int) -> bytes:
-    """The report as JSON, with as many of the newest lines as there is room for."""
+    """The report as JSON, with as many of the newest lines as fit."""
     kept: list[str] = []
     room_bytes -= len(json.dumps([report.result, [], 10**9]))
     for line in reversed(report.lines):
@@ -95,7 +95,7 @@ def _fitting(report: Report, room_bytes: int) -> bytes:
 
 
 def take(pipe: int) -> Report:
-    """What the trainer, which has ended, has handed over."""
+    """What the trainer, which has ended, has passed on."""
     try:
         os.set_blocking(pipe, False)
         result, lines, lost = json.loads(os.read(pipe, PIPE_BYTES))

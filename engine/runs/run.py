@@ -1,4 +1,4 @@
-"""A run as its folder tells of it: its files, its processes, its state.
+"""A run as seen from its folder: its files, its processes, its state.
 
 Each file has one writer: preset.yaml the launcher; events.jsonl the trainer; telemetry.jsonl and status.json the
 engine; result.json the trainer, or the engine when the trainer could not.
@@ -23,7 +23,7 @@ from .events import OUTCOMES, Summary, parse_line
 from .life import Life
 from .reading import EVENT_FILES, Object, read_object
 
-STARTING_SECONDS = 15.0  # where no lock can say that a run starts
+STARTING_SECONDS = 15.0  # shows that a run is starting, where the file system has no locks
 LAST_BYTES = 16384
 GOES_ON = ("running", "starting", "stopping")
 _STATUS = Form({
@@ -38,7 +38,7 @@ class RunError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder; every property reads the disk anew."""
+    """A run folder; every property reads the disk again."""
 
     path: Path
 
@@ -59,14 +59,14 @@ class Run:
 
     @property
     def damage(self) -> list[str]:
-        """What of its status and result cannot be used, a sentence each."""
+        """A sentence for each part of its status and result that cannot be used."""
         return [found.damage for found in (self._status(), self._result()) if found.damage]
 
     def _status(self) -> Object:
         return read_object(self.file("status.json"), _STATUS)
 
     def _result(self) -> Object:
-        """A result without an outcome is none."""
+        """The result; one without an outcome counts as none."""
         found = read_object(self.file("result.json"), form_of(Summary))
         if found.value and found.value.get("outcome") not in OUTCOMES:
             return Object({}, found.damage or "result.json is damaged, left out")
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def life(self) -> Life:
-        """What of the run lives, and where."""
+        """Which parts of the run are alive, and where."""
         return life.look(self.path, self.status)
 
     def alive(self, role: str) -> bool:
@@ -86,11 +86,11 @@ class Run:
 
     @property
     def state(self) -> str:
-        """An outcome, or `running`, `starting`, `stopping` (the engine is gone, the trainer ends itself)."""
+        """An outcome, or `running`, `starting`, `stopping` (the engine has ended, the trainer is ending itself)."""
         return self.state_of(self.life)
 
     def state_of(self, now: Life) -> str:
-        """The state, where it is known what of the run lives."""
+        """The state, given which parts of the run are alive."""
         if now.engine:
             return "starting" if now.starting else "running"
         if now.trainer:
@@ -98,7 +98,7 @@ class Run:
         result = self.result
         if result is not None:
             return str(result.get("outcome"))
-        # Where there is a lock, and nobody holds it, nothing starts.
+        # A lock that nobody holds means that nothing is starting.
         known = bool(self.status) or locks.held(self.file(ENGINE_LOCK)) is not None
         return "starting" if not known and 0 <= time.time() - self._created() < STARTING_SECONDS else "crashed"
 

@@ -1,7 +1,7 @@
-"""Deleted runs that can still be brought back: set aside beside the runs, where nothing lists them.
+"""Deleted runs that can still be restored: kept beside the runs in a folder that no list shows.
 
-Each screen has a folder of its own, held by a lock that the kernel frees however the screen ends. It is removed at the
-end; one that a killed screen left behind is removed by the next that starts.
+Each screen has its own folder, held by a lock that the kernel releases however the screen ends. The folder is removed
+when the screen ends; one that a killed screen left behind is removed by the next that starts.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ..system import locks
 from .control import reserved
 from .run import Run, RunError
 
-PREFIX = ".deleted-"  # no list of runs shows what begins with a dot
+PREFIX = ".deleted-"  # names with a leading dot are not listed
 HELD = "held"
-WITHOUT_LOCKS_SECONDS = 7 * 86400.0  # a screen is not open for longer, where no lock tells
+WITHOUT_LOCKS_SECONDS = 7 * 86400.0  # assumed longest life of a screen, where there are no locks
 
 
 class Trash:
-    """What this process has deleted, the latest last; several runs deleted at once come back at once."""
+    """What this process has deleted, the latest last; runs that were deleted together are restored together."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._lock: locks.Lock | None = None
-        self._deleted: list[list[Run]] = []  # as they were called
+        self._deleted: list[list[Run]] = []  # their original names
 
     def put(self, runs: list[Run]) -> tuple[list[Run], list[str]]:
-        """Set runs aside; those that were, and why each other could not be."""
+        """Move runs to the trash; returns those that were moved, and for each other one the reason."""
         moved, refused = [], []
         for run in runs:
             try:
@@ -53,13 +53,13 @@ class Trash:
             raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
     def bring_back(self) -> tuple[list[Run], list[str]]:
-        """The runs that were deleted last are there again; those that are, and why each other is not."""
+        """Restore the runs that were deleted last; returns those that were restored, and for each other the reason."""
         back, refused = [], []
         for run in self._deleted.pop() if self._deleted else ():
             try:
                 self._bring_back(run)
             except OSError as fault:
-                refused.append(f"{run.id} cannot be brought back: {fault.strerror or fault}")
+                refused.append(f"{run.id} cannot be restored: {fault.strerror or fault}")
             else:
                 back.append(run)
         return back, refused
@@ -67,21 +67,21 @@ class Trash:
     def _bring_back(self, run: Run) -> None:
         assert self._folder is not None
         if os.path.lexists(run.path):
-            raise FileExistsError(0, "there is a run of this name again")
+            raise FileExistsError(0, "there is another run of this name now")
         (self._folder / run.id).rename(run.path)
 
     def empty(self) -> None:
-        """Remove all of it for good."""
+        """Remove the content for good."""
         if self._folder is not None and self._lock is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._lock.release()
             self._folder, self._lock, self._deleted = None, None, []
 
     def _own(self, runs: Path) -> Path:
-        """This process's folder, made and held when something is first put there."""
+        """This process's folder, created and locked when it is first needed."""
         while self._folder is None:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=runs))
-            # One that another screen swept away before it was held is made anew.
+            # One that another screen removed before it was locked is created again.
             with contextlib.suppress(FileNotFoundError, locks.Taken):
                 self._lock = locks.take(folder / HELD)
                 self._folder = folder
@@ -89,11 +89,11 @@ class Trash:
 
 
 def sweep() -> None:
-    """Remove what screens that are no more have left behind."""
+    """Remove the folders of screens that have ended without doing so."""
     try:
         left = [path for path in runs_folder().iterdir() if path.name.startswith(PREFIX)]
     except OSError:
-        return  # there are no runs, or none that can be listed
+        return  # there are no runs, or they cannot be listed
     for folder in left:
         with contextlib.suppress(OSError, locks.Taken), locks.take(folder / HELD) as lock:
             if lock.works or time.time() - os.stat(folder).st_mtime > WITHOUT_LOCKS_SECONDS:

@@ -166,7 +166,7 @@ def test_a_baseline_for_one_time(four: list[Run], capsys: pytest.CaptureFixture[
     assert (found["baseline"], found["choice"], found["runs"]) == ("c", "given", ["c", "a"])
     assert compared(capsys, "a")["baseline"] == "b"
     deleted(four[1])
-    assert not any("no longer there" in note for note in compared(capsys, "a", "--baseline", "c")["notes"])
+    assert not any("no longer exists" in note for note in compared(capsys, "a", "--baseline", "c")["notes"])
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv"])
@@ -185,10 +185,10 @@ def test_a_deleted_baseline_is_said_and_left_out(four: list[Run], capsys: pytest
     deleted(four[1])
     found = compared(capsys, "a", "c")
     assert (found["choice"], found["runs"]) == ("first", ["a", "c"])
-    assert "pinned baseline b is no longer there" in found["notes"][0]
+    assert "pinned baseline b is no longer exists" in found["notes"][0]
     assert cli.run(["compare", "a"]) == 2
     said = capsys.readouterr().err
-    assert "b is no longer there" in said
+    assert "b is no longer exists" in said
     assert "two or more" in said
     assert cli.run(["compare", "--unpin"]) == 0
     assert compared(capsys, "a", "d")["notes"][0].startswith("the global batch sizes")
@@ -202,7 +202,7 @@ def test_a_broken_baseline_file_is_no_obstacle(four: list[Run], home: Path, text
     (home / "baseline.json").write_text(text, encoding="latin-1")
     found = baseline.pinned()
     assert found.run is None
-    assert "--unpin forgets it" in found.lost
+    assert "--unpin removes the pin" in found.lost
     assert baseline.line_up(four).runs == tuple(four)
     baseline.pin(four[2])
     assert baseline.pinned().run == four[2]

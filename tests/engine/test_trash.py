@@ -65,7 +65,7 @@ def test_a_name_that_is_taken_again_is_not_written_over() -> None:
     run.path.mkdir()
     back, refused = trash.bring_back()
     assert back == []
-    assert "there is a run of this name again" in refused[0]
+    assert "there is another run of this name now" in refused[0]
 
 
 def test_what_a_killed_screen_left_is_removed_and_what_a_living_one_holds_is_not(home: Path) -> None:

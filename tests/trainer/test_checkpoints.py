@@ -142,7 +142,7 @@ def test_foreign_entries_and_steps_beyond_the_end_are_not_taken(trained: Trainin
         assert newest(folder) == (12, told)
     shutil.copytree(folder / "step-0000000006", folder / "step-0000000011")
     shutil.rmtree(folder / "step-0000000012")
-    assert "checkpoint of step 11 is damaged (it is that of step 6); going on from step 9" in newest(folder)[1]
+    assert "checkpoint of step 11 is damaged (it belongs to step 6); going on from step 9" in newest(folder)[1]
 
 
 def test_where_none_is_whole_nothing_is_changed_and_each_reason_told(trained: Training, tmp_path: Path) -> None:
