@@ -185,10 +185,10 @@ def test_a_deleted_baseline_is_said_and_left_out(four: list[Run], capsys: pytest
     deleted(four[1])
     found = compared(capsys, "a", "c")
     assert (found["choice"], found["runs"]) == ("first", ["a", "c"])
-    assert "pinned baseline b is no longer exists" in found["notes"][0]
+    assert "pinned baseline b no longer exists" in found["notes"][0]
     assert cli.run(["compare", "a"]) == 2
     said = capsys.readouterr().err
-    assert "b is no longer exists" in said
+    assert "b no longer exists" in said
     assert "two or more" in said
     assert cli.run(["compare", "--unpin"]) == 0
     assert compared(capsys, "a", "d")["notes"][0].startswith("the global batch sizes")

@@ -84,7 +84,7 @@ async def test_a_deleted_baseline_is_said_and_left_out(three: list[Run]) -> None
     baseline.pin(three[2])
     deleted(three[2])
     async with Tiny(lambda: CompareScreen(three[:2])).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "vit is no longer exists")
+        await wait_for(pilot, "vit no longer exists")
         assert shown_runs(pilot) == ["cnn", "mlp"]
         await pilot.press("b")
         await wait_for(pilot, "cnn (baseline)")
