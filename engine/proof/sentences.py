@@ -129,7 +129,7 @@ def _conclusion(proof: Mapping[str, Any]) -> str:
     if proof["state"] == "failed":
         return f"the proof failed: {proof.get('error')}"
     if proof["state"] == "crashed":
-        return "the proof's process is gone; what it had measured is shown"
+        return "the proof's process has crashed; its results so far are shown"
     if proof["kind"] == "ab" and proof["comparisons"]:
         return verdict(proof["comparisons"][0])
     if proof["kind"] == "diagnosis":
@@ -152,22 +152,22 @@ def _nothing_found(proof: Mapping[str, Any], tried: int) -> str:
 
 def _nothing_tried(proof: Mapping[str, Any]) -> str:
     if proof["state"] == "stopped":
-        return "stopped before any change was measured to the end"
+        return "stopped before the measurement of any change was complete"
     if str(proof.get("ended_because") or "").startswith(OUT_OF_TIME):
         return "the time budget allowed no change to be measured"
     if (proof.get("final_verdict") or {}).get("verdict") == "undecided":
-        return "what holds the training back could not be told, so no change was tried"
+        return "what holds the training back is undecided, so no change was tried"
     return "nothing was found to make it faster (no change to try)"
 
 
 def input_cost(ablation: Mapping[str, Any]) -> str:
-    """What the ablation says, beside what the training says of itself."""
+    """The cost of the input by ablation, beside the input wait that the training itself measured."""
     cost, wait = ablation.get("input_cost"), ablation.get("input_wait")
     if cost is None:
-        return f"what the input costs is not known: {ablation.get('why') or 'not measured'}"
-    told = "is not known" if wait is None else f"is {100 * wait:.0f} %"
+        return f"the cost of the input is unknown: {ablation.get('why') or 'not measured'}"
+    told = "is unknown" if wait is None else f"is {100 * wait:.0f} %"
     return (f"the input costs {100 * cost:.0f} % of a step's time (measured by leaving it out); "
-            f"the training's own figure (input_wait) {told}")
+            f"the training itself measured input_wait, which {told}")
 
 
 def others(diagnosis: Mapping[str, Any]) -> str:

@@ -104,7 +104,7 @@ def test_where_steps_are_too_slow_for_a_verdict_it_says_so_and_what_to_do(tmp_pa
     assert "measure longer: --seconds 17" in told["ended_because"]
     for text in (shown(told), as_markdown(told), head(told)):
         assert "nothing was found" not in text
-        assert "could not be told" in text
+        assert "is undecided" in text
         assert "--seconds 17" in text
     (tmp_path / "more").mkdir()
     alone = proved(tmp_path / "more", of_preset(), lambda o, n: Planted(5.0, 0.8)).written
@@ -178,7 +178,7 @@ def test_no_figures_stand_for_a_change_that_could_not_be_measured(tmp_path: Path
 
 
 @pytest.mark.parametrize(("stop_at", "said"), [
-    (1, "stopped before any change was measured to the end"),
+    (1, "stopped before the measurement of any change was complete"),
     (8, "stopped: so far nothing was found to make it faster (1 change tried)"),
 ])
 def test_a_stopped_loop_counts_only_what_was_decided(tmp_path: Path, stop_at: int, said: str) -> None:

@@ -117,7 +117,7 @@ def test_a_damaged_checkpoint_of_any_kind_is_passed_over_and_told(trained: Train
             found, told = newest(folder)
             assert found == 9, (kind, with_manifest)
             assert told.startswith("checkpoint of step 12 is damaged ("), (kind, told)
-            assert told.endswith("); going on from step 9, 3 steps are lost"), (kind, told)
+            assert told.endswith("); resuming from step 9, 3 steps are lost"), (kind, told)
             assert len(told) < 320
     for kind, damage in MANIFEST_DAMAGES.items():
         folder = next(fresh)
@@ -138,11 +138,11 @@ def test_foreign_entries_and_steps_beyond_the_end_are_not_taken(trained: Trainin
         shutil.copytree(folder / "step-0000000012", folder / "step-0000099999", dirs_exist_ok=True)
         if not with_manifest:
             (folder / "step-0000099999" / MANIFEST).unlink()
-        told = "checkpoint of step 99999 lies beyond the end of the training, step 12; going on from step 12"
+        told = "checkpoint of step 99999 lies beyond the end of the training, step 12; resuming from step 12"
         assert newest(folder) == (12, told)
     shutil.copytree(folder / "step-0000000006", folder / "step-0000000011")
     shutil.rmtree(folder / "step-0000000012")
-    assert "checkpoint of step 11 is damaged (it belongs to step 6); going on from step 9" in newest(folder)[1]
+    assert "checkpoint of step 11 is damaged (it belongs to step 6); resuming from step 9" in newest(folder)[1]
 
 
 def test_where_none_is_whole_nothing_is_changed_and_each_reason_told(trained: Training, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_resume_goes_on_from_the_last_whole_checkpoint_and_says_what_is_lost() -
     assert done.returncode == 0, done.stdout + done.stderr
     assert (
         f"warning: checkpoint of step {newest_step} is damaged (the checksum of {DATA} does not match); "
-        f"going on from step {older}, {newest_step - older} steps are lost"
+        f"resuming from step {older}, {newest_step - older} steps are lost"
     ) in done.stdout
     assert happened(run, "started")[-1]["resumed_at_step"] == older
     assert last_losses(run)["loss"] < 2

@@ -169,7 +169,7 @@ def test_the_next_fit_ends_the_run_of_one_that_was_interrupted(cpus: Any) -> Non
     first = interrupted(monitor)
     model().fit(X, X[:, 0], epochs=1, verbose=0, callbacks=[monitor])
     assert (first.state, events(monitor.run, "finished")[0]["outcome"]) == ("error", "ok")
-    assert events(first, "error")[0]["message"].startswith("the fit ended before its time")
+    assert events(first, "error")[0]["message"].startswith("the fit ended early")
     assert signal.getsignal(signal.SIGTERM) == before
 
 

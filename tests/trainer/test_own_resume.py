@@ -176,7 +176,7 @@ def test_a_checkpoint_of_other_code_is_refused(own: Write) -> None:
     whole = own(HIDDEN, *SHORT).train()
     calls = "self.calls = tf.Variable(0.0, trainable=False)"
     others = {
-        "beside those that Keras lists": HIDDEN.replace(calls, f"self.other = tf.Variable(0.0)\n        {calls}"),
+        "besides those that Keras lists": HIDDEN.replace(calls, f"self.other = tf.Variable(0.0)\n        {calls}"),
         "other random generators": HIDDEN.replace("class Settings:", "class Settings:\n    more = random.Random(1)"),
     }
     for told, source in others.items():

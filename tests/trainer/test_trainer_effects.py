@@ -371,7 +371,7 @@ def poisoned(training: Training, index: int, value: float) -> Training:
 @pytest.mark.usefixtures("pulses")
 def test_nan_in_the_inputs_ends_the_run_and_names_the_step_although_the_loss_may_be_finite(build: Build) -> None:
     training = poisoned(build(*TINY, *POISONED, "nan_check_steps=1"), 45, math.nan)
-    with pytest.raises(TrainerError, match="first seen at step 5; at step 4 they still were") as raised:
+    with pytest.raises(TrainerError, match="first seen at step 5; they were still finite at step 4") as raised:
         training.train()
     assert raised.value.kind == "nan"
     assert "learning_rate" in raised.value.hint

@@ -135,7 +135,7 @@ async def test_a_proof_is_followed_while_it_is_made(home: Path, size: tuple[int,
 async def test_a_proof_whose_process_is_gone_or_failed_says_so(home: Path) -> None:
     gone = write_proof(home, "20260921-140000-gone", **running(pid=2**22 + 1, start_ticks=1))
     failed = write_proof(home, "20260921-150000-failed", state="failed", error="[red]no\x1b baseline", comparisons=[])
-    for proof, said in ((gone, "the proof's process is gone"), (failed, "the proof failed: [red]no? baseline")):
+    for proof, said in ((gone, "the proof's process has crashed"), (failed, "the proof failed: [red]no? baseline")):
         async with Tiny(partial(ProofScreen, proof)).run_test(size=(80, 24), notifications=True) as pilot:
             await wait_for(pilot, said)
 

@@ -1,1 +1,1 @@
-"""Everything that changes while a model trains, saved so that a run goes on exactly."""
+"""Saves everything that changes while a model trains, so that a run is resumed exactly."""

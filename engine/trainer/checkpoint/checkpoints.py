@@ -1,8 +1,8 @@
-"""Checkpoints that a run can go on from exactly, in mid-epoch too.
+"""Checkpoints from which a run is resumed exactly, even in the middle of an epoch.
 
-What one holds is told by state.py; where the data stands follows from the step (pipeline.py). Each is written beside,
-synced to the disk and renamed; what the disk has done to it since is found out before it is used, and then an older one
-serves.
+The content is defined in state.py; the position in the data follows from the step (data/pipeline.py). A checkpoint is
+written beside its final place, synced to disk and renamed. It is checked before it is used, and where it is damaged an
+older one is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .state import State
 
 
 class NotWritten(Exception):
-    """A checkpoint that the disk does not take; the text says why."""
+    """The disk refused the checkpoint; the text says why."""
 
 
 class Checkpoints:
@@ -32,7 +32,7 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int, state: State) -> None:
         self._folder, self._keep, self.state = folder, keep, state
         self.last_step: int | None = None
-        self._unusable: dict[int, str] = {}  # step -> why, as the end of a sentence
+        self._unusable: dict[int, str] = {}  # step -> why it cannot be used, as the end of a sentence
         self._end: int | None = None  # the training's last step
 
     def save(self, step: int) -> None:
@@ -54,14 +54,14 @@ class Checkpoints:
         except (OSError, tf.errors.OpError) as fault:
             _remove(draft)
             if isinstance(fault, tf.errors.ResourceExhaustedError) and disk.refusal(fault) is None:
-                raise  # memory
+                raise  # out of memory
             raise NotWritten(f"{disk.reason(fault)}: {self._folder}: no checkpoint of step {step} is written") from None
         self.last_step = step
         self._unusable.pop(step, None)
         self._remove_older(step)
 
     def _remove_older(self, step: int) -> None:
-        """What has been found unusable is not counted among those that are kept, and goes with the older ones."""
+        """Remove older checkpoints; unusable ones do not count among those that are kept, and are removed as well."""
         done = [found for found in checkpoint_files.steps_in(self._folder) if found <= step]
         kept = [found for found in done if found not in self._unusable][: self._keep]
         for old in done:
@@ -69,10 +69,10 @@ class Checkpoints:
                 _remove(self._path(old))
 
     def latest_step(self, end: int | None = None) -> int | None:
-        """The newest step, not beyond `end`, whose checkpoint is whole, or None where there are no checkpoints.
+        """The newest step, not beyond `end`, with an intact checkpoint, or None where there are no checkpoints.
 
-        Raises TrainerError where there are some and none can be used. Removes what a process left that was killed
-        while it wrote one: a run has one trainer at a time.
+        Raises TrainerError where there are some and none can be used. Removes what a killed process left half-written:
+        a run has only one trainer at a time.
         """
         for draft in self._folder.glob(".draft-*"):
             _remove(draft)
@@ -84,17 +84,19 @@ class Checkpoints:
             except Damage as damage:
                 self._unusable[step] = str(damage)
         if self._unusable:
-            hint = f"nothing was changed; gputui --preset {self._folder.parent / 'preset.yaml'} trains anew"
+            hint = (
+                f"nothing was changed; gputui --preset {self._folder.parent / 'preset.yaml'} starts again from step 0"
+            )
             reasons = checkpoint_files.describe(self._unusable)
             raise TrainerError("checkpoint", f"no checkpoint can be used: {reasons}", hint)
         return None
 
     def damaged(self, used: int) -> str:
-        """What to tell of checkpoints newer than the one that is used; empty where there are none."""
+        """A warning about checkpoints newer than the one that is used; empty where there are none."""
         if not self._unusable:
             return ""
         lost = max((step - used for step in self._unusable if self._end is None or step <= self._end), default=0)
-        told = f"{checkpoint_files.describe(self._unusable)}; going on from step {used}"
+        told = f"{checkpoint_files.describe(self._unusable)}; resuming from step {used}"
         return f"{told}, {lost} steps are lost" if lost else told
 
     def _verify(self, step: int) -> None:
@@ -107,11 +109,11 @@ class Checkpoints:
             raise Damage(f"is damaged ({damage})") from None
 
     def fits(self, step: int) -> bool:
-        """Whether the model has as many variables as a checkpoint; some make theirs in their first step."""
+        """Whether the model has as many variables as the checkpoint; some models create theirs in their first step."""
         return self.state.fits(str(self._path(step) / PREFIX))
 
     def restore(self, step: int) -> None:
-        """Bring the built model to the state after `step` steps; raises TrainerError where it does not fit."""
+        """Restore the state after `step` steps into the built model; raises TrainerError where it does not fit."""
         path = self._path(step)
         try:
             self.state.restore(str(path / PREFIX))
@@ -125,7 +127,7 @@ class Checkpoints:
 
 
 def _read_all(path: Path) -> None:
-    """TensorFlow checks what it reads; one tensor at a time is in memory. Raises Damage."""
+    """Read everything, which TensorFlow verifies, one tensor at a time. Raises Damage."""
     try:
         reader = tf.train.load_checkpoint(str(path / PREFIX))
         for name in reader.get_variable_to_dtype_map():
@@ -135,7 +137,7 @@ def _read_all(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """A folder with all in it, or a file or link that stands in its place; what cannot be removed stays."""
+    """Remove a folder with its content, or a file or link in its place; ignores what cannot be removed."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -30,26 +30,26 @@ _HOLDERS = (
 )
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _LEAVES = (str, bytes, int, float, np.ndarray, np.generic, tf.Tensor, types.ModuleType, type(None))
-MOST_ITEMS = 10_000  # a container of more is data
+MOST_ITEMS = 10_000  # a container with more entries is data
 
 
 @dataclass
 class Found:
-    """In the order of the code's own objects, which is the same in each process."""
+    """The objects, in the order of the user's code, which is the same in each process."""
 
     variables: list[Any] = field(default_factory=list)
-    generators: list[Any] = field(default_factory=list)  # of NumPy and Python
+    generators: list[Any] = field(default_factory=list)  # random generators of NumPy and Python
 
 
 @dataclass(frozen=True)
 class Module:
-    """A module of the user's code: what draws random numbers is looked for in it, not a model it has loaded."""
+    """A module of the user's code: searched for random generators, but not for models that it has loaded."""
 
     values: dict[str, Any]
 
 
 def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
-    """What lies below the roots; `theirs` says whether a module, by its name, is of the user's code."""
+    """All objects below the roots; `theirs` says by name whether a module belongs to the user's code."""
     found = Found()
     seen: dict[int, Any] = {}
     left = [(root, not isinstance(root, Module)) for root in reversed([*roots, *_of_keras()])]
@@ -57,7 +57,7 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
         value, whole = left.pop()
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
-        seen[id(value)] = value  # kept, so that no other gets its id
+        seen[id(value)] = value  # kept alive, so that no other object gets its id
         if isinstance(value, _GENERATORS):
             found.generators.append(value)
         elif isinstance(value, keras.Variable | tf.Variable):
@@ -73,7 +73,7 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
 
 
 def _of_keras() -> list[Any]:
-    """What keras.random draws from where no seed is given; it is made at the first draw."""
+    """The generator that keras.random uses without a seed; it is created at the first draw."""
     generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
     return [] if generator is None else [generator]
 
@@ -98,7 +98,7 @@ def _inside(value: Any, theirs: Callable[[str], bool]) -> Sequence[Any]:
 
 
 def _enclosed(function: types.FunctionType) -> list[Any]:
-    """What a function has taken along from where it was defined."""
+    """The variables that a function has captured where it was defined."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
@@ -112,7 +112,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """The model's optimizer, and those that a model with a training step of its own keeps in itself.
+    """The model's optimizer, and those that a model with its own training step keeps in itself.
 
     They may be attributes, lie in lists and dicts, or belong to models within it.
     """

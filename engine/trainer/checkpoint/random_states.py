@@ -1,4 +1,4 @@
-"""Random states that are no variables, read as plain values and put back: those of Python and NumPy."""
+"""Saves and restores the random states of Python and NumPy, which are not variables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 def read(generators: list[Any]) -> list[Any]:
-    """Python's own, NumPy's own, and the given ones, as JSON takes them."""
+    """The states of Python's and NumPy's global generators, and of the given ones, as values for JSON."""
     return [random.getstate(), _plain(np.random.get_state(legacy=False)), *map(_state, generators)]
 
 
 def write(generators: list[Any], states: list[Any]) -> None:
-    """What `read` has read, put back into as many generators."""
+    """Restore the states from `read` into as many generators."""
     random.setstate(_nested_tuple(states[0]))
     np.random.set_state(states[1])
     for generator, state in zip(generators, states[2:], strict=True):

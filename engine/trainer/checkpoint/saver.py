@@ -1,4 +1,4 @@
-"""Checkpoints when they are due, as far as the disk takes them: a training goes on without one that is refused."""
+"""Writes checkpoints when they are due; a training goes on without one that the disk refuses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .checkpoints import Checkpoints, NotWritten
 
 
 class CheckpointSaver:
-    """Knows when run.checkpoint wants one; writes it, and tells when one is left out and when there is one again."""
+    """Knows when a checkpoint is due, writes it, and warns when one is left out and when writing works again."""
 
     def __init__(self, checkpoints: Checkpoints, report: RunReport, every: int | str) -> None:
         self._checkpoints, self._report, self._every = checkpoints, report, every
@@ -22,7 +22,7 @@ class CheckpointSaver:
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:
-        """Whether one is due, which is told once."""
+        """Whether a checkpoint is due; the answer is given once."""
         due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
         return due
 

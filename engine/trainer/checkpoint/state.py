@@ -1,8 +1,8 @@
-"""All that changes while a model trains, as a checkpoint holds it: what Keras lists, and what it does not.
+"""The state of a training as a checkpoint holds it: what Keras lists, and what it does not.
 
-Keras lists the variables of a model, its metrics and its optimizer. A user's code may keep more: optimizers in lists,
-variables of TensorFlow's own, random generators in a module, Python's and NumPy's random state. What the object graph
-shows is found by object_graph.py; what the traced step writes is told by its graph (step_graph.py).
+Keras lists the variables of a model, its metrics and its optimizer. A user's code may have more: optimizers in lists,
+TensorFlow variables, random generators in a module, Python's and NumPy's random state. object_graph.py finds those that
+objects refer to; step_graph.py finds those that the traced step writes.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from . import random_states, step_graph
 from .object_graph import Found, optimizers
 
 _GROUP = re.compile(r"([a-z]+)/")
-_MORE, _HOST = "more", "host"  # of a user's training; not in the checkpoints of older versions
+_MORE, _HOST = "more", "host"  # group for a user's training; checkpoints of older versions lack it
 ANEW = (
     "the checkpoint is of an older gputui, which did not save random generators and what Keras does not list: "
-    "they begin anew, and losses may differ"
+    "they start again, and losses may differ"
 )
 
 
 class State:
-    """The state of one model; `look` finds what else a user's code keeps. Of gputui's own models Keras lists all."""
+    """The state of one model; `look` finds what else a user's code has. For gputui's own models Keras lists everything.
+    """
 
     def __init__(self, model: keras.Model, look: Callable[[], Found] | None = None) -> None:
         self._model, self._look = model, look
-        self._written: list[tf.Variable] = []  # by the traced step
-        self.begins_anew = ""  # what a restored checkpoint did not hold
+        self._written: list[tf.Variable] = []  # variables that the traced step writes
+        self.begins_anew = ""  # what a restored checkpoint did not contain
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
-        """The graph of a traced step tells which variables it writes, wherever the code keeps them."""
+        """Note the variables that the graph of a traced step writes, wherever the code keeps them."""
         known = {id(variable) for variable in ours}
         self._written = [variable for variable in step_graph.written(graph) if id(variable) not in known]
 
     def objects(self) -> dict[str, Any]:
-        """By groups, as tf.train.Checkpoint takes them."""
+        """All objects by groups, as tf.train.Checkpoint takes them."""
         listed = _listed(self._model)
         if self._look is None:
             return listed
@@ -58,30 +59,30 @@ class State:
         tf.train.Checkpoint(**self.objects()).write(prefix)
 
     def fits(self, prefix: str) -> bool:
-        """Whether there are as many variables as in a checkpoint; some models make theirs in their first step."""
+        """Whether there are as many variables as in a checkpoint; some models create theirs in their first step."""
         try:
             held = _held(prefix)
         except (tf.errors.OpError, ValueError, RuntimeError):
-            return True  # restoring it tells what is wrong
+            return True  # restoring it reports what is wrong
         counts = _counts(self.objects())
         return all(held[group] == count for group, count in counts.items() if _was_saved(group, held))
 
     def restore(self, prefix: str) -> None:
-        """Raises AssertionError, ValueError or what TensorFlow raises where the checkpoint does not fit."""
+        """Restore the checkpoint; raises AssertionError, ValueError or what TensorFlow raises where it does not fit."""
         held, objects = _held(prefix), self.objects()
         counts = _counts(objects)
         if not _was_saved(_HOST, held) and _HOST in objects:
             self.begins_anew = ANEW
         elif _HOST in objects and held[_MORE] != counts[_MORE]:
             raise ValueError(
-                f"it holds {held[_MORE]} variables beside those that Keras lists, your code has {counts[_MORE]}"
+                f"it contains {held[_MORE]} variables besides those that Keras lists, but your code has {counts[_MORE]}"
             )
         saved = {group: value for group, value in objects.items() if _was_saved(group, held)}
         tf.train.Checkpoint(**saved).read(prefix).assert_existing_objects_matched()
 
 
 class _Host(tf.train.experimental.PythonState):
-    """Random states that are no variables: Python's and NumPy's own, and generators of theirs that code keeps."""
+    """Random states that are not variables: Python's and NumPy's global ones, and generators that the code keeps."""
 
     def __init__(self, generators: list[Any]) -> None:
         self._generators = generators
@@ -92,12 +93,12 @@ class _Host(tf.train.experimental.PythonState):
     def deserialize(self, text: Any) -> None:
         states = json.loads(text)
         if len(states) != len(random_states.read(self._generators)):
-            raise ValueError("your code keeps other random generators than it did")
+            raise ValueError("your code has other random generators than when the checkpoint was written")
         random_states.write(self._generators, states)
 
 
 def _listed(model: keras.Model) -> dict[str, list[Any]]:
-    """What Keras lists; dropout's seeds are among the variables that are not trained."""
+    """What Keras lists; the seeds of dropout are among the non-trainable variables."""
     return {
         "weights": [variable.value for variable in model.trainable_variables],
         "others": [_parts(variable.value) for variable in model.non_trainable_variables],
@@ -107,7 +108,7 @@ def _listed(model: keras.Model) -> dict[str, list[Any]]:
 
 
 def _parts(variable: Any) -> list[tf.Variable]:
-    """What each replica holds: batch norm's statistics and metrics differ until they are read together."""
+    """What each replica holds: batch norm's statistics and metrics differ until they are aggregated."""
     return list(getattr(variable, "values", [variable]))
 
 
@@ -119,11 +120,11 @@ def _counts(objects: dict[str, Any]) -> Counter[str]:
 
 
 def _held(prefix: str) -> Counter[str]:
-    """How many entries of each group a checkpoint holds."""
+    """How many entries of each group a checkpoint contains."""
     names = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     return Counter(match[1] for match in map(_GROUP.match, names) if match)
 
 
 def _was_saved(group: str, held: Counter[str]) -> bool:
-    """Whether checkpoints held this group when this one was written."""
+    """Whether checkpoints contained this group when this one was written."""
     return group not in (_MORE, _HOST) or _HOST in held

@@ -17,7 +17,7 @@ _CALLS = {  # operations that run a function: the attributes that name it, and w
     "If": (("then_branch", "else_branch"), 1),
     "StatelessIf": (("then_branch", "else_branch"), 1),
 }
-# Their state lies in TensorFlow's kernels, where it can be neither read nor set.
+# Their state is inside TensorFlow's kernels, where it can be neither read nor set.
 DRAWS = {
     "RandomStandardNormal": "tf.random.normal",
     "RandomUniform": "tf.random.uniform",
@@ -45,7 +45,7 @@ class Draw:
 
 
 def written(graph: Any) -> list[tf.Variable]:
-    """The variables outside the graph that it does not only read."""
+    """The variables outside the graph that it writes."""
     inner = {id(placeholder): outer for outer, placeholder in graph.captures}
     handles = {id(inner[id(tensor)]) for tensor in graph.inputs if id(tensor) in inner and _is_written(graph, tensor)}
     return [variable for variable in graph.variables if id(variable.handle) in handles]
@@ -69,7 +69,7 @@ def _writes(graph: Any, operation: Any, tensor: Any) -> bool:
 
 
 def draws(graph: Any) -> list[Draw]:
-    """The operations in it, also in the functions it calls, whose random state cannot be saved."""
+    """The operations, including those in called functions, whose random state cannot be saved."""
     return list(dict.fromkeys(_draws(graph, set())))
 
 

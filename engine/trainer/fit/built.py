@@ -1,4 +1,4 @@
-"""What a training is made of when it has been built and nothing has run."""
+"""The parts of a training when everything is built and nothing has run yet."""
 
 from __future__ import annotations
 

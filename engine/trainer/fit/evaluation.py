@@ -18,7 +18,7 @@ from .executions import constant
 
 
 class Evaluation:
-    """The test function of the model; a stop does not wait for the rest of an evaluation."""
+    """Runs the model's test function; a stop does not wait for the rest of an evaluation."""
 
     def __init__(
         self, model: keras.Model, steps_per_execution: int, stop: StopSwitch, first: FirstTimes, resume: ExactResume
@@ -29,7 +29,9 @@ class Evaluation:
         self._trace = function.get_concrete_function
         self._run_one = train_function.testing_one(model)
         self._left = 0  # steps of the run's own evaluation
-        self.epoch_metrics: dict[str, float] | None = None  # of the epoch that is evaluated, until it is told
+        self.epoch_metrics: dict[str, float] | None = (
+            None  # figures of the epoch that is evaluated, until they are reported
+        )
         model.test_function = self._execute
 
     def begin(self, steps: int, epoch_metrics: dict[str, float] | None) -> None:
@@ -42,7 +44,7 @@ class Evaluation:
         self._left = 0
 
     def _execute(self, iterator: Any) -> Any:
-        """What evaluate calls as its test function."""
+        """The test function for Keras' evaluate."""
         self._stop.check()
         return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
 
@@ -52,13 +54,13 @@ class Evaluation:
         compiles = self._first.test_begins(self._left)
         logs = self._run(iterator, constant(count))
         if compiles:
-            floats(logs)  # wait for it
+            floats(logs)  # waits for the device
             self._first.evaluation.compiled()
         self._resume.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
         return logs
 
     def _execute_of_callback(self, iterator: Any) -> Any:
-        """A user's callback evaluates on data of its own, of which nobody knows how many batches are left."""
+        """Evaluate for a user's callback, whose data is its own and whose remaining batches are unknown."""
         logs = self._run_one(next(iterator))
         for data in itertools.islice(iterator, self._steps_per_execution - 1):
             logs = self._run_one(data)

@@ -1,4 +1,4 @@
-"""Going on exactly where a checkpoint was written: when the model can take it, and what of a user's code it holds."""
+"""Resumes a training exactly at a checkpoint: waits until the model has all variables, then restores everything."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ import tensorflow as tf
 from ..measure.health import Health
 from .built import Built
 
-Trace = Callable[[], Any]  # traces a step without running it, or returns what has been traced
+Trace = Callable[[], Any]  # traces a step without running it, or returns the earlier trace
 
 
 class ExactResume:
     """Restores the checkpoint of a resumed training as soon as the model has all its variables.
 
-    A user's step may write or draw what nobody has listed: its traced graph tells. gputui's own models need no look.
+    A step of the user's own may write or draw from anything, which its traced graph shows. gputui's own models need no
+    such search.
     """
 
     def __init__(self, built: Built, health: Health, ours: Sequence[tf.Variable], steps_per_epoch: int) -> None:
         self._built, self._health, self._ours, self._steps_per_epoch = built, health, ours, steps_per_epoch
-        self._step: int | None = None  # of the checkpoint that has not been restored yet
+        self._step: int | None = None  # step of the checkpoint that was not restored yet
         self._resumed = self._tested = False
 
     def begin(self, step: int | None) -> None:
-        """A training begins, at the checkpoint of `step` where it is resumed."""
+        """A training begins, resumed at the checkpoint of `step` where there is one."""
         self._step, self._resumed = step, step is not None
 
     def epoch_begins(self) -> None:
-        """After fit has reset the metrics: the epoch's running figures go on, too."""
+        """Restore the epoch's running figures after fit has reset the metrics."""
         if self._step is not None and self._built.checkpoints.fits(self._step):
             self._restore(self._step)
 
     def first_step_comes(self, trace: Trace) -> None:
-        """A user's model that makes its variables in its first step: tracing makes them."""
+        """Trace the first step of a user's model, which may create its variables there."""
         if self._step is not None:
             if self._built.own is not None:
                 self._look(trace())
@@ -59,7 +60,7 @@ class ExactResume:
             self._built.report.warn("begins_anew", checkpoints.state.begins_anew)
         self._health.begin(step)
         if step % self._steps_per_epoch == 0:
-            self._built.model.reset_metrics()  # those of the epoch before, or of its evaluation
+            self._built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation
         self._step = None
 
     def _look(self, traced: Any) -> None:

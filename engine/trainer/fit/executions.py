@@ -16,7 +16,7 @@ from . import train_function
 
 @functools.cache
 def constant(count: int) -> Any:
-    """A number of steps as the graph takes it."""
+    """A number of steps in the form that the graph takes."""
     with tf.device("/CPU:0"):
         return tf.constant(count)
 
@@ -33,10 +33,10 @@ class Executions:
         self._sizes_differ = pipeline.replicas > 1 and pipeline.smaller_last_batch
 
     def run(self, iterator: Any, step: int, count: int) -> Any:
-        """Run the `count` steps after `step`; returns the logs of the last.
+        """Run the `count` steps after `step`; returns the logs of the last one.
 
-        Replicas exchange gradients of embeddings by their size, which may not change within a graph's run: there a
-        smaller last batch of a pass is a run of its own.
+        Replicas exchange gradients of embeddings by their size, which must not change within an execution of the graph:
+        there a smaller last batch of a pass is executed separately.
         """
         logs: Any = {}
         for part in self._same_size(step, count) if self._sizes_differ else (count,):
@@ -45,7 +45,7 @@ class Executions:
         return logs
 
     def trace(self, iterator: Any, count: int) -> Any:
-        """The traced function of such an execution; nothing is run."""
+        """The traced function of such an execution, without running it."""
         return self._trace(iterator, constant(count))
 
     def _same_size(self, step: int, count: int) -> Iterator[int]:

@@ -32,14 +32,14 @@ class FitData:
         return batches if self._strategy is None else self._distributed(batches)
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
-        """The one behind fit's own."""
+        """The iterator of the pipeline, behind the one that fit uses."""
         # Kept until the process ends, which is at once then: TensorFlow's tuning thread of an iterator that is given up
         # may sleep on, for up to a minute, and be waited for (seen as 19 and 49 s).
         self._iterator = of_fit
         return of_fit if self._ours is None else self._ours
 
     def _distributed(self, batches: tf.data.Dataset) -> Any:
-        # The strategy reads ahead for each replica, too, if it may.
+        # Otherwise the strategy also prefetches for each replica.
         settings = tf.distribute.InputOptions(
             experimental_fetch_to_device=self._ahead, experimental_per_replica_buffer_size=int(self._ahead)
         )
@@ -48,10 +48,10 @@ class FitData:
 
 
 def _through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]:
-    """The same batches, one after the other as they are asked for, and the iterator they come from."""
+    """The same batches, one after the other on demand, and the iterator that they come from."""
     with tf.device("/CPU:0"):
         iterator = iter(batches)
-    # The pipeline behind the iterator has all it was asked to have; nothing is put in here.
+    # The pipeline behind the iterator is complete; TensorFlow must not add anything here.
     settings = tf.data.Options()
     settings.autotune.enabled = False
     settings.experimental_optimization.inject_prefetch = False

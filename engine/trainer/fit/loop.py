@@ -31,7 +31,7 @@ from .watch import Watch
 
 
 class _Measured(Exception):
-    """What run.measure_seconds asks for has been measured."""
+    """The time of run.measure_seconds has been measured."""
 
 
 class TrainingLoop:
@@ -75,7 +75,7 @@ class TrainingLoop:
         return own.callbacks_for(self, epochs) if own else EpochCallbacks(self, self.built.model)
 
     def _warmup(self, steps: int) -> int:
-        """Steps left out of the figures; where a time is measured, the pass that fills the cache is among them."""
+        """Steps left out of the figures; where a time is measured, these include the pass that fills the cache."""
         options, least = self.built.options, warmup_steps(steps)
         wanted = options.input
         fills = options.run.measure_seconds is not None and wanted.cache != "off" and not wanted.one_batch
@@ -85,7 +85,7 @@ class TrainingLoop:
         model, epochs = self.built.model, self.built.options.train.epochs
         model.stop_training = False
         while self.step < self.steps and not model.stop_training:
-            # A resumed epoch is a fit of its own, as long as what is left of the epoch.
+            # The rest of a resumed epoch is a fit of its own.
             epoch, done = divmod(self.step, self.steps_per_epoch)
             beyond = epoch + 1 if done else epochs
             with _more_to_come(model) if beyond < epochs else contextlib.nullcontext():
@@ -108,10 +108,10 @@ class TrainingLoop:
         )
 
     def leave(self, metrics: dict[str, float] | None = None) -> None:
-        """Before the last step: say where it stands, and write a checkpoint where checkpoints are on."""
+        """Before ending: report the progress, and write a checkpoint where checkpoints are on."""
         self.timing.profiler.close()
         self.watch.training_ends(self.step, metrics)
-        if self._evaluation.epoch_metrics:  # stopped in the evaluation, which is not made up for
+        if self._evaluation.epoch_metrics:  # stopped during the evaluation, which is not repeated
             self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._evaluation.epoch_metrics)
         if self.built.options.run.checkpoint != "off":
             self.save()
@@ -119,7 +119,7 @@ class TrainingLoop:
     # ---- one execution ------------------------------------------------------------------------
 
     def _execute(self, iterator: Any) -> Any:
-        """What fit calls as its train function."""
+        """The train function for Keras' fit."""
         began = self.timing.now()
         self._leave_if_it_is_time(began)
         left_of_epoch = self.steps_per_epoch - self.step % self.steps_per_epoch
@@ -137,11 +137,11 @@ class TrainingLoop:
             self.timing.timer.pause()
             self.built.stop.check()
         if self.timing.has_enough(now):
-            self.leave(self.timing.stand_still())  # what is still on the device belongs to it
+            self.leave(self.timing.stand_still())  # work that is still on the device belongs to it
             raise _Measured
 
     def _run(self, iterator: Any, count: int, began: float) -> Any:
-        """The steps themselves; an execution in which something is compiled is timed apart."""
+        """Run the steps; an execution in which something is compiled is timed separately."""
         first = self.built.report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first
         self.timing.begin(self.step + 1, count, began, apart=compiles)
@@ -157,7 +157,7 @@ class TrainingLoop:
         report.phase("compiling", "XLA" if self.built.options.compile.xla else "tracing")
         self._resume.first_step_comes(trace)
         logs = self.executions.run(iterator, self.step, count)
-        floats(logs)  # wait for it: the first step has ended when its figures are there
+        floats(logs)  # waits for the device: the first step has ended when its figures are known
         self._resume.first_step_ran(trace)
         self.built.stop.at_once = False
         report.first_step_done(time.perf_counter() - began)
@@ -165,7 +165,7 @@ class TrainingLoop:
         return logs
 
     def _run_smaller_batch(self, iterator: Any, count: int) -> Any:
-        """An execution whose time is XLA's, and no step's."""
+        """An execution whose time is spent on XLA's compiling and does not count as a step."""
         self.built.report.phase("compiling", "smaller batch")
         with self.timing.parts.left_out():
             logs = self.executions.run(iterator, self.step, count)
@@ -180,7 +180,7 @@ class TrainingLoop:
         self.timing.pause()
 
     def execution_ends(self) -> None:
-        """After the callbacks, which may change the state; at the end of an epoch the evaluation follows first."""
+        """Called after the callbacks, which may change the state; at the end of an epoch the evaluation comes first."""
         if self.step % self.steps_per_epoch and self._saver.take_due():
             self.save()
 
@@ -206,7 +206,7 @@ class TrainingLoop:
             self.save()
 
     def save(self) -> None:
-        """Write a checkpoint of this very step, unless the model is dead: the older ones are better then."""
+        """Write a checkpoint of this step, unless the model has NaN weights: then the older checkpoints are better."""
         self.watch.health.look(self.step)
         self.pause()
         self._saver.save(self.step)
@@ -214,7 +214,9 @@ class TrainingLoop:
 
 @contextlib.contextmanager
 def _more_to_come(model: keras.Model) -> Iterator[None]:
-    """The end of this fit is not that of the training, at which Keras replaces weights by their moving average."""
+    """Whether the training goes on after this fit; at the end of the last, Keras replaces weights by their moving
+    average.
+    """
     optimizer = model.optimizer
     finalize = optimizer.finalize_variable_values
     optimizer.finalize_variable_values = lambda weights: finalize(weights) if model.stop_training else None

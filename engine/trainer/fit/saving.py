@@ -1,5 +1,6 @@
-"""Saves the trained model, and waits a while where the disk takes nothing: the result of the training does not depend
-on it."""
+"""Saves the trained model, waiting a while if the disk refuses; a model that cannot be saved does not change the
+result.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ FILES = ("model.keras", "model.weights.h5")
 
 
 def save_model(built: Built, step: int) -> None:
-    """Write model.keras, or the weights of a model that Keras cannot write whole; raises TrainerError.
+    """Write model.keras, or the weights of a model that Keras cannot save; raises TrainerError.
 
-    `step` is the last that was trained.
+    `step` is the last one that was trained.
     """
     folder = built.report.run.path
     until = time.monotonic() + PATIENCE_SECONDS
@@ -33,7 +34,7 @@ def save_model(built: Built, step: int) -> None:
             number = disk.refusal(fault)
             if number is None:
                 raise
-            for name in FILES:  # a part of a file is no model, and takes room
+            for name in FILES:  # a partial file is useless and takes space
                 with contextlib.suppress(OSError):
                     (folder / name).unlink()
             if time.monotonic() > until or built.stop.reason:
@@ -56,4 +57,4 @@ def _save(built: Built, folder: Path) -> None:
 def _hint(built: Built, step: int) -> str:
     if built.checkpoints.last_step == step:
         return "free some space; gputui resume saves it from the last checkpoint"
-    return "free some space and train again; with run.checkpoint a resume could save it"
+    return "free some space and train again; with run.checkpoint set, gputui resume could save it"

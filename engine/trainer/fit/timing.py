@@ -1,4 +1,4 @@
-"""What is measured of the executions: their time, what it is spent on, and a profile of some of them."""
+"""Measures executions: their time, what it is spent on, and a profile of some of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..measure.step_timer import StepTimer
 
 
 class Timing:
-    """Told of each execution before it begins, and of whatever comes between two executions."""
+    """Is notified of each execution before it begins, and of everything that happens between executions."""
 
     def __init__(self, options: Options, report: RunReport, on_gpu: bool) -> None:
         self._report, self._measure_seconds = report, options.run.measure_seconds
@@ -22,13 +22,13 @@ class Timing:
         self.profiler = Profiler(report, options.run.profile_steps)
 
     def now(self) -> float:
-        """When the next execution begins; the first one that is measured begins with the device idle."""
+        """When the next execution begins; the first measured one begins with an idle device."""
         if self.timer.on_gpu and not self._report.speed.warm:
             self.parts.wait_for_device()
         return time.perf_counter()
 
     def has_enough(self, now: float) -> bool:
-        """Whether what run.measure_seconds asks for has been measured."""
+        """Whether the time of run.measure_seconds has been measured."""
         clock, wanted = self._report.speed.clock, self._measure_seconds
         return wanted is not None and measuring.enough(clock.measured_until(now), clock.measured_steps, wanted)
 
@@ -41,7 +41,7 @@ class Timing:
         return time.perf_counter()
 
     def begin(self, number: int, count: int, now: float, apart: bool) -> None:
-        """The execution of the steps from `number` on begins; `apart`: its time is no step's."""
+        """The execution of the steps from `number` on begins; `apart`: its time does not count as a step."""
         if apart:
             self.stand_still()
         else:
@@ -51,20 +51,20 @@ class Timing:
             self.timer.measure(now)
 
     def end(self, step: int, epoch_ends: bool) -> None:
-        """Step `step` has been handed over."""
+        """The work of step `step` has been passed to the device."""
         if self.profiler.ends(step):
             self.stand_still()
             self.profiler.close()
         if epoch_ends:
-            self.stand_still()  # before it evaluates, Keras drops the last evaluation's data: up to a second
+            self.stand_still()  # before evaluating, Keras frees the last evaluation's data: up to a second
 
     def pause(self) -> None:
-        """No execution follows directly: the time until the next one is not the steps'."""
+        """No execution follows directly: the time until the next one does not count as steps."""
         self.timer.pause()
         self.profiler.end_step()
 
     def stand_still(self) -> dict[str, float]:
-        """The device has done all that it was given, and what follows is no step's time; returns the metrics."""
+        """Wait until the device has finished; the time after it does not count as steps. Returns the metrics."""
         metrics = self.parts.wait_for_device()
         self.pause()
         return metrics

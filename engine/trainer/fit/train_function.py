@@ -1,5 +1,4 @@
-"""The function that `model.fit` calls for each execution: several steps in one graph, which also measures the input
-wait.
+"""The function that `model.fit` calls for each execution: several steps in one graph, with the input wait measured.
 
 It is built once here; the loop around it is loop.py. It replaces Keras' own function, which fails for strategies with
 several steps in an execution, runs too many steps where the executions do not divide the epoch, and cannot tell waiting
@@ -29,7 +28,7 @@ class Execute(Protocol):
     def __call__(self, iterator: Any, count: Any) -> Logs: ...
 
     def get_concrete_function(self, iterator: Any, count: Any) -> Any:
-        """Trace it, which makes the variables that are not there yet, and run nothing."""
+        """Trace the function without running it, which creates missing variables."""
         ...
 
     def experimental_get_tracing_count(self) -> int:
@@ -52,7 +51,7 @@ def testing(model: keras.Model) -> Execute:
 
 
 def testing_one(model: keras.Model) -> Callable[[Any], Logs]:
-    """An evaluation step on a batch that has been drawn: drawn in the graph, a missing one would be counted."""
+    """An evaluation step on a batch that was already drawn: in the graph, the end of the data would count as a step."""
     return cast(Callable[[Any], Logs], tf.function(_one_test(model), reduce_retracing=True))
 
 
@@ -62,7 +61,8 @@ def _one_test(model: keras.Model) -> Callable[[Any], Logs]:
 
 
 def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
-    """The loop traces the step a second time, which takes as long again: single steps go without it."""
+    """One graph with a loop over the steps. The loop traces the step a second time, so a single step goes without it.
+    """
     function = _single(one, clock) if int(model.steps_per_execution) == 1 else _repeated(one, clock)
     return cast(Execute, tf.function(function, reduce_retracing=True))
 
@@ -107,7 +107,7 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
     generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
 
     def in_replica(data: Any) -> Logs:
-        """Keras keeps its generator by thread, and a replica is traced in a thread of its own."""
+        """Set the random generator, which Keras keeps by thread, as a replica is traced in its own thread."""
         global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
         return step(data)
 
@@ -139,7 +139,7 @@ def _mean(value: Any, strategy: tf.distribute.Strategy) -> Any:
 
 
 def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
-    """Whether it is a number or an array of numbers; a step may return words beside them."""
+    """Whether it is a number or an array of numbers; a step may also return text."""
     try:
         kind = tf.convert_to_tensor(strategy.experimental_local_results(value)[0]).dtype
     except (TypeError, ValueError):
@@ -148,14 +148,14 @@ def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
 
 
 def _of_any_size(tensor: Any) -> tf.TensorShape:
-    """A figure of each sample is shorter in a smaller last batch."""
+    """Allow other sizes: a figure for each sample is shorter in a smaller last batch."""
     return tf.TensorShape(None if tensor.shape.rank is None else [None] * tensor.shape.rank)
 
 
 def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
-    """A training step for several replicas of which only the pure part, loss and gradients, is compiled by XLA.
+    """A training step for several replicas in which XLA compiles only the pure part, loss and gradients.
 
-    Variables of a strategy cannot be assigned inside compiled code, so their values go in and come out as tensors.
+    Variables of a strategy cannot be assigned in compiled code, so their values are passed in and returned as tensors.
     """
     optimizer = model.optimizer
     scaled = hasattr(optimizer, "dynamic_scale")

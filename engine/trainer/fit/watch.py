@@ -1,4 +1,4 @@
-"""Looks after a training between its executions: is the model alive, where does it stand, what does its input take?"""
+"""Looks after a training between its executions: the model's health, the progress, the time of its input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .timing import Timing
 
 
 class Watch:
-    """Does nothing most of the time: the device is waited for at a pulse, a few times a second."""
+    """Mostly does nothing: the device is waited for only at a pulse, a few times a second."""
 
     def __init__(
         self, built: Built, data: FitData, timing: Timing, traces: Callable[[], int], steps_per_epoch: int
@@ -27,7 +27,7 @@ class Watch:
         self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, timing.parts.not_python)
         self._pulses = Pulses(report, built.devices.names, slows_down=True)
         self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas), report.writer.emit)
-        self._metrics: dict[str, float] = {}  # as they were at the last pulse
+        self._metrics: dict[str, float] = {}  # metrics at the last pulse
 
     def execution_ran(self, step: int, began: float, iterator: Any) -> None:
         self.health.look_by_steps(step)
@@ -48,7 +48,7 @@ class Watch:
         self._pulses.out_of_turn(self._moment(step, training))
 
     def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
-        """Before its last step, with the metrics of now or of the last pulse."""
+        """Report before the end, with the present metrics or those of the last pulse."""
         self._pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))
 
     def _moment(self, step: int, metrics: dict[str, float]) -> Moment:

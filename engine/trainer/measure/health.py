@@ -1,7 +1,8 @@
-"""Whether the model is alive: its weights, looked at on the device, and what float16's loss scaling skipped.
+"""Checks that the model is healthy: finite weights, tested on the device, and steps that float16's loss scaling
+skipped.
 
-The loss does not tell: one skipped float16 step makes the running loss NaN over healthy weights, and NaN passes relu
-as 0 on a CPU, so that the loss stays finite over dead ones.
+The loss does not show this: one skipped float16 step makes the running loss NaN although the weights are fine, and NaN
+becomes 0 in relu on a CPU, so that the loss stays finite although the weights are NaN.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import tensorflow as tf
 from ..common.faults import TrainerError
 from .run_report import RunReport
 
-COST_SHARE = 1 / 200  # of the time; what "auto" allows the looks to cost
+COST_SHARE = 1 / 200  # share of the time that checks may take with "auto"
 
 
 class Health:
-    """Looks at all float weights now and then; `looking` surrounds the time for which a look waits for the device."""
+    """Checks all float weights now and then; `looking` surrounds the time for which a check waits for the device."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class Health:
         looking: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._model, self._stop_on_nan, self._report, self._looking = model, stop_on_nan, report, looking
-        self._every = every if isinstance(every, int) else None  # steps between two looks; None: by their cost
+        self._every = every if isinstance(every, int) else None  # steps between two checks; None: by their cost
         self._next_time = 0.0
         self._next_step = 0
         self._last_good_step = 0
@@ -44,17 +45,17 @@ class Health:
         self._last_good_step = step
 
     def look_by_steps(self, step: int) -> None:
-        """After each execution: look where a number of steps was asked for, and they have passed."""
+        """After each execution: check where the number of steps between two checks has passed."""
         if self._every is not None and step >= self._next_step:
             self.look(step)
 
     def look_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
-        """At a pulse: look where the looks may go by their cost, and whenever the loss is NaN."""
+        """At a pulse: check where the cost allows it, and whenever the loss is NaN."""
         if _is_lost(metrics) or (self._every is None and time.perf_counter() >= self._next_time):
             self.look(step, metrics)
 
     def look(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
-        """Look now. Dead weights end the run, by a TrainerError; a NaN loss over living ones is mended."""
+        """Check now. NaN weights end the run with a TrainerError; a NaN loss with finite weights is reset."""
         with self._looking():
             alive = self.alive(step)
         if not alive:
@@ -62,15 +63,15 @@ class Health:
         elif _is_lost(metrics or {}):
             self._report.warn(
                 "loss_restarted",
-                f"the running loss was NaN at step {step} over healthy weights (a step that loss scaling skipped); it "
-                "is counted anew from here",
+                f"the running loss was NaN at step {step} with finite weights (loss scaling skipped a step); "
+                "its mean starts again from here",
             )
             self._model.reset_metrics()
 
     def _found_dead(self, step: int) -> None:
         message = (
             f"weights are not finite (NaN or infinity), first seen at step {step}; "
-            f"at step {self._last_good_step} they still were"
+            f"they were still finite at step {self._last_good_step}"
         )
         hint = "lower train.learning_rate, set train.global_clip_norm=1, or look for NaN in the data"
         if self._stop_on_nan:
@@ -78,7 +79,7 @@ class Health:
         self._report.warn("nan", message, hint, "train.stop_on_nan")
 
     def alive(self, step: int) -> bool:
-        """One look, a few kernels on the device and one boolean back."""
+        """One check: a few kernels on the device and one boolean back."""
         begin = time.perf_counter()
         alive = bool(self._all_finite())
         end = time.perf_counter()
@@ -94,7 +95,7 @@ class Health:
         return float(scale.numpy()) if scale is not None else None
 
     def skipped_steps(self, step: int) -> int | None:
-        """Steps that float16 overflow left without an update, since the start of the training; else None."""
+        """Steps that float16 overflow left without an update since the start of the training; else None."""
         if getattr(self._model.optimizer, "dynamic_scale", None) is None:
             return None
         return step - self._applied()

@@ -1,4 +1,4 @@
-"""What a watched fit is, as far as Keras tells: its preset, and the event that says that it has started."""
+"""Describes a watched fit as far as Keras knows it: its preset, and its started event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..setup.devices import Devices
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """What is known of the fit in the words of options; nothing that is not known."""
+    """What is known of the fit as options."""
     script = Path(sys.argv[0]).name or "python"
     known: dict[str, Any] = {
         "schema_version": 1,
@@ -36,7 +36,7 @@ def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: in
 def started(
     report: RunReport, model: keras.Model, present: Devices, gpus: list[str], steps_per_epoch: int | None
 ) -> events.Started:
-    """What is known of the fit as it begins."""
+    """What is known of the fit at its beginning."""
     return events.Started(
         pid=os.getpid(),
         versions=_versions(),
@@ -60,6 +60,6 @@ def _versions() -> dict[str, str]:
 
 
 def devices() -> Devices:
-    """What TensorFlow trains on; fit has opened the devices."""
+    """The devices that TensorFlow trains on, which fit has already opened."""
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     return Devices(kind, tuple(device.name for device in tf.config.list_logical_devices(kind)))

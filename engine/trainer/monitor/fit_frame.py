@@ -26,7 +26,7 @@ class Fit:
         return int(size) if isinstance(size, int) and size > 0 else None
 
     def runs(self) -> bool:
-        """Of a training loop that is not Keras' own nobody can say that it is gone."""
+        """Whether the fit still runs; always true for a training loop that is not Keras' own, as nobody can know."""
         frame = self._frame
         return not self._known or any(one is frame for one in _from(sys._current_frames().get(self._thread)))
 

@@ -1,4 +1,4 @@
-"""One `model.fit` as it runs, seen from its callbacks: what is told of it, and when the device is waited for."""
+"""One `model.fit` while it runs, seen from its callbacks: which events are written, when the device is waited for."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from . import description
 from .fit_frame import Fit
 from .fit_life import Life
 
-UNKNOWN_STEPS = 1_000_000  # of a fit whose length shows at the end of its first epoch
+UNKNOWN_STEPS = 1_000_000  # for a fit whose length is known only at the end of its first epoch
 INTERRUPTED = {
     "kind": "interrupted",
-    "message": "the fit ended before its time: it was interrupted, or failed",
+    "message": "the fit ended early: it was interrupted, or failed",
     "hint": "the script's own output says why",
 }
 
 
 class Position:
-    """Where the fit stands; how many steps an epoch has is known at the end of the first, at the latest."""
+    """The progress of the fit; the number of steps in an epoch is known at the end of the first epoch at the latest."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         self.epochs, self.steps_per_epoch = int(params.get("epochs") or 1), params.get("steps")
@@ -39,7 +39,7 @@ class Position:
 
     @property
     def steps(self) -> int:
-        """Of the whole fit; 0 is not known."""
+        """Steps of the whole fit; 0 where unknown."""
         return int(self.steps_per_epoch or 0) * self.epochs
 
     def execution_begins(self, batch: int) -> None:
@@ -51,7 +51,7 @@ class Position:
 
 
 class WatchedFit:
-    """Writes the run of the fit; nothing is waited for but at a pulse."""
+    """Writes the run of the fit; the device is waited for only at a pulse."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class WatchedFit:
             self.report.phase("training")
 
     def execution_begins(self, batch: int) -> None:
-        """What runs now has been handed over before."""
+        """An execution begins; its work was already passed to the device."""
         if self._executions == 0:
             self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
         elif self._executions == 1:
@@ -115,12 +115,12 @@ class WatchedFit:
         return now
 
     def _first_done(self) -> None:
-        self._read()  # the first execution has ended when its figures are there
+        self._read()  # the first execution has ended when its figures are known
         self.report.first_step_done(time.perf_counter() - self._began)
         self.report.phase("training")
 
     def _read(self) -> dict[str, float]:
-        """The running metrics, which waits for the device; or what a step returns that has figures of its own."""
+        """The running metrics, for which the host waits; or what a step with figures of its own returns."""
         metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
         return metrics if not logs or logs.keys() == metrics.keys() else logs
 
@@ -134,7 +134,7 @@ class WatchedFit:
         self._first_evaluation.begins()
 
     def evaluation_runs(self) -> None:
-        """An execution of the evaluation has returned; of the first evaluation, that was tracing and compiling."""
+        """An execution of the evaluation has returned; the first of the first evaluation was tracing and compiling."""
         if not self._first_evaluation.done:
             self._first_evaluation.compiled()
 
@@ -152,18 +152,18 @@ class WatchedFit:
         self.report.epoch_done(epoch + 1, self.position.step, metrics)
 
     def _ask_to_stop(self) -> None:
-        """`gputui stop`: Keras ends the fit after the step that runs."""
+        """`gputui stop`: Keras ends the fit after the present step."""
         self._stopping = True
 
     def finish(self) -> None:
         self._end("stopped" if self._stopping else "ok", 0)
 
     def gone(self) -> None:
-        """Keras has not said that the fit is over, and it is no longer there."""
+        """The fit has ended without Keras reporting it."""
         self._end("stopped", 0) if self._stopping else self._end("error", 1, INTERRUPTED)
 
     def _end(self, outcome: str, returncode: int, error: dict[str, str] | None = None) -> None:
-        """Once, by the fit or by whoever sees first that it is gone; the lock stays taken."""
+        """End the run, once: by the fit, or by the first to see that the fit is gone. The lock stays held."""
         if self._finishing.acquire(blocking=False):
             self.report.finish(outcome, returncode, error)
             self._life.end()
