@@ -33,8 +33,8 @@ class FitData:
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
         """The iterator of the pipeline, behind the one that fit uses."""
-        # Kept until the process ends, which is at once then: TensorFlow's tuning thread of an iterator that is given up
-        # may sleep on, for up to a minute, and be waited for (seen as 19 and 49 s).
+        # Kept until the process ends: dropping an iterator waits for TensorFlow's tuning thread, which may sleep for up
+        # to a minute (19 and 49 s were measured).
         self._iterator = of_fit
         return of_fit if self._ours is None else self._ours
 
