@@ -18,7 +18,7 @@ NOT_ASKED = "not asked"
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU; `own` tells that it is the run's, and is None where that cannot be seen from here."""
+    """A process on a GPU; `own` says that it is the run's, None where that cannot be seen from here."""
 
     pid: int
     name: str | None = None
@@ -36,12 +36,12 @@ class Instance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """`missing` says why there are no readings any more; `reasons` why there is none of a figure.
+    """`missing` says why there are no readings any more; `reasons` why a figure has no value.
 
-    `training` tells that the run uses it, `shared_with_host` that its memory figures are the host's,
-    `counts_reserved` that the used memory holds what the driver keeps for itself. `mig` are the instances of a GPU in
-    MIG mode, and None where it is not (`mig_off`) or that is not known. `throttle` are reasons for lower clocks than
-    the chip could do, `clocks_set_by` settings that hold them. `tf_*` are TensorFlow's own bytes.
+    `training`: the run uses it; `shared_with_host`: its memory figures are the host's; `counts_reserved`: used memory
+    includes what the driver reserves. `mig` are the instances of a GPU in MIG mode, None where it is not (`mig_off`) or
+    unknown. `throttle` are reasons why the clocks are lower than the chip allows, `clocks_set_by` are settings that fix
+    the clocks. `tf_*` are the bytes of TensorFlow's allocator.
     """
 
     index: int
@@ -86,7 +86,7 @@ class Gpu:
         return self.training or any(process.own for process in self.processes or ())
 
     def why(self, figure: str) -> str:
-        """Why there is no such figure, in a word or two."""
+        """Why a figure is missing, in a word or two."""
         return str(self.reasons.get(figure, NOT_ASKED)).replace("_", " ")
 
 
@@ -145,7 +145,7 @@ def _words(found: Any) -> tuple[str, ...] | None:
 
 
 def _processes(found: Any) -> tuple[GpuProcess, ...] | None:
-    """The run's first, then those with the most memory."""
+    """The run's processes first, then those with the most memory."""
     if not isinstance(found, list):
         return None
     known = [_process(mapping(process)) for process in found]

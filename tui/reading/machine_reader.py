@@ -20,11 +20,11 @@ from .store import Snapshot, Store
 
 READ_SECONDS = 1.0
 TAKE_SECONDS = 0.1
-LOOKED_AT = 50  # the newest runs among which one that goes on is looked for
+LOOKED_AT = 50  # how many of the newest runs are searched for one that is running
 
 
 class MachineReader:
-    """One view of the machine. `run` is one that goes on here, if there is one."""
+    """A view of the machine. `run` is one that is running here, if there is one."""
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
@@ -33,15 +33,15 @@ class MachineReader:
         self._told: SimpleQueue[tuple[float, Event]] = SimpleQueue()
 
     def follow(self, leaving: threading.Event) -> None:
-        """Read until `leaving` is set; returns when the driver has been let go, or does not answer."""
+        """Read until `leaving` is set; returns when the driver was released, or does not answer."""
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.reader import GpuReader
 
-        # A run of another machine has no trainer here.
+        # A run on another machine has no trainer here.
         self.run = next((run for run in runs.all_runs()[:LOOKED_AT] if run.life.trainer), None)
         trainer = self.run.process("trainer") if self.run else None
         pid = trainer.pid if trainer else None
-        # Traffic is asked for, which keeps the driver busy, only where no training could wait for it.
+        # Traffic is read, which keeps the driver busy, only where no training could be delayed by it.
         reader = GpuReader(self._tell, READ_SECONDS, pcie=pid is None, own_pid=pid)
         reader.start()
         host, store, due = Host(pid or NOBODY), Store(), 0.0
@@ -61,7 +61,7 @@ class MachineReader:
         self._told.put((time.time(), event))
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        """What has been told since the last time, in the form in which a run's events are read."""
+        """The events since the last call, in the form of a run's events."""
         while True:
             try:
                 t, event = self._told.get_nowait()
@@ -70,4 +70,4 @@ class MachineReader:
             yield asdict(event) | {"type": event.type, "t": t}
 
 
-NOBODY = -1  # a number that no process has
+NOBODY = -1  # a process id that no process has

@@ -35,8 +35,8 @@ class Entry:
     peak_memory_bytes: float | None = None
     loss: float | None = None
     when: float = 0.0
-    host: str = ""  # the other machine on which it runs
-    damage: str = ""  # what of its files is left out
+    host: str = ""  # the other machine, where it runs on one
+    damage: str = ""  # which of its files are damaged
 
     @property
     def goes_on(self) -> bool:
@@ -48,12 +48,12 @@ class Entry:
         return f"{word} on {self.host}" if self.host else word
 
     def matches(self, words: str) -> bool:
-        """Whether all words stand in the id, the description or the state."""
+        """Whether id, description or state contain all words."""
         text = f"{self.run.id} {self.description} {self.state_word}".casefold()
         return all(word in text for word in words.casefold().split())
 
 
-# What can be sorted by, in the order of the columns; None sorts last either way.
+# The sort keys in the order of the columns; None is sorted last in both directions.
 COLUMNS: dict[str, Callable[[Entry], Any]] = {
     "run": lambda entry: entry.run.id,
     "state": lambda entry: entry.state_word,
@@ -82,10 +82,10 @@ class RunList:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[float, ...], Entry]] = {}
-        self.closed = 0  # folders that this user may not look into
+        self.closed = 0  # folders that this user cannot read
 
     def read(self) -> list[Entry]:
-        """The latest first."""
+        """The runs, the latest first."""
         found: dict[str, tuple[tuple[float, ...], Entry]] = {}
         survey = runs.survey()
         self.closed = len(survey.closed)
@@ -131,7 +131,7 @@ def _entry(run: Run, known: Entry | None) -> Entry:
 
 
 def _last_progress(run: Run) -> Mapping[str, Any]:
-    """From the end of the events alone."""
+    """The last progress event, read from the end of the events."""
     try:
         with open_regular(run.file("events.jsonl")) as stream:
             stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
@@ -143,7 +143,7 @@ def _last_progress(run: Run) -> Mapping[str, Any]:
 
 
 def description(run: Run) -> str:
-    """The preset's own words, from the first lines of its file."""
+    """The preset's description, from the first lines of its file."""
     try:
         text = located_yaml.read_text(run.file("preset.yaml"))
         head = located_yaml.parse(text.partition("\nworkload:")[0])

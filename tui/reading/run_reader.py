@@ -22,8 +22,8 @@ from ..base.errors import clean
 from .store import Snapshot, Store
 
 EVENTS_A_READ = 4000
-PARSED_BYTES = 3_000_000  # of a backlog larger than this, only a part of the dense readings is looked at
-FRESH_BYTES = 200_000  # the end of a file is always read whole
+PARSED_BYTES = 3_000_000  # of a backlog larger than this, only part of the frequent readings is used
+FRESH_BYTES = 200_000  # the end of a file is always read completely
 LOG_LINES = 2000
 LOG_BYTES = 400_000
 LONGEST_PAUSE = 30.0
@@ -64,7 +64,7 @@ class _Lines:
                         self.damage.add(self._offset - len(line))
 
     def _is_wanted(self, line: bytes, every: int) -> bool:
-        """Everything that is said once, and one in `every` of what is said every second."""
+        """Whether an event is used: all rare ones, and one in `every` of those that come each second."""
         dense = _DENSE.match(line)
         if dense is None:
             return True
@@ -73,7 +73,7 @@ class _Lines:
 
 
 class MergedTail(Tail):
-    """Both event files of a run as one, in the order of time, a bounded number of events at a time."""
+    """Both event files of a run as one, ordered by time, a limited number of events at a time."""
 
     def __init__(self, run: Run, *, thin: bool = True) -> None:
         self._files = [_Lines(run.file(name), thin) for name in EVENT_FILES]
@@ -95,7 +95,7 @@ class MergedTail(Tail):
 
 
 class _BulkFollower(Follower):
-    """The engine's follower, reading boundedly."""
+    """The engine's follower with limited reading."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -164,22 +164,22 @@ class LogTail:
 
 
 def _shown(line: str) -> str:
-    """A line as a terminal would leave it: what a carriage return overwrote is gone, tabs are spaces."""
+    """A line as a terminal would show it: text overwritten by a carriage return is removed, tabs become spaces."""
     return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All that a screen needs to paint itself."""
+    """Everything that a screen needs to paint itself."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     log: tuple[str, ...] = ()
     log_count: int = 0
-    reading: bool = True  # there is more on disk than has been read
+    reading: bool = True  # the disk has more than was read so far
 
 
 class Onward:
-    """The time of a run that goes on: the date of its newest event, carried on by a clock that nobody can set."""
+    """The time of a running run: the date of its newest event, carried on by a steady clock."""
 
     def __init__(self) -> None:
         self._newest_t, self._seen_at = 0.0, time.monotonic()
@@ -193,7 +193,7 @@ class Onward:
 
 
 class RunReader:
-    """One viewer of one run. `poll` is called by one thread; `picture` may be taken by any."""
+    """One viewer of one run. One thread calls `poll`; any thread may read `picture`."""
 
     def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:
         self.run = run
@@ -210,7 +210,7 @@ class RunReader:
         return (self._replay or self._follower).ended
 
     def poll(self) -> bool:
-        """Read what is new and take a picture; True when there is more to read at once."""
+        """Read what is new and make a picture; True when there is more to read at once."""
         if self.ended and not self._goes_on():
             return False
         fresh = (self._replay or self._follower).poll()
@@ -223,7 +223,7 @@ class RunReader:
         return behind
 
     def _goes_on(self) -> bool:
-        """A run that had ended may have been resumed."""
+        """Whether the run is running; one that had ended may have been resumed."""
         if self._replay is None and self.run.alive("engine"):
             self._follower.ended = False
         return not self.ended

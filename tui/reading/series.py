@@ -14,7 +14,7 @@ CAPACITY = 512
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A series as it was at one moment. `breaks` are the points before which nothing may be drawn."""
+    """A series at one moment. The line is interrupted before each of the points in `breaks`."""
 
     x: array[float] = field(default_factory=lambda: array("d"))
     y: array[float] = field(default_factory=lambda: array("d"))
@@ -30,7 +30,7 @@ NOTHING = Line()
 
 
 class Series:
-    """Takes readings one by one; at most `capacity` points are kept."""
+    """Takes readings one by one; keeps at most `capacity` points."""
 
     def __init__(self, *, peaks: bool = False, capacity: int = CAPACITY) -> None:
         self.last: float | None = None
@@ -42,7 +42,7 @@ class Series:
         self._broken = False
 
     def add(self, x: float, y: float | None) -> None:
-        """One reading; None says that there was none, and breaks the line."""
+        """Add a reading; None means that there was none, and interrupts the line."""
         self._line = None
         self.last = y
         if y is None:
@@ -57,11 +57,11 @@ class Series:
             self._thin()
 
     def gap(self) -> None:
-        """What comes next does not follow from what came before."""
+        """The next reading does not continue the line."""
         self._broken = True
 
     def line(self) -> Line:
-        """The series now; the same object until another reading comes."""
+        """The series now; the same object until there is another reading."""
         if self._line is None:
             self._line = Line(self._x[:], self._y[:], frozenset(self._breaks), self.last, self._each)
         return self._line
@@ -80,7 +80,7 @@ class Series:
             self._y[-1] += (y - self._y[-1]) / (self._open + 1)
 
     def _thin(self) -> None:
-        """Join neighbours. A point that stands alone at the end is left out of the joining, never of the line."""
+        """Merge neighbouring points. A single point left at the end stays unmerged."""
         x, y = self._x, self._y
         even = len(x) // 2 * 2
         rest = slice(even, None)

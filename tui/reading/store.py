@@ -65,7 +65,7 @@ class Snapshot:
         return self.lines.get(name, NOTHING)
 
 
-# What of a snapshot the store keeps as it stands; the rest is made when a snapshot is taken.
+# The fields of a snapshot that the store keeps as they are; the others are made with each snapshot.
 _AT_FIRST: Mapping[str, Any] = {
     "phase": "starting",
     "phase_detail": "",
@@ -112,7 +112,7 @@ class Store:
                 self._last_t = max(self._last_t, t)
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
-        """The run now; `clock` is the time of a run that goes on, and none that of the last event."""
+        """The run now; `clock` is the time of a running run, None for the time of the last event."""
         own = by_physical_gpu(self._allocator, self._facts["started"], self._gpus)
         now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
         return Snapshot(
@@ -141,7 +141,7 @@ class Store:
         if phase in _BEGINNINGS and self._facts["phase"] not in _BEGINNINGS:
             self._resume(t)
         elif phase == "starting" and self._begun is not None:
-            self._begun = min(self._begun, t)  # told late, by a trainer that has imported TensorFlow meanwhile
+            self._begun = min(self._begun, t)  # a late event of a trainer that has imported TensorFlow meanwhile
         compiled = self._facts["phase"] == "compiling" and self._facts["phase_detail"] not in LATER_COMPILING
         if phase == "training" and compiled:
             self._set(first_step_seconds=t - self._phase_t)
@@ -206,7 +206,7 @@ class Store:
         self._add(f"gpu{index}", at, reading.get("busy"))
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
-        """A GPU as it was last read; `own` is what TensorFlow says of it."""
+        """The last reading of a GPU; `own` holds TensorFlow's figures of it."""
         line, used = self._series[f"gpu{index}"].line(), self._facts["started"].get("gpus")
         used = used if isinstance(used, list) else ()
         return gpus.read(index, self._gpus[index], self._gpu_names.get(index), used, own, line)
@@ -255,7 +255,7 @@ def _message(event: Mapping[str, Any]) -> Message:
 def by_physical_gpu(
     devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """TensorFlow's devices under the numbers that NVML uses: GPU:0 may be a part of GPU 3."""
+    """TensorFlow's devices by NVML's numbers: GPU:0 may be a part of GPU 3."""
     numbers = _physical(started, readings)
     parts = number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1
     found: dict[str, dict[str, float]] = {}
@@ -271,7 +271,7 @@ def by_physical_gpu(
 
 
 def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
-    """TensorFlow's number of a GPU -> NVML's, by the UUIDs that the training told in its order, else by its option."""
+    """TensorFlow's number of a GPU -> NVML's, by the UUIDs in the started event, else by the option."""
     used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
     names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
     cards = {str(reading.get("uuid")): index for index, reading in readings.items()}

@@ -32,9 +32,9 @@ from .live_actions import name_of
 
 
 class CompareScreen(Screen[None]):
-    """`runs` in the order in which they are shown; a pinned baseline is the first of them, asked for or not.
+    """`runs` in the order in which they are shown; a pinned baseline is always the first of them.
 
-    Unpinning moves nothing: the run stays where it is, and what the others are measured against.
+    Unpinning changes nothing on the screen: the run stays first and remains the baseline here.
     """
 
     CSS_PATH = "compare.tcss"
@@ -68,7 +68,7 @@ class CompareScreen(Screen[None]):
         self.app.call_from_thread(self.show, list(line_up.runs), compare(line_up))
 
     def show(self, runs: list[Run], found: Comparison) -> None:
-        """The table anew, the cursor on the baseline, which is also where a run goes that has just been pinned."""
+        """Fill the table, with the cursor on the baseline, which is also where a newly pinned run goes."""
         if not self.is_attached:
             return
         self.runs, self.found = runs, found
@@ -85,7 +85,7 @@ class CompareScreen(Screen[None]):
         self._say()
 
     def _head(self, run: Run) -> str:
-        """The pinned baseline is marked."""
+        """A heading; the pinned baseline is marked."""
         pinned = self.found is not None and self.found.choice == "pinned" and self.found.baseline == run.id
         return clean(name_of(run)) + (" (baseline)" if pinned else "")
 
@@ -101,7 +101,7 @@ class CompareScreen(Screen[None]):
         table.move_cursor(row=row, column=1)
 
     def _figure(self, row: FigureRow, position: int) -> Text:
-        """The value and how it compares; the colour only says whether that is to the good."""
+        """The value and its difference; the colour only says whether that is an improvement."""
         change, by = change_text(row, position), row.changes[position]
         text = Text(value_text(row, row.values[position]), justify="right")
         if not change:
@@ -116,7 +116,7 @@ class CompareScreen(Screen[None]):
         return [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
 
     def _say(self) -> None:
-        """As many lines as there is to say."""
+        """Show the notes in as many lines as they need."""
         panel = self.query_one(Panel)
         panel.styles.height = len(self._said(panel.size.width, 0))
         panel.repaint()
@@ -132,9 +132,9 @@ class CompareScreen(Screen[None]):
         return self.runs[position] if self.found is not None and 0 <= position < len(self.runs) else None
 
     def action_pin(self) -> None:
-        """Pin the selected run, or unpin it where it is the one that is pinned."""
+        """Pin the selected run, or unpin it if it is pinned."""
         if (run := self.selected) is None:
-            self.notify("choose the column of a run")
+            self.notify("move the cursor to the column of a run first")
         else:
             self._pin(run)
 
@@ -184,5 +184,5 @@ def _right(text: str) -> Text:
 
 
 def _moment(run: Run) -> str:
-    """What the id says beside the name: when."""
+    """The time in the id, beside the name."""
     return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)

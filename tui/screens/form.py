@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..base.services import Host
 
 CHECK_SECONDS = 0.15
-WIDE, HUGE, HIGH = 110, 180, 30  # from here on: help beside the options, two columns of options, long remarks whole
+WIDE, HUGE, HIGH = 110, 180, 30  # from these widths on: help beside the options, two columns of options, full remarks
 
 
 
@@ -61,23 +61,23 @@ class FormScreen(Screen[None]):
         Binding("right_square_bracket", "scroll_help(4)", "Scroll the help", show=False),
         Binding("left_square_bracket", "scroll_help(-4)", "Help above", show=False),
         Binding("escape", "to_options", "Back to the options", show=False),
-        Binding("f2,1", "app.form", "Form", show=False),  # a footer of 80 columns has no room for where one is
+        Binding("f2,1", "app.form", "Form", show=False),  # a footer of 80 columns has no room for these keys
     ]
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
-        """`waits`: nothing is built until the screen is really looked at (another one covers it)."""
+        """`waits`: nothing is built until the screen becomes visible, as another one covers it."""
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
         self.options = OptionsView(state)
         self._waits = waits
         self._findings: tuple[Finding, ...] = ()
-        self.checked: Preset | None = None  # what the findings are about
+        self.checked: Preset | None = None  # the options that the findings are about
         self._check_timer: Timer | None = None
         self._resumed = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A slash that is written into a field does not search."""
+        """A slash that is typed into a field does not start a search."""
         return not (action == "search" and isinstance(self.focused, Input))
 
     # ---- building -----------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class FormScreen(Screen[None]):
             self._built()
         if self._resumed:
             self.app.warm_up()
-        self._resumed = True  # the first time is the application's start
+        self._resumed = True  # the first time is when the application starts
 
     def _built(self) -> None:
         self.options.last_row.focus(scroll_visible=False)
@@ -122,7 +122,7 @@ class FormScreen(Screen[None]):
             self.call_after_refresh(self._show_help)
 
     def _fit(self) -> None:
-        """Classes by the terminal's size; right before the first layout, so that there is only one."""
+        """Set classes by the terminal's size, right before the first layout, so that there is only one."""
         width, height = self.app.size
         self.set_class(width >= WIDE, "-wide")
         self.set_class(width >= HUGE, "-huge")
@@ -137,7 +137,7 @@ class FormScreen(Screen[None]):
             self._show_all()
             self._check()
 
-    # ---- this machine, and what speaks against the form ------------------------------------------
+    # ---- this machine, errors and warnings -------------------------------------------------------
 
     @work(thread=True, group="machine")
     def _read_machine(self) -> None:
@@ -156,7 +156,7 @@ class FormScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, group="checks")
     def _check_options(self, state: FormState, here: Machine) -> None:
-        """Looks at files that options name, so it must not hold up the keyboard."""
+        """Check the options in a thread, as this reads files and must not block the keyboard."""
         from ...engine import checks
 
         preset = state.preset
@@ -164,7 +164,7 @@ class FormScreen(Screen[None]):
         self.app.call_from_thread(self._checked, preset, found)
 
     def _checked(self, preset: Preset, found: tuple[Finding, ...]) -> None:
-        if preset is self.state.preset and self.query(Findings):  # none on a screen that is being taken down
+        if preset is self.state.preset and self.query(Findings):  # there is none on a screen that is being removed
             self._findings, self.checked = found, preset
             self.options.grey(self.no_gpu_reason)
             self._show_remarks()
@@ -236,7 +236,7 @@ class FormScreen(Screen[None]):
     def _option_changed(self, event: OptionRow.Changed) -> None:
         before = set(self.state.errors)
         self.state.set(event.key, event.text)
-        entry = event.key == "workload.entry"  # decides of every row whose option it is
+        entry = event.key == "workload.entry"  # this option decides for every row whether the user's code applies
         for key in self.options.rows if entry else before ^ set(self.state.errors) | {event.key}:
             self.options.rows[key].show()
         self._show_title()
@@ -274,7 +274,7 @@ class FormScreen(Screen[None]):
         self.options.focus_last()
 
     def action_remarks(self) -> None:
-        """From the options to the list of remarks, and back."""
+        """Switch between the options and the list of remarks."""
         findings = self.query_one(Findings)
         if self.remarks and not findings.has_focus:
             findings.focus()
@@ -282,7 +282,7 @@ class FormScreen(Screen[None]):
             self.action_to_options()
 
     def action_next_remark(self) -> None:
-        """Go round the options that something is said about."""
+        """Go to the next option with an error or remark, starting over after the last."""
         keys = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
         if keys:
             last = self.options.last_key
@@ -331,7 +331,7 @@ class FormScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, group="start")
     def _start(self, state: FormState) -> None:
-        """Launch in a thread; says here why it cannot."""
+        """Launch in a thread; shows why it cannot."""
         from ...engine.runs import RunError
         from .starting import ConflictError, start
 
@@ -347,30 +347,30 @@ class FormScreen(Screen[None]):
             self.app.call_from_thread(self.started, state, run, engine)
 
     def refused(self, here: Machine, found: tuple[Finding, ...]) -> None:
-        """The last check before a launch found an error."""
+        """The last check before a launch has found an error."""
         self.machine, self._findings = here, found
         self._show_remarks()
         self.app.complain(self.refusal)
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
-        """A run goes on with what the form holds: the run keeps it."""
+        """A run was started with the values of the form, which are now saved in the run."""
         state.keep()
         self.app.engines.append(engine)
         self.app.open_run(run)
 
     def offer(self, run: Run) -> None:
-        """Say that a run is going on, and the key that shows it."""
-        self.app.notify(f"{run.id}\nF3 shows it", title="A run is going on", markup=False, timeout=12)
+        """Say that a run is running, and which key shows it."""
+        self.app.notify(f"{run.id}\nF3 shows it", title="A run is running", markup=False, timeout=12)
 
     def commands(self) -> Iterator[SystemCommand]:
-        """What the command palette offers here."""
+        """The form's entries in the command palette."""
         yield SystemCommand("Start", "Train with these options", self.action_start)
         yield SystemCommand("Open preset", "Shipped presets and your own", self.action_presets)
-        yield SystemCommand("Save preset", "Over its file, comments kept", self.action_save)
-        yield SystemCommand("Save preset as", "As a new preset of your own", self.action_save_as)
+        yield SystemCommand("Save preset", "Overwrite its file, keeping comments", self.action_save)
+        yield SystemCommand("Save preset as", "Save as a new preset", self.action_save_as)
         yield SystemCommand("Describe preset", "Change its description", self.action_describe)
         for what, name in (("yaml", "YAML"), ("command", "Command line"), ("python", "Python code")):
-            yield SystemCommand(f"Show {name}", "Of the present form, to be copied", partial(self.action_text, what))
+            yield SystemCommand(f"Show {name}", "For the present form, to be copied", partial(self.action_text, what))
 
     def action_presets(self) -> None:
         from .presets import PresetsScreen

@@ -35,7 +35,7 @@ MESSAGE_ROWS = 4
 
 
 class GpusScreen(Screen[None]):
-    """Reads while it is in front; a question or the help over it does not stop that."""
+    """Reads while it is in front; a dialog or the help over it does not stop that."""
 
     CSS_PATH = "gpus.tcss"
     HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"))),)
@@ -76,7 +76,7 @@ class GpusScreen(Screen[None]):
         self.set_interval(REPAINT_SECONDS, self._look)
 
     def on_screen_resume(self) -> None:
-        if self._leaving.is_set():  # and not back from under a question or the help
+        if self._leaving.is_set():  # and it did not just return from a dialog or the help
             self._leaving = threading.Event()
             self.feed = MachineReader()
             self.read(self.feed, self._leaving)
@@ -90,7 +90,7 @@ class GpusScreen(Screen[None]):
 
     @work(thread=True, group="reading")
     def read(self, feed: MachineReader, leaving: threading.Event) -> None:
-        """One at a time: whoever comes back waits until the reading before has let the driver go."""
+        """One reader at a time: a screen that comes back waits until the previous reader has released the driver."""
         with self._reading:
             feed.follow(leaving)
 
@@ -104,7 +104,7 @@ class GpusScreen(Screen[None]):
         self.show_now()
 
     def show_now(self) -> None:
-        """Everything of the newest readings, in an arrangement that suits it."""
+        """Show the newest readings in a suitable arrangement."""
         self._shown = now = self.now
         width, height = self.size.width - 2, self.size.height - 2
         messages = len(self._messages(width, MESSAGE_ROWS))
@@ -125,7 +125,7 @@ class GpusScreen(Screen[None]):
         part.styles.height = max(1, rows)
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        """Why there is no GPU, which is nothing to worry about; then what the reading met with."""
+        """Why there is no GPU, which is no error; then the messages of the reader."""
         reason = self.now.no_gpu_reason
         rows: list[Row] = [[(line, "value")] for line in panels.wrapped(f"no GPU: {reason}", width)] if reason else []
         if reason:
@@ -156,7 +156,7 @@ class GpusScreen(Screen[None]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is one to pick only where not every card shows all."""
+        """Selecting a GPU is possible only where not every card shows everything."""
         return action != "pick" or self._detailed
 
     def action_pick(self, by: int) -> None:

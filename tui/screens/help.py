@@ -1,4 +1,4 @@
-"""All keys of the screen below, and what the marks mean."""
+"""The help: all keys of the screen below, and what the marks mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNTOLD = ("app.focus_next", "app.focus_previous", "screen.copy_text", "command_p
 
 
 class HelpScreen(ModalScreen[None]):
-    """Closed by any of the keys that open it."""
+    """Any of the keys that open it also closes it."""
 
     DEFAULT_CSS = """
     HelpScreen {
@@ -39,7 +39,7 @@ class HelpScreen(ModalScreen[None]):
         own = getattr(self.below, "HELP_SECTIONS", ())
         parts = [*(_section(title, lines) for title, lines in own), _section("Here", self._keys())]
         parts.append(
-            _section("Everywhere", (("ctrl+p", "all commands, themes too"), ("ctrl+q", "quit; runs go on")))
+            _section("Everywhere", (("ctrl+p", "all commands, including themes"), ("ctrl+q", "quit; runs continue")))
         )
         return Content("\n\n").join(parts)
 

@@ -36,12 +36,12 @@ from ..widgets.partial_updates import FrugalCompositor
 from .common import LOSS
 from .live_actions import LiveActions
 
-REPAINT_SECONDS = 0.25  # of the head with its spinner
-FULL_EVERY = 2  # of these; the rest is repainted no more often than an eye follows figures
+REPAINT_SECONDS = 0.25  # repaint interval of the head with its spinner
+FULL_EVERY = 2  # of these intervals; the rest is repainted no faster than figures can be read
 
 
 class LiveScreen(LiveActions, Screen[None]):
-    """`replay_speed` plays the recorded events again, so many times as fast as they came."""
+    """`replay_speed` replays the recorded events, this many times as fast as they came."""
 
     CSS_PATH = "live.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -59,7 +59,7 @@ class LiveScreen(LiveActions, Screen[None]):
         Binding("N", "found(-1)", "Previous found", show=False),
         Binding("down,j", "pick(1)", "Next GPU", key_display="down", show=False),
         Binding("up,k", "pick(-1)", "Previous GPU", key_display="up", show=False),
-        Binding("f3,2", "app.live", "Live", show=False),  # one is there already
+        Binding("f3,2", "app.live", "Live", show=False),  # for a binding that already exists
         Binding("escape", "back", "Back"),
     ]
 
@@ -86,7 +86,7 @@ class LiveScreen(LiveActions, Screen[None]):
 
     @property
     def latest(self) -> Snapshot:
-        """What was read last, also while another screen is in front."""
+        """The last picture, even while another screen is in front."""
         return self.picture_read.snapshot
 
     @property
@@ -117,7 +117,7 @@ class LiveScreen(LiveActions, Screen[None]):
 
     @work(thread=True, group="reading")
     def read(self) -> None:
-        """Until the screen is left: read what is new, leave a picture."""
+        """Until the screen is closed: read what is new and leave a picture."""
         self.description = description(self.run_folder)
         feed = RunReader(self.run_folder, self.replay_speed, self._clock)
         while not self._leaving.is_set():
@@ -127,7 +127,7 @@ class LiveScreen(LiveActions, Screen[None]):
                 self._leaving.wait(REPAINT_SECONDS * (10 if feed.ended else 1))
 
     def _look(self) -> None:
-        """A new picture? Then show it, unless another screen is in front."""
+        """Show a new picture, unless another screen is in front."""
         seen = self.app.screen
         if self.picture_read is self.picture or (seen is not self and not isinstance(seen, ModalScreen)):
             return
@@ -142,7 +142,7 @@ class LiveScreen(LiveActions, Screen[None]):
         self.show_now()
 
     def show_now(self) -> None:
-        """Everything of the present picture, in a layout that suits it."""
+        """Show the present picture, in a layout that suits it."""
         charts = plots(self.now)
         layout = self._arranged(len(charts))
         self._show_charts(charts, layout)
@@ -155,7 +155,7 @@ class LiveScreen(LiveActions, Screen[None]):
         self._offer()
 
     def _offer(self) -> None:
-        """Keys in the footer that depend on the run."""
+        """Update the keys in the footer that depend on the run."""
         offered = self.now.outcome, bool(self.now.warnings or self.now.error), self.pages > 1
         if offered != self._offered:
             self._offered = offered
@@ -177,7 +177,7 @@ class LiveScreen(LiveActions, Screen[None]):
             return [host_line(self.now, width, self.glyphs)]
         return host(self.now, width, height, self.glyphs)
 
-    # ---- where they stand -----------------------------------------------------------------------
+    # ---- their arrangement ----------------------------------------------------------------------
 
     def _arranged(self, charts: int) -> Layout:
         width, height = self.size.width - 2, self.size.height - 1

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 READ_SECONDS = 0.5
 ENDED_READ_SECONDS = 3.0
-LOW = 20  # below, the large figures are one line
+LOW = 20  # below this height the large figures are one line
 WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
-WIDE, BAR = 100, 24  # from here on gains are bars, too
+WIDE, BAR = 100, 24  # from this width on gains are also shown as bars
 
 
 class _Changes(OpeningTable):
@@ -44,7 +44,7 @@ class _Changes(OpeningTable):
 
 
 class ProofScreen(Screen[None]):
-    """One proof; `clock` tells the time."""
+    """One proof; `clock` returns the time."""
 
     CSS_PATH = "proof.tcss"
     app: Host
@@ -79,7 +79,7 @@ class ProofScreen(Screen[None]):
 
     @property
     def picked(self) -> comparisons.Told | None:
-        """What the cursor stands on."""
+        """The comparison under the cursor."""
         listed, row = self.compared, self.table.cursor_row
         return listed[row] if 0 <= row < len(listed) else None
 
@@ -99,10 +99,10 @@ class ProofScreen(Screen[None]):
 
     @work(thread=True, group="reading")
     def read(self) -> None:
-        """Until the screen is left."""
+        """Until the screen is closed."""
         while not self._leaving.is_set():
             data = self.proof.data
-            if data or self._data_read is None:  # a file that cannot be read now was read before
+            if data or self._data_read is None:  # a file that cannot be read now may have been read before
                 self._data_read = data
             self._leaving.wait(READ_SECONDS if data.get("state") == "running" else ENDED_READ_SECONDS)
 
@@ -121,7 +121,7 @@ class ProofScreen(Screen[None]):
     # ---- what is seen -----------------------------------------------------------------------------
 
     def show_now(self) -> None:
-        """Everything of the newest proof.json."""
+        """Show the newest proof.json."""
         head = self._head(max(1, self.size.width - 2), 0)
         self.query_one("#head").styles.height = len(head)
         room = self.size.height - len(head) - 2  # the footer and a blank row
@@ -190,7 +190,7 @@ class ProofScreen(Screen[None]):
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what makes sense now stands in the footer."""
+        """Keys without a purpose now are not in the footer."""
         if action == "stop":
             return self.data.get("state") == "running"
         if action == "open":
@@ -210,7 +210,7 @@ class ProofScreen(Screen[None]):
         await proof_actions.save_report(self.app, self.proof, self.data, Path.cwd())
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Look at the run of the latest trial."""
+        """Open the run of the latest trial."""
         trials = (self.picked or {}).get("trials") or ()
         name = next((str(trial.get("run")) for trial in reversed(trials) if trial.get("run")), "")
         path = self.proof.path / "trials" / Path(name).name

@@ -1,4 +1,4 @@
-"""What can be done with a proof: stop it, open the preset it came to, save its report. Files are touched in threads."""
+"""The actions on a proof: stop it, open the improved preset, save its report. Files are accessed in threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMPROVED = "improved.yaml"
 
 
 async def stop(app: Host, proof: Proof) -> None:
-    """Once asked, ask the proof's process."""
+    """Ask the user, then ask the proof's process to stop."""
     from ...engine.proof import folder
 
     if await app.push_screen_wait(Ask(STOP, ("Stop", "Go on"))) != "Stop":
@@ -37,7 +37,7 @@ async def stop(app: Host, proof: Proof) -> None:
 
 
 async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
-    """Into the form, where it can be looked at, started and saved."""
+    """Open the improved preset in the form, where it can be viewed, started and saved."""
     path = proof.path / IMPROVED
     try:
         await asyncio.to_thread(write_atomically, path, preset_yaml)
@@ -48,7 +48,7 @@ async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
 
 
 async def save_report(app: Host, proof: Proof, data: Mapping[str, Any], folder: Path) -> None:
-    """As Markdown, the file asked for."""
+    """Save the report as Markdown to a file that the user names."""
     name = f"proof-{proof.id}.md"
     given = await app.push_screen_wait(AskText("Save the report as Markdown to this path", name))
     if not given or not given.strip():

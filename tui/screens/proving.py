@@ -1,4 +1,4 @@
-"""From a diagnosis to a proof: what is asked first, and the start. What touches the disk runs in threads."""
+"""From a diagnosis to a proof: the question to the user, and the start. The disk is accessed in threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STOP_FIRST = (
 
 
 async def prove(app: Host, run: Run, diagnosis: Mapping[str, Any]) -> None:
-    """Ask, start the proof of the run's remedies, and look at it; says why where that cannot be."""
+    """Ask the user, start the proof of the run's remedies, and open it; says why where that is not possible."""
     state = await asyncio.to_thread(lambda: run.state)
     if state in STATES_THAT_GO_ON:
         await _stop_first(app, run)
@@ -55,7 +55,7 @@ async def _stop_first(app: Host, run: Run) -> None:
 
 
 def _request(run: Run) -> tuple[Request, float]:
-    """What is to be proved, and how long one comparison takes; raises what speaks against it."""
+    """The request for the proof, and the time of one comparison; raises the reason where it is not possible."""
     from ...engine.proof import estimate, request, sharing
     from ...engine.telemetry import machine
 

@@ -29,10 +29,10 @@ BOX = """
 
 
 class Ask(ModalScreen[str | None]):
-    """Returns the word of the chosen answer, or None. Each answer's first letter chooses it.
+    """Returns the chosen answer, or None. The first letter of an answer chooses it.
 
-    The last answer is the one that changes nothing, and Enter gives it unless another is gone to.
-    Nobody has read a question that has only just appeared: what is typed within that time does not answer it.
+    The last answer changes nothing, and Enter chooses it unless another one is focused. Keys that arrive right after
+    the question has appeared do not answer it, as nobody can have read it yet.
     """
 
     DEFAULT_CSS = BOX.format(name="Ask")
@@ -70,7 +70,7 @@ class Ask(ModalScreen[str | None]):
 
     def on_key(self, event: events.Key) -> None:
         if event.character and event.character.isalpha():
-            # The answer must not reach the screen below, where the same letter may ask again.
+            # The key must not reach the screen below, where the same letter may ask again.
             event.stop()
             self.key_letter(event.character.lower())
 
@@ -92,7 +92,7 @@ class AskText(ModalScreen[str | None]):
             yield Input(self.text, compact=True)
 
     def refuse(self, text: str) -> str:
-        """Why the text cannot be taken, or nothing."""
+        """Why the text is refused, or nothing."""
         return ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def save(app: Host, state: FormState) -> bool:
-    """Over the preset's own file, or as a new one where it has none; whether it is saved."""
+    """Save over the preset's file, or as a new one where it has none; returns whether it was saved."""
     if _refused(app, state):
         return False
     if state.path is None or state.shipped or state.of_a_run:
@@ -30,7 +30,7 @@ async def save(app: Host, state: FormState) -> bool:
 
 
 async def save_as(app: Host, state: FormState, name: str = "") -> bool:
-    """As a new preset, its name asked for; whether it is saved."""
+    """Save as a new preset, asking for its name; returns whether it was saved."""
     if _refused(app, state):
         return False
     given = await app.push_screen_wait(AskName(name))
@@ -51,7 +51,7 @@ async def save_as(app: Host, state: FormState, name: str = "") -> bool:
 
 
 async def save_first(app: Host, state: FormState) -> bool:
-    """The changes are neither saved nor started: whether to go on without them, or after saving them."""
+    """Ask what to do with changes that are neither saved nor started; returns whether to continue."""
     count = len(state.unsaved())
     what = f"{count} changed option{'s' if count != 1 else ''}" if count else "a changed description"
     answer = await app.push_screen_wait(Ask(f"{state.name} has {what} not saved.", ("Save", "Discard", "Cancel")))
@@ -59,7 +59,7 @@ async def save_first(app: Host, state: FormState) -> bool:
 
 
 def _refused(app: Host, state: FormState) -> bool:
-    """A field that is wrong cannot be written into a file."""
+    """Why the values cannot be saved: a field is invalid."""
     for key, message in state.errors.items():
         app.complain(f"not saved: {key}: {message}")
         return True
@@ -67,7 +67,7 @@ def _refused(app: Host, state: FormState) -> bool:
 
 
 class AskName(AskText):
-    """A name that a new preset can have."""
+    """Asks for the name of a new preset."""
 
     def __init__(self, name: str) -> None:
         super().__init__("Save as: a name, or a path that ends in .yaml", name)

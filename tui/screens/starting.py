@@ -1,4 +1,4 @@
-"""From a preset to a run: the last check against this machine, and the launch. Knows no screen; runs in a thread."""
+"""From a preset to a run: the last check against this machine, and the launch. Uses no screen; runs in a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConflictError(Exception):
-    """The options do not go together on this machine, as it is now."""
+    """The options conflict with each other or with this machine."""
 
     def __init__(self, here: Machine, findings: tuple[Finding, ...]) -> None:
         super().__init__("conflicts")

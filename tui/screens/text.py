@@ -1,4 +1,4 @@
-"""What the form stands for as text: the YAML, the command line, and plain TensorFlow code; to read and to copy."""
+"""The form's values as text to read and copy: YAML, the command line, and plain TensorFlow code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TITLES = {
 
 
 class TextScreen(Screen[None]):
-    """One of the three texts; the same keys as in the form change between them."""
+    """One of the three texts; the form's keys switch between them."""
 
     DEFAULT_CSS = """
     TextScreen {
