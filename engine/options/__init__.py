@@ -1,6 +1,6 @@
-"""Every option once. The preset, `--set`, the form, the help, the table and the schema derive from here.
+"""The options, each declared once. Presets, `--set`, the form, the help, the documents and the schema derive from here.
 
-To add an option: declare a field in one of the groups, and obey it in one trainer function.
+To add an option: declare a field in one of the groups, and use it in one trainer function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What can be derived from the declarations: a flat list of options, their types in words, key look-up.
+"""Derived from the declarations of options: a flat list, their types in words, and look-up by key.
 
-Views, presets and documents read this; nothing here knows a single option by name.
+Views, presets and documents use this; nothing here knows a single option by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .field import About
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """One option as the views see it. `key` is `group.name`; `accepts` says in words what it takes."""
+    """An option for the views. `key` is `group.name`; `accepts` says in words what values it accepts."""
 
     group: str
     name: str
@@ -62,7 +62,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like this one, if any is like it."""
+    """The known word that is most similar to this one, if any is similar."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return near[0] if near else None
 
@@ -87,7 +87,7 @@ def _describe(group: str, name: str, info: FieldInfo) -> OptionInfo:
 
 
 def _parts(annotation: Any, metadata: tuple[Any, ...]) -> Iterable[tuple[Any, tuple[Any, ...]]]:
-    """The members of a union with the limits of each."""
+    """The types of a union, with the limits of each."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *more = get_args(annotation)

@@ -52,7 +52,7 @@ def option(
 
 
 def literals(annotation: Any) -> tuple[str, ...]:
-    """The fixed words an annotation accepts, `off` and `auto` inside a union included."""
+    """The fixed words that an annotation accepts, including `off` and `auto` inside a union."""
     words: list[str] = []
     for part in get_args(annotation):
         if isinstance(part, str):
@@ -63,14 +63,14 @@ def literals(annotation: Any) -> tuple[str, ...]:
 
 
 class Group(BaseModel):
-    """A group of options: strict types, unknown names and control characters refused, frozen once resolved."""
+    """A group of options: strict types, unknown names and control characters refused, immutable."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _words_that_yaml_reads_as_booleans(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML 1.1 reads a bare `off` or `on` as a boolean; where the option has that word, it is meant."""
+        """YAML 1.1 reads a bare `off` or `on` as a boolean; for an option with that word, the word is used."""
         if isinstance(value, bool) and info.field_name:
             word = "on" if value else "off"
             if word in literals(cls.model_fields[info.field_name].annotation):

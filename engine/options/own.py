@@ -30,7 +30,7 @@ OWN_CODE_LABELS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Handed:
-    """What a user's code has handed over: the kind of its training data, and who chose the optimizer."""
+    """What a user's code has returned: the kind of its training data, and who chose the optimizer."""
 
     data: Data
     own_optimizer: bool

@@ -16,9 +16,13 @@ def preset_schema() -> dict[str, Any]:
             if about:
                 field["description"] = _told(about)
     head = {
-        "schema_version": {"const": SCHEMA_VERSION, "description": "version of this form of presets"},
-        "description": {"type": "string", "description": "what the preset is for, in a line"},
-        "extends": {"type": "string", "minLength": 1, "description": "name or path of a preset that is taken first"},
+        "schema_version": {"const": SCHEMA_VERSION, "description": "version of the preset format"},
+        "description": {"type": "string", "description": "what the preset is for, in one line"},
+        "extends": {
+            "type": "string",
+            "minLength": 1,
+            "description": "name or path of a preset whose values this one overrides",
+        },
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -31,7 +35,7 @@ def preset_schema() -> dict[str, Any]:
 
 
 def _group(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A group may stand there with nothing in it."""
+    """A group in a preset may also be empty."""
     return {"anyOf": [{"$ref": schema["properties"][name]["$ref"]}, {"type": "null"}]}
 
 

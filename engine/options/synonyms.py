@@ -1,6 +1,6 @@
-"""Other words that people know options by: from other frameworks, TensorFlow's own calls, and plain speech.
+"""Other names of options: from other frameworks, TensorFlow's own calls, and everyday language.
 
-Error texts, `gputui options WORD` and the form's search find options by them.
+Error texts, `gputui options WORD` and the form's search use them to find options.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Kind = Literal["bool", "choice", "text"]
 
 
 def kind(info: OptionInfo) -> Kind:
-    """How the option is edited: switched, chosen from fixed words, or written."""
+    """How the option is edited: switched, chosen from fixed values, or typed."""
     annotation = _group(info.group).model_fields[info.name].annotation
     if get_origin(annotation) is Literal or (info.is_bool and info.choices and not info.is_number):
         return "choice"
@@ -36,12 +36,12 @@ def kind(info: OptionInfo) -> Kind:
 
 
 def about_group(group: str) -> str:
-    """The sentence that tells what a group of options is about."""
+    """The sentence that describes a group of options."""
     return (_group(group).__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
 def to_text(value: Any) -> str:
-    """A value as it stands in its field; nothing for null."""
+    """The value as text for its field; empty for null."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -50,7 +50,7 @@ def to_text(value: Any) -> str:
 
 
 def to_value(info: OptionInfo, text: str) -> Any:
-    """What the text in a field means: words and free text as they are, everything else as YAML reads it."""
+    """The value of the text in a field: fixed words and free text unchanged, everything else as YAML reads it."""
     text = text.strip()
     free = isinstance(info.default, str) and not info.choices and not info.is_number
     return text if free or text in info.choices else located_yaml.scalar(text)
@@ -58,7 +58,7 @@ def to_value(info: OptionInfo, text: str) -> Any:
 
 @dataclass
 class FormState:
-    """The options of one preset as they are being changed. `path` is the file they came from."""
+    """The options of one preset while they are edited. `path` is the file they came from."""
 
     path: Path | None
     opened: Preset
@@ -77,11 +77,11 @@ class FormState:
 
     @classmethod
     def open(cls, path: Path) -> FormState:
-        """The preset of a file; raises PresetError."""
+        """The state for a preset's file; raises PresetError."""
         preset = presets.resolve(str(path))
         name, _ = _record_of(path)
         if name:
-            # A run is called after its preset: the next one like it is to be, too.
+            # A run is named after its preset, and so is the next run with the same options.
             preset = replace(preset, name=RUN_STAMP.sub("", name))
         with path.open(encoding="utf-8-sig", newline="") as stream:
             return cls(path, preset, stream.read())
@@ -96,7 +96,7 @@ class FormState:
 
     @property
     def record(self) -> str:
-        """Whose record of its options the file is, in words; such a file is not to be changed."""
+        """Which run or proof has this file as the record of its options, in words; such a file must not be changed."""
         return _record_of(self.path)[1] if self.path is not None else ""
 
     @property
@@ -105,16 +105,16 @@ class FormState:
         return bool(self.record)
 
     def set(self, key: str, text: str) -> None:
-        """Put a text into a field and read the whole form anew."""
+        """Put a text into a field and validate the whole form again."""
         self.texts[key] = text
         self._validate()
 
     def reset(self, key: str) -> None:
-        """Back to the option's default."""
+        """Reset the option to its default."""
         self.set(key, to_text(INFO[key].default))
 
     def undo(self, key: str) -> None:
-        """Back to what was opened or saved last."""
+        """Reset the option to its value when opened or last saved."""
         self.set(key, shown(self.opened.options, INFO[key]))
 
     def describe(self, text: str) -> None:
@@ -130,11 +130,11 @@ class FormState:
         return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
 
     def own(self, key: str) -> str:
-        """To which parts of a user's own code the option applies, in words; nothing where gputui's model is trained."""
+        """To which parts of a user's own code the option applies, in words; empty where gputui's model is trained."""
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
     def decides(self, key: str) -> str:
-        """Who decides instead of the option, in a few words: a user's own code always, or in some cases."""
+        """What decides instead of the option, in a few words: the user's code, always or in some cases."""
         if not self.own(key) or self.own(key).startswith("always"):
             return ""
         return "your code" if INFO[key].about.own in ("replaced", "unread") else "or your code"
@@ -149,38 +149,38 @@ class FormState:
 
     @property
     def at_risk(self) -> bool:
-        """Whether leaving the form would lose something: neither saved nor started since it was changed."""
+        """Whether closing the form would lose changes that were neither saved nor started."""
         return self.modified and (dict(self.texts), self.description) != self._kept
 
     def keep(self) -> None:
-        """What stands here now is kept elsewhere: in a file, or in a run that was started with it."""
+        """Note that the present values are now kept elsewhere: in a file, or in a run that was started with them."""
         self._kept = (dict(self.texts), self.description)
 
     def saved_as(self, path: Path) -> None:
-        """The form has been written to `path`: from now on changes are counted from there."""
+        """The form was written to `path`: changes are counted from there from now on."""
         fresh = FormState.open(path)
         self.path, self.opened, self.opened_text = path, fresh.opened, fresh.opened_text
         self._validate()
         self.keep()
 
     def command(self) -> str:
-        """The command line that runs what the form stands for."""
+        """The command line that runs the form's preset."""
         base = shlex.quote(self._reference())
         keys = dict.fromkeys(self.unsaved())
         if paths.ENTRY_KEY in keys and self.texts[paths.FOLDER].strip():
-            keys |= {paths.FOLDER: None}  # from which the entry counts
+            keys |= {paths.FOLDER: None}  # to which the entry is relative
         settings = [f"{key}={self.texts[key].strip() or 'null'}" for key in keys]
         return " \\\n  ".join([f"gputui --preset {base}", *(f"--set {shlex.quote(text)}" for text in settings)])
 
     def _reference(self) -> str:
-        """The preset's name where that finds this very file, else its path."""
+        """The preset's name where it refers to this very file, else its path."""
         if self.path is None:
             return self.name
         named = presets.available().get(self.path.stem)
         return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
 
     def _validate(self) -> None:
-        """Errors by key; `preset` is what the form stands for, with wrong fields left as they were opened."""
+        """Find the errors by key; `preset` has the form's values, with invalid fields as they were opened."""
         values = {key: to_value(INFO[key], text) for key, text in self.texts.items()}
         self.errors = {}
         try:
@@ -200,7 +200,7 @@ def value_of(options: Options, info: OptionInfo) -> Any:
 
 
 def shown(options: Options, info: OptionInfo) -> str:
-    """The value of one option as it stands in its field: a path in the current folder as it would be typed there."""
+    """The value as text for its field: a path in the current folder is relative, as it would be typed there."""
     return to_text(paths.relative(info.key, options))
 
 
@@ -213,7 +213,7 @@ def matches(info: OptionInfo, words: str) -> bool:
 
 
 def _record_of(path: Path) -> tuple[str, str]:
-    """The id of the run or proof whose record of its options the file is, and that in words; else nothing."""
+    """The id of the run or proof that has this file as the record of its options, and that in words; else nothing."""
     from ...engine import runs
 
     folder = path.resolve().parent
