@@ -1,8 +1,8 @@
-"""Step times without disturbing the steps: marks between executions, gathered into windows.
+"""Measures step times without disturbing the steps: marks between executions, combined into windows.
 
-A window is whole executions of at least `window_seconds`, so that short steps are measured in groups and long ones
-one by one. A GPU works behind the host, which sees its true time only where it waits for it: there `window_seconds` is
-infinite and `cut` ends a window. Time outside steps (evaluation, checkpoints) is left out by `pause`.
+A window is whole executions of at least `window_seconds`, so that short steps are measured in groups and long ones one
+by one. A GPU works asynchronously, and the host sees the true time only where it waits for the device: there
+`window_seconds` is infinite and `cut` ends a window. `pause` leaves out time between steps (evaluation, checkpoints).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def warmup_steps(total: int) -> int:
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds since the start: of the measured steps, of waiting for input, of the graph; None: there is no reading."""
+    """Seconds since the start: of the measured steps, of waiting for input, of the graph; None without a reading."""
 
     measured: float
     input_wait: float | None = None
     graph: float | None = None
 
     def shares_since(self, earlier: Spent) -> tuple[float | None, float | None]:
-        """What share of the step time was waiting for input, and what share was Python outside the graph."""
+        """The share of the step time that was waiting for input, and the share that was Python outside the graph."""
         seconds = self.measured - earlier.measured
         if self.input_wait is None or earlier.input_wait is None or self.graph is None or earlier.graph is None:
             return None, None
@@ -42,7 +42,7 @@ class Spent:
 
 
 class StepClock:
-    """Takes a mark before each execution; knows the time of a step at any moment."""
+    """Takes a mark before each execution; knows the step time at any moment."""
 
     def __init__(self, warmup: int, window_seconds: float = WINDOW_SECONDS) -> None:
         self.warmup = warmup
@@ -61,7 +61,7 @@ class StepClock:
 
     @property
     def warm(self) -> bool:
-        """The warm-up is over: what comes now is measured."""
+        """The warm-up is over: measure from now on."""
         return self._steps_seen >= self.warmup and not self._first
 
     def mark(self, now: float, count: int) -> None:
@@ -70,17 +70,17 @@ class StepClock:
         self._since, self._running = now, count
 
     def pause(self, now: float) -> None:
-        """No execution follows directly: the time until the next mark is not the steps'."""
+        """No execution follows directly: the time until the next mark does not count as steps."""
         self._close_execution(now)
         self._since = None
 
     def measured_until(self, now: float) -> float:
-        """`measured_seconds`, and what of the execution that is running counts towards it."""
+        """`measured_seconds` including the part of the present execution that counts."""
         running = now - self._since if self._since is not None and self.warm else 0.0
         return self.measured_seconds + running
 
     def cut(self) -> None:
-        """The device has been waited for: the window ends with the execution that is running."""
+        """The host has waited for the device: the window ends with the present execution."""
         self._cut = True
 
     def _close_execution(self, now: float) -> None:
@@ -113,7 +113,7 @@ class StepClock:
         return _percentiles(self._recent)
 
     def overall_ms(self) -> tuple[float | None, float | None]:
-        """The same over the whole run; of a run shorter than one window, its mean."""
+        """The same over the whole run; for a run shorter than one window, its mean."""
         if not self._windows and self._open_steps:
             mean = 1000 * self._open_seconds / self._open_steps
             return mean, mean

@@ -48,7 +48,7 @@ class FirstEvaluation:
 
 
 class FirstTimes:
-    """Knows which execution of a training or its evaluation is the first of its kind."""
+    """Knows which execution is the first of its kind, and reports its time as `compiling`."""
 
     def __init__(self, report: RunReport, pipeline: Batches, xla: bool) -> None:
         self.evaluation = FirstEvaluation(report)
@@ -57,14 +57,14 @@ class FirstTimes:
         self._smaller_test = xla and pipeline.replicas == 1 and (samples is None or samples % batch != 0)
 
     def meets_smaller_batch(self, step: int, count: int) -> bool:
-        """Whether the `count` training steps after `step` hold the first batch of another size."""
+        """Whether the `count` training steps after `step` include the first smaller batch."""
         if self._per_pass is None or step // self._per_pass == (step + count) // self._per_pass:
             return False
         self._per_pass = None
         return True
 
     def test_begins(self, left: int) -> bool:
-        """Whether the evaluation's execution, after which `left` batches are left, is the first of its kind."""
+        """Whether the next execution of the evaluation, which leaves `left` batches, is the first of its kind."""
         smaller = self._smaller_test and left == 0
         if self.evaluation.done and not smaller:
             return False

@@ -34,17 +34,17 @@ def peak(options: Options, gpus: list[Gpu], replicas: int) -> float | None:
     used = -(-replicas // options.device.logical_devices)
     wanted = number_format(options.precision.policy, options.precision.tf32)
     peaks = {None if gpu.mig else peak_flops(gpu.name, wanted) for gpu in gpus}
-    one = peaks.pop() if len(peaks) == 1 else None  # of mixed chips it is not known which ones train
+    one = peaks.pop() if len(peaks) == 1 else None  # with different chips it is unknown which ones train
     return one * used if one is not None else None
 
 
 def per_step(model: keras.Model, global_batch_size: int) -> float | None:
     """Floating point operations of a training step, or None where they cannot be counted."""
     if type(model).train_step is not keras.Model.train_step:
-        return None  # a step of the user's own may pass through the model any number of times
+        return None  # the user's own step may run the model any number of times
     try:
         forward = _forward(model)
-    except Exception:  # the training itself does not need the count; engine.log tells why there is none
+    except Exception:  # the training does not need the count; engine.log says why there is none
         traceback.print_exc()
         return None
     return float(PASSES * forward * global_batch_size) if forward else None
@@ -56,7 +56,7 @@ def _forward(model: keras.Model) -> int | None:
     graph = tf.function(lambda x: model(x, training=False), autograph=False).get_concrete_function(sample).graph
     library = graph.as_graph_def().library.function
     if any(_is_product(node.op) for function in library for node in function.node_def):
-        return None  # products in a loop or a function of their own are run who knows how often
+        return None  # products in a loop or a separate function run an unknown number of times
     counted = dict(_counted(graph)) | {op.name: _einsum(op) for op in graph.get_operations() if op.type == "Einsum"}
     if any(_is_product(op.type) and len(op.inputs) > 1 and not counted.get(op.name) for op in graph.get_operations()):
         return None
@@ -68,7 +68,7 @@ def _is_product(kind: str) -> bool:
 
 
 def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
-    """Operations by name, as TensorFlow's profiler counts them."""
+    """The number of operations by name, as TensorFlow's profiler counts them."""
     profiler = tf.compat.v1.profiler
     options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation())
     scopes = [profiler.profile(graph, options=options.with_empty_output().build())]
@@ -79,10 +79,10 @@ def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
 
 
 def _einsum(op: Any) -> int | None:
-    """A multiplication and an addition for each combination of its indices; None where the size of one is unknown.
+    """A multiplication and an addition for each combination of its indices; None where a size is unknown.
 
-    An index is a letter, or one of those that "..." stands for, counted from the last; of size 1 it is broadcast. With
-    one input it only moves or adds.
+    An index is a letter, or one of those that "..." stands for, counted from the last; an index of size 1 is broadcast.
+    With one input it only moves or adds.
     """
     if len(op.inputs) < 2:
         return 0

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 
 class GraphClock:
-    """What the graph itself counts, on the CPU: the seconds that the host waited for input, and when executions began.
+    """Times that the graph itself measures, on the CPU: how long the host waited for input, and when executions began.
 
-    Both are sums since the last `take`; beginnings are counted from `zero`, a Unix time. With `first_only` the wait
-    of each execution's first step alone is counted. TensorFlow refuses to read the clock in a graph when operations
-    must be deterministic: then nothing is counted.
+    Both are sums since the last `take`; the beginnings are relative to `zero`, a Unix time. With `first_only` only the
+    wait of each execution's first step counts. TensorFlow refuses to read the clock in a graph when operations must be
+    deterministic: then nothing is measured.
     """
 
     def __init__(self, deterministic: bool, first_only: bool = False) -> None:
@@ -25,17 +25,19 @@ class GraphClock:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """What it writes in the graph of the steps."""
+        """The variables that it writes in the graph of the steps."""
         return [self._sums]
 
     def take(self) -> tuple[float, float]:
-        """Seconds waited and the sum of the beginnings since the last call; both are begun anew."""
+        """Seconds waited and the sum of the beginnings since the last call, which resets both."""
         waited, begun = self._sums.numpy().tolist()
         self._sums.assign(self._nothing, read_value=False)
         return waited, begun
 
     def first(self, iterator: Any) -> tuple[Any, Any, Any]:
-        """The first batch of an execution, when it began, and what of its wait the loop over its steps carries on."""
+        """The first batch of an execution, when it began, and the part of its wait that the loop over its steps carries
+        on.
+        """
         if not self.counts:
             return iterator.get_next(), (), ()
         data, begun, end, waited = _timed(iterator)
@@ -45,14 +47,14 @@ class GraphClock:
         return data, (), ()
 
     def next(self, iterator: Any, waited: Any) -> tuple[Any, Any]:
-        """Any further batch, and its wait added."""
+        """Any further batch, with its wait added."""
         if not self._all:
             return iterator.get_next(), ()
         data, _, end, seconds = _timed(iterator)
         return _after(end, data), waited + seconds
 
     def end(self, begun: Any, waited: Any) -> None:
-        """Once an execution. The sum over its steps stays in the loop, where it costs least."""
+        """Called once in an execution. The sum over its steps stays in the loop, where it costs least."""
         if self._all:
             self._add(begun, waited)
 
@@ -62,7 +64,7 @@ class GraphClock:
 
 
 def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
-    """`iterator.get_next()`, when it was called, when it had a batch, and the seconds between."""
+    """`iterator.get_next()` with the time of the call, the time of the result, and the seconds between."""
     begun = tf.timestamp()
     with tf.control_dependencies([begun]):
         data = iterator.get_next()
@@ -72,7 +74,7 @@ def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _after(moment: Any, data: Any) -> Any:
-    """The same data, which nothing uses before the clock has been read: on busy cores the reading would come late."""
+    """The same data, usable only after the clock was read: on busy cores the reading would otherwise come late."""
 
     def one(tensor: Any) -> Any:
         with tf.device(tensor.device):

@@ -16,7 +16,7 @@ from .run_report import RunReport
 
 
 class Profiler:
-    """Records the executions that hold the steps from the first to the last; without steps it does nothing."""
+    """Records the executions that contain the steps from the first to the last; without steps it does nothing."""
 
     def __init__(self, report: RunReport, steps: tuple[int, int] | None) -> None:
         self._report, self._steps = report, steps
@@ -25,18 +25,18 @@ class Profiler:
         self._marker: Any = None
 
     def begins(self, number: int, count: int) -> bool:
-        """Whether it is to be started before the execution of the steps `number` to `number + count - 1`."""
+        """Whether to start it before the execution of the steps `number` to `number + count - 1`."""
         if self._steps is None or self._running:
             return False
         first, last = self._steps
         return number <= last and number + count > first
 
     def ends(self, step: int) -> bool:
-        """Whether `step`, which has been done, was the last one."""
+        """Whether `step`, which is done, was the last one."""
         return self._running and self._steps is not None and step >= self._steps[1]
 
     def start(self) -> None:
-        """Record from now on; where the disk takes nothing there is no profile, and the training goes on."""
+        """Start recording; where the disk refuses there is no profile, and the training goes on."""
         try:
             tf.profiler.experimental.start(str(self._folder))
             self._running = True
@@ -51,13 +51,13 @@ class Profiler:
             self._marker.__enter__()
 
     def end_step(self) -> None:
-        """What follows directly is no step's time."""
+        """The time that follows does not count as a step."""
         if self._marker is not None:
             self._marker.__exit__(None, None, None)
             self._marker = None
 
     def close(self) -> None:
-        """Write the profile if one is being taken."""
+        """Write the profile if one is being recorded."""
         self.end_step()
         if self._running:
             self._running, self._steps = False, None

@@ -22,7 +22,7 @@ class RunReport:
         self.run, self.writer = run, writer
         self.engine_pipe: int | None = None  # the pipe to the engine, where there is one
         self.doing = "importing"  # the phase
-        self.gpus: set[str] = set()  # UUIDs of those that train
+        self.gpus: set[str] = set()  # UUIDs of the GPUs that train
         self.speed, self.epochs, self.first_seconds = Speed(), Epochs(), FirstSeconds()
         self.training_since: float | None = None
         self.peak_memory_bytes: int | None = None
@@ -32,7 +32,7 @@ class RunReport:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the person started the run."""
+        """Seconds since the user started the run."""
         return self.writer.clock.elapsed()
 
     def phase(self, phase: str, detail: str = "") -> None:
@@ -40,7 +40,7 @@ class RunReport:
         self.writer.emit(events.Phase(phase=phase, detail=detail))
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
-        """Once for each kind and option."""
+        """Write a warning, once for each kind and option."""
         if (key := kind + option) not in self._warned:
             self._warned.add(key)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
@@ -51,7 +51,7 @@ class RunReport:
         self.training_since = self.writer.clock.now()
 
     def first_checkpoint_done(self, seconds: float) -> None:
-        """A checkpoint has been written; those after the first change nothing."""
+        """The first checkpoint was written; later calls have no effect."""
         if self.first_seconds.checkpoint is None:
             self.first_seconds.checkpoint = seconds
 
@@ -60,7 +60,7 @@ class RunReport:
         self.writer.emit(self.speed.progress(moment))
 
     def memory(self, devices: Mapping[str, Mapping[str, int]]) -> None:
-        """Write TensorFlow's own memory figures and keep the peak."""
+        """Write the figures of TensorFlow's allocator and keep the peak."""
         if devices:
             self.writer.emit(events.Allocator(devices=devices))
             peak = max(info["peak_bytes"] for info in devices.values())
@@ -70,7 +70,7 @@ class RunReport:
         self.writer.emit(self.epochs.end(epoch, step, metrics))
 
     def finish(self, outcome: str, returncode: int, error: Mapping[str, str] | None = None) -> None:
-        """Write result.json and the last events; a second call, from whichever thread, does nothing."""
+        """Write result.json and the last events; a second call, from any thread, has no effect."""
         with self._finishing:
             if not self._finished:
                 self._finished = True
@@ -89,8 +89,8 @@ class RunReport:
             left = results.Report(summary if refused else None, lines, missing - len(lines))
             results.hand_over(left, self.engine_pipe)
         elif refused:
-            with contextlib.suppress(OSError):  # a script's standard error may lie on the same disk
-                print(f"gputui: no result is left: {refused}", file=sys.stderr)
+            with contextlib.suppress(OSError):  # a script's standard error may be on the same disk
+                print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
 
     def _summary(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
         speed, first, clock, last = self.speed, self.first_seconds, self.speed.clock, self.speed.last
@@ -125,7 +125,7 @@ class RunReport:
         )
 
     def _gpu_busy_mean(self) -> float | None:
-        """Mean over the GPUs that train, of the engine's readings since training began."""
+        """The mean of the engine's readings since training began, over the GPUs that train."""
         if self.training_since is None:
             return None
         readings: list[float] = []

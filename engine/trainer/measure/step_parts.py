@@ -20,24 +20,24 @@ from typing import Any
 from ..common.step_logs import floats
 from .graph_clock import GraphClock
 
-SET_SECONDS = 0.05  # between two readings: more than the wall clock is ever slewed, so that it was set
-SAMPLE_AFTER = 3  # executions after a pulse, in which the input pipeline has had time to get ahead again
+SET_SECONDS = 0.05  # between two readings: a larger difference means that the wall clock was set
+SAMPLE_AFTER = 3  # executions after a pulse, during which the input pipeline gets ahead again
 
 
 class StepParts:
-    """Totals over all executions so far; None where TensorFlow refuses to tell (deterministic)."""
+    """Totals over all executions so far; None where TensorFlow refuses to measure (deterministic operations)."""
 
     def __init__(self, deterministic: bool, on_gpu: bool) -> None:
         self.clock = GraphClock(deterministic, first_only=on_gpu)
         self._sampled = on_gpu and not deterministic
         self._until_sample = 0
         self._sample_seconds = self._input_seconds = self._graph_seconds = 0.0
-        self._ends = 0.0  # of the executions since the last reading, counted as the graph counts their beginnings
+        self._ends = 0.0  # of the executions since the last reading, summed as the graph sums their beginnings
         self._last_logs: dict[str, Any] = {}
         self._read_at, self._wall_ahead = time.monotonic(), time.time() - time.monotonic()
 
     def pulse(self) -> None:
-        """The device has been waited for and looked after: take a sample soon."""
+        """The host has waited for the device and done other work: take a sample soon."""
         self._until_sample = SAMPLE_AFTER
 
     def before(self) -> None:
@@ -60,7 +60,7 @@ class StepParts:
         self._input_seconds += count * self._sample_seconds
 
     def wait_for_device(self) -> dict[str, float]:
-        """The figures of the last execution, which are there when all is done that has been handed to a GPU."""
+        """The figures of the last execution, which are available when the GPU has finished all its work."""
         with self.not_python():
             return floats(self._last_logs)
 
@@ -73,7 +73,7 @@ class StepParts:
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """An execution that is no usual one: nothing of it is counted. The device has been waited for."""
+        """An unusual execution: nothing of it counts. The host has waited for the device."""
         self.totals()
         before = self._input_seconds, self._graph_seconds
         yield
@@ -82,11 +82,11 @@ class StepParts:
         self._input_seconds, self._graph_seconds = before
 
     def _read(self) -> float:
-        """Take over what the graph has counted; returns the seconds waited since the last reading."""
+        """Read what the graph has measured; returns the seconds waited since the last reading."""
         waited, begun = self.clock.take()
         read_at, self._read_at = self._read_at, time.monotonic()
         ahead, self._wall_ahead = self._wall_ahead, time.time() - self._read_at
-        if abs(self._wall_ahead - ahead) > SET_SECONDS:  # what the graph has counted by the wall clock is worth nothing
+        if abs(self._wall_ahead - ahead) > SET_SECONDS:  # the graph's figures, which use the wall clock, are useless
             self._graph_seconds += self._read_at - read_at
             self._ends = 0.0
             return 0.0
@@ -95,7 +95,7 @@ class StepParts:
         return waited
 
     def totals(self) -> tuple[float | None, float | None]:
-        """Seconds of waiting for input, and seconds of the graph, which contain them."""
+        """Seconds of waiting for input, and seconds of the graph, which include them."""
         if not self.clock.counts:
             return None, None
         waited = self._read()

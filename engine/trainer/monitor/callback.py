@@ -23,8 +23,8 @@ from .watched_fit import WatchedFit
 class Monitor(keras.callbacks.Callback):
     """model.fit(..., callbacks=[Monitor("name")]): `gputui watch`, `runs` and `compare` see the fit as a run.
 
-    `batch_size` (of all replicas) is found out where fit knows it; give it where the speed in samples is missing.
-    The device is waited for at most every 250 ms.
+    `batch_size` (over all replicas) is found out where fit knows it; give it where the speed in samples is missing. The
+    host waits for the device at most every 250 ms.
     """
 
     async_safe = True
@@ -43,9 +43,9 @@ class Monitor(keras.callbacks.Callback):
         try:
             self.run = runs.create(self.name, description.preset(self.name, self.model, self.params or {}, batch_size))
             self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
-        except OSError as fault:  # whoever looks on must not end what it looks at
+        except OSError as fault:  # an observer must not end what it observes
             self._watched = self.run = None
-            with contextlib.suppress(OSError):  # it may be redirected to the same disk
+            with contextlib.suppress(OSError):  # stderr may be redirected to the same disk
                 print(f"gputui: this fit is not watched: {fault.strerror or fault}: {fault.filename}", file=sys.stderr)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -57,7 +57,7 @@ class Monitor(keras.callbacks.Callback):
             self._watched.execution_begins(batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Called in a thread of Keras, which does not wait for it, or for the logs, in the loop."""
+        """Called in a thread of Keras; the loop waits neither for it nor for the logs."""
         if self._watched:
             self._watched.execution_ended(batch, logs)
 

@@ -1,6 +1,7 @@
-"""The `model.fit` that a callback is called from: what Keras does not tell callbacks of it, and whether it still runs.
+"""The `model.fit` that a callback is called from: what Keras does not pass to callbacks, and whether it still runs.
 
-Keras tells no callback that a fit was interrupted or failed; its frame is then no longer among those of its thread.
+Keras does not notify callbacks of a fit that was interrupted or failed; its frame is then no longer on the stack of its
+thread.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import FrameType
 
 
 class Fit:
-    """To be made in a callback of the fit; the frame is held until `forget`."""
+    """To be created in a callback of the fit; holds the frame until `forget`."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -20,7 +21,7 @@ class Fit:
         self._known = self._frame is not None
 
     def batch_size(self) -> int | None:
-        """Fit's iterator knows it; None where it cannot be had."""
+        """The batch size, which fit's iterator knows; None where it is not available."""
         iterator = self._frame.f_locals["epoch_iterator"] if self._frame else None
         size = getattr(getattr(iterator, "data_adapter", None), "batch_size", None)
         return int(size) if isinstance(size, int) and size > 0 else None
@@ -31,7 +32,7 @@ class Fit:
         return not self._known or any(one is frame for one in _from(sys._current_frames().get(self._thread)))
 
     def forget(self) -> None:
-        """The frame holds the data of the fit."""
+        """Release the frame, which holds the data of the fit."""
         self._frame = None
 
 

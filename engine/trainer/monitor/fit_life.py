@@ -28,7 +28,7 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Life:
-    """The run's status, readings and stop signal while the fit runs; put back as they were at its end."""
+    """The run's status, readings and stop signal while the fit runs; restored as they were at its end."""
 
     def __init__(
         self, run: Run, sample_seconds: float, fit: Fit, stop: Callable[[], None], gone: Callable[[], None],
@@ -47,7 +47,7 @@ class Life:
         self._heart.start()
 
     def _listen(self) -> bool:
-        """Only where nobody else has a say in it; what a fit that is gone has left does not count."""
+        """Handle the signal only where the script does not; a handler that an ended fit has left does not count."""
         present = signal.getsignal(signal.SIGTERM)
         left = getattr(present, "__self__", None)
         free = present == signal.SIG_DFL or (isinstance(left, Life) and not left.needed)
@@ -62,7 +62,7 @@ class Life:
         return not self._done.is_set() and self._fit.runs()
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        """A second one, or one after a fit that is gone, ends the script as it would have without us."""
+        """A second signal, or one after the end of the fit, ends the script as it would without gputui."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self.needed:
             self._stop()
@@ -81,7 +81,7 @@ class Life:
         status: dict[str, Any] = {"phase": phase, "heartbeat": time.time(), "stop_requests": 0}
         if alive:
             status |= Place.here().as_fields() | self._me.as_fields("engine") | self._me.as_fields("trainer")
-        with contextlib.suppress(OSError):  # a full disk: written again with the next heartbeat
+        with contextlib.suppress(OSError):  # the disk is full: it is written again with the next heartbeat
             write_atomically(self._run.file("status.json"), json.dumps(status), durable=False)
 
     def end(self) -> None:
