@@ -111,3 +111,22 @@ def test_no_file_is_long() -> None:
         if (count := len(path.read_text().splitlines())) > MAX_LINES
     }
     assert long == {}
+
+
+def deferred(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that are made only when a function is called."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from (node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def test_imports_that_are_deferred_give_their_reason() -> None:
+    """In a comment on their line, or for all of a module in its docstring."""
+    silent = []
+    for path in files("engine", "tui"):
+        text = path.read_text()
+        tree, lines = ast.parse(text), text.splitlines()
+        if "\nDeferred imports: " not in (ast.get_docstring(tree) or ""):
+            without = (node.lineno for node in deferred(tree) if "  # " not in lines[node.lineno - 1])
+            silent += [f"{path.relative_to(ROOT)}:{line}" for line in without]
+    assert silent == []

@@ -2,6 +2,8 @@
 
 The form lies at the bottom of the stack and keeps its content; runs, live views and comparisons open above it. A run is
 an engine process of its own and never belongs to the application, which only follows its folder.
+
+Deferred imports: the first paint needs the form only; a screen or a reader is imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,7 @@ from ..engine.presets import Preset, PresetError
 from .base.services import Host
 from .base.themes import THEMES
 from .form.state import FormState
+from .screens import catalogue
 from .screens.form import FormScreen
 
 if TYPE_CHECKING:
@@ -43,11 +47,7 @@ class GputuiApp(Host):
     CSS_PATH = Path(__file__).with_name("screens") / "form.tcss"
     BINDINGS = [
         Binding("f1,question_mark", "help", "Help", key_display="?"),
-        Binding("f2,1", "form", "Form", key_display="F2"),
-        Binding("f3,2", "live", "Live", key_display="F3"),
-        Binding("f4,3", "runs", "Runs", key_display="F4"),
-        Binding("f5,5", "gpus", "GPUs", key_display="F5", show=False),
-        Binding("f6,4", "doctor", "Doctor", key_display="F6", show=False),
+        *catalogue.key_bindings(),
         Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
     ]
 
@@ -85,29 +85,20 @@ class GputuiApp(Host):
 
     def open_run(self, run: Run) -> None:
         """Look at a run, running or finished."""
-        from .screens.live import LiveScreen
-
         speed, self.replay_speed = self.replay_speed, None
-        self._put(LiveScreen(run, speed), LiveScreen)
+        self._open("live", run, speed)
 
     def open_compare(self, runs: list[Run]) -> None:
         """Runs side by side."""
-        from .screens.compare import CompareScreen
-
-        self._put(CompareScreen(runs), CompareScreen)
+        self._open("compare", runs)
 
     def open_proof(self, proof: Proof) -> None:
         """Look at a proof, as it is made or as it ended."""
-        from .screens.proof import ProofScreen
-
-        self._put(ProofScreen(proof), ProofScreen)
+        self._open("proof", proof)
 
     def open_proofs(self) -> None:
         """All proofs."""
-        from .screens.proofs import ProofsScreen
-
-        if not self._uncover(lambda screen: isinstance(screen, ProofsScreen)):
-            self.push_screen(ProofsScreen())
+        self.action_show("proofs")
 
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
@@ -119,7 +110,7 @@ class GputuiApp(Host):
         except (PresetError, OSError) as fault:
             self.complain(str(fault))
             return
-        self.action_form()
+        self.action_show("form")
         self.form.load(state)
 
     @property
@@ -134,49 +125,34 @@ class GputuiApp(Host):
 
     # ---- one screen over another ----------------------------------------------------------------
 
-    def _put(self, screen: Screen[Any], kind: type[Screen[Any]]) -> None:
+    def _open(self, name: str, *opened_with: Any) -> None:
         """Over what is seen, or in the place of one of its kind."""
-        if isinstance(self.screen, kind):
+        screen_class = catalogue.entry(name).screen_class
+        screen = screen_class(*opened_with)
+        if isinstance(self.screen, screen_class):
             self.switch_screen(screen)
         else:
             self.push_screen(screen)
 
-    def _uncover(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
-        """Take away the screens over the wanted one; whether there is such a one."""
+    def action_show(self, name: str) -> None:
+        """Uncover a screen that is open; else open it, the live view with the run that goes on or the latest."""
+        entry = catalogue.entry(name)
+        if self._uncover(entry.screen_class):
+            return
+        if name == "live":
+            self._open_latest()
+        else:
+            self.push_screen(entry.screen_class())
+
+    def _uncover(self, screen_class: type[Screen[Any]]) -> bool:
+        """Take away the screens over the one of a kind; whether there is such a one."""
         stack = list(self.screen_stack)
-        at = next((i for i, screen in enumerate(stack) if wanted(screen)), None)
+        at = next((i for i, screen in enumerate(stack) if isinstance(screen, screen_class)), None)
         if at is None:
             return False
         for _ in stack[at + 1 :]:
             self.pop_screen()
         return True
-
-    def action_form(self) -> None:
-        self._uncover(lambda screen: screen is self.form)
-
-    def action_runs(self) -> None:
-        from .screens.runs import RunsScreen
-
-        if not self._uncover(lambda screen: isinstance(screen, RunsScreen)):
-            self.push_screen(RunsScreen())
-
-    def action_gpus(self) -> None:
-        from .screens.gpus import GpusScreen
-
-        if not self._uncover(lambda screen: isinstance(screen, GpusScreen)):
-            self.push_screen(GpusScreen())
-
-    def action_doctor(self) -> None:
-        from .screens.doctor import DoctorScreen
-
-        if not self._uncover(lambda screen: isinstance(screen, DoctorScreen)):
-            self.push_screen(DoctorScreen())
-
-    def action_live(self) -> None:
-        from .screens.live import LiveScreen
-
-        if not self._uncover(lambda screen: isinstance(screen, LiveScreen)):
-            self._open_latest()
 
     @work(thread=True, exclusive=True, group="latest")
     def _open_latest(self) -> None:
@@ -254,12 +230,9 @@ class GputuiApp(Host):
     # ---- commands -----------------------------------------------------------------------------
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        yield SystemCommand("Form", "The options of the preset", self.action_form)
-        yield SystemCommand("Live view", "The running run, or the latest", self.action_live)
-        yield SystemCommand("Runs", "Past and present runs", self.action_runs)
-        yield SystemCommand("Proofs", "Changes that were measured, and their gains", self.open_proofs)
-        yield SystemCommand("GPUs", "All GPUs and the host as they are now", self.action_gpus)
-        yield SystemCommand("Doctor", "Checks GPUs, driver, TensorFlow and host for problems", self.action_doctor)
+        for entry in catalogue.SCREENS:
+            if entry.keys or not entry.opened_with:
+                yield SystemCommand(entry.title, entry.shows, partial(self.action_show, entry.name))
         if screen is self.form:
             yield from self.form.commands()
         yield from super().get_system_commands(screen)

@@ -1,6 +1,8 @@
 """The command `gputui`: its subcommands, options and exit codes. The subcommands are implemented in commands/.
 
 Click parses the command line; everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
+
+Deferred imports: a command pays only for what it uses.
 """
 
 from __future__ import annotations

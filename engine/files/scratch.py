@@ -25,7 +25,7 @@ def make() -> None:
 
 def remove() -> None:
     """Remove the folder with its content."""
-    import shutil
+    import shutil  # not needed before the trainer has ended
 
     folder = os.environ.get(VARIABLE)
     if folder is not None:

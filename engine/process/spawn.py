@@ -74,7 +74,7 @@ def put_result_aside(run_folder: Path) -> None:
 
 def take_run() -> tuple[str, Lock | None]:
     """Wait on standard input, a socket, for a run and its lock; the run as `addressed` wrote it, or nothing."""
-    import socket
+    import socket  # only an engine that waits for a run needs it
 
     address, lock = "", None
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(0)) as line:

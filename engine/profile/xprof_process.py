@@ -3,6 +3,8 @@ JSON.
 
 XProf loads a library of 80 MB that logs to stderr, writes files beside the profile, and may crash on a broken one. None
 of this may reach a viewer, the engine or the run folder. TensorFlow is not needed and not loaded.
+
+Deferred imports: XProf is an optional package, and takes seconds.
 """
 
 from __future__ import annotations

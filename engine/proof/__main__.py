@@ -65,7 +65,7 @@ def _make(path: Path, request: Request, record: Record, stop: Stop) -> int:
 
 
 def _prove(path: Path, request: Request, record: Record, stop: Stop) -> None:
-    from .loop import Prover
+    from .loop import Prover  # loaded after the first sign of life in proof.json
 
     here = machine.read()
     record.machine = {

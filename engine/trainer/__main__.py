@@ -2,6 +2,8 @@
 
 Says that it is there before it imports anything heavy; TensorFlow is first imported inside `session`. With `--warm`
 instead of the folder it imports TensorFlow first, touches no device, and waits for the folder on its engine's pipe.
+
+Deferred imports: TensorFlow takes seconds, and the first sign of life comes before what it needs.
 """
 
 import os

@@ -75,7 +75,7 @@ def _own(
     options: Options, devices: Devices, report: RunReport, stop: StopSwitch, distribution: tf.distribute.Strategy | None
 ) -> TrainingLoop:
     """A user's own training (workload.entry) instead of a model and data of ours."""
-    from .own import building
+    from .own import building  # only where the user brings code
 
     stop.check()
     own = building.build(options, distribution, report)

@@ -1,6 +1,8 @@
 """One training from preset to result, in the only order TensorFlow obeys:
 
 environment, devices, precision, strategy, data, model, compile, fit. Every way it can end becomes an outcome here.
+
+Deferred imports: all of these import TensorFlow, which takes seconds; what can be refused is refused before.
 """
 
 from __future__ import annotations

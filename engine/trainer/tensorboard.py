@@ -1,6 +1,8 @@
 """`python -P -m gputui.engine.trainer.tensorboard RUN_DIR FOLDER`: a run's figures as TensorBoard reads them.
 
 A process of its own, as TensorFlow is needed for the format of the file; TensorBoard itself is not.
+
+Deferred imports: TensorFlow takes seconds; nothing else here needs it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ async def test_one_damaged_run_is_looked_at(damaged: list[Run]) -> None:
             live = LiveScreen(run)
             await tiny(pilot).push_screen(live)
             await settled(pilot)
-            await tiny(pilot).push_screen(DiagnosisScreen(run, lambda live=live: live.latest))  # type: ignore[misc]
+            await tiny(pilot).push_screen(DiagnosisScreen(live))
             await settled(pilot)
             await pilot.press("escape", "escape")
         assert pilot.app.is_running

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from gputui.engine.runs.events import HostReading
 from gputui.engine.system.identity import Place, Process
 from gputui.tui.reading import machine_reader
+from gputui.tui.reading.store import Snapshot
 from gputui.tui.screens.gpus import GpusScreen
 from textual.screen import Screen
 
@@ -182,13 +184,14 @@ async def test_without_a_driver_it_says_so_calmly(
 async def test_the_reading_before_is_over_when_another_begins(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     going, most = 0, 0
 
-    def follow(feed: machine_reader.MachineReader, leaving: Any) -> None:
+    def follow(feed: machine_reader.MachineReader, leaving: Any) -> Iterator[Snapshot]:
         nonlocal going, most
         going += 1
         most = max(most, going)
         leaving.wait()
         leaving.wait(0.2)
         going -= 1
+        yield from ()
 
     monkeypatch.setattr(machine_reader.MachineReader, "follow", follow)
     async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:

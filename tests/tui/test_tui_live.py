@@ -15,8 +15,7 @@ from gputui.engine.runs import Run
 from gputui.engine.system.identity import Process
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN
-from gputui.tui.screens import live_actions
-from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.live import LiveScreen, name_of
 from gputui.tui.widgets.gpu_card import GpuCard
 from gputui.tui.widgets.log_view import LogLines
 from textual.pilot import Pilot
@@ -343,7 +342,7 @@ async def test_an_empty_folder_is_no_obstacle(home: Path) -> None:
 
 def test_the_name_of_a_run() -> None:
     for name in ("20261121-001249-quick-start", "20261121-001249-quick-start-12"):
-        assert live_actions.name_of(Run(Path(name))) == "quick-start"
+        assert name_of(Run(Path(name))) == "quick-start"
 
 
 async def _ended(pilot: Pilot[None]) -> None:

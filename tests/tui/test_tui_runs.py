@@ -11,6 +11,7 @@ import pytest
 from gputui.engine.runs import Run, all_runs
 from gputui.tui.reading.run_list import RunList, ordered, when_text
 from gputui.tui.screens import runs as runs_screen
+from gputui.tui.screens import runs_table
 from gputui.tui.screens.compare import CompareScreen
 from gputui.tui.screens.runs import RunsScreen
 from textual.pilot import Pilot
@@ -222,7 +223,7 @@ async def test_comparison(five: list[Run], size: tuple[int, int]) -> None:
 
 
 def test_picture_of_the_runs(five: list[Run], snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_screen, "when_text", lambda then: "Sep 21")
+    monkeypatch.setattr(runs_table, "when_text", lambda then: "Sep 21")
 
     async def ready(pilot: Pilot[None]) -> None:
         await wait_for(pilot, "5 of 5")

@@ -39,7 +39,7 @@ class Host(App[None]):
     @cached_property
     def trash(self) -> Trash:
         """The runs that were deleted in this application."""
-        from ...engine.runs.trash import Trash
+        from ...engine.runs.trash import Trash  # not needed for the first paint
 
         return Trash()
 
@@ -60,7 +60,7 @@ class Host(App[None]):
         driver = super().get_driver_class()
         if driver.__name__ != "LinuxDriver":
             return driver
-        from .terminal_input import TerminalDriver
+        from .terminal_input import TerminalDriver  # only where a terminal is driven, not in tests
 
         return TerminalDriver
 

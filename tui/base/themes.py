@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from textual.app import App
 from textual.theme import Theme
 
 CALM = Theme(
@@ -50,3 +53,14 @@ HIGH_CONTRAST = Theme(
 )
 
 THEMES = (CALM, HIGH_CONTRAST)
+
+
+def colour(app: App[Any], name: str) -> str:
+    """A colour of the theme (success, warning, error, primary) for text that is styled by hand."""
+    return str(getattr(app.current_theme, name, None) or "")
+
+
+def painted_colour(app: App[Any], style: str) -> str:
+    """The colour that goes with the name of a painted style; what has none is plain or dim."""
+    colours = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary", "curve2": "warning"}
+    return colour(app, colours[style]) if style in colours else "dim" if style == "label" else ""

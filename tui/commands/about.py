@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from click.shell_completion import get_completion_class
 
@@ -22,7 +24,7 @@ def options(words: tuple[str, ...], as_json: bool) -> None:
     gputui options input          those of a group
     gputui options lr             by another name, or by any word of its help
     """
-    from . import options as options_command
+    from . import options as options_command  # tables, which no other command here needs
 
     options_command.show_options(" ".join(words), as_json)
 
@@ -30,8 +32,6 @@ def options(words: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 def guide() -> None:
     """How to train your own Keras code: what `build` may return, and which options apply to it."""
-    from pathlib import Path
-
     click.echo_via_pager(Path(__file__).with_name("own-code.md").read_text(encoding="utf-8"))
 
 

@@ -1,6 +1,8 @@
 """Shell completion: names of presets, runs and proofs, and keys of options.
 
-Nothing heavy is imported here, and nothing may fail, as the shell would print the error into the command line.
+Nothing may fail here, as the shell would print the error into the command line.
+
+Deferred imports: a shell waits for each answer, and a question needs one of them.
 """
 
 from __future__ import annotations

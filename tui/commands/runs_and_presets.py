@@ -16,7 +16,7 @@ from ...engine import checks
 from ...engine import presets as preset_files
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
-from ...engine.presets import PresetError
+from ...engine.presets import PresetError, entry
 from ...engine.runs import new_file
 from ...engine.telemetry import machine
 from ..base.errors import DONE, WRONG, Refused, clean, complain
@@ -98,15 +98,14 @@ def show_preset(name: str) -> None:
 
 
 def show_schema() -> None:
-    from ...engine.options import schema
+    from ...engine.options import schema  # only this command needs it
 
     print(json.dumps(schema.preset_schema(), indent=2))
 
 
 def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
     """The preset as plain TensorFlow code, on stdout or in a file."""
-    from ...engine.export import script as script_part
-    from ...engine.presets import entry
+    from ...engine.export import script as script_part  # only this command needs it
 
     preset = preset_files.resolve(name, settings)
     workload = preset.options.workload

@@ -176,7 +176,7 @@ def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
     if as_json:
         _say(findings)
         return JsonView()
-    from ..printing.training import BarView, LineView
+    from ..printing.training import BarView, LineView  # rich's progress bars, which --json does not need
 
     kind = BarView if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else LineView
     view = kind(run, console())

@@ -214,7 +214,7 @@ def matches(info: OptionInfo, words: str) -> bool:
 
 def _record_of(path: Path) -> tuple[str, str]:
     """The id of the run or proof that has this file as the record of its options, and that in words; else nothing."""
-    from ...engine import runs
+    from ...engine import runs  # not needed for the first paint
 
     folder = path.resolve().parent
     if path.name == "preset.yaml" and folder.parent == runs.runs_folder().resolve():

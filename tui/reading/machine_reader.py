@@ -1,7 +1,8 @@
 """The present state of the GPUs and the host, without a run: the engine's readers in, snapshots out.
 
-Asking the driver may take long or hang and has a thread of its own (engine/telemetry/reader.py). One thread calls
-`follow`; any thread may call `snapshot`.
+Asking the driver may take long or hang and has a thread of its own (engine/telemetry/reader.py).
+
+Deferred imports: NVML and psutil are loaded in the thread that reads.
 """
 
 from __future__ import annotations
@@ -27,13 +28,12 @@ class MachineReader:
     """A view of the machine. `run` is one that is running here, if there is one."""
 
     def __init__(self) -> None:
-        self.snapshot = Snapshot()
         self.run: Run | None = None
         self.stuck_seconds = 0.0
         self._told: SimpleQueue[tuple[float, Event]] = SimpleQueue()
 
-    def follow(self, leaving: threading.Event) -> None:
-        """Read until `leaving` is set; returns when the driver was released, or does not answer."""
+    def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
+        """Readings until `leaving` is set; ends when the driver has been let go, or does not answer."""
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.reader import GpuReader
 
@@ -53,7 +53,7 @@ class MachineReader:
                 self.stuck_seconds = reader.stuck_seconds
                 if told := list(self._events()):
                     store.feed(told)
-                    self.snapshot = store.snapshot()
+                    yield store.snapshot()
         finally:
             reader.stop()
 

@@ -8,37 +8,35 @@ from __future__ import annotations
 import re
 import textwrap
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
 from ...engine.compare.comparison import Comparison, FigureRow, compare
 from ...engine.runs import Run, baseline
 from ..base.errors import clean
+from ..base.themes import colour
 from ..drawing.rows import Row
 from ..text.comparison import as_markdown, change_text, has_noise, noise_text, option_text, remarks, value_text
 from ..widgets.panel import Panel
-
-if TYPE_CHECKING:
-    from ..base.services import Host
-from .common import OpeningTable, colour
-from .live_actions import name_of
+from ..widgets.table import Column, OpeningTable, Table
+from .base import FollowingScreen
+from .live import name_of
 
 
-class CompareScreen(Screen[None]):
-    """`runs` in the order in which they are shown; a pinned baseline is always the first of them.
+class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
+    """`runs` in the order in which they are shown; a pinned baseline is the first of them, asked for or not.
 
     Unpinning changes nothing on the screen: the run stays first and remains the baseline here.
     """
 
     CSS_PATH = "compare.tcss"
-    app: Host
+    FOLLOWS_COVERED = True  # it is read once
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "pin", "Pin baseline"),
         Binding("m", "copy", "Copy as Markdown"),
@@ -56,16 +54,14 @@ class CompareScreen(Screen[None]):
         yield Panel(self._said, id="said")
         yield Footer(show_command_palette=False, compact=True)
 
-    def on_mount(self) -> None:
-        self.read()
-
-    @work(thread=True)
-    def read(self) -> None:
-        self._read()
-
-    def _read(self) -> None:
+    def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
+        """One, of the runs as they are now."""
         line_up = baseline.line_up(self.runs)
-        self.app.call_from_thread(self.show, list(line_up.runs), compare(line_up))
+        yield list(line_up.runs), compare(line_up)
+
+    def show_latest(self) -> None:
+        if self.latest is not None:
+            self.show(*self.latest)
 
     def show(self, runs: list[Run], found: Comparison) -> None:
         """Fill the table, with the cursor on the baseline, which is also where a newly pinned run goes."""
@@ -91,14 +87,12 @@ class CompareScreen(Screen[None]):
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
         """Each column as wide as its widest cell; the cursor stays in its row."""
-        table = self.query_one(DataTable)
-        row = table.cursor_row
-        table.clear(columns=True)
-        body = [cells + [Text("")] * (len(head) - len(cells)) for cells in body]
-        for position, name in enumerate(head):
-            table.add_column(name, width=max(cells[position].cell_len for cells in (head, *body)))
-        table.add_rows(cells[: len(head)] for cells in body)
-        table.move_cursor(row=row, column=1)
+        table = self.query_one(Table)
+        body = [(cells + [Text("")] * (len(head) - len(cells)))[: len(head)] for cells in body]
+        widths = [max(cells[position].cell_len for cells in (head, *body)) for position in range(len(head))]
+        columns = [Column(str(at), name, width) for at, (name, width) in enumerate(zip(head, widths, strict=True))]
+        table.fill(columns, {str(row): cells for row, cells in enumerate(body)})
+        table.move_cursor(row=table.cursor_row, column=1)
 
     def _figure(self, row: FigureRow, position: int) -> Text:
         """The value and its difference; the colour only says whether that is an improvement."""
@@ -128,7 +122,7 @@ class CompareScreen(Screen[None]):
     @property
     def selected(self) -> Run | None:
         """The run of the column under the cursor."""
-        position = self.query_one(DataTable).cursor_column - 1
+        position = self.query_one(Table).cursor_column - 1
         return self.runs[position] if self.found is not None and 0 <= position < len(self.runs) else None
 
     def action_pin(self) -> None:
@@ -146,7 +140,7 @@ class CompareScreen(Screen[None]):
             except OSError as reason:
                 self.app.call_from_thread(self.app.complain, clean(f"cannot be pinned: {reason}"))
                 return
-            self._read()
+        self.app.call_from_thread(self.read_again)
         self.app.call_from_thread(self.notify, clean(said), markup=False)
 
     def action_copy(self) -> None:
@@ -160,10 +154,6 @@ class CompareScreen(Screen[None]):
     def action_open(self) -> None:
         if (run := self.selected) is not None:
             self.app.open_run(run)
-
-    def action_back(self) -> None:
-        if len(self.app.screen_stack) > 1:
-            self.app.pop_screen()
 
 
 def _toggle(run: Run) -> str:

@@ -6,36 +6,42 @@ The machine is looked at in a thread that ends with the process: a driver that h
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
-from textual.widgets import DataTable, Footer
+from textual.widgets import Footer
 
 from ...engine.doctor import Examination, Finding
 from ...engine.telemetry.background_call import BackgroundCall
 from ..base.errors import clean
+from ..base.themes import colour
 from ..drawing.rows import Row
 from ..text.doctor import conclusion, sign, terminal
 from ..widgets.panel import Panel
-from .common import OpeningTable, colour
+from ..widgets.table import Column, Table
+from .base import FollowingScreen
 
 COLOURS = {"ok": "success", "note": "primary", "warning": "warning", "error": "error"}
+LOOKING = "checking ..."
 POLL_SECONDS = 0.1
+COLUMNS = [Column("level", Text("")), Column("about", Text("about")), Column("what", Text("what"))]
 
 
-class _Findings(OpeningTable):
+class _Findings(Table):
     """There is nothing to open."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", show=False)]
+    ROW_HEIGHT = None
 
 
-class DoctorScreen(Screen[None]):
+class DoctorScreen(FollowingScreen[list[Finding]]):
     """The findings; `d` looks again and imports TensorFlow for it."""
 
     CSS_PATH = "doctor.tcss"
+    FOLLOWS_COVERED = True  # a deep check takes its time
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "look(False)", "Check again"),
         Binding("d", "look(True)", "Deep check"),
@@ -45,9 +51,8 @@ class DoctorScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[Finding] = []
-        self.looking = ""
+        self.deep, self.looking = False, LOOKING
         self._examination: Examination | None = None
-        self._examining: BackgroundCall[list[Finding]] | None = None
 
     def compose(self) -> ComposeResult:
         yield _Findings(cursor_type="row", cell_padding=1)
@@ -55,48 +60,44 @@ class DoctorScreen(Screen[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self.query_one(DataTable).add_columns("", "about", "what")
-        self.set_interval(POLL_SECONDS, self._take)
-        self.action_look(False)
+        self.query_one(Table).fill(COLUMNS, {})
 
     def on_unmount(self) -> None:
         if self._examination is not None:
             self._examination.end()
 
     def action_look(self, deep: bool) -> None:
-        if self._examining is None:
-            self.looking = "importing TensorFlow ..." if deep else "checking ..."
+        if not self.looking:
+            self.deep, self.looking = deep, "importing TensorFlow ..." if deep else LOOKING
             self.query_one("#said", Panel).repaint()
-            self._examination = Examination(deep)
-            self._examining = BackgroundCall(self._examination.findings)
+            self.read_again()
 
-    def _take(self) -> None:
-        """Show the findings once they are there."""
-        if self._examining is None:
-            return
-        try:
-            found = self._examining.result(0)
-        except TimeoutError:
-            return
-        self._examining = None
+    def readings(self, leaving: threading.Event) -> Iterator[list[Finding]]:
+        """One: what a thread finds that ends with the process, so that this one can always be left."""
+        self._examination = Examination(self.deep)
+        examining = BackgroundCall(self._examination.findings)
+        while not leaving.is_set():
+            try:
+                yield examining.result(POLL_SECONDS)
+                return
+            except TimeoutError:
+                continue
+
+    def show_latest(self) -> None:
+        found = self.latest or []
         self.show([*found, *terminal(os.environ, os.terminal_size(self.app.size))])
 
     def show(self, found: list[Finding]) -> None:
         self.found, self.looking = found, ""
-        table = self.query_one(DataTable)
-        table.clear()
-        for finding in found:
-            style = colour(self.app, COLOURS[finding.level])
-            level = Text(f"{sign(finding.level)} {finding.level}", style=style)
-            what = Text(clean(finding.what))
-            if finding.remedy:
-                what.append(f"\n{clean(finding.remedy)}", style="dim")
-            table.add_row(level, Text(finding.about), what, height=None)
+        self.query_one(Table).fill(COLUMNS, {str(number): self._cells(one) for number, one in enumerate(found)})
         self.query_one("#said", Panel).repaint()
+
+    def _cells(self, finding: Finding) -> list[Text]:
+        level = Text(f"{sign(finding.level)} {finding.level}", style=colour(self.app, COLOURS[finding.level]))
+        what = Text(clean(finding.what))
+        if finding.remedy:
+            what.append(f"\n{clean(finding.remedy)}", style="dim")
+        return [level, Text(finding.about), what]
 
     def _said(self, width: int, height: int) -> list[Row]:
         return [[(self.looking or conclusion(self.found), "label")]]
-
-    def action_back(self) -> None:
-        if len(self.app.screen_stack) > 1:
-            self.app.pop_screen()

@@ -1,7 +1,6 @@
-"""The form: every option in a row, its help, errors and warnings, and Start.
+"""The form: every option in a row, its help, errors and warnings, and Start; here its keys and their actions.
 
-The form's values and rules are in form/state.py. Everything that needs the machine or the disk is read in threads,
-after the first paint.
+Deferred imports: the first paint needs none of what a key asks for.
 """
 
 from __future__ import annotations
@@ -11,39 +10,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import events, on, work
-from textual.app import ComposeResult, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding
-from textual.containers import Container, Vertical, VerticalScroll
-from textual.content import Content
-from textual.screen import Screen
-from textual.timer import Timer
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input
 
-from ..base.errors import clean
 from ..form.state import FormState
-from ..widgets.findings import Findings, Remark
-from ..widgets.option_help import MARKS, ROW_KEYS, help_text
+from ..widgets.findings import Findings
+from ..widgets.option_help import MARKS, ROW_KEYS
 from ..widgets.option_row import OptionRow
-from ..widgets.options_view import OptionsView
 from ..widgets.start_bar import StartBar
+from . import catalogue
+from .form_checks import CheckedForm
 
 if TYPE_CHECKING:
     from ...engine.checks import Finding
-    from ...engine.presets import Preset
     from ...engine.runs import Run
     from ...engine.telemetry.machine import Machine
-    from ..base.services import Host
-
-CHECK_SECONDS = 0.15
-WIDE, HUGE, HIGH = 110, 180, 30  # from these widths on: help beside the options, two columns of options, full remarks
 
 
-
-class FormScreen(Screen[None]):
+class FormScreen(CheckedForm):
     """One form, on one preset at a time."""
 
-    AUTO_FOCUS = None
-    app: Host
     HELP_SECTIONS = (("On an option", ROW_KEYS), ("Marks", MARKS))
     BINDINGS = [
         Binding("r", "start", "Start"),
@@ -61,190 +48,12 @@ class FormScreen(Screen[None]):
         Binding("right_square_bracket", "scroll_help(4)", "Scroll the help", show=False),
         Binding("left_square_bracket", "scroll_help(-4)", "Help above", show=False),
         Binding("escape", "to_options", "Back to the options", show=False),
-        Binding("f2,1", "app.form", "Form", show=False),  # a footer of 80 columns has no room for these keys
+        catalogue.left_out("form"),  # a footer of 80 columns has no room for where one is
     ]
-
-    def __init__(self, state: FormState, waits: bool = False) -> None:
-        """`waits`: nothing is built until the screen becomes visible, as another one covers it."""
-        super().__init__()
-        self.state = state
-        self.machine: Machine | None = None
-        self.options = OptionsView(state)
-        self._waits = waits
-        self._findings: tuple[Finding, ...] = ()
-        self.checked: Preset | None = None  # the options that the findings are about
-        self._check_timer: Timer | None = None
-        self._resumed = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A slash that is typed into a field does not start a search."""
         return not (action == "search" and isinstance(self.focused, Input))
-
-    # ---- building -----------------------------------------------------------------------------
-
-    def compose(self) -> ComposeResult:
-        if self._waits:
-            return
-        self._fit()
-        yield Static(id="title", markup=False)
-        yield Input(id="search", placeholder="search options: name, help or TensorFlow call", compact=True)
-        with Container(id="body"):
-            yield self.options
-            with Vertical(id="side"), VerticalScroll(id="help-scroll", can_focus=False):
-                yield Static(id="help", markup=False)
-        yield Findings()
-        yield StartBar()
-        yield Footer(compact=True, show_command_palette=False)
-
-    def on_mount(self) -> None:
-        if not self._waits:
-            self._built()
-
-    async def on_screen_resume(self) -> None:
-        if self._waits and self._resumed:
-            self._waits = False
-            await self.recompose()
-            self._built()
-        if self._resumed:
-            self.app.warm_up()
-        self._resumed = True  # the first time is when the application starts
-
-    def _built(self) -> None:
-        self.options.last_row.focus(scroll_visible=False)
-        self._show_title()
-        self._show_remarks()
-        self._show_help()
-        self.call_after_refresh(self._read_machine)
-
-    def on_resize(self) -> None:
-        if not self._waits:
-            self._fit()
-            self.call_after_refresh(self._show_help)
-
-    def _fit(self) -> None:
-        """Set classes by the terminal's size, right before the first layout, so that there is only one."""
-        width, height = self.app.size
-        self.set_class(width >= WIDE, "-wide")
-        self.set_class(width >= HUGE, "-huge")
-        self.set_class(height >= HIGH, "-high")
-
-    def load(self, state: FormState) -> None:
-        """Show another preset."""
-        self.state = state
-        self._findings = ()
-        self.options.load(state)
-        if not self._waits:
-            self._show_all()
-            self._check()
-
-    # ---- this machine, errors and warnings -------------------------------------------------------
-
-    @work(thread=True, group="machine")
-    def _read_machine(self) -> None:
-        from ...engine.telemetry import machine
-
-        here = machine.read()
-        self.app.call_from_thread(self._machine_read, here)
-
-    def _machine_read(self, here: Machine) -> None:
-        self.machine = here
-        self._check()
-
-    def _check(self) -> None:
-        if self.machine is not None:
-            self._check_options(self.state, self.machine)
-
-    @work(thread=True, exclusive=True, group="checks")
-    def _check_options(self, state: FormState, here: Machine) -> None:
-        """Check the options in a thread, as this reads files and must not block the keyboard."""
-        from ...engine import checks
-
-        preset = state.preset
-        found = tuple(checks.of_preset(preset, here))
-        self.app.call_from_thread(self._checked, preset, found)
-
-    def _checked(self, preset: Preset, found: tuple[Finding, ...]) -> None:
-        if preset is self.state.preset and self.query(Findings):  # there is none on a screen that is being removed
-            self._findings, self.checked = found, preset
-            self.options.grey(self.no_gpu_reason)
-            self._show_remarks()
-            self._show_help()
-
-    @property
-    def no_gpu_reason(self) -> str:
-        """Why no GPU trains with these options, or nothing if one does."""
-        if self.machine is None:
-            return ""
-        from ...engine import checks
-
-        if checks.training_gpus(self.state.preset.options, self.machine):
-            return ""
-        return "device.visible is none" if self.machine.gpus else self.machine.no_gpu_reason
-
-    @property
-    def remarks(self) -> list[Remark]:
-        wrong = [Remark("error", (key,), message) for key, message in self.state.errors.items()]
-        return wrong + [Remark(f.level, f.options, f"{f.message}; {f.change}") for f in self._findings]
-
-    @property
-    def refusal(self) -> str:
-        """Why Start is refused, or nothing."""
-        errors = [remark for remark in self.remarks if remark.level == "error"]
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return f"{errors[0]}{more}" if errors else ""
-
-    # ---- showing ------------------------------------------------------------------------------
-
-    def _show_all(self) -> None:
-        self._show_title()
-        self._show_remarks()
-        self._show_help()
-
-    def _show_title(self) -> None:
-        state = self.state
-        unsaved = len(state.unsaved())
-        mark = f" + {unsaved} not saved" if unsaved else (" + not saved" if state.modified else "")
-        whose = " shipped" if state.shipped else f" {state.record}" if state.record else ""
-        self.query_one("#title", Static).update(
-            Content.assemble(
-                (clean(state.name), "bold $text-primary"),
-                (mark, "bold $text-warning"),
-                ("" if mark else whose, "$foreground-muted"),
-                f"  {clean(state.description)}",
-            )
-        )
-
-    def _show_remarks(self) -> None:
-        self.query_one(Findings).show(self.remarks)
-        self.query_one(StartBar).show(self.refusal, self.state.preset.options, self.machine)
-
-    def _show_help(self) -> None:
-        row = self.options.last_row
-        laid_out = self.query_one("#help-scroll").size.width
-        width = laid_out - 1 if laid_out else min(40, self.app.size.width - 3)
-        text = help_text(row.key, self.state, row.locked, self.remarks, width)
-        self.query_one("#help", Static).update(text)
-
-    @on(OptionsView.Moved)
-    def _moved(self) -> None:
-        self._show_help()
-        self.query_one("#help-scroll").scroll_home(animate=False)
-
-    # ---- changing -----------------------------------------------------------------------------
-
-    @on(OptionRow.Changed)
-    def _option_changed(self, event: OptionRow.Changed) -> None:
-        before = set(self.state.errors)
-        self.state.set(event.key, event.text)
-        entry = event.key == "workload.entry"  # this option decides for every row whether the user's code applies
-        for key in self.options.rows if entry else before ^ set(self.state.errors) | {event.key}:
-            self.options.rows[key].show()
-        self._show_title()
-        self._show_remarks()
-        self._show_help()
-        if self._check_timer is not None:
-            self._check_timer.stop()
-        self._check_timer = self.set_timer(CHECK_SECONDS, self._check)
 
     @on(OptionRow.Choose)
     @work

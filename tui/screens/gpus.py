@@ -1,23 +1,20 @@
 """The screen of all GPUs and the host as they are now, with or without a run.
 
-A thread asks the driver while this screen is in front, and a timer repaints what has changed. A driver that is slow or
-never answers delays nothing here.
+A thread asks the driver while this screen is in front. A driver that is slow or never answers delays nothing.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from typing import ClassVar
 
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
 
 from ..base.errors import clean
-from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing import panels
 from ..drawing.host import host, host_line
 from ..drawing.layout import Cards, arrange_whole
@@ -28,14 +25,15 @@ from ..reading.store import Snapshot
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.panel import Panel
 from ..widgets.partial_updates import FrugalCompositor
+from .base import FollowingScreen
 
-REPAINT_SECONDS = 0.5
 STUCK_SECONDS = 5.0
 MESSAGE_ROWS = 4
+NOTHING_READ = Snapshot()
 
 
-class GpusScreen(Screen[None]):
-    """Reads while it is in front; a dialog or the help over it does not stop that."""
+class GpusScreen(FollowingScreen[Snapshot]):
+    """Reads while it is in front; a question or the help over it does not stop that."""
 
     CSS_PATH = "gpus.tcss"
     HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"))),)
@@ -48,20 +46,12 @@ class GpusScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._compositor = FrugalCompositor()
-        self.feed = MachineReader()
-        self._leaving = threading.Event()
-        self._leaving.set()  # nothing is read before the screen is seen
-        self._reading = threading.Lock()
-        self._shown: Snapshot | None = None
+        self.reader = MachineReader()
         self._detailed = False
 
     @property
     def now(self) -> Snapshot:
-        return self.feed.snapshot
-
-    @property
-    def glyphs(self) -> Glyphs:
-        return glyphs_of(self.app)
+        return self.latest or NOTHING_READ
 
     def compose(self) -> ComposeResult:
         yield Panel(self._title, id="title")
@@ -70,42 +60,24 @@ class GpusScreen(Screen[None]):
         yield Panel(self._host, id="host")
         yield Footer(show_command_palette=False, compact=True)
 
-    # ---- reading while it is seen -----------------------------------------------------------------
+    def readings(self, leaving: threading.Event) -> Iterator[Snapshot]:
+        self.reader = MachineReader()
+        yield from self.reader.follow(leaving)
 
-    def on_mount(self) -> None:
-        self.set_interval(REPAINT_SECONDS, self._look)
+    def read_again(self) -> None:
+        """Whoever comes back sees nothing old."""
+        self.latest = None
+        super().read_again()
 
-    def on_screen_resume(self) -> None:
-        if self._leaving.is_set():  # and it did not just return from a dialog or the help
-            self._leaving = threading.Event()
-            self.feed = MachineReader()
-            self.read(self.feed, self._leaving)
-
-    def on_screen_suspend(self) -> None:
-        if not isinstance(self.app.screen, ModalScreen):
-            self._leaving.set()
-
-    def on_unmount(self) -> None:
-        self._leaving.set()
-
-    @work(thread=True, group="reading")
-    def read(self, feed: MachineReader, leaving: threading.Event) -> None:
-        """One reader at a time: a screen that comes back waits until the previous reader has released the driver."""
-        with self._reading:
-            feed.follow(leaving)
-
-    # ---- painting ---------------------------------------------------------------------------------
-
-    def _look(self) -> None:
-        if self.now is not self._shown:
-            self.show_now()
+    def show_latest(self) -> None:
+        self.show_now()
 
     def on_resize(self) -> None:
         self.show_now()
 
     def show_now(self) -> None:
-        """Show the newest readings in a suitable arrangement."""
-        self._shown = now = self.now
+        """Everything of the newest readings, in an arrangement that suits it."""
+        now = self.now
         width, height = self.size.width - 2, self.size.height - 2
         messages = len(self._messages(width, MESSAGE_ROWS))
         self._room("#messages", messages)
@@ -140,15 +112,15 @@ class GpusScreen(Screen[None]):
 
     def _pace(self) -> str:
         """How old a reading can be, or what is waited for."""
-        if self.feed.stuck_seconds > STUCK_SECONDS:
-            return f"the NVIDIA driver has not answered for {self.feed.stuck_seconds:.0f} s"
+        if self.reader.stuck_seconds > STUCK_SECONDS:
+            return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
         if self.now.gpu_seconds is not None:
-            run = f"{clean(self.feed.run.id)} is running, " if self.feed.run else ""
+            run = f"{clean(self.reader.run.id)} is running, " if self.reader.run else ""
             return f"{run}read every {self.now.gpu_seconds:.1f} s"
         return "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
 
     def _host(self, width: int, height: int) -> list[Row]:
-        alone = self.feed.run is None
+        alone = self.reader.run is None
         if height == 1:
             return [host_line(self.now, width, self.glyphs, alone)]
         return host(self.now, width, height, self.glyphs, alone)
@@ -161,7 +133,3 @@ class GpusScreen(Screen[None]):
 
     def action_pick(self, by: int) -> None:
         self.query_one(GpuCards).pick(by)
-
-    def action_back(self) -> None:
-        if len(self.app.screen_stack) > 1:
-            self.app.pop_screen()

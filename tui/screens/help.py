@@ -11,7 +11,10 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-UNTOLD = ("app.focus_next", "app.focus_previous", "screen.copy_text", "command_palette")
+# A section of the help that several screens have.
+LOSS = ("Loss and metrics", (("goes on", "the mean of the epoch so far"), ("has ended", "of its last whole epoch")))
+# Actions that are not listed.
+UNLISTED = ("app.focus_next", "app.focus_previous", "screen.copy_text", "command_palette")
 
 
 class HelpScreen(ModalScreen[None]):
@@ -50,7 +53,7 @@ class HelpScreen(ModalScreen[None]):
             for key, several in bindings.key_to_bindings.items():
                 for binding in several:
                     name = binding.description
-                    if name and not binding.system and binding.action not in UNTOLD:
+                    if name and not binding.system and binding.action not in UNLISTED:
                         shown = self.app.get_key_display(binding.with_key(key, None))
                         keys = found.setdefault(binding.action.removeprefix("app."), ([], name))[0]
                         if shown not in keys:

@@ -1,49 +1,38 @@
-"""The live view of a run, running or finished: progress, speed, what it waits for, the devices, the log.
+"""The live view of a run and its actions: stop the run, run it again, change its options, look closer.
 
-A thread reads the run folder and leaves a snapshot; a timer looks at the newest snapshot a few times a second and
-repaints what has changed. Nothing here waits for the disk.
+Deferred imports: starting a run and other screens are needed only when a key asks for them.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import ClassVar
+import re
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
-from textual.screen import ModalScreen, Screen
-from textual.widgets import Footer
+from textual.widgets import Input
 
-from ...engine.runs import Run
-from ..base.glyphs import Glyphs, glyphs_of
-from ..drawing import panels, verdict
-from ..drawing.charts import plots
-from ..drawing.host import host, host_line
-from ..drawing.layout import HEAD, Layout, Wanted, share_out
-from ..drawing.plot import Plot, soon
-from ..drawing.rows import Row
-from ..reading.run_list import description
-from ..reading.run_reader import Picture, RunReader
-from ..reading.store import Snapshot
-from ..widgets.chart import EMPTY, Chart
+from ...engine import runs
+from ...engine.presets import PresetError
+from ...engine.runs import Run, RunError
+from ..base.errors import clean
 from ..widgets.gpu_cards import GpuCards
-from ..widgets.log_view import LogPanel
-from ..widgets.panel import Panel
-from ..widgets.partial_updates import FrugalCompositor
-from .common import LOSS
-from .live_actions import LiveActions
+from ..widgets.log_view import LogLines, LogPanel
+from . import catalogue
+from .help import LOSS
+from .live_view import LiveView
+from .questions import Ask
 
-REPAINT_SECONDS = 0.25  # repaint interval of the head with its spinner
-FULL_EVERY = 2  # of these intervals; the rest is repainted no faster than figures can be read
+STOP_NOW = (
+    "This run has been asked to stop and finishes its step.\n"
+    "Stop it now? Everything after the last checkpoint is lost."
+)
 
 
-class LiveScreen(LiveActions, Screen[None]):
-    """`replay_speed` replays the recorded events, this many times as fast as they came."""
+class LiveScreen(LiveView):
+    """The live view of a run, running or finished, with its keys. Whatever touches the disk runs in a thread."""
 
-    CSS_PATH = "live.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "stop", "Stop"),
         Binding("r", "again", "Run again"),
@@ -59,163 +48,118 @@ class LiveScreen(LiveActions, Screen[None]):
         Binding("N", "found(-1)", "Previous found", show=False),
         Binding("down,j", "pick(1)", "Next GPU", key_display="down", show=False),
         Binding("up,k", "pick(-1)", "Previous GPU", key_display="up", show=False),
-        Binding("f3,2", "app.live", "Live", show=False),  # for a binding that already exists
+        catalogue.left_out("live"),  # one is there already
         Binding("escape", "back", "Back"),
     ]
 
     HELP_SECTIONS = (("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"))), LOSS)
 
-    def __init__(
-        self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] | None = None
-    ) -> None:
-        super().__init__()
-        self._compositor = FrugalCompositor()
-        self.run_folder, self.replay_speed, self._clock = run, replay_speed, clock
-        self.description = ""
-        self.picture = self.picture_read = Picture()
-        self.zoom = ""
-        self.page = 0
-        self._layout_now: Layout | None = None
-        self._leaving = threading.Event()
-        self._looks = -1
-        self._offered: tuple[object, ...] = ()
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what makes sense now stands in the footer."""
+        running = self.now.outcome is None and not self.replay_speed
+        if action == "stop":
+            return running
+        if action in ("again", "change"):
+            return not running
+        if action == "zoom" and parameters == ("messages",):
+            return bool(self.now.warnings or self.now.error)
+        if action == "pick":
+            return self.zoom == "gpus"
+        return action != "page" or self.pages > 1
 
-    @property
-    def now(self) -> Snapshot:
-        return self.picture.snapshot
+    # ---- stop and start -------------------------------------------------------------------------
 
-    @property
-    def latest(self) -> Snapshot:
-        """The last picture, even while another screen is in front."""
-        return self.picture_read.snapshot
-
-    @property
-    def pages(self) -> int:
-        layout = self._layout_now
-        return -(-len(plots(self.now)) // (layout.chart_columns * layout.chart_rows)) if layout else 1
-
-    @property
-    def glyphs(self) -> Glyphs:
-        return glyphs_of(self.app)
-
-    def compose(self) -> ComposeResult:
-        yield Panel(self._head, id="head")
-        yield Panel(self._messages, id="messages")
-        yield Panel(lambda width, height: panels.summary(self.now, width), id="summary")
-        yield Container(id="charts")
-        yield GpuCards(id="devices")
-        yield Panel(self._host, id="host")
-        yield LogPanel(id="log")
-        yield Footer(show_command_palette=False, compact=True)
-
-    def on_mount(self) -> None:
-        self.read()
-        self.set_interval(REPAINT_SECONDS, self._look)
-
-    def on_unmount(self) -> None:
-        self._leaving.set()
-
-    @work(thread=True, group="reading")
-    def read(self) -> None:
-        """Until the screen is closed: read what is new and leave a picture."""
-        self.description = description(self.run_folder)
-        feed = RunReader(self.run_folder, self.replay_speed, self._clock)
-        while not self._leaving.is_set():
-            behind = feed.poll()
-            self.picture_read = feed.picture
-            if not behind:
-                self._leaving.wait(REPAINT_SECONDS * (10 if feed.ended else 1))
-
-    def _look(self) -> None:
-        """Show a new picture, unless another screen is in front."""
-        seen = self.app.screen
-        if self.picture_read is self.picture or (seen is not self and not isinstance(seen, ModalScreen)):
-            return
-        self.picture = self.picture_read
-        self._looks += 1
-        if self._looks % FULL_EVERY and self.now.outcome is None:
-            self.query_one("#head", Panel).repaint()
+    @work(thread=True, group="stop")
+    def action_stop(self) -> None:
+        """Whoever asks second, from this viewer or another, is asked whether it shall be at once."""
+        if self.stopping or self.run_folder.status.get("stop_requests"):
+            self.app.call_from_thread(self._ask_stop_now)
         else:
-            self.show_now()
+            self.stopping = True
+            self._stop("stopping after this step; press s again to stop at once")
 
-    def on_resize(self) -> None:
+    @work
+    async def _ask_stop_now(self) -> None:
+        if await self.app.push_screen_wait(Ask(STOP_NOW, ("Stop now", "Keep waiting"))) == "Stop now":
+            self._stop_now()
+
+    @work(thread=True, group="stop")
+    def _stop_now(self) -> None:
+        self._stop("stopping at once")
+
+    def _stop(self, said: str) -> None:
+        try:
+            runs.request_stop(self.run_folder)
+        except (RunError, OSError) as reason:
+            self.stopping = False
+            said = str(reason)
+        self.app.call_from_thread(self.say, said)
+
+    def say(self, text: str, severity: Any = "information") -> None:
+        self.notify(clean(text), severity=severity, markup=False)
+
+    @work(thread=True, group="again", exclusive=True)
+    def action_again(self) -> None:
+        """The same preset, in a run of its own."""
+        from ...engine import checks, presets
+        from ...engine.process import launch
+        from ...engine.telemetry import machine
+
+        try:
+            preset = presets.resolve(str(self.run_folder.file("preset.yaml")))
+            findings = checks.of_preset(preset, machine.read())
+            if errors := [finding for finding in findings if finding.level == "error"]:
+                raise RunError(str(errors[0]))
+            run, engine = launch.start(replace(preset, name=name_of(self.run_folder)))
+        except (PresetError, RunError, OSError) as reason:
+            self.app.call_from_thread(self.say, f"cannot run it again: {reason}", "error")
+            return
+        # Whoever started a child has to wait for it when it has ended.
+        self.app.engines.append(engine)
+        self.app.call_from_thread(self.app.open_run, run)
+
+    def action_change(self) -> None:
+        self.app.open_form(self.run_folder.file("preset.yaml"))
+
+    # ---- look closer ----------------------------------------------------------------------------
+
+    def action_zoom(self, part: str) -> None:
+        self.zoom = "" if self.zoom == part else part
+        self.show_now()
+        if self.zoom == "log":
+            self.query_one(LogLines).focus()
+
+    def action_pick(self, by: int) -> None:
+        self.query_one(GpuCards).pick(by)
+
+    def action_diagnosis(self) -> None:
+        from .diagnosis import DiagnosisScreen
+
+        self.app.push_screen(DiagnosisScreen(self))
+
+    def action_page(self) -> None:
+        self.page += 1
         self.show_now()
 
-    def show_now(self) -> None:
-        """Show the present picture, in a layout that suits it."""
-        charts = plots(self.now)
-        layout = self._arranged(len(charts))
-        self._show_charts(charts, layout)
-        self._show_gpus(layout)
-        for panel in self.query(Panel):
-            if panel.display:
-                panel.repaint()
-        if layout.log:
-            self.query_one(LogPanel).show(self.picture.log, self.picture.log_count)
-        self._offer()
+    def action_search(self) -> None:
+        self.query_one(LogPanel).open_search()
 
-    def _offer(self) -> None:
-        """Update the keys in the footer that depend on the run."""
-        offered = self.now.outcome, bool(self.now.warnings or self.now.error), self.pages > 1
-        if offered != self._offered:
-            self._offered = offered
-            self.refresh_bindings()
+    def action_found(self, by: int) -> None:
+        self.query_one(LogPanel).step(by)
 
-    # ---- what the panels are made of ------------------------------------------------------------
+    def action_back(self) -> None:
+        """Out of the search, out of the zoom, out of the screen."""
+        if self.query_one(LogPanel).close_search():
+            return
+        if self.zoom:
+            self.action_zoom(self.zoom)
+        else:
+            super().action_back()
 
-    def _head(self, width: int, height: int) -> list[Row]:
-        note = "stopping" if self.stopping and self.now.outcome is None else ""
-        if self.replay_speed:
-            note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
-        return panels.head(self.run_folder.id, self.description, note, self.now, width, self.glyphs)
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
 
-    def _messages(self, width: int, height: int) -> list[Row]:
-        return panels.messages(self.now, width, height, self.glyphs)
 
-    def _host(self, width: int, height: int) -> list[Row]:
-        if height == 1:
-            return [host_line(self.now, width, self.glyphs)]
-        return host(self.now, width, height, self.glyphs)
-
-    # ---- their arrangement ----------------------------------------------------------------------
-
-    def _arranged(self, charts: int) -> Layout:
-        width, height = self.size.width - 2, self.size.height - 1
-        wanted = Wanted(
-            charts=charts,
-            gpus=len(self.now.gpus),
-            messages=len(panels.messages(self.now, width, 1000, self.glyphs)),
-            summary=panels.summary_height(self.now, width),
-            head=HEAD + verdict.is_due(self.now),
-        )
-        layout = share_out(width, height, wanted, self.zoom)
-        if layout != self._layout_now:
-            self._layout_now = layout
-            self._apply(layout)
-        self.query_one("#head").styles.height = wanted.head
-        return layout
-
-    def _apply(self, layout: Layout) -> None:
-        for name in ("messages", "summary", "charts", "devices", "host", "log"):
-            part, height = self.query_one(f"#{name}"), getattr(layout, name)
-            part.display = height > 0
-            part.styles.height = height
-        self.query_one("#charts").styles.grid_size_columns = layout.chart_columns
-
-    def _show_charts(self, charts: list[Plot], layout: Layout) -> None:
-        room = layout.chart_columns * layout.chart_rows
-        first = self.page % -(-len(charts) // room) * room
-        shown = charts[first:][:room]
-        grid = self.query_one("#charts")
-        known = list(grid.query(Chart))
-        if len(known) < room:
-            grid.mount_all(Chart() for _ in range(room - len(known)))
-            known = list(grid.query(Chart))
-        for position, chart in enumerate(known):
-            chart.display = position < room
-            if layout.charts and position < room:
-                chart.show(shown[position] if position < len(shown) else EMPTY)
-
-    def _show_gpus(self, layout: Layout) -> None:
-        end = max(1.0, self.now.elapsed) if self.now.outcome else soon(self.now.elapsed)
-        self.query_one(GpuCards).show(self.now.gpus, end, layout.cards)
+def name_of(run: Run) -> str:
+    """What the preset was called: the id without its time and number."""
+    return re.sub(r"^\d{8}-\d{6}-|-\d{1,3}$", "", run.id) or "run"

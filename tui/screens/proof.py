@@ -1,14 +1,13 @@
 """The screen of a proof, running or finished: before and after, every change with its gain, the trials of one change.
 
-A thread reads proof.json about twice a second, and a timer repaints what has changed. The proof runs in its own
-process: leaving the screen ends nothing.
+A thread reads proof.json about twice a second. The proof runs in its own process: leaving the screen ends nothing.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,43 +15,43 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer
 
 from ...engine.runs import Run
-from ..base.glyphs import Glyphs, glyphs_of
+from ..base.themes import painted_colour
 from ..drawing import comparisons
 from ..drawing import proof as drawing
 from ..drawing.rows import Row, fitting
 from ..widgets.panel import Panel
-from . import proof_actions
-from .common import OpeningTable, styled
+from ..widgets.table import Column, Table
+from . import catalogue, proof_actions
+from .base import FollowingScreen
 
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
-    from ..base.services import Host
 
 READ_SECONDS = 0.5
 ENDED_READ_SECONDS = 3.0
 LOW = 20  # below this height the large figures are one line
 WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
-WIDE, BAR = 100, 24  # from this width on gains are also shown as bars
+GAIN_BAR = "  gain and spread"
+WIDE, BAR = 100, 24  # from here on gains are bars, too
 
 
-class _Changes(OpeningTable):
+class _Changes(Table):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Trial")]
 
 
-class ProofScreen(Screen[None]):
-    """One proof; `clock` returns the time."""
+class ProofScreen(FollowingScreen[dict[str, Any]]):
+    """One proof; `clock` tells the time."""
 
     CSS_PATH = "proof.tcss"
-    app: Host
+    FOLLOWS_COVERED = True  # a trial of it is looked at over it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "stop", "Stop"),
         Binding("o", "open", "Improved preset"),
         Binding("m", "save", "Markdown"),
-        Binding("f3,2", "app.live", "Live", show=False),  # room for the keys of this screen
+        catalogue.left_out("live"),  # room for the keys of this screen
         Binding("escape", "back", "Back"),
     ]
 
@@ -60,18 +59,10 @@ class ProofScreen(Screen[None]):
         super().__init__()
         self.proof, self._clock = proof, clock
         self.data: dict[str, Any] = {}
-        self._data_read: dict[str, Any] | None = None
-        self._cells: list[list[Text]] = []
-        self._columns: list[str] = []
-        self._leaving = threading.Event()
 
     @property
-    def glyphs(self) -> Glyphs:
-        return glyphs_of(self.app)
-
-    @property
-    def table(self) -> DataTable[Any]:
-        return self.query_one(DataTable)
+    def table(self) -> Table:
+        return self.query_one(Table)
 
     @property
     def compared(self) -> list[comparisons.Told]:
@@ -91,26 +82,18 @@ class ProofScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.table.focus()
-        self.read()
-        self.set_interval(READ_SECONDS, self._look)
 
-    def on_unmount(self) -> None:
-        self._leaving.set()
-
-    @work(thread=True, group="reading")
-    def read(self) -> None:
-        """Until the screen is closed."""
-        while not self._leaving.is_set():
+    def readings(self, leaving: threading.Event) -> Iterator[dict[str, Any]]:
+        while not leaving.is_set():
             data = self.proof.data
-            if data or self._data_read is None:  # a file that cannot be read now may have been read before
-                self._data_read = data
-            self._leaving.wait(READ_SECONDS if data.get("state") == "running" else ENDED_READ_SECONDS)
+            yield data
+            leaving.wait(READ_SECONDS if data.get("state") == "running" else ENDED_READ_SECONDS)
 
-    def _look(self) -> None:
-        if not self.is_current and not isinstance(self.app.screen, ModalScreen):
-            return
-        if self._data_read is not None and self._data_read != self.data:
-            self.data = self._data_read
+    def show_latest(self) -> None:
+        """What is new; of a proof that goes on always the head, which tells the time."""
+        fresh = self.latest or self.data  # a file that cannot be read now was read before
+        if fresh != self.data:
+            self.data = fresh
             self.show_now()
         elif self.data.get("state") == "running":
             self.query_one("#head", Panel).repaint()
@@ -143,31 +126,18 @@ class ProofScreen(Screen[None]):
         return comparisons.detail(picked, width, height, self.glyphs)
 
     def _fill(self) -> None:
-        """Only what differs is written, unless rows or columns come or go."""
-        table, columns, cells = self.table, self._titles(), [self._row(one) for one in self.compared]
-        if columns != self._columns or len(cells) != len(self._cells):
-            at = table.cursor_row if len(cells) == len(self._cells) else len(cells) - 1  # a new one is picked
-            table.clear(columns=True)
-            for name, width in self._widths().items():
-                right = name in ("at most", "measured")
-                table.add_column(Text(name, justify="right" if right else "left"), width=width)
-            table.add_rows(cells)
-            table.move_cursor(row=max(0, at), animate=False)
-        else:
-            for y, (old, new) in enumerate(zip(self._cells, cells, strict=True)):
-                for x, (before, now) in enumerate(zip(old, new, strict=True)):
-                    if before != now:
-                        table.update_cell_at((y, x), now)  # type: ignore[arg-type]
-        self._columns, self._cells = columns, cells
+        """A change that has just come is picked."""
+        count = self.table.row_count
+        rows = {str(number): self._row(one) for number, one in enumerate(self.compared)}
+        self.table.fill([_column(name, width) for name, width in self._widths().items()], rows)
+        if len(rows) != count:
+            self.table.move_cursor(row=max(0, len(rows) - 1), animate=False)
 
     def _widths(self) -> dict[str, int]:
-        bar = {"  gain and spread": BAR} if self.size.width >= WIDE else {}
+        bar = {GAIN_BAR: BAR} if self.size.width >= WIDE else {}
         rest = self.size.width - 2 - sum(WIDTHS.values()) - sum(bar.values())
         return {"change": max(12, rest), "at most": WIDTHS["at most"], "measured": WIDTHS["measured"], **bar,
                 "  decision": WIDTHS["decision"]}
-
-    def _titles(self) -> list[str]:
-        return [f"{name} {width}" for name, width in self._widths().items()]
 
     def _row(self, one: comparisons.Told) -> list[Text]:
         widths = self._widths()
@@ -176,12 +146,12 @@ class ProofScreen(Screen[None]):
             Text(fitting(comparisons.changes(one), widths["change"] - 1, self.glyphs), no_wrap=True),
             Text(comparisons.most(one), justify="right"),
             Text(comparisons.measured(one, self.glyphs), justify="right"),
-            Text(f"  {word}", style=styled(self.app, style)),
+            Text(f"  {word}", style=painted_colour(self.app, style)),
         ]
-        if "  gain and spread" in widths:
+        if GAIN_BAR in widths:
             low, high = comparisons.reach(self.compared)
             bar = comparisons.whisker(one, low, high, BAR - 3, self.glyphs)
-            cells.insert(3, Text(f"  {bar}", style=styled(self.app, style)))
+            cells.insert(3, Text(f"  {bar}", style=painted_colour(self.app, style)))
         return cells
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
@@ -217,6 +187,6 @@ class ProofScreen(Screen[None]):
         if name and path.is_dir():
             self.app.open_run(Run(path))
 
-    def action_back(self) -> None:
-        if len(self.app.screen_stack) > 1:
-            self.app.pop_screen()
+
+def _column(name: str, width: int) -> Column:
+    return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)

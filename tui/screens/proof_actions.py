@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.files.writing import write_atomically
+from ...engine.proof import folder as proof_folder
+from ...engine.proof.folder import Proof
+from ...engine.proof.markdown import as_markdown
 from ...engine.runs import RunError
 from .questions import Ask, AskText
 
 if TYPE_CHECKING:
-    from ...engine.proof.folder import Proof
     from ..base.services import Host
 
 STOP = (
@@ -23,13 +25,11 @@ IMPROVED = "improved.yaml"
 
 
 async def stop(app: Host, proof: Proof) -> None:
-    """Ask the user, then ask the proof's process to stop."""
-    from ...engine.proof import folder
-
+    """Once asked, ask the proof's process."""
     if await app.push_screen_wait(Ask(STOP, ("Stop", "Go on"))) != "Stop":
         return
     try:
-        await asyncio.to_thread(folder.request_stop, proof)
+        await asyncio.to_thread(proof_folder.request_stop, proof)
     except (RunError, OSError) as reason:
         app.complain(str(reason))
     else:
@@ -65,6 +65,4 @@ async def save_report(app: Host, proof: Proof, data: Mapping[str, Any], folder: 
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:
-    from ...engine.proof.markdown import as_markdown
-
     path.write_text(as_markdown(data), encoding="utf-8")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
 
 from rich.text import Text
-from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import DataTable, Footer
 
 from ...engine.proof import sentences
 from ..base.errors import clean
-from ..base.glyphs import Glyphs, glyphs_of
+from ..base.themes import painted_colour
 from ..drawing.proof import STATES, conclusion
 from ..drawing.rows import Row, fitting
 from ..reading.proof_list import ProofEntry, ProofList
@@ -21,10 +21,8 @@ from ..reading.run_list import when_text
 from ..reading.store import mapping, number
 from ..text.figures import NONE
 from ..widgets.panel import Panel
-from .common import OpeningTable, styled
-
-if TYPE_CHECKING:
-    from ..base.services import Host
+from ..widgets.table import Column, OpeningTable
+from .base import FollowingScreen
 
 REFRESH_SECONDS = 2.0
 EMPTY = "no proofs so far: d, then p, in the live view of an ended run makes one"
@@ -32,7 +30,7 @@ WIDTHS = {"preset": 18, "state": 13, "gain": 14, "when": 8, "kept": 0}
 _STYLES = {"running": "curve1", "done": "good", "stopped": "warn"}
 
 
-class ProofsScreen(Screen[None]):
+class ProofsScreen(FollowingScreen[list[ProofEntry]]):
     """The table; Enter opens a proof."""
 
     DEFAULT_CSS = """
@@ -40,20 +38,15 @@ class ProofsScreen(Screen[None]):
     ProofsScreen #said { margin: 0 1; }
     """
     AUTO_FOCUS = "DataTable"
-    app: Host
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back")]
 
     def __init__(self) -> None:
         super().__init__()
         self._list = ProofList()
-        self.entries: list[ProofEntry] = []
-        self._shown: list[str] = []
-        self._reading = False
-        self._read = False
 
     @property
-    def glyphs(self) -> Glyphs:
-        return glyphs_of(self.app)
+    def entries(self) -> list[ProofEntry]:
+        return self.latest or []
 
     @property
     def table(self) -> OpeningTable:
@@ -69,56 +62,22 @@ class ProofsScreen(Screen[None]):
         yield Panel(self._said, id="said")
         yield Footer(show_command_palette=False, compact=True)
 
-    def on_mount(self) -> None:
-        self.refresh_proofs()
-        self.set_interval(REFRESH_SECONDS, self._again)
+    def readings(self, leaving: threading.Event) -> Iterator[list[ProofEntry]]:
+        while not leaving.is_set():
+            yield self._list.read()
+            leaving.wait(REFRESH_SECONDS)
 
-    def _again(self) -> None:
-        if self.is_current and not self._reading:
-            self.refresh_proofs()
-
-    @work(thread=True, group="reading")
-    def refresh_proofs(self) -> None:
-        self._reading = True
-        try:
-            entries = self._list.read()
-        finally:
-            self._reading = False
-        self.app.call_from_thread(self.show, entries)
-
-    def show(self, entries: list[ProofEntry]) -> None:
-        """Only what differs is written, unless rows come or go."""
-        before = {entry.proof.id: entry for entry in self.entries}
-        self.entries, self._read = entries, True
-        ids = [entry.proof.id for entry in entries]
-        if ids != self._shown or not self.table.columns:
-            self._fill()
-        else:
-            for entry in entries:
-                if entry != before[entry.proof.id]:
-                    for name, cell in zip(WIDTHS, self._cells(entry), strict=True):
-                        self.table.update_cell(entry.proof.id, name, cell)
-        self._shown = ids
+    def show_latest(self) -> None:
+        columns = [Column(name, _label(name), width or self._rest()) for name, width in WIDTHS.items()]
+        self.table.fill(columns, {entry.proof.id: self._cells(entry) for entry in self.entries})
         self.query_one(Panel).repaint()
-
-    def _fill(self) -> None:
-        at, table = self.current, self.table
-        row = table.cursor_row
-        table.clear(columns=True)
-        for name, width in WIDTHS.items():
-            label = Text(f" {name}", justify="right" if name in ("gain", "when") else "left")
-            table.add_column(label, key=name, width=width or self._rest())
-        for entry in self.entries:
-            table.add_row(*self._cells(entry), key=entry.proof.id)
-        if at is not None:
-            table.move_cursor(row=row, animate=False)
 
     def _rest(self) -> int:
         return max(10, self.size.width - sum(WIDTHS.values()) - 2)
 
     def on_resize(self) -> None:
-        if self._read:
-            self._fill()
+        if self.latest is not None:
+            self.show_latest()
 
     def _cells(self, entry: ProofEntry) -> list[Text]:
         name = clean(entry.data.get("preset_name") or entry.proof.id)
@@ -126,7 +85,7 @@ class ProofsScreen(Screen[None]):
         word = STATES.get(entry.state, clean(entry.state))
         return [
             Text(f" {fitting(name, WIDTHS['preset'] - 2, self.glyphs)}", no_wrap=True),
-            Text(f" {sign} {word}", style=styled(self.app, _STYLES.get(entry.state, "bad"))),
+            Text(f" {sign} {word}", style=painted_colour(self.app, _STYLES.get(entry.state, "bad"))),
             Text(_gain(entry), justify="right"),
             Text(when_text(entry.when), justify="right"),
             Text(f"  {fitting(_kept(entry), self._rest() - 3, self.glyphs)}", no_wrap=True),
@@ -135,7 +94,7 @@ class ProofsScreen(Screen[None]):
     def _said(self, width: int, height: int) -> list[Row]:
         """What the proof under the cursor came to."""
         if not self.entries:
-            return [[(EMPTY if self._read else "reading ...", "label")]]
+            return [[("reading ..." if self.latest is None else EMPTY, "label")]]
         at = self.current
         said = "" if at is None else clean(at.data.get("doing") if at.goes_on else conclusion(at.data))
         return [[(fitting(said, width, self.glyphs), "label")]]
@@ -147,9 +106,9 @@ class ProofsScreen(Screen[None]):
         if self.current is not None:
             self.app.open_proof(self.current.proof)
 
-    def action_back(self) -> None:
-        if len(self.app.screen_stack) > 1:
-            self.app.pop_screen()
+
+def _label(name: str) -> Text:
+    return Text(f" {name}", justify="right" if name in ("gain", "when") else "left")
 
 
 def _gain(entry: ProofEntry) -> str:

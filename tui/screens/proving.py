@@ -1,4 +1,7 @@
-"""From a diagnosis to a proof: the question to the user, and the start. The disk is accessed in threads."""
+"""From a diagnosis to a proof: what is asked first, and the start. What touches the disk runs in threads.
+
+Deferred imports: proofs and the machine are needed only when a proof is asked for, in a thread.
+"""
 
 from __future__ import annotations
 

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
 
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input
 
 from ...engine.runs import Run, baseline
 from ..base.errors import clean
-from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, spread
-from ..reading.run_list import COLUMNS, Entry, RunList, ordered, when_text
-from ..text.figures import amount, share, size
+from ..reading.run_list import Entry, RunList, ordered
 from ..widgets.panel import Panel
-
-if TYPE_CHECKING:
-    from ..base.services import Host
-from .common import LOSS, OpeningTable, colour
-from .live_actions import name_of
+from . import catalogue
+from .base import FollowingScreen
+from .help import LOSS
 from .questions import Ask
+from .runs_table import RunsTable
 
 REFRESH_SECONDS = 2.0
-WIDTHS = {
-    "run": 17, "state": 10, "samples/s": 10, "step ms": 8, "wait": 6,
-    "memory": 9, "loss": 8, "when": 7, "description": 0,
-}
-FIGURES = ("samples/s", "step ms", "wait", "memory", "loss", "when")  # at the right of their columns
 NAMED = 8  # of the runs to be deleted
-FULL_ID = 100  # from this width on the whole id is shown, with its date
 
 
-class RunsScreen(Screen[None]):
+class RunsScreen(FollowingScreen[list[Entry]]):
     """The table; marks and sorting stay through its refreshing."""
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
     HELP_SECTIONS = (LOSS,)
-    app: Host
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "Mark"),
         Binding("c", "compare", "Compare"),
@@ -52,125 +42,55 @@ class RunsScreen(Screen[None]):
         Binding("m", "clear_marks", "Clear all marks", show=False),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("p", "proofs", "Proofs"),
-        Binding("f3,2", "app.live", "Live", show=False),  # Enter opens one
-        Binding("f4,3", "app.runs", "Runs", show=False),
+        catalogue.left_out("live"),  # Enter opens one
+        catalogue.left_out("runs"),
         Binding("escape", "back", "Back"),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self._list = RunList()
-        self.entries: list[Entry] = []
         self.shown: dict[str, Entry] = {}
         self.marked: dict[str, Run] = {}
-        self.column, self.descending = "when", True
-        self._reading = False
-        self._wide = False
 
     def compose(self) -> ComposeResult:
         yield Input(placeholder="filter by words in id, description or state", id="filter", compact=True)
-        yield OpeningTable(cursor_type="row", cell_padding=0)
+        yield RunsTable()
         yield Panel(self._said, id="said")
         yield Footer(show_command_palette=False, compact=True)
 
     @property
-    def table(self) -> OpeningTable:
-        return self.query_one(OpeningTable)
+    def table(self) -> RunsTable:
+        return self.query_one(RunsTable)
 
     @property
-    def glyphs(self) -> Glyphs:
-        return glyphs_of(self.app)
+    def entries(self) -> list[Entry]:
+        return self.latest or []
 
-    def on_mount(self) -> None:
-        self.refresh_runs()
-        self.set_interval(REFRESH_SECONDS, self._again)
-
-    def _again(self) -> None:
-        if self.is_current and not self._reading:
-            self.refresh_runs()
-
-    def on_screen_resume(self) -> None:
-        if self.entries:
-            self.refresh_runs()
-
-    @work(thread=True, group="reading")
-    def refresh_runs(self) -> None:
-        self._reading = True
-        try:
-            entries = self._list.read()
-        finally:
-            self._reading = False
-        self.app.call_from_thread(self.show, entries)
+    @property
+    def current(self) -> Entry | None:
+        """The run under the cursor."""
+        return self.shown.get(self.table.current_key or "")
 
     # ---- the table ------------------------------------------------------------------------------
 
-    def show(self, entries: list[Entry]) -> None:
-        """Only what differs is written, unless rows come, go or change places."""
-        self.entries = entries
-        words = self.query_one("#filter", Input).value
-        now = {entry.run.id: entry for entry in ordered(entries, self.column, self.descending) if entry.matches(words)}
-        self.marked = {entry.run.id: entry.run for entry in entries if entry.run.id in self.marked}
-        if list(now) != list(self.shown) or not self.table.columns:  # also the first time
-            self._fill(now)
-        else:
-            for name, entry in now.items():
-                if entry != self.shown[name]:
-                    self._rewrite(entry)
-        self.shown = now
+    def readings(self, leaving: threading.Event) -> Iterator[list[Entry]]:
+        while not leaving.is_set():
+            yield self._list.read()
+            leaving.wait(REFRESH_SECONDS)
+
+    def show_latest(self) -> None:
+        self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
+        self.shown = self.table.show(self.entries, self.query_one("#filter", Input).value, self.marked)
         self.query_one(Panel).repaint()
 
-    def _fill(self, now: dict[str, Entry]) -> None:
-        table, at = self.table, self.current
-        table.clear(columns=True)
-        for name in self._columns():
-            table.add_column(self._label(name), key=name, width=self._width(name))
-        for entry in now.values():
-            table.add_row(*self._cells(entry).values(), key=entry.run.id)
-        if at is not None and at.run.id in now:
-            table.move_cursor(row=list(now).index(at.run.id), animate=False)
+    def rearrange(self) -> None:
+        """Another order, another filter, another width, other marks."""
+        if self.latest is not None:
+            self.show_latest()
 
-    def _columns(self) -> list[str]:
-        """The description has a column where there is room; the line below the table shows it anyway."""
-        return [name for name in WIDTHS if name != "description" or self._width(name) >= 12]
-
-    def _width(self, name: str) -> int:
-        """The run's grows with its ids, the description takes what is left."""
-        longest = max((len(entry.run.id) + 3 for entry in self.entries), default=0)
-        run = max(WIDTHS["run"], min(longest, self.size.width // 3)) if self._wide else WIDTHS["run"]
-        if name == "description":
-            rest = sum(WIDTHS.values()) - WIDTHS["run"] + run
-            return max(0, self.size.width - rest - 2)
-        return run if name == "run" else WIDTHS[name]
-
-    def _label(self, name: str) -> Text:
-        arrow = (self.glyphs.down if self.descending else self.glyphs.up) if name == self.column else ""
-        text = f"  {name}{arrow}" if name == "run" else f"{name}{arrow}"
-        return Text(f"{text:>{WIDTHS[name] - 1}} " if name in FIGURES else f" {text}" if name != "run" else text)
-
-    def _rewrite(self, entry: Entry) -> None:
-        for name, cell in self._cells(entry).items():
-            self.table.update_cell(entry.run.id, name, cell)
-
-    def _cells(self, entry: Entry) -> dict[str, Text]:
-        figures = (
-            amount(entry.samples_per_second), amount(entry.step_ms), share(entry.input_wait),
-            size(entry.peak_memory_bytes), amount(entry.loss), when_text(entry.when),
-        )
-        mark = "*" if entry.run.id in self.marked else " "
-        name = clean(entry.run.id if self._wide else name_of(entry.run))
-        cells = {
-            "run": Text(f"{mark} {name}", style="bold" if mark == "*" else "", no_wrap=True),
-            "state": Text(f" {self._sign(entry)} {entry.state_word}", style=colour(self.app, _kind(entry))),
-        }
-        for column, text in zip(FIGURES, figures, strict=True):
-            cells[column] = Text(f"{text:>{WIDTHS[column] - 1}} ")
-        cells["description"] = Text(f" {clean(entry.description)}".replace("\n", " "), no_wrap=True)
-        return {column: cells[column] for column in self._columns()}
-
-    def _sign(self, entry: Entry) -> str:
-        if entry.goes_on:
-            return self.glyphs.more
-        return self.glyphs.ok if entry.state == "ok" else self.glyphs.failed[:1]
+    def on_resize(self) -> None:
+        self.rearrange()
 
     def _said(self, width: int, height: int) -> list[Row]:
         """The whole id of the run under the cursor, and how many there are."""
@@ -185,26 +105,6 @@ class RunsScreen(Screen[None]):
         left = [(clean(at.run.id) if at else empty, "value"), (about, "label")]
         return [spread(left, [("  " + count, "label")], width)]
 
-    @property
-    def current(self) -> Entry | None:
-        """The run under the cursor."""
-        names, row = list(self.shown), self.table.cursor_row
-        return self.shown[names[row]] if 0 <= row < len(names) else None
-
-    def on_resize(self) -> None:
-        self._wide = self.size.width >= FULL_ID
-        self.rearrange()
-
-    def rearrange(self) -> None:
-        """Everything anew: another order, another filter, another width."""
-        if not self.table.columns:
-            return
-        at = self.current
-        self.shown = {}
-        self.show(self.entries)
-        if at is not None and at.run.id in self.shown:
-            self.table.move_cursor(row=list(self.shown).index(at.run.id), animate=False)
-
     # ---- keys -----------------------------------------------------------------------------------
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
@@ -218,17 +118,15 @@ class RunsScreen(Screen[None]):
 
     def sort_by(self, column: str) -> None:
         """The same column again turns the order round."""
-        self.descending = not self.descending if column == self.column else column not in ("run", "description")
-        self.column = column
+        self.table.sort_by(column)
         self.rearrange()
 
     def action_sort(self) -> None:
-        names = [name for name in COLUMNS if name in self._columns()]
-        self.column = self.column if self.column in names else names[0]
-        self.sort_by(names[(names.index(self.column) + 1) % len(names)])
+        self.table.sort_by_next()
+        self.rearrange()
 
     def action_reverse(self) -> None:
-        self.sort_by(self.column)
+        self.sort_by(self.table.order.column)
 
     def action_open(self) -> None:
         if self.current is not None:
@@ -239,9 +137,8 @@ class RunsScreen(Screen[None]):
             return
         if self.marked.pop(at.run.id, None) is None:
             self.marked[at.run.id] = at.run
-        self._rewrite(at)
+        self.rearrange()
         self.table.action_cursor_down()
-        self.query_one(Panel).repaint()
 
     def action_clear_marks(self) -> None:
         self.marked = {}
@@ -286,7 +183,7 @@ class RunsScreen(Screen[None]):
             self.app.call_from_thread(self.notify, said, markup=False)
         for reason in refused:
             self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
-        self.app.call_from_thread(self.refresh_runs)
+        self.app.call_from_thread(self.read_again)
 
     def action_proofs(self) -> None:
         self.app.open_proofs()
@@ -309,8 +206,8 @@ class RunsScreen(Screen[None]):
             line.value = ""
             line.remove_class("-shown")
             self.table.focus()
-        elif len(self.app.screen_stack) > 1:
-            self.app.pop_screen()
+        else:
+            super().action_back()
 
 
 def _counted(count: int) -> str:
@@ -324,9 +221,3 @@ def _deletion(names: list[str], hidden: list[str]) -> str:
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
     head = f"Delete {_counted(len(names))} with events, checkpoints and log?\n{listed}{more}{unseen}"
     return f"{head}\nUntil you quit gputui, u brings {'them' if len(names) > 1 else 'it'} back."
-
-
-def _kind(entry: Entry) -> str:
-    if entry.goes_on:
-        return "primary"
-    return "success" if entry.state == "ok" else "warning" if entry.state == "stopped" else "error"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...engine import checks
+from ...engine.process import launch
+from ...engine.telemetry import machine
+
 if TYPE_CHECKING:
     from ...engine.checks import Finding
     from ...engine.presets import Preset
@@ -22,10 +26,6 @@ class ConflictError(Exception):
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
     """The run and its engine's process; raises ConflictError, or OSError and RunError where it cannot be launched."""
-    from ...engine import checks
-    from ...engine.process import launch
-    from ...engine.telemetry import machine
-
     here = machine.read()
     found = tuple(checks.of_preset(preset, here))
     if any(finding.level == "error" for finding in found):

@@ -74,7 +74,7 @@ class TextScreen(Screen[None]):
             return self.state.preset.to_yaml()
         if self.what == "command":
             return self.state.command() + "\n"
-        from ...engine.export import script
+        from ...engine.export import script  # only the Python text needs it
 
         return script.to_script(self.state.preset)
 

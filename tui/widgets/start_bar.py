@@ -1,4 +1,7 @@
-"""The line with the Start button: what would be started on which devices, or why nothing can be started."""
+"""The line with the Start button: what would be started on which devices, or why nothing can be started.
+
+Deferred imports: checks are not needed for the first paint.
+"""
 
 from __future__ import annotations
 

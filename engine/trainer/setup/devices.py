@@ -72,7 +72,7 @@ def _configure_gpus(options: Options, gpus: list[tf.config.PhysicalDevice]) -> N
 
 def _share_of_memory_mb(position: int, partitions: int) -> int:
     """An equal part of 90 % of the GPU's memory; the rest is for CUDA's own contexts."""
-    from ...telemetry.machine import visible_gpus
+    from ...telemetry.machine import visible_gpus  # asks NVML, only where the memory is divided
 
     gpus = visible_gpus()
     if position >= len(gpus) or gpus[position].memory_total_bytes is None:

@@ -1,0 +1,112 @@
+"""What screens have in common: the application they run in, the way back, and following what changes.
+
+A screen that follows files or the machine makes its readings in a thread. Each reading comes as one message, becomes
+the reactive `latest`, and is shown; nothing that is seen ever waits for a disk or a driver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, TypeVar
+
+from textual import work
+from textual.message import Message
+from textual.reactive import var
+from textual.screen import ModalScreen, Screen
+
+from ..base.glyphs import Glyphs, glyphs_of
+from ..base.services import Host
+
+Reading = TypeVar("Reading")
+
+
+class AppScreen(Screen[None]):
+    """A screen of this application."""
+
+    app: Host
+
+    @property
+    def glyphs(self) -> Glyphs:
+        return glyphs_of(self.app)
+
+    @property
+    def in_front(self) -> bool:
+        """Whether nothing lies over it but a question or the help."""
+        whole = (screen for screen in reversed(self.app.screen_stack) if not isinstance(screen, ModalScreen))
+        return next(whole, None) is self
+
+    def action_back(self) -> None:
+        if len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+
+
+class FollowingScreen(AppScreen, Generic[Reading]):
+    """Subclasses make `readings` in a thread and show the `latest` one in `show_latest`.
+
+    With `FOLLOWS_COVERED` it reads from its opening to its end; without, only while it is in front.
+    """
+
+    FOLLOWS_COVERED: ClassVar[bool] = False
+
+    latest: var[Reading | None] = var(None, init=False, always_update=True)
+
+    class Read(Message):
+        """A reading was made; of several that wait, only the newest counts."""
+
+        bubble = False
+
+        def __init__(self, reading: Any) -> None:
+            super().__init__()
+            self.reading = reading
+
+        def can_replace(self, message: Message) -> bool:
+            return isinstance(message, FollowingScreen.Read)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._leaving = threading.Event()
+        self._leaving.set()  # nothing is read before the screen is seen
+        self._one_at_a_time = threading.Lock()
+
+    def readings(self, leaving: threading.Event) -> Iterator[Reading]:
+        """Runs in a thread: reading after reading, until there is none to follow or `leaving` is set."""
+        raise NotImplementedError
+
+    def show_latest(self) -> None:
+        """Paint what was read last."""
+        raise NotImplementedError
+
+    def read_again(self) -> None:
+        """Begin the readings anew, without waiting until the next one is due."""
+        self._leaving.set()
+        if self.FOLLOWS_COVERED or self.in_front:
+            self._leaving = threading.Event()
+            self._follow(self._leaving)
+
+    @work(thread=True, group="reading", name="reading")
+    def _follow(self, leaving: threading.Event) -> None:
+        """Begins when the readings before have ended: those of a driver may take their time."""
+        with self._one_at_a_time:
+            for reading in self.readings(leaving):
+                self.post_message(self.Read(reading))
+
+    def on_following_screen_read(self, message: FollowingScreen.Read) -> None:
+        self.latest = message.reading
+
+    def watch_latest(self) -> None:
+        if self.in_front:
+            self.show_latest()
+
+    def on_screen_resume(self) -> None:
+        if self.latest is not None:
+            self.show_latest()
+        if self._leaving.is_set():  # and not back from under a question or the help
+            self.read_again()
+
+    def on_screen_suspend(self) -> None:
+        if not self.FOLLOWS_COVERED and not self.in_front:
+            self._leaving.set()
+
+    def on_unmount(self) -> None:
+        self._leaving.set()

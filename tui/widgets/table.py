@@ -1,0 +1,85 @@
+"""The base of every table: filled and refreshed without losing the cursor's row, in the colours of the theme."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable
+
+
+class Column(NamedTuple):
+    """`key` names it, `label` heads it; without a width it is as wide as its cells."""
+
+    key: str
+    label: Text
+    width: int | None = None
+
+
+class Table(DataTable[Text]):
+    """`fill` shows rows, each under a key of its own."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", show=False)]
+    DEFAULT_CSS = """
+    Table {
+        height: 1fr;
+        background: $background;
+        &:focus { background-tint: $foreground 0%; }
+        scrollbar-size: 1 1;
+        & > .datatable--header { background: $panel; color: $foreground; text-style: bold; }
+        & > .datatable--odd-row, & > .datatable--even-row, & > .datatable--fixed { background: $background; }
+        &:focus > .datatable--cursor { background: $block-cursor-background; color: $block-cursor-foreground; }
+    }
+    """
+    ROW_HEIGHT: ClassVar[int | None] = 1  # None: as many lines as the cells have
+
+    _columns_shown: Sequence[Column] = ()
+    _rows_shown: Mapping[str, Sequence[Text]] = {}
+
+    @property
+    def current_key(self) -> str | None:
+        """The key of the row under the cursor."""
+        keys = list(self._rows_shown)
+        return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else None
+
+    def fill(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
+        """Only the cells that differ are written, unless rows or columns come, go or change places."""
+        if _form(columns) != _form(self._columns_shown) or list(rows) != list(self._rows_shown):
+            self._fill_anew(columns, rows)
+        else:
+            for key, cells in rows.items():
+                if cells is not self._rows_shown[key]:
+                    self._rewrite(key, cells)
+        self._columns_shown, self._rows_shown = list(columns), dict(rows)
+
+    def _fill_anew(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
+        current = self.current_key
+        self.clear(columns=True)
+        for column in columns:
+            self.add_column(column.label, key=column.key, width=column.width)
+        for key, cells in rows.items():
+            self.add_row(*cells, key=key, height=self.ROW_HEIGHT)
+        if current is not None and current in rows:
+            self.move_cursor(row=list(rows).index(current), animate=False)
+
+    def _rewrite(self, key: str, cells: Sequence[Text]) -> None:
+        for column, old, new in zip(self._columns_shown, self._rows_shown[key], cells, strict=True):
+            if _look(old) != _look(new):
+                self.update_cell(key, column.key, new)
+
+
+class OpeningTable(Table):
+    """A table whose footer says what Enter does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Open")]
+
+
+def _form(columns: Sequence[Column]) -> list[tuple[object, ...]]:
+    return [(column.key, column.width, _look(column.label)) for column in columns]
+
+
+def _look(text: Text) -> tuple[object, ...]:
+    """All that is seen of a text; its own `==` leaves out its style."""
+    return text.plain, text.style, text.spans, text.justify
