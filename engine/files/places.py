@@ -24,6 +24,6 @@ def runs_folder() -> Path:
 
 def user_presets_folder() -> Path:
     """Where the user's own presets lie."""
-    import platformdirs
+    import platformdirs  # 25 ms that neither engine nor trainer need
 
     return platformdirs.user_config_path("gputui") / "presets"
