@@ -78,7 +78,7 @@ def trials(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     for trial in data.get("baseline_trials") or ():
         found[trial["run"]] = ("as it is", trial)
     for trial in (data.get("ablation") or {}).get("trials") or ():
-        found[trial["run"]] = ("one batch, prepared once" if trial["side"] == "b" else "as it is", trial)
+        found[trial["run"]] = ("one repeated batch" if trial["side"] == "b" else "as it is", trial)
     if profiled := data.get("profile_trial"):
         found[profiled["run"]] = ("profiled", profiled)
     for comparison in data["comparisons"]:

@@ -53,6 +53,6 @@ def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
             info = tf.config.experimental.get_memory_info(short)
         except (ValueError, RuntimeError, tf.errors.OpError):
             continue
-        if info["peak"]:  # the CPU's allocator does not count small tensors: 0 is no reading
+        if info["peak"]:  # the CPU's allocator does not count small tensors: 0 means that nothing was counted
             found[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
     return found

@@ -48,7 +48,7 @@ class Speed:
     def __init__(self) -> None:
         self.clock = StepClock(warmup=0)
         self.plan = Plan(0, 0, 0)
-        self.step_at_peak_ms: float | None = None  # a step that does its arithmetic at the GPUs' peak
+        self.step_at_peak_ms: float | None = None  # time of a step at the GPUs' peak
         self.warm = False
         self.last: Moment | None = None
         self._at_warm: Spent | None = None

@@ -23,12 +23,12 @@ def check(model: keras.Model, pipeline: OwnPipeline) -> None:
     if found.rank == wanted.rank - 1 and not isinstance(pipeline.train, Samples):
         raise UserError(
             f"train's elements have shape {tuple(found)}, the model takes batches of {tuple(wanted[1:])}",
-            "batch the Dataset by context.global_batch_size, or return a dict with map: None and gputui batches it",
+            "batch the Dataset by context.global_batch_size, or return a dict with map: None to have gputui batch it",
         )
     if found.rank == wanted.rank + 1 and isinstance(pipeline.train, Samples) and pipeline.train.kind == "mapped":
         raise UserError(
-            "train is batched, and a map given beside it: gputui batches it once more",
-            "leave out Dataset.batch, or take map out of the dict",
+            "train is already batched, but with a map gputui batches it again",
+            "remove Dataset.batch, or remove map from the dict",
         )
 
 

@@ -11,7 +11,7 @@ from .returned import Returned
 from .streams import Samples, Stream, prefetches
 
 BATCH_SIZE = "input.batch_size"
-NOTHING_ASKED = {"train.validation_split": 0.0}  # beside the default: what needs nothing to be done
+NOTHING_ASKED = {"train.validation_split": 0.0}  # values besides the default that need nothing to be done
 
 
 def reasons(handed: Handed, follows_batch_size: bool) -> dict[str, str]:

@@ -23,7 +23,7 @@ def create(
         model._symbolic_build(data_batch=batch)
     except Exception as fault:
         if distribution is None:
-            traceback.print_exc()  # into engine.log: the first step shows whether it matters
+            traceback.print_exc()  # goes to engine.log: the first step shows whether it matters
             return
         _build_by_step(model, batch, fault, code)
     if distribution is not None:
@@ -41,7 +41,7 @@ def _build_by_step(model: keras.Model, batch: Any, by_call: Exception, code: Use
     found = code.error_of(fault)
     reason = found.message if found else " ".join(str(fault).split())[:200]
     raise UserError(
-        f"{type(model).__name__} has no variables yet, and they cannot be made for strategy.kind=mirrored: {reason}",
+        f"{type(model).__name__} has no variables yet, and they cannot be created for strategy.kind=mirrored: {reason}",
         "call the model, and the models within it, on one batch in build: model(keras.ops.zeros((1, 28, 28)))",
     ) from fault
 
@@ -51,8 +51,8 @@ def _made_in_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> 
     for variable in [*model.variables, *(one for optimizer in optimizers(model) for one in optimizer.variables)]:
         if not distribution.extended.variable_created_in_scope(variable.value):
             raise UserError(
-                f"the variable {variable.path} was made outside the scope of strategy.kind=mirrored",
-                "make model and optimizer in build or at the top of its module, in no scope or thread of your own",
+                f"the variable {variable.path} was created outside the scope of strategy.kind=mirrored",
+                "create model and optimizer in build or at the top of its module, not in a scope or thread of your own",
             )
 
 
