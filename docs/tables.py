@@ -111,7 +111,11 @@ def event_types() -> str:
     """Every type of event with its fields, in the order of their declaration."""
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)]
     kinds = [kind for kind in kinds if kind is not events.Event]
-    return "\n\n".join(f"### {kind.type}\n\n{prose(kind.__doc__ or '')}\n\n{_declared(kind)}" for kind in kinds)
+    phases = code(*events.PHASES)
+    return "\n\n".join(
+        f"### {kind.type}\n\n{prose(kind.__doc__ or '').replace('PHASES', phases)}\n\n{_declared(kind)}"
+        for kind in kinds
+    )
 
 
 def summary() -> str:
