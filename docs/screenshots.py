@@ -15,7 +15,7 @@ from pathlib import Path
 import resvg_py
 from gputui.engine import presets, runs
 from gputui.engine.process import launch
-from gputui.engine.proof import request, sharing
+from gputui.engine.proof import folder, request, sharing
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.runs import Run
@@ -93,13 +93,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fonts", type=Path, default=Path("/usr/share/fonts/truetype/firacode"))
     parser.add_argument("--anyway", action="store_true", help="measure although other trainings run on this machine")
+    parser.add_argument("--home", type=Path, help="keep the runs and the proof there, and draw those that are there")
     given = parser.parse_args()
     fonts = given.fonts
     if not list(fonts.glob("*.ttf")):
         raise SystemExit(f"no fonts in {fonts}; on Debian: apt-get install fonts-firacode, elsewhere --fonts FOLDER")
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["GPUTUI_HOME"] = home
-        asyncio.run(draw(record(), prove(given.anyway), fonts))
+    with tempfile.TemporaryDirectory() as temporary:
+        os.environ["GPUTUI_HOME"] = str(given.home or temporary)
+        recorded, found = runs.all_runs()[::-1], folder.proofs()
+        asyncio.run(draw(recorded or record(), found[0] if found else prove(given.anyway), fonts))
         assert not any(run.alive("engine") for run in runs.all_runs())
 
 
