@@ -55,7 +55,7 @@ def open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(descriptor, "r" if descriptor == 0 else "w", encoding="utf-8"))
 
 
-def told(error: Mapping[str, Any]) -> str:
+def error_text(error: Mapping[str, Any]) -> str:
     """A run's error in at most two lines."""
     hint = error.get("hint")
     return str(error.get("message")) + (f"\n{hint}" if hint else "")

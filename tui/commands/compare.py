@@ -13,7 +13,7 @@ from ...engine.runs import baseline
 from ...engine.runs.baseline import LineUp
 from ..base.errors import Refused, complain
 from ..printing.diagnosis import show_table
-from ..text.comparison import as_csv, as_json, as_markdown, lines, remarks
+from ..text.comparison import as_csv, as_json, as_markdown, remarks, table_rows
 
 
 def pin_baseline(name: str) -> None:
@@ -49,7 +49,7 @@ def _line_up(names: Sequence[str], against: str | None) -> LineUp:
 
 
 def as_table(found: Comparison) -> Table:
-    head, *rows = lines(found)
+    head, *rows = table_rows(found)
     table = Table(box=None, pad_edge=False)
     for position, name in enumerate(head):
         table.add_column(Text(name), justify="right" if position else "left", overflow="fold")

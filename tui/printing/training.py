@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ...engine.checks import Finding
 from ...engine.runs import Run, checkpoint_files
-from ..base.errors import clean, told
+from ..base.errors import clean, error_text
 from ..reading.epoch_mean import of_result
 from ..text.figures import NONE, amount, compiling, seconds, share, size
 
@@ -79,7 +79,7 @@ class LineView:
         self.gpu = max(training, key=lambda gpu: gpu.get("busy") or -1, default=None)
 
     def on_warning(self, event: Mapping[str, Any]) -> None:
-        self.line(f"warning: {told(event)}".replace("\n", "; "))
+        self.line(f"warning: {error_text(event)}".replace("\n", "; "))
 
     def on_epoch(self, event: Mapping[str, Any]) -> None:
         metrics = "  ".join(f"{name} {amount(value)}" for name, value in event["metrics"].items())
@@ -107,7 +107,7 @@ class LineView:
         summary = event["summary"]
         error = summary.get("error")
         if error:
-            self.line(told(error))
+            self.line(error_text(error))
         self.out.print(summary_table(summary))
         self.line(f"{_ENDED.get(event['outcome'], event['outcome'])}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))

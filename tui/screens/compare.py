@@ -51,7 +51,7 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
 
     def compose(self) -> ComposeResult:
         yield OpeningTable(cursor_type="cell", fixed_columns=1, cell_padding=1)
-        yield Panel(self._said, id="said")
+        yield Panel(self._remark_lines, id="said")
         yield Footer(show_command_palette=False, compact=True)
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
@@ -78,7 +78,7 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
             body.append([_label(figure.label, True), *cells, _right(noise_text(figure))])
         head = ["", *map(self._head, self.runs), *(["spread of repeats"] if has_noise(found) else [])]
         self._fill([_right(name) for name in head], body)
-        self._say()
+        self._show_remarks()
 
     def _head(self, run: Run) -> str:
         """A heading; the pinned baseline is marked."""
@@ -105,19 +105,19 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
         style = colour(self.app, "success" if good else "error") if known else "dim"
         return text.append(f"  {change:>12}", style=style)
 
-    def _said(self, width: int, height: int) -> list[Row]:
+    def _remark_lines(self, width: int, height: int) -> list[Row]:
         remarked = remarks(self.found) if self.found is not None else []
         return [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
 
-    def _say(self) -> None:
+    def _show_remarks(self) -> None:
         """Show the notes in as many lines as they need."""
         panel = self.query_one(Panel)
-        panel.styles.height = len(self._said(panel.size.width, 0))
+        panel.styles.height = len(self._remark_lines(panel.size.width, 0))
         panel.repaint()
 
     def on_resize(self) -> None:
         if self.found is not None:
-            self.call_after_refresh(self._say)
+            self.call_after_refresh(self._show_remarks)
 
     @property
     def selected(self) -> Run | None:

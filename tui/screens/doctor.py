@@ -56,7 +56,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
 
     def compose(self) -> ComposeResult:
         yield _Findings(cursor_type="row", cell_padding=1)
-        yield Panel(self._said, id="said")
+        yield Panel(self._status_line, id="said")
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
@@ -99,5 +99,5 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             what.append(f"\n{clean(finding.remedy)}", style="dim")
         return [level, Text(finding.about), what]
 
-    def _said(self, width: int, height: int) -> list[Row]:
+    def _status_line(self, width: int, height: int) -> list[Row]:
         return [[(self.looking or conclusion(self.found), "label")]]

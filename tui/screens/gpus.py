@@ -24,7 +24,7 @@ from ..reading.machine_reader import MachineReader
 from ..reading.store import Snapshot
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.panel import Panel
-from ..widgets.partial_updates import FrugalCompositor
+from ..widgets.partial_updates import ChangedCellsCompositor
 from .base import FollowingScreen
 
 STUCK_SECONDS = 5.0
@@ -45,7 +45,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._compositor = FrugalCompositor()
+        self._compositor = ChangedCellsCompositor()
         self.reader = MachineReader()
         self._detailed = False
 

@@ -27,7 +27,7 @@ from ..widgets.chart import EMPTY, Chart
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.log_view import LogPanel
 from ..widgets.panel import Panel
-from ..widgets.partial_updates import FrugalCompositor
+from ..widgets.partial_updates import ChangedCellsCompositor
 from .base import FollowingScreen
 
 READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
@@ -46,7 +46,7 @@ class LiveView(FollowingScreen[Picture]):
         self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] | None = None
     ) -> None:
         super().__init__()
-        self._compositor = FrugalCompositor()
+        self._compositor = ChangedCellsCompositor()
         self.run_folder, self.replay_speed, self._clock = run, replay_speed, clock
         self.description, self.stopping = "", False
         self.zoom = ""

@@ -90,7 +90,7 @@ class PresetsScreen(Screen[None]):
     @on(OptionList.OptionHighlighted)
     def _preview(self) -> None:
         chosen = self._chosen()
-        self.query_one("#preview", Static).update(_told(*chosen) if chosen else "")
+        self.query_one("#preview", Static).update(_preview_of(*chosen) if chosen else "")
 
     @on(OptionList.OptionSelected)
     def action_open(self) -> None:
@@ -141,7 +141,7 @@ def _prompt(path: Path, preset: Found, names: int) -> Content:
     )
 
 
-def _told(path: Path, preset: Found) -> Content:
+def _preview_of(path: Path, preset: Found) -> Content:
     """The file, the description, and what differs from the defaults."""
     head = Content.assemble((clean(path.stem), "bold $text-primary"), "\n", (clean(path), "$foreground-muted"))
     if isinstance(preset, PresetError):

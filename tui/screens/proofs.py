@@ -59,7 +59,7 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
 
     def compose(self) -> ComposeResult:
         yield OpeningTable(cursor_type="row", cell_padding=0)
-        yield Panel(self._said, id="said")
+        yield Panel(self._status_line, id="said")
         yield Footer(show_command_palette=False, compact=True)
 
     def readings(self, leaving: threading.Event) -> Iterator[list[ProofEntry]]:
@@ -91,7 +91,7 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
             Text(f"  {fitting(_kept(entry), self._rest() - 3, self.glyphs)}", no_wrap=True),
         ]
 
-    def _said(self, width: int, height: int) -> list[Row]:
+    def _status_line(self, width: int, height: int) -> list[Row]:
         """What the proof under the cursor came to."""
         if not self.entries:
             return [[("reading ..." if self.latest is None else EMPTY, "label")]]

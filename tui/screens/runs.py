@@ -56,7 +56,7 @@ class RunsScreen(FollowingScreen[list[Entry]]):
     def compose(self) -> ComposeResult:
         yield Input(placeholder="filter by words in id, description or state", id="filter", compact=True)
         yield RunsTable()
-        yield Panel(self._said, id="said")
+        yield Panel(self._status_line, id="said")
         yield Footer(show_command_palette=False, compact=True)
 
     @property
@@ -92,7 +92,7 @@ class RunsScreen(FollowingScreen[list[Entry]]):
     def on_resize(self) -> None:
         self.rearrange()
 
-    def _said(self, width: int, height: int) -> list[Row]:
+    def _status_line(self, width: int, height: int) -> list[Row]:
         """The whole id of the run under the cursor, and how many there are."""
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""

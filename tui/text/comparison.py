@@ -57,7 +57,7 @@ def has_noise(found: Comparison) -> bool:
     return any(row.noise is not None for row in found.figures)
 
 
-def lines(found: Comparison) -> list[list[str]]:
+def table_rows(found: Comparison) -> list[list[str]]:
     """Rows of cells: names, states, options, figures; the last column is the noise where there are repeats."""
     noisy = has_noise(found)
     rows = [["", *(clean(run) for run in found.runs), *(["spread of repeats"] if noisy else [])]]
@@ -76,7 +76,7 @@ def lines(found: Comparison) -> list[list[str]]:
 
 def as_markdown(found: Comparison) -> str:
     """A table that GitHub renders, and what there is to say of it."""
-    head, *rows = [[_escaped(cell) for cell in row] for row in lines(found)]
+    head, *rows = [[_escaped(cell) for cell in row] for row in table_rows(found)]
     rule = ["---", *("---:" for _ in head[1:])]
     table = [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
     return "\n".join([*table, "", *(f"- {_escaped(text)}" for text in remarks(found))])

@@ -17,15 +17,15 @@ from textual.strip import Strip
 _PLAIN = Style()
 
 
-class FrugalCompositor(Compositor):
+class ChangedCellsCompositor(Compositor):
     """Lays out and renders like Textual's compositor, but writes partial updates differently."""
 
     def render_partial_update(self) -> ChopsUpdate | None:
         update = super().render_partial_update()
-        return FrugalUpdate(update.chops, update.spans, update.chop_ends) if update is not None else None
+        return ChangedCellsUpdate(update.chops, update.spans, update.chop_ends) if update is not None else None
 
 
-class FrugalUpdate(ChopsUpdate):
+class ChangedCellsUpdate(ChopsUpdate):
     """The changed cells, ordered by colour: they do not overlap, so that any order gives the same screen."""
 
     def render_segments(self, console: Console) -> str:
