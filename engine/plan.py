@@ -1,8 +1,81 @@
-"""How long a training is: the arithmetic of steps, before anything is built. Imports no TensorFlow."""
+"""How long a training is and how samples are shared out: batches, steps, replicas, what is left out, what is enough.
+
+Plain numbers, worked out before anything is built; the trainer, proofs, checks and views all take them from here, and
+exported scripts hold the same functions (export/source.py). Imports nothing at run time.
+"""
 
 from __future__ import annotations
 
-from .options import Train
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .options import Options, Strategy, Train, Workload
+
+# Samples of the named data before the validation split.
+SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
+WARMUP_STEPS = 20
+LEAST_STEPS = 20  # measured ones that a verdict needs
+MOST_TIMES = 12  # the seconds asked for: then a measured run ends, however few its steps
+
+
+# ---- samples and batches ------------------------------------------------------------------------
+
+
+def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
+    """The numbers of samples for training, at least one, and for validation."""
+    validation = min(samples - 1, round(samples * validation_split))
+    return samples - validation, validation
+
+
+def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_remainder: bool = False) -> int:
+    """Batches of so many samples; each replica needs at least one sample of a last, smaller batch."""
+    whole, rest = divmod(samples, global_batch)
+    return whole if drop_remainder or rest < replicas else whole + 1
+
+
+def smaller_last_batch(samples: int, global_batch: int, batches: int) -> bool:
+    """Whether a pass of so many batches ends with one of another size."""
+    return batches * global_batch > samples
+
+
+def training_samples(workload: Workload, train: Train) -> int | None:
+    """Samples of a pass where they are known without opening the data: those of a user's code and of files are not."""
+    if workload.entry is not None:
+        return None
+    kind = workload.source[0]
+    given = workload.samples if kind in ("synthetic", "tfrecord") else None
+    samples = given or SAMPLES.get(kind)
+    if samples is None or train.validation == "test":
+        return samples
+    return split_counts(samples, train.validation_split)[0]
+
+
+# ---- replicas -----------------------------------------------------------------------------------
+
+
+def devices(options: Options, gpus: int) -> int:
+    """Logical devices that a training can have where it may use so many GPUs; without any the CPU takes their place."""
+    return max(1, gpus) * options.device.logical_devices
+
+
+def replicas(strategy: Strategy, devices: int) -> int:
+    """How many replicas of the model train in parallel."""
+    if strategy.kind != "mirrored":
+        return 1
+    return devices if strategy.devices == "all" else max(1, len(strategy.devices))
+
+
+def gpus_used(replicas: int, logical_devices: int) -> int:
+    """GPUs that so many replicas are on, each of them divided into so many logical devices."""
+    return -(-replicas // logical_devices)
+
+
+# ---- steps --------------------------------------------------------------------------------------
+
+
+def steps_per_epoch(train: Train, batches: int) -> int:
+    """`train.steps_per_epoch`, or one pass of so many batches."""
+    return train.steps_per_epoch or batches
 
 
 def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
@@ -12,5 +85,43 @@ def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
     """
     if train.decay_steps is not None:
         return train.decay_steps
+    if train.schedule == "cyclical":
+        return steps_per_epoch
     left = max(1, steps - train.warmup_steps - train.hold_steps)
-    return {"step": max(1, left // 3), "cyclical": steps_per_epoch}.get(train.schedule, left)
+    return max(1, left // 3) if train.schedule == "step" else left
+
+
+def whole_executions(steps: int, together: int) -> int:
+    """The most steps up to `steps` that are executions of `together` steps."""
+    return steps // together * together
+
+
+def steps_together(steps_per_epoch: int, together: int) -> int:
+    """Steps in one execution of Keras' own fit, which runs whole executions only: they have to divide the epoch."""
+    return max(count for count in range(1, together + 1) if steps_per_epoch % count == 0)
+
+
+# ---- what is measured ---------------------------------------------------------------------------
+
+
+def warmup_steps(steps: int) -> int:
+    """Steps left out of the figures: 20, or a fifth of a short run, and always the first."""
+    return max(1, min(WARMUP_STEPS, steps // 5))
+
+
+def enough(seconds: float, steps: int, asked: float) -> bool:
+    """Whether a run with `run.measure_seconds` has measured enough.
+
+    Where too few steps fall into the seconds asked for, it goes on: nothing can be judged by a handful of steps.
+    """
+    return seconds >= asked and (steps >= LEAST_STEPS or seconds >= MOST_TIMES * asked)
+
+
+def expected_seconds(asked: float, step_seconds: float) -> float:
+    """How long will be measured at that time of a step."""
+    return max(asked, min(MOST_TIMES * asked, LEAST_STEPS * step_seconds))
+
+
+def seconds_to_ask(step_seconds: float) -> int:
+    """The whole seconds with which steps of that length are surely enough, with some room."""
+    return int(1.5 * LEAST_STEPS * step_seconds / MOST_TIMES) + 1

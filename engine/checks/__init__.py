@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .finding import Finding
-from .rules import RULES, check, of_job, of_preset, training_gpus
+from .rules import RULES, check, of_job, of_preset, replicas, training_gpus
 
-__all__ = ["RULES", "Finding", "check", "of_job", "of_preset", "training_gpus"]
+__all__ = ["RULES", "Finding", "check", "of_job", "of_preset", "replicas", "training_gpus"]

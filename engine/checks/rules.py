@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from .. import plan
 from ..options import OPTIONS, Options
 from ..options.field import About
 from ..options.training import MOMENTUM
@@ -51,6 +52,11 @@ def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
     if visible == "all":
         return list(machine.gpus)
     return [gpu for name in visible for gpu in machine.gpus if name in (gpu.index, gpu.uuid)]
+
+
+def replicas(options: Options, machine: Machine) -> int:
+    """How many replicas of the model train in parallel."""
+    return plan.replicas(options.strategy, plan.devices(options, len(training_gpus(options, machine))))
 
 
 def of_job(machine: Machine) -> list[Finding]:
@@ -163,7 +169,7 @@ def _xla(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
     kind, devices = options.strategy.kind, options.strategy.devices
-    available = max(1, len(training_gpus(options, machine))) * options.device.logical_devices
+    available = plan.devices(options, len(training_gpus(options, machine)))
     if kind == "single" and devices != "all":
         yield Finding("warning", ("strategy.devices",), "single uses the first device only", "set strategy.kind")
     if kind != "single" and devices != "all":
@@ -175,7 +181,7 @@ def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
                 f"there is no device {max(devices)}; there are {available}, counted from 0",
                 "name fewer, or raise device.logical_devices",
             )
-    if kind == "mirrored" and (available if devices == "all" else len(devices)) < 2:
+    if kind == "mirrored" and plan.replicas(options.strategy, available) < 2:
         yield Finding(
             "warning",
             ("strategy.kind", "device.logical_devices"),

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
+from ..plan import LEAST_STEPS
 from ..runs import Run
 from ..runs.events import Diagnosis
 from ..runs.reading import RunEvents
@@ -22,7 +23,6 @@ from .measurements import CORES_BUSY, DISK_WAITED, ENOUGH_SECONDS, Measurements,
 from .remedies import for_computing, remedies
 
 FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
-ENOUGH_STEPS = 20
 LEAST_SECONDS = 0.5  # of a run that has ended: a delay of 20 ms is then 4 %, so that only deciding thresholds count
 ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 % of this many readings
 LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
@@ -183,10 +183,10 @@ def diagnose(measured: Measurements) -> Diagnosis:
 
 def _too_little(s: Measurements) -> str:
     least = ENOUGH_SECONDS if s.outcome is None else LEAST_SECONDS
-    if s.step_ms is None or s.steps < ENOUGH_STEPS or s.seconds < least:
+    if s.step_ms is None or s.steps < LEAST_STEPS or s.seconds < least:
         so_far = " so far" if s.outcome is None else ""
         return (f"{s.steps} steps in {s.seconds:.1f} s measured{so_far}; "
-                f"a verdict needs {ENOUGH_STEPS} steps and {least:g} s")
+                f"a verdict needs {LEAST_STEPS} steps and {least:g} s")
     if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):
         return "train.deterministic hides where the time goes; diagnose without it"
     return ""

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from ..options import Options
+from .source import extract
 from .text import Script
-
-PROFILE = '''class Profile(keras.callbacks.Callback):
-    """Writes TensorFlow's profile of the steps from `first` to `last`, counted from 1."""
-
-    def __init__(self, first, last):
-        super().__init__()
-        self.first, self.last, self.step = first, last, 0
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.step += 1
-        if self.step == self.first:
-            tf.profiler.experimental.start("profile")
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.step == self.last:
-            tf.profiler.experimental.stop()'''
-
-TIME_LIMIT = '''class TimeLimit(keras.callbacks.Callback):
-    """Ends the training after so many minutes."""
-
-    def __init__(self, minutes):
-        super().__init__()
-        self.end = time.monotonic() + 60 * minutes
-
-    def on_train_batch_end(self, batch, logs=None):
-        if time.monotonic() > self.end:
-            self.model.stop_training = True'''
 
 
 def callbacks(script: Script, wanted: Options, theirs: str = "") -> None:
     """Defines `callbacks`, beginning with those of the expression `theirs`."""
     run = wanted.run
     if run.profile_steps:
-        script.blocks([PROFILE])
+        script.blocks(extract("trainer/exported.py", "Profile"))
     if run.max_minutes is not None:
-        script.blocks([TIME_LIMIT])
+        script.blocks(extract("trainer/exported.py", "TimeLimit"))
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")

@@ -73,8 +73,7 @@ def _context(script: Script, wanted: Options) -> None:
     """The fields of trainer/own/context.py."""
     calls = wanted.input.parallel_calls
     number = {"off": "None", "auto": "tf.data.AUTOTUNE"}.get(str(calls), str(calls))
-    replicas = "1" if wanted.strategy.kind == "single" else "strategy.num_replicas_in_sync"
-    script.text(f"replicas = {replicas}\ncontext = SimpleNamespace(")
+    script.text("context = SimpleNamespace(")
     script.add("    batch_size=BATCH_SIZE,", "input.batch_size")
     script.text("    global_batch_size=global_batch,\n    replicas=replicas,")
     script.add(f"    steps_per_epoch={wanted.train.steps_per_epoch},", "train.steps_per_epoch")

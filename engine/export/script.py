@@ -27,6 +27,8 @@ STANDARD = {
     "time": "import time",
     "Path": "from pathlib import Path",
     "SimpleNamespace": "from types import SimpleNamespace",
+    "Callable": "from collections.abc import Callable",
+    "dataclass": "from dataclasses import dataclass",
     "Any": "from typing import Any",
 }
 PACKAGES = {
@@ -139,7 +141,7 @@ def _partitions(script: Script, wanted: Options) -> None:
 def _strategy(script: Script, wanted: Options) -> None:
     strategy = wanted.strategy
     if strategy.kind == "single":
-        script.text("global_batch = BATCH_SIZE")
+        script.text("replicas, global_batch = 1, BATCH_SIZE")
         return
     script.section("strategy")
     script.text('devices = tf.config.list_logical_devices("GPU" if gpus else "CPU")')
@@ -151,7 +153,7 @@ def _strategy(script: Script, wanted: Options) -> None:
         script.add("strategy = tf.distribute.OneDeviceStrategy(names[0])", "strategy.kind")
     else:
         _mirrored(script, strategy.communication)
-    script.text("global_batch = BATCH_SIZE * strategy.num_replicas_in_sync")
+    script.text("replicas = strategy.num_replicas_in_sync\nglobal_batch = BATCH_SIZE * replicas")
 
 
 def _mirrored(script: Script, communication: str) -> None:
@@ -177,9 +179,9 @@ def _model(script: Script, wanted: Options) -> None:
     script.section("model")
     name, width, norm = wanted.workload.model, wanted.workload.width, wanted.workload.normalization_of_model
     if name == "transformer":
-        script.blocks(extract("setup/models.py", "_transformer"))
+        script.blocks(extract("trainer/setup/models.py", "_transformer"))
     else:
-        script.blocks(extract("setup/models.py", BUILDERS[name], "_logits"))
+        script.blocks(extract("trainer/setup/models.py", BUILDERS[name], "_logits"))
     script.text("\n\ndef build():")
     if name == "transformer":
         made = f'transformer(tuple(shape), classes, {width}, "{norm}", {wanted.workload.blocks or BLOCKS})'

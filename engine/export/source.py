@@ -1,17 +1,22 @@
-"""Functions and classes of the trainer as source text, with all they need: what the exported script is made of.
+"""Functions and classes of the engine as source text, with all they need: what the exported script is made of.
 
-The script holds the very models, schedule and augmentation that the trainer runs, so the two cannot drift apart.
-The trainer is read as text and never imported.
+The script holds the very plan, models, schedule and augmentation that the trainer runs, so the two cannot drift
+apart. The trainer is read as text and never imported.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-TRAINER = Path(__file__).resolve().parents[1] / "trainer"
+from ..options import Options
+from .specialised import Specialiser
+
+ENGINE = Path(__file__).resolve().parents[1]
 
 
 class _Module:
@@ -36,16 +41,35 @@ class _Module:
         return "\n".join(self.text.splitlines()[first - 1 : node.end_lineno])
 
 
+Specialise = Callable[[_Module, str], str]
+
+
 @cache
 def _module(path: Path) -> _Module:
     return _Module(path)
 
 
 def extract(file: str, *names: str) -> list[str]:
-    """The source of definitions of a trainer file and of all they use, what is used before what uses it."""
+    """The source of definitions of a file of the engine and of all they use, what is used before what uses it."""
+    return _extract(file, names, None)
+
+
+def specialised(file: str, *names: str, options: Options, known: Mapping[str, Any] | None = None) -> list[str]:
+    """The same with the values of options, and of `known` names, in the text (specialised.py)."""
+
+    def specialise(module: _Module, name: str) -> str:
+        node = module.definitions[name]
+        if not isinstance(node, ast.FunctionDef):
+            return module.source(name)
+        return Specialiser(module.text, options, known or {}).function(node)
+
+    return _extract(file, names, specialise)
+
+
+def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> list[str]:
     found: dict[str, str] = {}
     for name in names:
-        _collect(TRAINER / file, name, found, ())
+        _collect(ENGINE / file, name, found, (), specialise)
         if name not in found:
             raise KeyError(f"{file} defines no {name}")
     public = {name: name.lstrip("_") for name in found}
@@ -53,16 +77,21 @@ def extract(file: str, *names: str) -> list[str]:
     return [word.sub(lambda match: public[match[1]], source) for source in found.values()]
 
 
-def _collect(path: Path, name: str, found: dict[str, str], under: tuple[str, ...]) -> None:
+def _collect(
+    path: Path, name: str, found: dict[str, str], under: tuple[str, ...], specialise: Specialise | None
+) -> None:
     """Depth first, so that constants and helpers stand above their users."""
     module = _module(path)
     if name in found or name in under:
         return
     if name not in module.definitions:
         if name in module.imports:
-            _collect(module.imports[name], name, found, under)
+            _collect(module.imports[name], name, found, under, specialise)
         return
-    for node in ast.walk(module.definitions[name]):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            _collect(path, node.id, found, (*under, name))
-    found[name] = module.source(name)
+    source = specialise(module, name) if specialise else module.source(name)
+    tree = ast.parse(source)
+    bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in bound:
+            _collect(path, node.id, found, (*under, name), specialise)
+    found[name] = source

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+_NAMED = re.compile(r"  # ((?:\w+\.\w+(?:, )?)+)")
 
 
 def literal(value: object) -> str:
@@ -11,6 +14,8 @@ def literal(value: object) -> str:
         return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(literal, value)) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(literal, value)) + ("," if len(value) == 1 else "") + ")"
     if not isinstance(value, str):
         return repr(value)
     text = repr(value)
@@ -54,6 +59,13 @@ class Script:
             self._defined.add(source)
             apart = ["", ""] if source.startswith(("def ", "class ", "@")) else []
             self._lines += [*apart, *source.split("\n"), *apart]
+
+    def told_blocks(self, sources: Iterable[str]) -> None:
+        """Definitions whose lines name options."""
+        for source in sources:
+            for comment in _NAMED.findall(source):
+                self._told.update(comment.rstrip(":").split(", "))
+            self.blocks([source])
 
     def __str__(self) -> str:
         """The script, with never more than two empty lines together."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..options import Options
 from . import callbacks
-from .source import extract
+from .source import extract, specialised
 from .text import Script
 
 OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "rmsprop": "RMSprop"}
@@ -38,16 +38,15 @@ def steps(script: Script, wanted: Options, unless: str = "") -> None:
     """`unless`: a condition under which an epoch is one pass in any case."""
     given = wanted.train.steps_per_epoch
     if given is None:
-        script.text("steps_per_epoch = batches_per_pass")
+        script.text("steps_per_epoch = per_pass")
     else:
-        otherwise = f"batches_per_pass if {unless} else " if unless else ""
+        otherwise = f"per_pass if {unless} else " if unless else ""
         script.add(f"steps_per_epoch = {otherwise}{given}", "train.steps_per_epoch")
     script.text("steps = steps_per_epoch * EPOCHS")
     together = wanted.compile.steps_per_execution
     if together > 1 and wanted.strategy.kind != "mirrored":
-        script.text("# Keras runs whole executions only: they have to divide the epoch.")
-        divisor = f"max(n for n in range(1, {together} + 1) if steps_per_epoch % n == 0)"
-        script.add(f"steps_together = {divisor}", "compile.steps_per_execution")
+        script.blocks(extract("plan.py", "steps_together"))
+        script.add(f"together = steps_together(steps_per_epoch, {together})", "compile.steps_per_execution")
 
 
 def execution(wanted: Options) -> list[tuple[str, str, list[str]]]:
@@ -59,7 +58,7 @@ def execution(wanted: Options) -> list[tuple[str, str, list[str]]]:
         ("jit_compile", str(xla and not mirrored), ["compile.xla", *(unable if xla else [])]),
         (
             "steps_per_execution",
-            "1" if mirrored or together == 1 else "steps_together",
+            "1" if mirrored or together == 1 else "together",
             ["compile.steps_per_execution", *(unable if together > 1 else [])],
         ),
     ]
@@ -71,18 +70,15 @@ def rate(script: Script, wanted: Options) -> None:
     if train.schedule == "constant" and not train.warmup_steps:  # holding a constant rate changes nothing
         script.text("rate = LEARNING_RATE")
         return
-    before = train.warmup_steps + train.hold_steps
-    after = f"max(1, steps - {before})" if before else "steps"
-    default = {"step": f"max(1, {after} // 3)", "cyclical": "steps_per_epoch"}
-    decay = train.decay_steps or default.get(train.schedule, after)
-    script.add(f"decay_steps = {decay}", "train.decay_steps")
+    script.told_blocks(specialised("plan.py", "decay_steps", options=wanted, known={"train": train}))
+    script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
     schedules = "keras.optimizers.schedules"
     calls = {
-        "cosine": f"{schedules}.CosineDecay(LEARNING_RATE, decay_steps, alpha={train.decay_rate})",
-        "exponential": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay_steps, {train.decay_rate})",
-        "step": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay_steps, {train.decay_rate}, staircase=True)",
+        "cosine": f"{schedules}.CosineDecay(LEARNING_RATE, decay, alpha={train.decay_rate})",
+        "exponential": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay, {train.decay_rate})",
+        "step": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay, {train.decay_rate}, staircase=True)",
     }
-    if train.schedule in calls and not before:
+    if train.schedule in calls and not train.warmup_steps + train.hold_steps:
         script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
     else:
         _own_schedule(script, wanted)
@@ -90,12 +86,12 @@ def rate(script: Script, wanted: Options) -> None:
 
 def _own_schedule(script: Script, wanted: Options) -> None:
     train = wanted.train
-    script.blocks(extract("setup/optimizer.py", "Schedule"))
+    script.blocks(extract("trainer/setup/optimizer.py", "Schedule"))
     script.text("rate = Schedule(")
     script.add(f'    kind="{train.schedule}",', "train.schedule")
     script.add("    learning_rate=LEARNING_RATE,", "train.learning_rate")
     script.add(f"    warmup_steps={train.warmup_steps},", "train.warmup_steps")
-    script.add("    decay_steps=decay_steps,", "train.decay_steps")
+    script.add("    decay_steps=decay,", "train.decay_steps")
     script.add(f"    decay_rate={train.decay_rate},", "train.decay_rate")
     if train.hold_steps:
         script.add(f"    hold_steps={train.hold_steps},", "train.hold_steps")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from .. import measuring
+from .. import plan
 from ..diagnosis import diagnose, measurements
 from ..diagnosis.measurements import Measurements
 from ..presets import Preset
@@ -23,15 +23,15 @@ def of_trial(
 ) -> dict[str, Any]:
     """The diagnosis of a trial, whose own epoch has no end, with the preset's epoch and options."""
     known = measurements.read(run)
-    passes = preset.options.train.steps_per_epoch or _steps_per_pass(known)
-    real = replace(known, options=flat(preset), steps_per_epoch=passes)
+    per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(known, preset)) or None
+    real = replace(known, options=flat(preset), steps_per_epoch=per_epoch)
     return asdict(diagnose(replace(real, ablation=input_cost, communication=communication)))
 
 
-def _steps_per_pass(known: Measurements) -> int | None:
-    if not known.train_samples or not known.global_batch_size:
-        return None
-    return max(1, round(known.train_samples / known.global_batch_size))
+def _batches_per_pass(known: Measurements, preset: Preset) -> int:
+    """0 where the samples are not known."""
+    samples, batch, drop = known.train_samples, known.global_batch_size, preset.options.input.drop_remainder
+    return max(1, plan.batches_per_pass(samples, batch, known.replicas, drop)) if samples and batch else 0
 
 
 def renewed(found: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -46,8 +46,8 @@ def undecided(found: Mapping[str, Any], step_seconds: float) -> str:
     """Why there is no verdict, and what to do; empty where there is one."""
     if found["verdict"] != "undecided":
         return ""
-    longer = f"; measure longer: --seconds {measuring.seconds_to_ask(step_seconds)}"
-    return f"{found['sentence']}{longer if found['steps'] < measuring.LEAST_STEPS else ''}"
+    longer = f"; measure longer: --seconds {plan.seconds_to_ask(step_seconds)}"
+    return f"{found['sentence']}{longer if found['steps'] < plan.LEAST_STEPS else ''}"
 
 
 class Picking:

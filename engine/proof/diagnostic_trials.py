@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..plan import WARMUP_STEPS
 from ..presets import Preset
 from ..profile import reports
 from ..profile.reports import ProfileError, ProfileReport
 from ..runs import Run, Tail
 from .comparing import Comparing
-from .estimate import WARMUP_STEPS
 from .record import Ablation, Comparison, Record, Trial, medians
 from .request import ONE_BATCH, SINGLE_STEPS
 from .trial import Bench, with_changes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from .. import measuring, runs
+from .. import plan, runs
 from ..runs import Run
 from .record import Record
 from .request import Request
@@ -15,7 +15,6 @@ BESIDE_SECONDS = 1.5
 # For the first run on a machine; later ones have recorded how long they took to start.
 STARTUP_SECONDS = 8.0
 LATEST = 5
-WARMUP_STEPS = 20  # what the trainer leaves out (trainer/clock.py)
 
 
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
@@ -23,8 +22,8 @@ def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
     known = [run.result["startup_seconds"] for run in runs.all_runs()[:LATEST]
              if run.result and run.result.get("startup_seconds")]
     started = statistics.median(known) if known else STARTUP_SECONDS
-    measured = measuring.expected_seconds(measure_seconds, step_seconds)
-    return started + BESIDE_SECONDS + WARMUP_STEPS * step_seconds + measured
+    measured = plan.expected_seconds(measure_seconds, step_seconds)
+    return started + BESIDE_SECONDS + plan.WARMUP_STEPS * step_seconds + measured
 
 
 def of_request(request: Request) -> float:

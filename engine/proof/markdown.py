@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..measuring import LEAST_STEPS
+from ..plan import LEAST_STEPS
 from ..profile import phrases
 from . import sentences
 from .comparing import LEAST_GAIN, SPREADS, detectable_gain

@@ -6,13 +6,9 @@ A trial's epoch never ends, so that a schedule that depends on the epoch's lengt
 
 from __future__ import annotations
 
-from .. import plan
-from ..checks import training_gpus
+from .. import checks, plan
 from ..options import Options
 from ..telemetry.machine import Machine
-
-# Samples before the validation split; the trainer's sources have these sizes (trainer/data/named.py).
-_SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
 
 
 def decay_steps(options: Options, machine: Machine) -> int | None:
@@ -24,38 +20,19 @@ def decay_steps(options: Options, machine: Machine) -> int | None:
     train = options.train
     if train.decay_steps is not None or train.schedule == "constant":
         return train.decay_steps
-    per_epoch = train.steps_per_epoch or _batches_per_pass(options, machine)
-    if per_epoch is None:
+    batches = _batches_per_pass(options, machine)
+    if batches is None and train.steps_per_epoch is None:
         return None
+    per_epoch = plan.steps_per_epoch(train, batches or 0)
     return plan.decay_steps(train, per_epoch * train.epochs, per_epoch)
 
 
 def _batches_per_pass(options: Options, machine: Machine) -> int | None:
-    samples = _training_samples(options)
+    samples = plan.training_samples(options.workload, options.train)
     if samples is None:
         return None
-    replicas = _replicas(options, machine)
-    whole, rest = divmod(samples, options.input.batch_size * replicas)
-    return max(1, whole if options.input.drop_remainder or rest < replicas else whole + 1)
-
-
-def _training_samples(options: Options) -> int | None:
-    if options.workload.entry is not None:
-        return None  # only the user's code knows
-    kind = options.workload.source[0]
-    sized_by_option = kind in ("synthetic", "tfrecord")
-    samples = (options.workload.samples if sized_by_option else None) or _SAMPLES.get(kind)
-    if samples is None:
-        return None
-    if options.train.validation == "test":
-        return samples
-    return samples - min(samples - 1, round(samples * options.train.validation_split))
-
-
-def _replicas(options: Options, machine: Machine) -> int:
-    if options.strategy.kind != "mirrored":
-        return 1
-    devices = options.strategy.devices
-    if devices != "all":
-        return max(1, len(devices))
-    return max(1, len(training_gpus(options, machine))) * options.device.logical_devices
+    replicas = checks.replicas(options, machine)
+    batches = plan.batches_per_pass(
+        samples, options.input.batch_size * replicas, replicas, options.input.drop_remainder
+    )
+    return max(1, batches)

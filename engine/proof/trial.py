@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import measuring, presets, runs
+from .. import plan, presets, runs
 from ..diagnosis import measurements
 from ..options import OPTIONS, Options, by_key
 from ..presets import Preset
@@ -60,10 +60,10 @@ def as_trial(
     """The preset as a trial trains it: one endless epoch, nothing written, ended when enough has been measured."""
     together = preset.options.compile.steps_per_execution
     start_and_warmup = min(preset.options.run.max_minutes or LIMIT_MINUTES, LIMIT_MINUTES)
-    limit = start_and_warmup + measuring.MOST_TIMES * measure_seconds / 60
+    limit = start_and_warmup + plan.MOST_TIMES * measure_seconds / 60
     return with_changes(preset, {
         "train.epochs": 1,  # its end would evaluate
-        "train.steps_per_epoch": STEPS // together * together,  # whole executions only
+        "train.steps_per_epoch": plan.whole_executions(STEPS, together),
         "train.decay_steps": decay_steps(preset.options, machine),
         "train.seed": seed,
         "run.checkpoint": "off",

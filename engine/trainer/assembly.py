@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from .. import plan
 from ..options import Options
 from ..telemetry.machine import Gpu, visible_gpus
 from .checkpoint.checkpoints import Checkpoints
@@ -54,7 +55,7 @@ def build(options: Options, devices: Devices, report: RunReport, stop: StopSwitc
     report.phase("building", "data")
     stop.check()
     pipeline = pipelines.build(options, distribution.num_replicas_in_sync if distribution else 1)
-    steps_per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
+    steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
     report.phase("building", "model")
     stop.check()
     with distribution.scope() if distribution else contextlib.nullcontext():

@@ -202,7 +202,7 @@ def test_text_of_a_preset_stays_text() -> None:
 
 def test_what_is_extracted_stands_above_its_users() -> None:
     for model in ("_resnet50", "_transformer"):
-        code = "from typing import Any\nlayers = keras = None\n" + "\n".join(extract("setup/models.py", model))
+        code = "from typing import Any\nlayers = keras = None\n" + "\n".join(extract("trainer/setup/models.py", model))
         names: dict[str, object] = {}
         exec(compile(code, model, "exec"), names)
         assert callable(names[model.lstrip("_")])

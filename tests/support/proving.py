@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gputui.engine import measuring
+from gputui.engine import plan
 from gputui.engine.options import Options
 from gputui.engine.presets import Preset
 from gputui.engine.proof import folder
@@ -64,7 +64,7 @@ class PlantedBench(Bench):
 def leave(run: Run, options: Options, planted: Planted) -> None:
     """The events and the result of a trial."""
     batch = options.input.batch_size
-    seconds = measuring.expected_seconds(planted.seconds, batch / planted.samples_per_second)
+    seconds = plan.expected_seconds(planted.seconds, batch / planted.samples_per_second)
     steps = round(planted.samples_per_second * seconds / batch)
     writer = events.EventWriter(run.file("events.jsonl"), run.id)
     writer.emit(started(options, batch))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from gputui.engine.trainer.measure.clock import RECENT_WINDOWS, Spent, StepClock, warmup_steps
+from gputui.engine import plan
+from gputui.engine.trainer.measure.clock import RECENT_WINDOWS, Spent, StepClock
 
 
 def fed(clock: StepClock, *steps: tuple[float, int], begin: float = 100.0) -> StepClock:
@@ -108,7 +109,7 @@ def test_where_windows_end_at_synchronisations_only_a_cut_ends_one() -> None:
 
 @pytest.mark.parametrize(("total", "left_out"), [(1, 1), (4, 1), (10, 2), (50, 10), (100, 20), (10**6, 20)])
 def test_a_short_run_leaves_out_a_fifth_and_a_long_one_twenty(total: int, left_out: int) -> None:
-    assert warmup_steps(total) == left_out
+    assert plan.warmup_steps(total) == left_out
 
 
 def test_measured_until_counts_the_execution_that_runs_but_neither_warm_up_nor_pauses() -> None:

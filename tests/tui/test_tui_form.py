@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import presets, runs
+from gputui.engine import checks, presets, runs
 from gputui.engine.options import OPTIONS
 from gputui.engine.process import launch
 from gputui.engine.telemetry import machine
@@ -20,7 +20,7 @@ from gputui.tui.screens.text import TextScreen
 from gputui.tui.widgets.findings import Findings
 from gputui.tui.widgets.option_help import help_text
 from gputui.tui.widgets.option_row import OptionRow
-from gputui.tui.widgets.start_bar import outlook, replicas
+from gputui.tui.widgets.start_bar import outlook
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Static, TextArea
 
@@ -127,10 +127,10 @@ async def test_gpu_options_are_alive_beside_a_gpu(here: Callable[[Machine], None
 
 def test_the_global_batch_counts_replicas() -> None:
     mirrored = presets.resolve("quickstart", ["strategy.kind=mirrored"]).options
-    assert replicas(mirrored, TWO_GPUS) == 2
+    assert checks.replicas(mirrored, TWO_GPUS) == 2
     assert "global batch 64 = 32 x 2 replicas" in outlook(mirrored, TWO_GPUS)
     parts = presets.resolve("quickstart", ["strategy.kind=mirrored", "logical_devices=3"]).options
-    assert replicas(parts, NO_GPU) == 3
+    assert checks.replicas(parts, NO_GPU) == 3
 
 
 # ---- changing ------------------------------------------------------------------------------------

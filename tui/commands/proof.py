@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...engine.files.values import to_json
-from ...engine.measuring import LEAST_STEPS
+from ...engine.plan import LEAST_STEPS
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
 from ...engine.proof import estimate, folder, improved_preset, request, sharing

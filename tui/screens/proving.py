@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...engine import runs
-from ...engine.measuring import LEAST_STEPS
+from ...engine.plan import LEAST_STEPS
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
 from .questions import Ask

@@ -56,20 +56,9 @@ def outlook(options: Options, machine: Machine | None) -> str:
     from ...engine import checks
 
     gpus = checks.training_gpus(options, machine)
-    count = replicas(options, machine)
+    count = checks.replicas(options, machine)
     batch = f"global batch {size * count:,}" + (f" = {size:,} x {count} replicas" if count > 1 else "")
     return f"{batch}  {_devices([gpu.name or 'GPU' for gpu in gpus], options, machine)}"
-
-
-def replicas(options: Options, machine: Machine) -> int:
-    """How many replicas of the model train in parallel."""
-    from ...engine import checks
-
-    if options.strategy.kind != "mirrored":
-        return 1
-    if options.strategy.devices != "all":
-        return max(1, len(options.strategy.devices))
-    return max(1, len(checks.training_gpus(options, machine))) * options.device.logical_devices
 
 
 def _devices(names: list[str], options: Options, machine: Machine) -> str:

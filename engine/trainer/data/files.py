@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
+import math
 import os
 import re
 import zipfile
@@ -21,8 +22,9 @@ import tensorflow as tf
 
 from ...checks.dataset_files import IMAGE_ENDINGS
 from ...options import Options
+from ...plan import split_counts
 from ..common.faults import DataError
-from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays, split_counts
+from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays
 
 _NO_NPZ = (ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error)
 MAX_READS = 16  # the number of files that `auto` reads in parallel
@@ -72,13 +74,13 @@ def images(options: Options, seed: int) -> Source:
     root = Path(options.workload.source[1])
     if not root.is_dir():
         raise DataError(f"{root} is not a folder")
-    names = sorted(folder.name for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    names = class_names(root)
     if len(names) < 2:
         raise DataError(f"{root} has {len(names)} class folder(s); at least 2 are needed, one for each class")
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        found = sorted(str(p) for p in (root / name).iterdir() if p.suffix.lower() in IMAGE_ENDINGS)
+        found = class_images(root / name)
         if not found:
             raise DataError(f"{root / name} contains no images ({', '.join(IMAGE_ENDINGS)})", "fill or remove it")
         _readable(found[:1])
@@ -89,21 +91,31 @@ def images(options: Options, seed: int) -> Source:
         np.array(paths).reshape(-1, 1), np.array(labels), options.train.validation_split, seed, 1 / 255, len(names)
     )
 
-    def load(path: Any, label: Any) -> Batch:
-        image = tf.io.decode_image(tf.io.read_file(path[0]), channels=shape[2], expand_animations=False)
-        image = tf.image.resize(image, shape[:2])
-        return tf.cast(tf.round(image), tf.uint8), label
-
     return Source(
         source.train,
         source.validation,
         shape,
         len(names),
-        load=load,
+        load=lambda path, label: (image_sample(tf.io.read_file(path[0]), shape), label),
         scale=1 / 255,
         stamp=_stamp(paths),
         find_fault=lambda: _readable(paths),
     )
+
+
+def class_names(root: Path) -> list[str]:
+    """The folders in a folder of images, one for each class."""
+    return sorted(folder.name for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+
+
+def class_images(folder: Path) -> list[str]:
+    return sorted(str(path) for path in folder.iterdir() if path.suffix.lower() in IMAGE_ENDINGS)
+
+
+def image_sample(encoded: Any, shape: tuple[int, ...]) -> Any:
+    """An encoded image as bytes of the shape that is wanted."""
+    image = tf.io.decode_image(encoded, channels=shape[2], expand_animations=False)
+    return tf.cast(tf.round(tf.image.resize(image, shape[:2])), tf.uint8)
 
 
 def _readable(paths: Iterable[str]) -> None:
@@ -129,7 +141,9 @@ def tfrecord(options: Options, seed: int) -> Source:
     paths = sorted(glob.glob(pattern))
     if not paths:
         raise DataError(f"no file matches {pattern}")
-    records = _records(paths, options.input.parallel_reads)
+    if workload.tfrecord_encoding == "encoded":
+        _image_shape(options)
+    records = record_stream(paths, options)
     _first_record_fits(records, options, paths[0])
     samples = workload.samples or _count(records, options)
     kept, validation = split_counts(samples, options.train.validation_split)
@@ -141,50 +155,47 @@ def tfrecord(options: Options, seed: int) -> Source:
         Part(records.take(validation), validation),
         shape,
         workload.classes,
-        load=lambda record: _parse(record, options),
+        load=lambda record: record_sample(record, options),
         scale=1 / 255 if encoding in ("encoded", "uint8") else 1.0,
         stamp=_stamp(paths),
     )
 
 
-def _records(paths: list[str], at_once: int | str) -> tf.data.Dataset:
+def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
     """The records of all files: one file after the other, or one record of each of several files in turn.
 
     The order is always the same, whatever input.deterministic_order says: the first records are for validation, and no
     record may be in both parts.
     """
-    files = min(len(paths), MAX_READS if at_once == "auto" else int(at_once)) if at_once != "off" else 1
-    if files < 2:
+    wanted = options.input
+    if wanted.parallel_reads == "off" or len(paths) < 2:
         return tf.data.TFRecordDataset(paths)
+    files = min(len(paths), MAX_READS if wanted.parallel_reads == "auto" else wanted.parallel_reads)
     names = tf.data.Dataset.from_tensor_slices(paths)
     return names.interleave(
         tf.data.TFRecordDataset, cycle_length=files, num_parallel_calls=files, deterministic=True
     )
 
 
-def _parse(record: Any, options: Options) -> Batch:
+def record_sample(record: Any, options: Options) -> Batch:
     """One serialised Example -> (input of workload.shape, label)."""
     workload = options.workload
-    shape, encoding = tuple(workload.shape), workload.tfrecord_encoding
-    elements = int(np.prod(shape))
-    kinds = {
-        "float_list": tf.io.FixedLenFeature([elements], tf.float32),
-        "int64_list": tf.io.FixedLenFeature([elements], tf.int64),
+    shape: tuple[int, ...] = tuple(workload.shape)
+    stored = tf.io.FixedLenFeature([], tf.string)
+    if workload.tfrecord_encoding == "float_list":
+        stored = tf.io.FixedLenFeature([math.prod(shape)], tf.float32)
+    elif workload.tfrecord_encoding == "int64_list":
+        stored = tf.io.FixedLenFeature([math.prod(shape)], tf.int64)
+    features = {
+        workload.tfrecord_input: stored,
+        workload.tfrecord_label: tf.io.FixedLenFeature([], tf.int64),
     }
-    features = tf.io.parse_single_example(
-        record,
-        {
-            workload.tfrecord_input: kinds.get(encoding, tf.io.FixedLenFeature([], tf.string)),
-            workload.tfrecord_label: tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
-    value, label = features[workload.tfrecord_input], features[workload.tfrecord_label]
-    if encoding == "encoded":
-        height, width, channels = _image_shape(options)
-        value = tf.image.resize(tf.io.decode_image(value, channels=channels, expand_animations=False), (height, width))
-        value = tf.cast(tf.round(value), tf.uint8)
-    elif encoding in ("uint8", "float32"):
-        value = tf.io.decode_raw(value, encoding)
+    example = tf.io.parse_single_example(record, features)
+    value, label = example[workload.tfrecord_input], example[workload.tfrecord_label]
+    if workload.tfrecord_encoding == "encoded":
+        value = image_sample(value, shape)
+    elif workload.tfrecord_encoding in ("uint8", "float32"):
+        value = tf.io.decode_raw(value, workload.tfrecord_encoding)
     classes, outside = tf.constant(workload.classes, tf.int64), "label outside workload.classes"
     within = [
         tf.debugging.assert_less(label, classes, message=outside),
@@ -199,7 +210,7 @@ def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) ->
         record = next(iter(records), None)
         if record is None:
             raise DataError(f"{path} contains no records")
-        _parse(record, options)
+        record_sample(record, options)
     except tf.errors.OpError as fault:
         raise DataError(
             f"{path}: the first record does not match workload.shape, tfrecord_* and classes: {_reason(fault)}",

@@ -9,12 +9,22 @@ import tensorflow as tf
 from ...options import Options
 
 
-def finish(batches: tf.data.Dataset, options: Options, replicas: int, one_batch: bool = False) -> tf.data.Dataset:
-    """Split the batches over the replicas and prefetch them; with `one_batch`, repeat the first."""
+def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False) -> tf.data.Dataset:
+    """Split the batches over the replicas and prefetch them; a training may repeat the first alone."""
     if replicas > 1:
         batches = _split(batches, replicas)
-    if one_batch:
-        batches = batches.take(replicas).cache().repeat()
+    return ahead(one_batch(batches, replicas, options) if trains else batches, options)
+
+
+def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.data.Dataset:
+    """All batches, or the first alone, repeated."""
+    if options.input.one_batch:
+        return batches.take(replicas).cache().repeat()
+    return batches
+
+
+def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
+    """Prefetch the batches, in a fixed order or not, with threads of their own or shared ones."""
     wanted = options.input
     settings = tf.data.Options()
     if batches.options().deterministic is not False or options.train.deterministic:
@@ -32,9 +42,8 @@ def finish(batches: tf.data.Dataset, options: Options, replicas: int, one_batch:
     if wanted.prefetch == "off":
         rewrites.map_and_batch_fusion = False
         rewrites.inject_prefetch = False
-    else:
-        batches = batches.prefetch(autotuned(wanted.prefetch))
-    return batches.with_options(settings)
+        return batches.with_options(settings)
+    return batches.prefetch(tf.data.AUTOTUNE if wanted.prefetch == "auto" else wanted.prefetch).with_options(settings)
 
 
 def _split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
@@ -52,8 +61,3 @@ def _split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
         return tf.data.Dataset.range(replicas).map(part)
 
     return batches.flat_map(parts)
-
-
-def autotuned(wanted: int | str) -> int:
-    """auto or a number -> the value that tf.data takes."""
-    return tf.data.AUTOTUNE if wanted == "auto" else int(wanted)

@@ -11,10 +11,9 @@ import tensorflow as tf
 
 from ...checks.dataset_files import KERAS_FILES, keras_folder
 from ...options import Options
+from ...plan import SAMPLES, split_counts
 from ..common.faults import DataError
-from .source import Batch, Part, Source, check_arrays, from_arrays, split_counts
-
-DEFAULT_SYNTHETIC_SAMPLES = 4096
+from .source import Batch, Part, Source, check_arrays, from_arrays
 
 
 def digits(options: Options, seed: int) -> Source:
@@ -45,21 +44,23 @@ def synthetic(options: Options, seed: int) -> Source:
     it.
     """
     workload = options.workload
-    samples = workload.samples or DEFAULT_SYNTHETIC_SAMPLES
+    samples = workload.samples or SAMPLES["synthetic"]
     train, validation = split_counts(samples, options.train.validation_split)
     shape, classes = tuple(workload.shape), workload.classes
-
-    def load(index: Any) -> Batch:
-        label = tf.cast(index % classes, tf.int32)
-        # Two seeds of two numbers each: one stream for the patterns, one for the noise.
-        pattern = tf.random.stateless_uniform(shape, (seed, tf.cast(label, tf.int64)))
-        noise = tf.random.stateless_uniform(shape, (seed + 1, index))
-        return (pattern + noise) / 2, label
 
     return Source(
         Part(tf.data.Dataset.range(train), train),
         Part(tf.data.Dataset.range(train, samples), validation),
         shape,
         classes,
-        load=load,
+        load=lambda index: synthetic_sample(index, shape, classes, seed),
     )
+
+
+def synthetic_sample(index: Any, shape: tuple[int, ...], classes: int, seed: int) -> Batch:
+    """A pattern for each class plus noise, so that it can be learnt."""
+    label = tf.cast(index % classes, tf.int32)
+    # Two seeds of two numbers each: one stream for the patterns, one for the noise.
+    pattern = tf.random.stateless_uniform(shape, (seed, tf.cast(label, tf.int64)))
+    noise = tf.random.stateless_uniform(shape, (seed + 1, index))
+    return (pattern + noise) / 2, label

@@ -11,22 +11,20 @@ import functools
 import hashlib
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
+from ... import plan
 from ...options import Options
 from ..common.faults import DataError
-from . import files, named
-from .augment import augment
-from .finishing import autotuned, finish
-from .source import Batch, Part, Source
+from . import batching, files, named
+from .batching import Elements, Sizes
+from .finishing import finish
+from .source import Source
 from .stage_names import SOURCE, Stage
 
-TOKENS = 256  # levels that inputs are quantized to for the transformer
 _SOURCES = {
     "digits": named.digits,
     "synthetic": named.synthetic,
@@ -61,13 +59,11 @@ class Pipeline:
         return self._batches(self.source.validation.samples, drop_remainder=False)
 
     def _batches(self, samples: int, drop_remainder: bool) -> int:
-        whole, rest = divmod(samples, self.global_batch_size)
-        # Each replica needs at least one sample of a last, smaller batch.
-        return whole if drop_remainder or rest < self.replicas else whole + 1
+        return plan.batches_per_pass(samples, self.global_batch_size, self.replicas, drop_remainder)
 
     @property
     def smaller_last_batch(self) -> bool:
-        return self.batches_per_pass * self.global_batch_size > self.source.train.samples
+        return plan.smaller_last_batch(self.source.train.samples, self.global_batch_size, self.batches_per_pass)
 
     @property
     def train_samples(self) -> int:
@@ -88,27 +84,26 @@ class Pipeline:
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         """Endless training batches from `first_step` on; per-replica batches where there are replicas."""
-        return finish(self.global_batches(first_step), self.options, self.replicas, self.options.input.one_batch)
+        return finish(self.global_batches(first_step), self.options, self.replicas, trains=True)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         """The batches before `stream` splits them over the replicas and prefetches them."""
-        wanted = self.options.input
         first_pass, skipped = divmod(first_step, self.batches_per_pass)
-        elements = self._cached(self.source.train, "train") if self._caches else self.source.train.elements
+        augments = self.options.input.augment != "off"
+        batches = batching.training_batches(
+            self._elements, self._sizes(self.batches_per_pass), self._cache_file, augments, first_pass, skipped,
+            self.options,
+        )  # fmt: skip
+        return self._augmented(batches) if augments else self._prepared(batches)
 
-        def one_pass(number: Any) -> tf.data.Dataset:
-            batches = self._shuffled_batches(elements, number)
-            if skipped:
-                batches = batches.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0))
-            offset = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
-            if wanted.augment == "off":
-                return batches
-            return batches.enumerate().map(lambda i, batch: ((number, i + offset), batch))
+    @property
+    def _elements(self) -> Elements:
+        """What training batches are made of."""
+        train = self.source.train
+        return Elements(train.elements, train.samples, self.source.load, self.source.vary)
 
-        stream = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
-        if wanted.augment == "off":
-            return self._prepared(stream)
-        return self._mapped(stream, self._prepare_augmented)
+    def _sizes(self, batches: int) -> Sizes:
+        return Sizes(self.global_batch_size, batches, self.seed)
 
     @property
     def _caches(self) -> bool:
@@ -144,92 +139,32 @@ class Pipeline:
 
     def global_validation_batches(self) -> tf.data.Dataset:
         """The batches before `validation` splits them over the replicas and prefetches them."""
-        part, cached = self.source.validation, self.options.input.cache != "off"
-        elements = self._cached(part, "validation") if cached else self._loaded(part.elements)
-        batches = elements.batch(self.global_batch_size)
-        batches = batches.take(self.validation_batches).repeat()
-        return self._prepared(batches)
-
-    def _cached(self, part: Part, name: str) -> tf.data.Dataset:
-        """Elements that are loaded once and kept."""
-        cache = self.options.input.cache
-        loaded = self._loaded(part.elements)
-        return loaded.cache() if cache == "memory" else loaded.cache(self._cache_file(Path(cache), name))
-
-    def _loaded(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        if self.source.load is None:
-            return elements
-        return self._mapped(elements, self.source.load)
-
-    def _mapped(self, elements: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
-        """Map a function over the elements, with the order set here: TensorFlow's options do not reach a map within a
-        pass.
-        """
-        wanted = self.options.input
-        if wanted.parallel_calls == "off":
-            return elements.map(function)
-        calls = autotuned(wanted.parallel_calls)
-        return elements.map(function, num_parallel_calls=calls, deterministic=wanted.deterministic_order)
-
-    def _shuffled_batches(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
-        """One pass: shuffled while the elements are still small, loaded if they are not cached, then batched."""
-        wanted = self.options.input
-        if wanted.shuffle != "off":
-            elements = self._shuffled(elements, number)
-        if not self._caches:
-            elements = self._loaded(elements)
-        if self.source.vary is not None:
-            elements = self._mapped(elements, self.source.vary)
-        batches = elements.batch(self.global_batch_size, drop_remainder=wanted.drop_remainder)
-        return batches if wanted.drop_remainder else batches.take(self.batches_per_pass)
-
-    def _shuffled(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
-        return elements.shuffle(self._shuffle_buffer, seed=tf.constant(self.seed, tf.int64) + number)
-
-    @property
-    def _shuffle_buffer(self) -> int:
-        wanted = self.options.input.shuffle
-        assert wanted != "off"
-        return min(wanted, self.source.train.samples)
+        part = self.source.validation
+        elements = Elements(part.elements, part.samples, self.source.load)
+        sizes = self._sizes(self.validation_batches)
+        return self._prepared(batching.validation_batches(elements, sizes, self._cache_file, self.options).repeat())
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         """Float32 (or token) batches; batches that are already prepared pass without a further stage."""
-        return batches if self._ready else self._mapped(batches, self._prepare)
+        if self._ready:
+            return batches
+        return batching.prepared(batches, self.source.scale, self.source.shape, self.options)
+
+    def _augmented(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        return batching.prepared_and_augmented(
+            batches, self.source.scale, self.source.shape, self.seed, self.options
+        )
 
     @functools.cached_property
     def _ready(self) -> bool:
         """Whether batches already have the form that the model takes."""
-        x, _ = self._loaded(self.source.train.elements).element_spec
+        x, _ = batching.loaded(self.source.train.elements, self.source.load, self.options).element_spec
         ready = x.dtype == tf.float32 and self.source.scale == 1.0 and x.shape == self.source.shape
         return ready and self.options.workload.model != "transformer"
 
-    def _prepare_augmented(self, position: Any, batch: Batch) -> Batch:
-        x, y = self._floats(batch)
-        return self._tokens(self._augmented(position, x)), y
-
-    def _augmented(self, position: Any, x: Any) -> Any:
-        """`position` holds the number of the pass and of the batch in it."""
-        seed = tf.stack([tf.constant(self.seed, tf.int64) + position[0], position[1]])
-        return augment(x, self.options.input.augment, seed)
-
-    def _prepare(self, *batch: Any) -> Batch:
-        x, y = self._floats(batch)
-        return self._tokens(x), y
-
-    def _floats(self, batch: Any) -> Batch:
-        x, y = batch
-        x = tf.ensure_shape(tf.cast(x, tf.float32) * self.source.scale, (None, *self.source.shape))
-        return x, y
-
-    def _tokens(self, x: Any) -> Any:
-        """For the transformer an input is a sequence of levels: (batch, n) of 0 to TOKENS - 1."""
-        if self.options.workload.model != "transformer":
-            return x
-        flat = tf.reshape(x, (-1, sequence_length(self.source.shape)))
-        return tf.cast(tf.clip_by_value(flat, 0.0, 1.0) * (TOKENS - 1), tf.int32)
-
-    def _cache_file(self, folder: Path, name: str) -> str:
+    def _cache_file(self, name: str) -> str:
         """A cache file for these very samples: other data, another shape, split or seed get another file."""
+        folder = Path(self.options.input.cache)
         data = self.options.workload.model_dump_json(exclude={"model", "width", "blocks", "normalization"})
         train, reads = self.options.train, self.options.input.parallel_reads
         told = (data, train.validation, train.validation_split, reads, self.seed, self.source.stamp)
@@ -259,11 +194,3 @@ def build(options: Options, replicas: int) -> Pipeline:
             "lower input.batch_size, or set input.drop_remainder=false",
         )
     return pipeline
-
-
-def sequence_length(shape: tuple[int, ...]) -> int:
-    """The number of tokens in one sample."""
-    length = 1
-    for size in shape:
-        length *= size
-    return length

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ...plan import split_counts
 from ..common.faults import DataError
 
 MAX_FLOAT_BYTES = 2**30
@@ -45,10 +46,11 @@ class Source:
     find_fault: Callable[[], None] = lambda: None
 
 
-def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
-    """The numbers of samples for training, at least one, and for validation."""
-    validation = min(samples - 1, round(samples * validation_split))
-    return samples - validation, validation
+def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the samples that train and of those that validate, in an order drawn by the seed."""
+    order = np.random.default_rng(seed).permutation(samples)
+    kept, _ = split_counts(samples, validation_split)
+    return order[:kept], order[kept:]
 
 
 def from_arrays(
@@ -64,9 +66,8 @@ def from_arrays(
 
     The last of them are for validation, or `test` where it is given.
     """
-    order = np.random.default_rng(seed).permutation(len(x))
-    kept, _ = split_counts(len(x), 0.0 if test else validation_split)
-    arrays = [(x[order[:kept]], y[order[:kept]]), test or (x[order[kept:]], y[order[kept:]])]
+    trained, held_out = split_order(len(x), 0.0 if test else validation_split, seed)
+    arrays = [(x[trained], y[trained]), test or (x[held_out], y[held_out])]
     if x.dtype.kind in "fiu" and 4 * sum(part.size for part, _ in arrays) <= MAX_FLOAT_BYTES:
         # Done once where the memory allows it, instead of for each batch.
         arrays, scale = [((part * scale).astype("float32"), labels) for part, labels in arrays], 1.0

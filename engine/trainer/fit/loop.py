@@ -15,10 +15,10 @@ from typing import Any
 
 import keras
 
+from ... import plan
 from ..checkpoint.saver import CheckpointSaver
 from ..common.epoch_callbacks import EpochCallbacks
 from ..common.step_logs import floats
-from ..measure.clock import warmup_steps
 from ..measure.first_times import FirstTimes
 from ..measure.run_figures import Plan
 from .built import Built
@@ -40,7 +40,7 @@ class TrainingLoop:
     def __init__(self, built: Built) -> None:
         self.built = built
         options, model, pipeline, report = built.options, built.model, built.pipeline, built.report
-        self.steps_per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
+        self.steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
         self.steps = self.steps_per_epoch * options.train.epochs
         self.step = 0
         self.data = FitData(options, model.distribute_strategy)
@@ -76,7 +76,7 @@ class TrainingLoop:
 
     def _warmup(self, steps: int) -> int:
         """Steps left out of the figures; where a time is measured, these include the pass that fills the cache."""
-        options, least = self.built.options, warmup_steps(steps)
+        options, least = self.built.options, plan.warmup_steps(steps)
         wanted = options.input
         fills = options.run.measure_seconds is not None and wanted.cache != "off" and not wanted.one_batch
         return max(least, self.built.pipeline.batches_per_pass) if fills else least

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ... import measuring
+from ... import plan
 from ...options import Options
 from ..measure.profile import Profiler
 from ..measure.run_report import RunReport
@@ -30,7 +30,7 @@ class Timing:
     def has_enough(self, now: float) -> bool:
         """Whether the time of run.measure_seconds has been measured."""
         clock, wanted = self._report.speed.clock, self._measure_seconds
-        return wanted is not None and measuring.enough(clock.measured_until(now), clock.measured_steps, wanted)
+        return wanted is not None and plan.enough(clock.measured_until(now), clock.measured_steps, wanted)
 
     def start_profile(self, number: int, count: int, now: float) -> float:
         """Start the profile where it is due with the steps from `number` on; returns when the execution begins."""

@@ -14,12 +14,6 @@ from dataclasses import dataclass
 
 WINDOW_SECONDS = 0.05
 RECENT_WINDOWS = 100
-WARMUP_STEPS = 20
-
-
-def warmup_steps(total: int) -> int:
-    """Steps left out of the figures: 20, or a fifth of a short run, and always the first."""
-    return max(1, min(WARMUP_STEPS, total // 5))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from ... import plan
 from ...options import Options
 from ...telemetry.chips import number_format, peak_flops
 from ...telemetry.machine import Gpu
@@ -31,7 +32,7 @@ def peak(options: Options, gpus: list[Gpu], replicas: int) -> float | None:
 
     A part of a chip (MIG) has no peak of its own in the table.
     """
-    used = -(-replicas // options.device.logical_devices)
+    used = plan.gpus_used(replicas, options.device.logical_devices)
     wanted = number_format(options.precision.policy, options.precision.tf32)
     peaks = {None if gpu.mig else peak_flops(gpu.name, wanted) for gpu in gpus}
     one = peaks.pop() if len(peaks) == 1 else None  # with different chips it is unknown which ones train

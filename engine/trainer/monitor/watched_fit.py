@@ -8,10 +8,10 @@ from typing import Any
 
 import keras
 
+from ... import plan
 from ...runs import Run, events
 from ...telemetry.machine import visible_gpus
 from ..common.step_logs import floats
-from ..measure.clock import warmup_steps
 from ..measure.first_times import FirstEvaluation
 from ..measure.pulses import Pulses
 from ..measure.run_figures import Moment, Plan
@@ -70,7 +70,7 @@ class WatchedFit:
         gpus = [gpu.uuid for gpu in visible_gpus() if gpu.uuid] if on_gpu else []
         self.report.gpus = set(gpus)
         self._timer = StepTimer(self.report.speed, on_gpu)
-        self._timer.begin(warmup_steps(self.position.steps or UNKNOWN_STEPS))
+        self._timer.begin(plan.warmup_steps(self.position.steps or UNKNOWN_STEPS))
         self._pulses = Pulses(self.report, devices.names, slows_down=False)
         self._first_evaluation = FirstEvaluation(self.report)
         self._executions, self._began = 0, 0.0  # when the last one began

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from ... import plan
 from ...options import Options
 from ..measure.run_report import RunReport
 from ..setup import optimizer
@@ -36,7 +37,7 @@ def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> N
 
 
 def _compile(found: Returned, options: Options, pipeline: OwnPipeline) -> None:
-    per_epoch = options.train.steps_per_epoch or pipeline.batches_per_pass
+    per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
     chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch)
     found.model.compile(
         optimizer=chosen,

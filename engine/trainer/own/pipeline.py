@@ -13,8 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from ...options import Options
+from ...plan import batches_per_pass
 from ..data.finishing import finish
-from ..data.source import split_counts
+from ..data.source import split_order
 from ..data.stage_names import Stage
 from ..measure.run_report import RunReport
 from . import fit_arguments
@@ -80,7 +81,7 @@ class OwnPipeline:
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         batches = self._weighed(self.train.global_batches(first_step))
-        return finish(batches, self.options, self.replicas, self.options.input.one_batch)
+        return finish(batches, self.options, self.replicas, trains=True)
 
     def validation(self) -> tf.data.Dataset:
         """Each evaluation gets the same batches."""
@@ -195,7 +196,7 @@ def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | Non
     if samples is None:
         return None
     fixed = tf.nest.flatten(data.element_spec)[0].shape[:1].is_fully_defined()
-    return samples // size if fixed else -(-samples // size)
+    return batches_per_pass(samples, size, drop_remainder=fixed)
 
 
 def _checked_images(stream: Samples) -> Samples:
@@ -213,11 +214,11 @@ def _split(data: Any, validation: Any, options: Options) -> tuple[Any, Any]:
         return data, validation
     arrays = as_fitted(data)
     total = int(tf.nest.flatten(arrays)[0].shape[0])
-    kept, rest = split_counts(total, share)
-    if not rest:
+    assert options.train.seed is not None
+    trained, held_out = split_order(total, share, options.train.seed)
+    if not len(held_out):
         return data, None
-    order = np.random.default_rng(options.train.seed).permutation(total)
-    return _chosen(arrays, order[:kept]), _chosen(arrays, order[kept:])
+    return _chosen(arrays, trained), _chosen(arrays, held_out)
 
 
 def _chosen(arrays: Any, indices: np.ndarray) -> Any:

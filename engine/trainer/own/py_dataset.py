@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ... import plan
 from ...options import Options
 from ...options.own import Data
 from ..data.stage_names import Stage
@@ -87,7 +88,7 @@ class Indexed:
             return self._loaded(order.skip(seen))
 
         stream = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
-        epoch = self.options.train.steps_per_epoch or self.batches
+        epoch = plan.steps_per_epoch(self.options.train, self.batches)
         done = first_step % epoch
         return stream.take(epoch - done) if done else stream
 

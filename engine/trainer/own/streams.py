@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ...options import Options
 from ...options.own import Data
+from ..data.batching import Elements, augmented, loaded, mapped
 from ..data.pipeline import Pipeline
 from ..data.source import Part, Source
 from ..data.stage_names import Stage
@@ -80,9 +81,7 @@ class Samples(Pipeline):
     @property
     def images(self) -> bool:
         """Whether input.augment can change x."""
-        spec = self._loaded(self.source.train.elements).element_spec
-        x = spec[0] if isinstance(spec, tuple) else spec
-        return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
+        return is_image(loaded(self.source.train.elements, self.source.load, self.options).element_spec)
 
     @functools.cached_property
     def _ready(self) -> bool:
@@ -98,26 +97,8 @@ class Samples(Pipeline):
         return self._by_number and self.source.load is None and self.source.vary is None
 
     @property
-    def _shuffle_buffer(self) -> int:
-        """All samples for arrays; for a cache on disk no more than requested, as the buffer is held in memory."""
-        everything = self.kind == "arrays" and self.options.input.cache in ("off", "memory")
-        return self.source.train.samples if everything else super()._shuffle_buffer
-
-    def _shuffled_batches(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
-        if not self._whole_batches:
-            return super()._shuffled_batches(elements, number)
-        return self._taken(number).take(self.batches_per_pass)
-
-    def _shuffled(self, elements: tf.data.Dataset, number: Any) -> tf.data.Dataset:
-        return self._taken(number).unbatch() if self._by_number else super()._shuffled(elements, number)
-
-    def _taken(self, number: Any) -> tf.data.Dataset:
-        """Batches of the arrays, in an order that is drawn again for each pass."""
-        seed = tf.stack([tf.constant(self.seed, tf.int64), number])
-        numbers = tf.range(self.source.train.samples, dtype=tf.int64)
-        order = tf.data.Dataset.from_tensor_slices(tf.random.experimental.stateless_shuffle(numbers, seed))
-        chosen = order.batch(self.global_batch_size, drop_remainder=self.options.input.drop_remainder)
-        return self._mapped(chosen, lambda at: tf.nest.map_structure(lambda array: tf.gather(array, at), self.arrays))
+    def _elements(self) -> Elements:
+        return replace(super()._elements, arrays=self.arrays, whole=self.kind == "arrays")
 
     def stages(self) -> tuple[Stage, ...]:
         found = super().stages()
@@ -126,10 +107,8 @@ class Samples(Pipeline):
         kinds = {"shuffle": "Batch", "batch": "Map"} if self._whole_batches else {"shuffle": "Map"}
         return tuple(replace(stage, kind=kinds.get(stage.name, stage.kind)) for stage in found)
 
-    def _prepare_augmented(self, position: Any, batch: Any) -> Any:
-        if not isinstance(batch, tuple):
-            return self._augmented(position, batch)
-        return (self._augmented(position, batch[0]), *batch[1:])
+    def _augmented(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        return augmented_batches(batches, self.seed, self.options)
 
 
 @dataclass(frozen=True)
@@ -159,6 +138,23 @@ class Batched:
 
     def stages(self) -> tuple[Stage, ...]:
         return ()
+
+
+def is_image(sample: Any) -> bool:
+    """Whether augmentation can change the x of such a sample."""
+    x = sample[0] if isinstance(sample, tuple) else sample
+    return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
+
+
+def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:
+    """Numbered batches with x changed at random, without their numbers."""
+
+    def change(position: Any, batch: Any) -> Any:
+        if not isinstance(batch, tuple):
+            return augmented(batch, position, seed, options)
+        return (augmented(batch[0], position, seed, options), *batch[1:])
+
+    return mapped(batches, change, options)
 
 
 def prefetches(data: Any) -> bool:

@@ -12,7 +12,7 @@ from keras import layers
 from ...options import Options
 from ...options.data import BLOCKS
 from ..common.faults import TrainerError
-from ..data.pipeline import TOKENS, sequence_length
+from ..data.batching import TOKENS, sequence_length
 
 MAX_TOKENS = 2048
 HEAD_SIZE = 64  # channels of an attention head in wide models, as in Vaswani et al. 2017; narrow models have four heads

@@ -1,0 +1,180 @@
+"""From samples to batches: each function is one part of the pipeline and obeys the options that are about it.
+
+Exported scripts hold these very functions as text, with the options' values in place (export/source.py): what is
+changed or added here is in them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ...options import Options
+from .augment import augment
+
+TOKENS = 256  # levels that inputs are quantized to for the transformer
+
+
+@dataclass(frozen=True)
+class Elements:
+    """What batches are made of: elements that are cheap to shuffle, how many a pass has, and how samples come of them.
+
+    `load` makes a sample of an element, `vary` changes it at random in each pass. Of `arrays` in memory samples are
+    taken out by their numbers. `whole`: all are shuffled, whatever the size of the buffer.
+    """
+
+    dataset: tf.data.Dataset
+    samples: int
+    load: Callable[..., Any] | None = None
+    vary: Callable[..., Any] | None = None
+    arrays: Any = None
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Samples in a batch of all replicas, batches in a pass, and the seed that orders are drawn by."""
+
+    global_batch: int
+    per_pass: int
+    seed: int
+
+
+# Those that are `numbered` come with the number of their pass and their own in it. The first pass has the number
+# `first_pass`, and leaves out `skipped` batches.
+def training_batches(
+    data: Elements,
+    sizes: Sizes,
+    cache_file: Callable[[str], str],
+    numbered: bool,
+    first_pass: int,
+    skipped: int,
+    options: Options,
+) -> tf.data.Dataset:
+    """Batches without an end: pass after pass over the samples, each in an order of its own."""
+    if options.input.cache != "off" and not options.input.one_batch:
+        data = kept(data, "train", cache_file, options)
+
+    def one_pass(number: Any) -> tf.data.Dataset:
+        batches = pass_batches(data, sizes, number, options)
+        if numbered:
+            batches = batches.enumerate().map(lambda i, batch: ((number, i), batch))
+        if skipped:
+            batches = batches.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0))
+        return batches
+
+    return tf.data.Dataset.counter(first_pass).flat_map(one_pass)
+
+
+def validation_batches(
+    data: Elements, sizes: Sizes, cache_file: Callable[[str], str], options: Options
+) -> tf.data.Dataset:
+    """The batches of an evaluation, always the same."""
+    if options.input.cache != "off":
+        data = kept(data, "validation", cache_file, options)
+    return loaded(data.dataset, data.load, options).batch(sizes.global_batch).take(sizes.per_pass)
+
+
+def pass_batches(data: Elements, sizes: Sizes, number: Any, options: Options) -> tf.data.Dataset:
+    """One pass: shuffled while the elements are still small, loaded, varied, then batched."""
+    wanted = options.input
+    if wanted.shuffle != "off" and data.arrays is not None:
+        batches = drawn_batches(data, sizes, number, options)
+        if data.load is None and data.vary is None:  # nothing is done to single samples
+            return batches.take(sizes.per_pass)
+        elements = batches.unbatch()
+    else:
+        elements = shuffled(data, sizes.seed, number, options)
+    elements = loaded(elements, data.load, options)
+    if data.vary is not None:
+        elements = mapped(elements, data.vary, options)
+    return elements.batch(sizes.global_batch, drop_remainder=wanted.drop_remainder).take(sizes.per_pass)
+
+
+def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.data.Dataset:
+    """The elements in the order of the pass with this number."""
+    wanted = options.input
+    if wanted.shuffle == "off":
+        return data.dataset
+    buffer = data.samples if data.whole else min(wanted.shuffle, data.samples)
+    return data.dataset.shuffle(buffer, seed=tf.constant(seed, tf.int64) + number)
+
+
+def drawn_batches(data: Elements, sizes: Sizes, number: Any, options: Options) -> tf.data.Dataset:
+    """Batches taken out of the arrays, in the order of the pass with this number."""
+    seed = tf.stack([tf.constant(sizes.seed, tf.int64), number])
+    order = tf.random.experimental.stateless_shuffle(tf.range(data.samples, dtype=tf.int64), seed)
+    numbers = tf.data.Dataset.from_tensor_slices(order)
+    chosen = numbers.batch(sizes.global_batch, drop_remainder=options.input.drop_remainder)
+    return mapped(chosen, lambda at: tf.nest.map_structure(lambda array: tf.gather(array, at), data.arrays), options)
+
+
+def kept(data: Elements, name: str, cache_file: Callable[[str], str], options: Options) -> Elements:
+    """The samples, loaded once and kept in memory or in a file."""
+    samples = loaded(data.dataset, data.load, options)
+    if options.input.cache == "memory":
+        return Elements(samples.cache(), data.samples, vary=data.vary, whole=data.whole)
+    return Elements(samples.cache(cache_file(name)), data.samples, vary=data.vary)
+
+
+def loaded(elements: tf.data.Dataset, load: Callable[..., Any] | None, options: Options) -> tf.data.Dataset:
+    """Elements as samples; without `load` they are samples already."""
+    return elements if load is None else mapped(elements, load, options)
+
+
+def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Options) -> tf.data.Dataset:
+    """Map a function over the elements, with the order set here: TensorFlow's options do not reach a map in a pass."""
+    wanted = options.input
+    if wanted.parallel_calls == "off":
+        return elements.map(function)
+    calls = tf.data.AUTOTUNE if wanted.parallel_calls == "auto" else wanted.parallel_calls
+    return elements.map(function, num_parallel_calls=calls, deterministic=wanted.deterministic_order)
+
+
+# ---- what the model takes ------------------------------------------------------------------------
+
+
+def prepared(batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], options: Options) -> tf.data.Dataset:
+    """Batches as the model takes them."""
+    return mapped(batches, lambda x, y: (tokens(floats(x, scale, shape), shape, options), y), options)
+
+
+def prepared_and_augmented(
+    batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], seed: int, options: Options
+) -> tf.data.Dataset:
+    """Numbered batches as the model takes them, changed at random and without their numbers."""
+
+    def prepare(position: Any, batch: Any) -> Any:
+        x, y = batch
+        x = augmented(floats(x, scale, shape), position, seed, options)
+        return tokens(x, shape, options), y
+
+    return mapped(batches, prepare, options)
+
+
+def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
+    """Images changed at random by their `position`: the number of the pass, and of the batch in it."""
+    return augment(x, options.input.augment, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))
+
+
+def floats(x: Any, scale: float, shape: tuple[int, ...]) -> Any:
+    return tf.ensure_shape(tf.cast(x, tf.float32) * scale, (None, *shape))
+
+
+def tokens(x: Any, shape: tuple[int, ...], options: Options) -> Any:
+    """For the transformer an input is a sequence of levels: (batch, n) of 0 to TOKENS - 1."""
+    if options.workload.model != "transformer":
+        return x
+    flat = tf.reshape(x, (-1, sequence_length(shape)))
+    return tf.cast(tf.clip_by_value(flat, 0.0, 1.0) * (TOKENS - 1), tf.int32)
+
+
+def sequence_length(shape: tuple[int, ...]) -> int:
+    """The number of tokens in one sample."""
+    length = 1
+    for size in shape:
+        length *= size
+    return length

@@ -1,0 +1,96 @@
+"""What only exported scripts hold: callbacks for Keras' own fit, and a user's data opened plainly.
+
+Nothing here runs in the trainer; the exporter takes the text (export/source.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..plan import batches_per_pass
+from .data.batching import Elements
+from .own.nests import as_fitted, as_tensors, as_tuples
+
+
+class Profile(keras.callbacks.Callback):
+    """Writes TensorFlow's profile of the steps from `first` to `last`, counted from 1."""
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__()
+        self.first, self.last, self.step = first, last, 0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.step += 1
+        if self.step == self.first:
+            tf.profiler.experimental.start("profile")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self.step == self.last:
+            tf.profiler.experimental.stop()
+
+
+class TimeLimit(keras.callbacks.Callback):
+    """Ends the training after so many minutes."""
+
+    def __init__(self, minutes: float) -> None:
+        super().__init__()
+        self.end = time.monotonic() + 60 * minutes
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if time.monotonic() > self.end:
+            self.model.stop_training = True
+
+
+def are_arrays(data: Any) -> bool:
+    return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
+
+
+def length(data: tf.data.Dataset, needed: bool) -> int:
+    """Elements of a Dataset; where TensorFlow cannot tell and it is needed, they are counted."""
+    known = int(data.cardinality())
+    return sum(1 for _ in data) if needed and known == tf.data.UNKNOWN_CARDINALITY else known
+
+
+def elements_of(
+    data: Any, count: int | None, load: Callable[..., Any] | None, vary: Callable[..., Any] | None, needed: bool
+) -> Elements:
+    """Single samples: arrays, or a Dataset that comes with a map. `needed`: how many there are has to be known."""
+    if are_arrays(data):
+        arrays = as_tensors(as_fitted(data))
+        dataset = tf.data.Dataset.from_tensor_slices(arrays)
+        dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
+        return Elements(dataset, int(dataset.cardinality()), load, vary, arrays if dense else None, whole=True)
+    known = length(data, needed and not count)
+    count = min(known, count or known) if known >= 0 else count
+    return Elements(data.take(count), count, load, vary) if count else Elements(data.repeat(), 2**62, load, vary)
+
+
+def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
+    """Batches of a Dataset that your code has batched; below 0 where nobody knows."""
+    known = length(data, needed and not count)
+    if known < 0 and count:
+        fixed = tf.nest.flatten(data.element_spec)[0].shape[0]  # a smaller rest is left out then
+        size = fixed or len(tf.nest.flatten(next(iter(data)))[0])
+        known = batches_per_pass(count, size, drop_remainder=bool(fixed))
+    return known
+
+
+class Copied(keras.utils.PyDataset):
+    """Batches in memory of their own: over several replicas TensorFlow may write into the arrays that it is given."""
+
+    def __init__(self, data: keras.utils.PyDataset) -> None:
+        super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
+        self.data = data
+        self.on_epoch_begin, self.on_epoch_end = data.on_epoch_begin, data.on_epoch_end
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Any:
+        return tf.nest.map_structure(np.array, as_tuples(self.data[index]))

@@ -1,0 +1,95 @@
+"""What is extracted for exported scripts computes the same as the function it was taken from."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from typing import Any
+
+from gputui.engine.export.expressions import Partly
+from gputui.engine.export.specialised import Specialiser
+from gputui.engine.options import Options
+
+from tests.support.training import options
+
+SOURCE = '''
+def chosen(given: int, data: Any, unused: str, options: Options, last: int = 3, known: int = 0) -> Any:
+    """Everything that a function of the pipeline may be made of."""
+    wanted, train = options.input, options.train
+    found = []
+    if wanted.shuffle == "off":
+        found.append("in order")
+    elif given > 1 and wanted.one_batch:
+        found.append(helped(given, options))
+    else:
+        found.append(
+            min(wanted.shuffle, given) if wanted.cache == "off" else wanted.cache,
+        )
+    if given > 2 or train.deterministic:  # a reason
+        found.append("more")
+    if given > 2 and wanted.drop_remainder:
+        found.append("both")
+
+    def inner(value):
+        if wanted.prefetch != "off":
+            return value, wanted.prefetch
+        return value
+
+    if data.load is None and not data.samples:
+        return found, "nothing"
+    # What stands alone.
+    found.append(inner(last + known))
+    if wanted.augment in ("light", "heavy"):
+        return found
+    for name in ("a", "b") if wanted.one_batch else ("c",):
+        if name == "b" or wanted.private_threads == "auto":
+            found.append(name)
+        else:
+            found.append(wanted.private_threads)
+    return found, wanted.parallel_calls
+
+
+def helped(value: int, options: Options) -> Any:
+    return value * (2 if options.input.drop_remainder else 1), options.train.warmup_steps
+'''
+SETTINGS = (
+    (), ("shuffle=off",), ("one_batch=true", "drop_remainder=true"), ("cache=memory", "deterministic=true"),
+    ("prefetch=off", "augment=light"), ("private_threads=3", "parallel_calls=2", "warmup_steps=4"),
+)  # fmt: skip
+
+
+class Data:
+    def __init__(self, samples: int) -> None:
+        self.load, self.samples = None, samples
+
+
+def defined(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"Any": Any, "Options": Options}
+    exec(compile(text, "extracted", "exec"), names)
+    return names
+
+
+def extracted(wanted: Options) -> str:
+    specialiser = Specialiser(SOURCE, wanted, {"known": 1, "unused": "x", "data": Partly(load=None)})
+    functions = [node for node in ast.parse(SOURCE).body if isinstance(node, ast.FunctionDef)]
+    return "\n\n\n".join(map(specialiser.function, functions))
+
+
+def test_a_specialised_function_computes_what_the_function_does() -> None:
+    original = defined(SOURCE)["chosen"]
+    for settings, given, samples in itertools.product(SETTINGS, (0, 2, 5), (0, 7)):
+        wanted = options(*settings)
+        text = extracted(wanted)
+        assert "options" not in text
+        ours = original(given, Data(samples), "x", wanted, known=1)
+        assert defined(text)["chosen"](given, Data(samples)) == ours, (settings, given, samples, text)
+
+
+def test_lines_name_the_options_that_made_them() -> None:
+    text = extracted(options("shuffle=5", "deterministic=true", "prefetch=off"))
+    assert "def chosen(given: int, data: Any, last: int = 3) -> Any:\n" in text
+    assert "        min(5, given),  # input.shuffle, input.cache\n" in text
+    assert "    for name in (\"c\",):  # input.one_batch\n" in text
+    assert '    found.append("more")  # train.deterministic\n' in text
+    assert "        return value  # input.prefetch\n" in text
+    assert "    # What stands alone.\n    found.append(inner(last + 1))\n" in text
