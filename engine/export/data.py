@@ -14,9 +14,10 @@ from .source import extract, specialised
 from .text import Script, literal
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"
-
-
 BYTES = ("encoded", "uint8")  # encodings of tfrecord data whose values are 0 to 255
+CACHE_FILE = {"off": {"cache_file": None}, "memory": {"cache_file": None}}  # what needs none
+# A script begins at the first step, and Keras splits its batches over the replicas.
+WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1}
 
 
 def settings(script: Script, options: Options) -> None:
@@ -36,11 +37,6 @@ def source(script: Script, options: Options) -> None:
     """train, validation (datasets of samples), samples, shape, classes, scale; and load where it costs something."""
     kind = options.workload.source[0]
     _WRITERS.get(kind, _keras_dataset)(script, options)
-
-
-CACHE_FILE = {"off": {"cache_file": None}, "memory": {"cache_file": None}}  # what needs none
-# A script begins at the first step, and Keras splits its batches over the replicas.
-WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1}
 
 
 def loads(options: Options) -> bool:

@@ -27,21 +27,19 @@ def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
     """Prefetch the batches, in a fixed order or not, with threads of their own or shared ones."""
     wanted = options.input
     settings = tf.data.Options()
+    # A user's data set may say itself that its order may vary.
     if batches.options().deterministic is not False or options.train.deterministic:
-        settings.deterministic = (
-            wanted.deterministic_order
-        )  # otherwise a user's data set decides whether its order may vary
+        settings.deterministic = wanted.deterministic_order
     if wanted.private_threads != "auto":
         settings.threading.private_threadpool_size = wanted.private_threads
     # Otherwise TensorFlow turns a sequential pipeline into parallel maps and batches, and adds a prefetch.
-    rewrites = settings.experimental_optimization
     if wanted.parallel_calls == "off":
-        rewrites.map_parallelization = False
+        settings.experimental_optimization.map_parallelization = False
     if not wanted.deterministic_order:
-        rewrites.map_and_batch_fusion = False  # it would enforce the order
+        settings.experimental_optimization.map_and_batch_fusion = False  # it would enforce the order
     if wanted.prefetch == "off":
-        rewrites.map_and_batch_fusion = False
-        rewrites.inject_prefetch = False
+        settings.experimental_optimization.map_and_batch_fusion = False
+        settings.experimental_optimization.inject_prefetch = False
         return batches.with_options(settings)
     return batches.prefetch(tf.data.AUTOTUNE if wanted.prefetch == "auto" else wanted.prefetch).with_options(settings)
 
