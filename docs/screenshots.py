@@ -66,7 +66,7 @@ async def picture(name: str, app: GputuiApp, fonts: Path, arrange: Callable[[Pil
 
 async def draw(recorded: list[Run], proof: Proof, fonts: Path) -> None:
     async def form(pilot: Pilot[None]) -> None:
-        for _ in range(18):
+        for _ in range(24):
             await pilot.press("down")
 
     async def nothing(pilot: Pilot[None]) -> None:
