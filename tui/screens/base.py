@@ -101,7 +101,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
     def on_screen_resume(self) -> None:
         if self.latest is not None:
             self.show_latest()
-        if self._leaving.is_set():  # and not back from under a question or the help
+        if self._leaving.is_set():  # and it did not just return from a dialog or the help
             self.read_again()
 
     def on_screen_suspend(self) -> None:

@@ -28,7 +28,7 @@ class CheckedForm(FormView):
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
         super().__init__(state, waits)
-        self.checked: Preset | None = None  # what the findings are about
+        self.checked: Preset | None = None  # the options that the findings are about
         self._check_timer: Timer | None = None
 
     def _built(self) -> None:
@@ -69,7 +69,7 @@ class CheckedForm(FormView):
         self.app.call_from_thread(self._checked, preset, found)
 
     def _checked(self, preset: Preset, found: tuple[Finding, ...]) -> None:
-        if preset is self.state.preset and self.query(Findings):  # none on a screen that is being taken down
+        if preset is self.state.preset and self.query(Findings):  # there is none on a screen that is being removed
             self._findings, self.checked = found, preset
             self.options.grey(self.no_gpu_reason)
             self._show_remarks()
@@ -90,7 +90,7 @@ class CheckedForm(FormView):
     def _option_changed(self, event: OptionRow.Changed) -> None:
         before = set(self.state.errors)
         self.state.set(event.key, event.text)
-        entry = event.key == "workload.entry"  # decides of every row whose option it is
+        entry = event.key == "workload.entry"  # this option decides for every row whether the user's code applies
         for key in self.options.rows if entry else before ^ set(self.state.errors) | {event.key}:
             self.options.rows[key].show()
         self._show_all()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...engine.checks import Finding
     from ...engine.telemetry.machine import Machine
 
-WIDE, HUGE, HIGH = 110, 180, 30  # from here on: help beside the options, two columns of options, long remarks whole
+WIDE, HUGE, HIGH = 110, 180, 30  # from these widths on: help beside the options, two columns of options, full remarks
 
 
 class FormView(AppScreen):
@@ -70,7 +70,7 @@ class FormView(AppScreen):
             self._built()
         if self._resumed:
             self.app.warm_up()
-        self._resumed = True  # the first time is the application's start
+        self._resumed = True  # the first time is when the application starts
 
     def _built(self) -> None:
         self.options.last_row.focus(scroll_visible=False)

@@ -138,7 +138,7 @@ class LiveView(FollowingScreen[Picture]):
             return [host_line(self.now, width, self.glyphs)]
         return host(self.now, width, height, self.glyphs)
 
-    # ---- where they stand -----------------------------------------------------------------------
+    # ---- their arrangement ----------------------------------------------------------------------
 
     def _arranged(self, charts: int) -> Layout:
         width, height = self.size.width - 2, self.size.height - 1

@@ -35,7 +35,7 @@ ENDED_READ_SECONDS = 3.0
 LOW = 20  # below this height the large figures are one line
 WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
 GAIN_BAR = "  gain and spread"
-WIDE, BAR = 100, 24  # from here on gains are bars, too
+WIDE, BAR = 100, 24  # from this width on gains are also shown as bars
 
 
 class _Changes(Table):
@@ -91,7 +91,7 @@ class ProofScreen(FollowingScreen[dict[str, Any]]):
 
     def show_latest(self) -> None:
         """What is new; of a proof that goes on always the head, which tells the time."""
-        fresh = self.latest or self.data  # a file that cannot be read now was read before
+        fresh = self.latest or self.data  # a file that cannot be read now may have been read before
         if fresh != self.data:
             self.data = fresh
             self.show_now()
