@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from gputui.engine import presets
+from gputui.engine import figures, presets
 from gputui.engine.diagnosis import rules
 from gputui.engine.files.shapes import Fields
 from gputui.engine.options import OPTIONS, OptionInfo, Options
@@ -43,11 +43,8 @@ UNITS = {
     "_w": "watts",
     "step_ms": "milliseconds, by name: p50, p95",
 }
-SHARES = (
-    "busy", "cpu", "others_cpu", "io_wait", "input_wait", "python_share", "goodput", "mfu", "gpu_busy_mean",
-    "buffer_fill", "confidence",
-)  # fmt: skip
-CORES = ("trainer_cpu", "engine_cpu")
+NO_FIGURES = {"confidence": "share", "engine_cpu": "cores"}
+UNITS_OF_FIGURES = {"share": "share, 0 to 1", "cores": "CPU cores"}
 KINDS = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null", Any: "any"}
 
 
@@ -123,6 +120,16 @@ def summary() -> str:
     return f"{prose(events.Summary.__doc__ or '')}\n\n{_declared(events.Summary)}"
 
 
+def run_figures() -> str:
+    """What the figures of a run mean, and where they come from."""
+    better = {True: "more", False: "less", None: ""}
+    rows = [
+        [figure.label, code(figure.key), figure.unit, better[figure.more_is_better], figure.about, figure.source]
+        for figure in figures.RUN
+    ]
+    return table(["figure", "key", "unit", "better", "what it means", "where it comes from"], rows)
+
+
 def gpu_readings() -> str:
     """What a reading of a GPU may hold beside the declared fields."""
     keys = [key for question in (*questions.QUESTIONS, questions.PCIE) for key in question.keys]
@@ -174,10 +181,9 @@ def typed(hint: Any) -> str:
 
 def unit(name: str) -> str:
     """The unit of a field by its name, or nothing."""
-    if name in SHARES:
-        return "share, 0 to 1"
-    if name in CORES:
-        return "CPU cores"
+    of_figure = NO_FIGURES.get(name) or (figures.measurement(name).unit if figures.is_declared(name) else "")
+    if of_figure in UNITS_OF_FIGURES:
+        return UNITS_OF_FIGURES[of_figure]
     ends = [words for end, words in UNITS.items() if name == end or name.endswith(end if end[0] == "_" else f"_{end}")]
     return max(ends, key=len, default="")
 
@@ -193,13 +199,9 @@ def diagnosis_rules() -> str:
 
 def _rule(rule: rules.Rule) -> list[str]:
     side = "below" if rule.below else "from"
-    limits = [f"{side} {_limit(limit, rule.unit)}" for limit in (rule.notable, rule.strong)]
-    says = re.sub(r"\{value[^}]*\}", "X", rule.text.replace("%}", "}%"))
+    limits = [f"{side} {rule.figure.text(limit)}" for limit in (rule.notable, rule.strong)]
+    says = rule.text.format(value={"share": "X %", "times": "X times"}.get(rule.figure.unit, "X"))
     return [code(rule.verdict), code(rule.measurement), says, *limits, rule.source]
-
-
-def _limit(value: float, unit: str) -> str:
-    return f"{value:.0%}" if unit == "share" else f"{value:g}" + (" times" if unit == "times" else "")
 
 
 def verdicts() -> str:
@@ -244,6 +246,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "presets": shipped,
     "events": event_types,
     "summary": summary,
+    "figures": run_figures,
     "gpu": gpu_readings,
     "rules": diagnosis_rules,
     "verdicts": verdicts,

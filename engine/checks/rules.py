@@ -17,6 +17,7 @@ from ..options.training import MOMENTUM
 from ..presets import Preset, paths
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.machine import Gpu, Machine
+from ..text import size
 from .files import _entry, _entry_alone, _paths, _validation
 from .finding import Finding as Finding
 from .finding import error
@@ -102,13 +103,13 @@ def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
 def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
     device, gpus = options.device, training_gpus(options, machine)
     for gpu in gpus:
-        total_mb = (gpu.memory_total_bytes or 0) // 1024**2
-        wanted_mb = (device.memory_limit_mb or 0) * device.logical_devices
-        if total_mb and wanted_mb > total_mb:
+        total = gpu.memory_total_bytes or 0
+        limit = (device.memory_limit_mb or 0) * 1024**2
+        if total and limit * device.logical_devices > total:
             yield error(
                 "device.memory_limit_mb",
-                f"{device.logical_devices} x {device.memory_limit_mb} MB is more than GPU {gpu.index} has ({total_mb})",
-                f"give at most {total_mb * 9 // 10 // device.logical_devices}",
+                f"{device.logical_devices} x {size(limit)} is more than GPU {gpu.index} has ({size(total)})",
+                f"give at most {total // 1024**2 * 9 // 10 // device.logical_devices}",
             )
     if not gpus and device.logical_devices > 1:
         yield Finding(

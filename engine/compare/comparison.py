@@ -10,33 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .. import figures
 from ..diagnosis.measurements import read_options
+from ..figures import Figure
 from ..files.values import number
 from ..runs import Run
 from ..runs.baseline import Choice, LineUp
 from .caveats import caveats
 
 SEED = "train.seed"
-# Key in result.json, words, unit, and whether more of it is better (None: neither).
-FIGURES: tuple[tuple[str, str, str, bool | None], ...] = (
-    ("samples_per_second", "throughput", "samples/s", True),
-    ("step_ms.p50", "step time p50", "ms", False),
-    ("step_ms.p95", "step time p95", "ms", False),
-    ("input_wait", "input wait", "share", False),
-    ("python_share", "Python between steps", "share", False),
-    ("gpu_busy_mean", "GPU busy", "share", True),
-    ("peak_memory_bytes", "peak memory", "bytes", False),
-    ("first_step_seconds", "first step", "seconds", False),
-    ("startup_seconds", "start-up", "seconds", False),
-    ("first_evaluation_seconds", "first evaluation", "seconds", False),
-    ("first_checkpoint_seconds", "first checkpoint", "seconds", False),
-    ("seconds", "whole time", "seconds", None),
-    ("goodput", "goodput", "share", True),
-    ("steps", "steps", "count", None),
-    ("measured_steps", "measured steps", "count", None),
-    ("traces", "traces", "count", False),
-)
-_LESS_IS_BETTER = ("loss", "error", "mae", "mse")
 
 
 @dataclass(frozen=True)
@@ -97,7 +79,7 @@ def compare(line_up: LineUp) -> Comparison:
     options = [found for found, _ in read]
     results = [_flat(run.result or {}) for run in runs]
     groups = _groups(options)
-    rows = [_figure(*row, results, groups) for row in (*FIGURES, *_metrics(results))]
+    rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
     states = tuple(run.state for run in runs)
     lost = (line_up.lost,) if line_up.lost else ()
     return Comparison(
@@ -147,26 +129,16 @@ def _groups(options: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _metrics(results: Sequence[Mapping[str, float]]) -> list[tuple[str, str, str, bool | None]]:
+def _metrics(results: Sequence[Mapping[str, float]]) -> list[Figure]:
     keys = dict.fromkeys(key for result in results for key in result if key.startswith("metrics."))
-    return [(key, _words(key), "value", not any(word in key for word in _LESS_IS_BETTER)) for key in keys]
+    return [figures.metric(key.removeprefix("metrics.")) for key in keys]
 
 
-def _words(key: str) -> str:
-    return key.removeprefix("metrics.").replace("_", " ")
-
-
-def _figure(
-    key: str,
-    label: str,
-    unit: str,
-    more_is_better: bool | None,
-    results: Sequence[Mapping[str, float]],
-    groups: Sequence[int],
-) -> FigureRow:
-    values = tuple(result.get(key) for result in results)
+def _row(figure: Figure, results: Sequence[Mapping[str, float]], groups: Sequence[int]) -> FigureRow:
+    values, unit = tuple(result.get(figure.key) for result in results), figure.unit
     changes = (None, *(_change(values[0], value, unit) for value in values[1:]))
-    return FigureRow(key, label, unit, more_is_better, values, changes, _noise(values, groups, unit))
+    noise = _noise(values, groups, unit)
+    return FigureRow(figure.key, figure.label, unit, figure.more_is_better, values, changes, noise)
 
 
 def _change(first: float | None, value: float | None, unit: str) -> float | None:

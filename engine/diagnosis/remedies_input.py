@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..files.values import number, whole
+from ..text import size, times, with_unit
 from .measurements import Measurements, stage_ms
 from .remedy import Remedy, gain
 
@@ -43,7 +44,7 @@ def in_the_data(s: Measurements) -> Remedy:
         return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input: {ANY_STAGE}")
     name = str(stage["name"])
     advice = next((text for known, text in ADVICE.items() if name.startswith(known)), ANY_STAGE)
-    slowest = f"its slowest stage is {name} ({stage_ms(stage):.1f} ms per batch)"
+    slowest = f"its slowest stage is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
     return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input; {slowest}: {advice}")
 
 
@@ -58,7 +59,7 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
     if free is not None and wanted > ROOM_FOR_CACHE * free:
         yield Remedy(
             step="input",
-            reason=f"a cache would save reading, but {_size(wanted)} do not fit into {_size(free)} of free memory: "
+            reason=f"a cache would save reading, but {size(wanted)} do not fit into {size(free)} of free memory: "
             "set input.cache to a folder on a fast disk",
         )
         return
@@ -66,7 +67,7 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(
         step="input",
         changes={"input.cache": "memory"},
-        reason=f"each epoch reads and decodes the same samples again; decoded they take {_size(wanted)}{about}",
+        reason=f"each epoch reads and decodes the same samples again; decoded they take {size(wanted)}{about}",
         expected_gain=most,
     )
 
@@ -137,7 +138,7 @@ def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]
     if slowest is None or _is_one_of(slowest, names):
         return gain(_waited(s)), ""
     about = gain(_waited(s) * _share(s, names))
-    words = f"about {about:.1f} times as fast" if about else "little to gain"
+    words = f"about {times(about)} as fast" if about else "little to gain"
     return None, f"; {words}, as {slowest['name']} is slower"
 
 
@@ -166,7 +167,3 @@ def _passes(s: Measurements) -> float:
 
 def _at_a_time(calls: object) -> str:
     return "one at a time" if calls == "off" else f"{calls} at a time"
-
-
-def _size(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"

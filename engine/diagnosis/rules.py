@@ -12,13 +12,17 @@ happens within the step, and only the profile itself shows it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
+from .. import figures
+from ..figures import Figure
 from ..plan import LEAST_STEPS
 from ..runs import Run
 from ..runs.events import Diagnosis
 from ..runs.reading import RunEvents
+from ..text import seconds
 from .measurements import CORES_BUSY, DISK_WAITED, ENOUGH_SECONDS, Measurements, read, stage_ms
 from .remedies import for_computing, remedies
 
@@ -47,9 +51,12 @@ class Rule:
     text: str
     source: str
     rank: int
-    unit: str = "share"
     below: bool = False
     when: Callable[[Measurements], bool] = lambda s: True
+
+    @property
+    def figure(self) -> Figure:
+        return figures.measurement(self.measurement)
 
     def value(self, measured: Measurements) -> float | None:
         value = getattr(measured, self.measurement)
@@ -83,41 +90,41 @@ def _gpu_works(s: Measurements) -> bool:
 RULES: tuple[Rule, ...] = (
     #    verdict, figure, thresholds to count and to decide, sentence, source, rank
     # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
-    Rule("retracing", "traces", 5, 5, "TensorFlow has traced the step {value:.0f} times (usual: 1 or 2)",
-         "TF guide (retracing), gputui", FAULT, unit="count"),
-    Rule("throttled", "throttled", 0.10, 0.20, "the GPU slows itself down in {value:.0%} of the readings",
+    Rule("retracing", "traces", 5, 5, "TensorFlow has traced the step {value} times (usual: 1 or 2)",
+         "TF guide (retracing), gputui", FAULT),
+    Rule("throttled", "throttled", 0.10, 0.20, "the GPU slows itself down in {value} of the readings",
          "SageMaker (outliers), gputui", FAULT),
-    Rule("memory_growing", "memory_growth", 0.05, 0.05, "its memory has grown by {value:.0%} of the GPU's",
+    Rule("memory_growing", "memory_growth", 0.05, 0.05, "its memory has grown by {value} of the GPU's",
          "SageMaker (mean of 10 readings + 5 points)", FAULT),
-    Rule("memory_growing", "host_memory_growth", 0.05, 0.05, "its memory has grown by {value:.0%} of the machine's",
+    Rule("memory_growing", "host_memory_growth", 0.05, 0.05, "its memory has grown by {value} of the machine's",
          "SageMaker (mean of 10 readings + 5 points)", FAULT),
-    Rule("input_bound", "input_wait", 0.05, 0.20, "steps wait {value:.0%} of their time for input",
+    Rule("input_bound", "input_wait", 0.05, 0.20, "steps wait {value} of their time for input",
          "XProf (5 and 20 % of the step)", LOST_TIME),
     # Measured only by `gputui diagnose --preset` and by proofs.
-    Rule("input_bound", "ablation", 0.05, 0.20, "a step takes {value:.0%} less time when its input is ready",
+    Rule("input_bound", "ablation", 0.05, 0.20, "a step takes {value} less time when its input is ready",
          "TF guide (synthetic input), XProf", LOST_TIME),
-    Rule("input_bound", "io_wait", DISK_WAITED, 0.50, "the CPU is idle {value:.0%} of the time because of the disk",
+    Rule("input_bound", "io_wait", DISK_WAITED, 0.50, "the CPU is idle {value} of the time because of the disk",
          "SageMaker (I/O wait 50 %), gputui", BESIDE, when=lambda s: s.reads_from_disk),
-    Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value:.0%})",
+    Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value})",
          "SageMaker (CPU >= 90 %)", BESIDE),
-    Rule("python_overhead", "python_share", 0.03, 0.15, "Python between the steps takes {value:.0%} of the time",
+    Rule("python_overhead", "python_share", 0.03, 0.15, "Python between the steps takes {value} of the time",
          "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
     # Needs a profile.
-    Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value:.0%} of the step",
+    Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value} of the step",
          "XProf (collectives: 3 and 15 %)", LOST_TIME),
-    Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value:.0%} of the time",
+    Rule("stalls", "pauses", 0.15, 0.30, "evaluation and checkpoints take {value} of the time",
          "gputui", LOST_TIME, when=_pauses_repeat),
-    Rule("imbalance", "busy_gap", 0.20, 0.50, "the most and the least busy GPU differ by {value:.0%} of the time",
+    Rule("imbalance", "busy_gap", 0.20, 0.50, "the most and the least busy GPU differ by {value} of the time",
          "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
-    Rule("underfilled", "busy_mean", 0.70, 0.50, "the GPU is busy {value:.0%} of the time",
+    Rule("underfilled", "busy_mean", 0.70, 0.50, "the GPU is busy {value} of the time",
          "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
-    Rule("stalls", "busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value:.0%}",
+    Rule("stalls", "busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value}",
          "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
-    Rule("stalls", "uneven", 3, 6, "one step in 20 takes {value:.1f} times as long as usual, or longer",
-         "SageMaker (outliers), gputui", UNUSED, unit="times", when=_slow_by_itself),
-    Rule("memory_limit", "memory_peak", 0.90, 0.97, "TensorFlow's memory reached {value:.0%} of the device",
+    Rule("stalls", "uneven", 3, 6, "one step in 20 takes {value} as long as usual, or longer",
+         "SageMaker (outliers), gputui", UNUSED, when=_slow_by_itself),
+    Rule("memory_limit", "memory_peak", 0.90, 0.97, "TensorFlow's memory reached {value} of the device",
          "Kineto (90 %)", LIMIT),
-    Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "computing takes {value:.0%} of the step",
+    Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "computing takes {value} of the step",
          "TF guide (97 % of synthetic), gputui", LIMIT, when=lambda s: _gpu_works(s) and bool(for_computing(s))),
 )
 VERDICT_LABELS = {
@@ -185,7 +192,7 @@ def _too_little(s: Measurements) -> str:
     least = ENOUGH_SECONDS if s.outcome is None else LEAST_SECONDS
     if s.step_ms is None or s.steps < LEAST_STEPS or s.seconds < least:
         so_far = " so far" if s.outcome is None else ""
-        return (f"{s.steps} steps in {s.seconds:.1f} s measured{so_far}; "
+        return (f"{s.steps} steps in {seconds(s.seconds)} measured{so_far}; "
                 f"a verdict needs {LEAST_STEPS} steps and {least:g} s")
     if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):
         return "train.deterministic hides where the time goes; diagnose without it"
@@ -221,9 +228,9 @@ def _evidence(finding: Found) -> dict[str, object]:
     return {
         "signal": rule.measurement,
         "value": round(finding.value, 4),
-        "unit": rule.unit,
+        "unit": rule.figure.unit,
         "threshold": rule.strong if finding.strong else rule.notable,
-        "text": rule.text.format(value=finding.value),
+        "text": rule.text.format(value=rule.figure.text(finding.value)),
         "source": rule.source,
     }
 
@@ -235,15 +242,15 @@ def _beside(s: Measurements, verdict: str) -> list[dict[str, object]]:
     """Figures without a threshold of their own that explain the verdict."""
     rows: list[dict[str, object]] = []
     if s.crowded:
-        rows += _row("others_cpu", s.others_cpu, "share", "other programs use {:.0%} of the CPU's cores")
+        rows += _row("others_cpu", s.others_cpu, "other programs use {} of the CPU's cores")
     if verdict == "input_bound":
         rows += _about_input(s)
     if verdict == "healthy":
-        rows += _row("compute_share", s.compute_share, "share", "computing takes {:.0%} of the step")
+        rows += _row("compute_share", s.compute_share, "computing takes {} of the step")
     if verdict in ("compute_bound", "healthy", "underfilled"):
-        rows += _row("sm_active", s.sm_active, "share", "the GPU's multiprocessors work {:.0%} of the time")
-        rows += _row("tensor_active", s.tensor_active, "share", "its tensor cores work {:.0%} of the time")
-        rows += _row("mfu", s.mfu, "share", "{:.0%} of the chip's peak is reached")
+        rows += _row("sm_active", s.sm_active, "the GPU's multiprocessors work {} of the time")
+        rows += _row("tensor_active", s.tensor_active, "its tensor cores work {} of the time")
+        rows += _row("mfu", s.mfu, "{} of the chip's peak is reached")
     return rows
 
 
@@ -252,23 +259,23 @@ def _about_input(s: Measurements) -> list[dict[str, object]]:
     rows = []
     if stage is not None:
         calls = f" with {stage['parallelism']} calls at a time" if (stage.get("parallelism") or 1) > 1 else ""
-        text = f"its slowest stage is {stage['name']}: {{:.1f}} ms per batch{calls}"
-        rows += _row("stage", stage_ms(stage), "ms", text)
-    rows += _row("buffer_fill", s.buffer_fill, "share", "the prefetch buffer is {:.0%} full")
-    rows += _row("trainer_cores", s.trainer_cores, "cores", f"the training uses {{:.1f}} of {s.cpus or 1} CPUs")
+        text = f"its slowest stage is {stage['name']}: {{}} per batch{calls}"
+        rows += _row("stage", stage_ms(stage), text)
+    rows += _row("buffer_fill", s.buffer_fill, "the prefetch buffer is {} full")
+    rows += _row("trainer_cores", s.trainer_cores, f"the training uses {{}} of {s.cpus or 1} CPUs")
     if s.disk_waited_for:
-        megabytes = None if s.read_bytes_per_second is None else s.read_bytes_per_second / 1e6
-        rows += _row("disk_reads", megabytes, "MB/s", "the training reads {:.0f} MB/s from the disk")
+        rows += _row("disk_reads", s.read_bytes_per_second, "the training reads {} from the disk")
     elif (s.io_wait or 0) >= 0.05:
-        rows += _row("io_wait", s.io_wait, "share", "CPUs wait {:.0%} of the time for the disk")
+        rows += _row("io_wait", s.io_wait, "CPUs wait {} of the time for the disk")
     return rows
 
 
-def _row(name: str, value: float | None, unit: str, text: str) -> list[dict[str, object]]:
+def _row(name: str, value: float | None, text: str) -> list[dict[str, object]]:
     if value is None:
         return []
-    known = {"signal": name, "value": round(value, 4), "unit": unit, "threshold": None}
-    return [known | {"text": text.format(value), "source": "measured"}]
+    figure = figures.measurement(name)
+    known = {"signal": name, "value": round(value, 4), "unit": figure.unit, "threshold": None}
+    return [known | {"text": text.format(figure.text(value)), "source": "measured"}]
 
 
 # ---- in words ---------------------------------------------------------------------------------
@@ -278,10 +285,11 @@ def _sentence(verdict: str, s: Measurements, found: Sequence[Found]) -> str:
     """One line of at most 100 characters."""
     words = VERDICT_LABELS[verdict]
     if verdict == "healthy":
-        return f"{words}: computing takes {s.compute_share or 0:.0%} of the step; gputui has no further option to try"
+        computing = figures.measurement("compute_share").text(s.compute_share or 0)
+        return f"{words}: computing takes {computing} of the step; gputui has no further option to try"
     if not found:
         return f"{words}: no single cause stands out{_why_doubtful(s)}"
-    whole = f"{words}: {found[0].rule.text.format(value=found[0].value)}"
+    whole = f"{words}: {found[0].rule.text.format(value=found[0].rule.figure.text(found[0].value))}"
     endings = _where(s) if verdict == "input_bound" else []
     return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)
 
@@ -317,5 +325,6 @@ def _confidence(s: Measurements, verdict: str, found: Sequence[Found]) -> float:
 def _distance(finding: Found) -> float:
     """0 at the threshold that counts, 1 at twice (or half) the one that decides."""
     rule, value = finding.rule, finding.value
-    far = rule.strong / 2 if rule.below else min(2 * rule.strong, 1.0) if rule.unit == "share" else 2 * rule.strong
+    most = 1.0 if rule.figure.unit == "share" else math.inf
+    far = rule.strong / 2 if rule.below else min(2 * rule.strong, most)
     return min(1.0, max(0.0, (value - rule.notable) / (far - rule.notable))) if far != rule.notable else 1.0

@@ -15,7 +15,3 @@ class Finding:
     about: str
     what: str
     remedy: str = ""
-
-
-def gib(value: float) -> str:
-    return f"{value / 1024**3:.1f} GiB"

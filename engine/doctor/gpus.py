@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..telemetry.reasons import Reason
+from ..text import size
 from . import libraries
-from .finding import Finding, gib
+from .finding import Finding
 from .nvml_query import NvmlAnswers
 
 NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
@@ -58,9 +59,9 @@ def _together(found: Iterable[Finding]) -> Iterator[Finding]:
 
 def _worth(gpu: dict[str, Any]) -> Iterator[Finding]:
     total, capability = gpu.get("memory_total_bytes"), gpu.get("compute_capability")
-    size = "memory of unknown size" if total is None else gib(total)
-    size += " shared with the host" if gpu.get("shared_with_host") else ""
-    name = f"{gpu.get('name') or 'unnamed'}, {size}"
+    memory = "memory of unknown size" if total is None else size(total)
+    memory += " shared with the host" if gpu.get("shared_with_host") else ""
+    name = f"{gpu.get('name') or 'unnamed'}, {memory}"
     if capability is None:
         yield Finding("ok", _name(gpu), name)
         return
@@ -136,7 +137,7 @@ def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
     named = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
     level = "warning" if used > 0.1 * total else "note"
     remedy = "end them, or choose another GPU with device.visible"
-    yield Finding(level, _name(gpu), f"{gib(used)} of {gib(total)} are already in use{named}", remedy)
+    yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{named}", remedy)
 
 
 RULES: tuple[Callable[[dict[str, Any]], Iterator[Finding]], ...] = (

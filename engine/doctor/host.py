@@ -10,9 +10,9 @@ import psutil
 
 from ..files.places import runs_folder
 from ..telemetry import limits
-from .finding import Finding, gib
+from ..text import GIB, size
+from .finding import Finding
 
-GIB = 1024**3
 TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model
 
 
@@ -35,7 +35,7 @@ def _processors() -> Iterator[Finding]:
 
 def _memory() -> Iterator[Finding]:
     memory = limits.memory()
-    what = f"{gib(memory.available)} of {gib(memory.total)} free"
+    what = f"{size(memory.available)} of {size(memory.total)} free"
     if memory.total < psutil.virtual_memory().total:
         what += " (the container's limit)"
     if memory.available < TENSORFLOW_BYTES:
@@ -47,15 +47,15 @@ def _memory() -> Iterator[Finding]:
 def _shared_memory() -> Iterator[Finding]:
     """NCCL and worker processes exchange data through /dev/shm, of which containers get 64 MiB by default."""
     try:
-        size = shutil.disk_usage("/dev/shm").total
+        total = shutil.disk_usage("/dev/shm").total
     except OSError:
         yield Finding("note", "/dev/shm", "/dev/shm does not exist", "training on several GPUs may need it")
         return
-    if size < GIB:
+    if total < GIB:
         remedy = "for training on several GPUs start the container with --shm-size=8g or --ipc=host"
-        yield Finding("note", "/dev/shm", f"{size / 1024**2:.0f} MiB", remedy)
+        yield Finding("note", "/dev/shm", size(total), remedy)
     else:
-        yield Finding("ok", "/dev/shm", gib(size))
+        yield Finding("ok", "/dev/shm", size(total))
 
 
 def _runs() -> Iterator[Finding]:
@@ -65,7 +65,7 @@ def _runs() -> Iterator[Finding]:
         yield Finding("error", "runs", f"cannot write to {place}", "set GPUTUI_HOME to a folder of your own")
         return
     free = shutil.disk_usage(place).free
-    what = f"{gib(free)} free in {folder}"
+    what = f"{size(free)} free in {folder}"
     if free < 64 * 1024**2:
         yield Finding("error", "runs", what, "free some space, or set GPUTUI_HOME to a folder on another disk")
     elif free < 5 * GIB:

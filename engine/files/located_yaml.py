@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
+from ..text import size
 from .reading import open_regular
 
-MAX_BYTES = 100_000
+MAX_BYTES = 100 * 1024
 MAX_DEPTH = 8
 MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text
 
@@ -101,7 +102,7 @@ def read_text(path: Path) -> str:
     with open_regular(path) as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
-        raise YamlFault(f"the file is larger than {MAX_BYTES // 1000} kB, so it is no preset")
+        raise YamlFault(f"the file is larger than {size(MAX_BYTES)}, so it is no preset")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as fault:

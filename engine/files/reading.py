@@ -8,9 +8,10 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from ..text import size
 from .values import harmless
 
-MAX_OBJECT_BYTES = 20_000_000  # of a file that holds one JSON object
+MAX_OBJECT_BYTES = 20 * 1024**2  # of a file that holds one JSON object
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -44,7 +45,7 @@ def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
     with open_regular(path) as stream:
         block = stream.read(most + 1)
     if len(block) > most:
-        raise OSError(errno.EFBIG, f"is larger than {most / 1e6:g} MB", str(path))
+        raise OSError(errno.EFBIG, f"is larger than {size(most)}", str(path))
     return block
 
 

@@ -19,7 +19,7 @@ from ..files.reading import read_bytes, why
 from ..files.values import brief, harmless
 from ..options.data import ENTRY
 
-MAX_SOURCE_BYTES = 1_000_000  # a larger file was not written by a person, and takes seconds to parse
+MAX_SOURCE_BYTES = 1024**2  # a larger file was not written by a person, and takes seconds to parse
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..telemetry.limits import Ceilings, ceilings
+from ..text import size
 
 # What TensorFlow, XLA, CUDA, the C++ runtime, the loader and Python print when memory runs out.
 _MEMORY_WORDS = re.compile(
@@ -122,12 +123,12 @@ def out_of_memory(batch_size: int, detail: str) -> Ending:
 def _memory(seen: Evidence, how: str) -> Ending:
     if seen.phase in _DOING:
         memory = seen.ceilings.memory_bytes
-        there = f"there are {_size(memory)} in all, and " if memory else ""
+        there = f"there are {size(memory)} in all, and " if memory else ""
         return Ending(
             "oom",
             "out_of_memory",
             f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data was loaded: {how}",
-            f"{there}TensorFlow alone needs about 1 GB: give the container or job more memory, or end other processes",
+            f"{there}TensorFlow alone needs about 1 GiB: give the container or job more memory, or end other processes",
         )
     end = out_of_memory(seen.batch_size, how)
     space = seen.ceilings.address_space_bytes
@@ -154,12 +155,8 @@ def _killed(seen: Evidence) -> Ending:
     return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", "gputui resume continues it")
 
 
-def _ulimit(size: int | None) -> str:
-    return f"{_size(size or 0)} (ulimit -v)"
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"
+def _ulimit(limit: int | None) -> str:
+    return f"{size(limit or 0)} (ulimit -v)"
 
 
 def _signal(returncode: int) -> int:

@@ -24,6 +24,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from .. import text
 from ..presets import Preset
 from . import sentences
 from .record import Comparison, Trial
@@ -158,18 +159,18 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
     median, spread = gain_and_spread(values)
     if median is None or spread is None or len(values) < LEAST_REPEATS:
         return "undecided", f"only {_pairs(len(values))} measured, but {LEAST_REPEATS} are needed"
-    told, least = f"{100 * median:+.1f} %", detectable_gain(spread, len(values))
+    told, least = text.change(median), detectable_gain(spread, len(values))
     if abs(median) > max(LEAST_GAIN, least):
-        return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {100 * spread:.1f} %"
+        return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {text.spread(spread)}"
     if abs(median) <= LEAST_GAIN and least <= LEAST_GAIN:
-        return "no difference", f"{told} is not more than {100 * LEAST_GAIN:.0f} % (spread {100 * spread:.1f} %)"
+        return "no difference", f"{told} is not more than {text.share(LEAST_GAIN)} (spread {text.spread(spread)})"
     return "undecided", _may_be_chance(median, spread, len(values))
 
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
     """What these pairs could detect, and how many would be needed."""
-    told = (f"{100 * median:+.1f} % may be chance: {count} pairs with a spread of {100 * spread:.1f} % "
-            f"detect only more than {100 * detectable_gain(spread, count):.1f} %")
+    told = (f"{text.change(median)} may be chance: {count} pairs with a spread of {text.spread(spread)} "
+            f"detect only more than {text.spread(detectable_gain(spread, count))}")
     more = pairs_needed(median, spread) - count
     if more > MOST_MORE_PAIRS:
         return f"{told}; use a quieter machine or longer trials (--seconds)"

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .. import figures
 from ..plan import LEAST_STEPS
 from ..profile import phrases
+from ..text import NONE, amount, seconds, share, size, times
 from . import sentences
 from .comparing import LEAST_GAIN, SPREADS, detectable_gain
 
 _TITLES = {"ab": "Before and after", "loop": "Faster, one change at a time", "diagnosis": "What the input costs"}
-_FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("samples_per_second", "samples/s", lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}"),
-    ("step_ms", "ms/step", lambda v: f"{v:.3g}" if v < 100 else f"{v:.0f}"),
-    ("input_wait", "input wait", lambda v: f"{100 * v:.0f} %"),
-    ("peak_memory_bytes", "peak memory", lambda v: f"{v / 2**20:,.1f} MiB"),
-    ("gpu_busy_mean", "GPU busy", lambda v: f"{100 * v:.0f} %"),
-)
+_FIGURES = figures.shown("trial")
 
 
 def as_markdown(data: Mapping[str, Any]) -> str:
@@ -45,11 +41,11 @@ def _asked(data: Mapping[str, Any]) -> str:
     rows = [
         ("proof", f"`{data['id']}`, {data['state']}"),
         ("taken", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(data["started_t"]))
-         + f", in {data['seconds']:.0f} s"),
+         + f", in {seconds(data['seconds'])}"),
         ("asked", _question(data)),
         ("method", _method(data)),
         ("machine", f"{machine.get('cpus', '-')} CPUs ({machine.get('processor') or 'unknown'}), "
-                    f"{(machine.get('memory_bytes') or 0) / 2**30:.1f} GiB, {machine.get('system', '-')}"),
+                    f"{size(machine.get('memory_bytes'))}, {machine.get('system', '-')}"),
         ("GPUs", gpus),
         ("versions", ", ".join([f"gputui {machine.get('gputui', '-')}", *libraries])),
     ]
@@ -63,7 +59,7 @@ def _method(data: Mapping[str, Any]) -> str:
     if data["kind"] == "diagnosis":
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
     return (f"{pairs} of alternating trials (a b, b a, ...), {each}; a gain is the median of the pairs' gains, and "
-            f"counts beyond {100 * LEAST_GAIN:.0f} % and {_spreads(data['repeats'])} their spread")
+            f"counts beyond {share(LEAST_GAIN)} and {_spreads(data['repeats'])} their spread")
 
 
 def _spreads(repeats: int) -> str:
@@ -87,8 +83,9 @@ def _diagnosis(data: Mapping[str, Any]) -> Iterator[str]:
     found = data.get("diagnosis")
     if not found:
         return
-    yield f"## At first\n\n{_cell(found['sentence'])} (confidence {found['confidence']:.2f}, {found['steps']} steps)"
-    rows = [[e["text"], f"{e['value']:.3g}", _threshold(e), e["source"]] for e in found["evidence"]]
+    rests_on = f"confidence {share(found['confidence'])}, {found['steps']} steps"
+    yield f"## At first\n\n{_cell(found['sentence'])} ({rests_on})"
+    rows = [_evidence(piece) for piece in found["evidence"]]
     if rows:
         yield _table(["evidence", "value", "threshold", "source"], rows)
     if found.get("others"):
@@ -97,15 +94,16 @@ def _diagnosis(data: Mapping[str, Any]) -> Iterator[str]:
         yield _table(["remedy", "reason", "expected"], [_remedy(remedy) for remedy in found["remedies"]])
 
 
-def _threshold(evidence: Mapping[str, Any]) -> str:
-    return "-" if evidence.get("threshold") is None else f"{evidence['threshold']:g}"
+def _evidence(piece: Mapping[str, Any]) -> list[str]:
+    figure = figures.evidence(piece["signal"], piece["unit"])
+    return [piece["text"], figure.text(piece["value"]), figure.text(piece.get("threshold")), piece["source"]]
 
 
 def _remedy(remedy: Mapping[str, Any]) -> list[str]:
     gain = remedy.get("expected_gain")
     learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
     what = f"`{sentences.changes(remedy['changes'])}`" if remedy["changes"] else "(advice)"
-    return [what, remedy["reason"] + learns, "-" if gain is None else f"at most {sentences.times(gain)}"]
+    return [what, remedy["reason"] + learns, NONE if gain is None else f"at most {times(gain)}"]
 
 
 def _ablation(data: Mapping[str, Any]) -> Iterator[str]:
@@ -114,7 +112,7 @@ def _ablation(data: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"## Without input\n\n{_cell(_capital(sentences.input_cost(told)))}."
     yield _trials(told["trials"], {"a": "as it is", "b": "one repeated batch"})
-    stages = [[stage["name"], stage.get("op") or "-", _figure(stage.get("ms_per_batch")),
+    stages = [[stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")),
                str(stage.get("parallelism") or "-")] for stage in told.get("stages") or ()]
     if stages:
         yield _table(["input stage", "operation", "ms per batch", "in parallel"], stages)
@@ -128,7 +126,7 @@ def _profile(data: Mapping[str, Any]) -> Iterator[str]:
     yield _trials([data["profile_trial"]], {"p": "profiled"})
     report = sentences.profile_of(data)
     if report is not None and report.operations:
-        rows = [[phrases.kind(one), one.name, _figure(one.ms), f"{100 * one.share:.0f} %"]
+        rows = [[phrases.kind(one), one.name, amount(one.ms), share(one.share)]
                 for one in report.operations]
         yield _table(["operation", "name", "ms", "share"], rows)
 
@@ -141,7 +139,7 @@ def _comparison(number: int, one: Mapping[str, Any], data: Mapping[str, Any]) ->
     head = f"## {place}`{sentences.changes(one['changes'])}`: {one['decision']}"
     told = [f"Why tried: {one['reason']}." if data["kind"] == "loop" else ""]
     if one.get("expected_gain"):
-        told.append(f"Expected: at most {sentences.times(one['expected_gain'])} as fast.")
+        told.append(f"Expected: at most {times(one['expected_gain'])} as fast.")
     told.append(f"Result: {one['why'] or 'none'}.")
     yield f"{head}\n\n{_cell(' '.join(filter(None, told)))}"
     if one["trials"]:
@@ -153,9 +151,9 @@ def _comparison(number: int, one: Mapping[str, Any], data: Mapping[str, Any]) ->
 def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
     before, after = data.get("before") or {}, data.get("after") or {}
     rows = [
-        [label, *("-" if side.get(key) is None else shown(side[key]) for side in (before, after))]
-        for key, label, shown in _FIGURES
-        if before.get(key) is not None or after.get(key) is not None
+        [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
+        for figure in _FIGURES
+        if before.get(figure.key) is not None or after.get(figure.key) is not None
     ]
     if rows and data["kind"] != "diagnosis":
         yield "## Before and after"
@@ -197,23 +195,17 @@ def _preset(data: Mapping[str, Any]) -> Iterator[str]:
 
 def _trials(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
     """A table of trials, failed ones included; `names` are those of their sides."""
-    figures = [row for row in _FIGURES if any(trial.get(row[0]) is not None for trial in rows)]
-    losses = any(trial.get("loss_at_samples") is not None for trial in rows)
-    head = ["trial", "side", "repeat", *(label for _, label, _ in figures), *(["loss"] if losses else []), "outcome"]
+    known = [figure for figure in _FIGURES if any(trial.get(figure.key) is not None for trial in rows)]
+    head = ["trial", "side", "repeat", *(figure.head for figure in known), "outcome"]
     cells = [
         [
             trial["run"], names[trial["side"]], str(trial["repeat"]),
-            *("-" if trial.get(key) is None else shown(trial[key]) for key, _, shown in figures),
-            *([_figure(trial.get("loss_at_samples"))] if losses else []),
+            *(figure.bare(trial.get(figure.key)) for figure in known),
             sentences.outcome(trial),
         ]
         for trial in rows
     ]
     return _table(head, cells)
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
 
 
 def _capital(text: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from .. import figures
 from ..files.shapes import Fields
 from ..files.writing import write_atomically
 from ..runs import events
@@ -25,7 +26,8 @@ STATES = ("running", "done", "stopped", "failed")
 # Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
 Verdict = Annotated[Mapping[str, Any], Fields(events.Diagnosis)]
-FIGURES = ("samples_per_second", "step_ms", "input_wait", "peak_memory_bytes", "gpu_busy_mean")
+_OF_ONE_TRIAL = ("gain", "loss_at_samples", "seconds")
+FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key not in _OF_ONE_TRIAL)  # with medians
 
 
 @dataclass(kw_only=True)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from .. import text
 from ..options import OPTIONS
 from ..profile import phrases, reports
 from ..profile.reports import ProfileReport
@@ -35,29 +36,17 @@ def _short(key: str) -> str:
     return name if _NAMES.count(name) == 1 else key
 
 
-def percent(gain: float | None) -> str:
-    """`+131 %`, `-3.2 %`."""
-    if gain is None:
-        return "-"
-    return f"{100 * gain:+.0f} %" if abs(gain) >= 1 else f"{100 * gain:+.1f} %"
-
-
-def times(factor: float | None) -> str:
-    """`2.31 times`."""
-    return "-" if factor is None else f"{factor:.2f} times" if factor < 10 else f"{factor:.1f} times"
-
-
 def verdict(comparison: Mapping[str, Any]) -> str:
     """The result of a comparison in one sentence."""
     what = changes(comparison["changes"])
     decision, gain, spread = (comparison.get(name) for name in ("decision", "gain", "spread"))
     several = len(comparison["changes"]) > 1
     many, makes = ("are", "make") if several else ("is", "makes")
-    measured = f" (gain {percent(gain)}, spread of the repeats {100 * spread:.1f} %)" if spread is not None else ""
+    measured = f" (gain {text.change(gain)}, spread of the repeats {text.spread(spread)})" if spread is not None else ""
     if decision == "kept" and gain is not None:
-        return f"{what} {many} kept: {times(1 + gain)} as fast{measured}"
+        return f"{what} {many} kept: {text.times(1 + gain)} as fast{measured}"
     if decision in ("faster", "slower") and gain is not None:
-        return f"{what} {makes} the training {times(1 + gain)} as fast{measured}"
+        return f"{what} {makes} the training {text.times(1 + gain)} as fast{measured}"
     if decision == "undecided":
         return f"whether {what} {makes} a difference is undecided: {comparison.get('why')}"
     if decision in ("no difference", "rejected"):
@@ -72,7 +61,7 @@ def verdict(comparison: Mapping[str, Any]) -> str:
 
 def speedup(proof: Mapping[str, Any]) -> str:
     """`2.31 times as fast`, by the gains of the pairs."""
-    return f"{times(proof.get('gain_total'))} as fast"
+    return f"{text.times(proof.get('gain_total'))} as fast"
 
 
 def by_medians(proof: Mapping[str, Any]) -> float | None:
@@ -93,9 +82,9 @@ def _speed(side: Any) -> float | None:
 def differing_medians(proof: Mapping[str, Any]) -> str:
     """`1.64 times` by the medians, where that differs in words from the gains of the pairs; else nothing."""
     quotient, paired = by_medians(proof), proof.get("gain_total")
-    if quotient is None or not isinstance(paired, int | float) or times(quotient) == times(paired):
+    if quotient is None or not isinstance(paired, int | float) or text.times(quotient) == text.times(paired):
         return ""
-    return times(quotient)
+    return text.times(quotient)
 
 
 def disturbance(proof: Mapping[str, Any]) -> str:
@@ -165,8 +154,8 @@ def input_cost(ablation: Mapping[str, Any]) -> str:
     cost, wait = ablation.get("input_cost"), ablation.get("input_wait")
     if cost is None:
         return f"the cost of the input is unknown: {ablation.get('why') or 'not measured'}"
-    told = "is unknown" if wait is None else f"is {100 * wait:.0f} %"
-    return (f"the input costs {100 * cost:.0f} % of a step's time (measured by leaving it out); "
+    told = "is unknown" if wait is None else f"is {text.share(wait)}"
+    return (f"the input costs {text.share(cost)} of a step's time (measured by leaving it out); "
             f"the training itself measured input_wait, which {told}")
 
 
@@ -187,7 +176,8 @@ def learned(learning: Mapping[str, Any]) -> str:
     a, b = learning.get("loss_a"), learning.get("loss_b")
     if a is None or b is None:
         return f"Note: {learning['note']}; the losses are not known."
-    return f"Note: {learning['note']}; loss after {learning['samples']:,} samples: {a:.4g} without, {b:.4g} with."
+    losses = f"{text.amount(a)} without, {text.amount(b)} with"
+    return f"Note: {learning['note']}; loss after {text.count(learning['samples'])} samples: {losses}."
 
 
 def profile_of(proof: Mapping[str, Any]) -> ProfileReport | None:

@@ -21,7 +21,8 @@ from ..presets import Preset
 from ..process import launch
 from ..runs import Run, RunError
 from ..telemetry.machine import Machine
-from .record import Trial
+from ..text import share
+from .record import FIGURES, Trial
 from .schedule import decay_steps
 
 POLL_SECONDS = 0.05
@@ -132,20 +133,21 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False) -> Trial:
     if ended == "stopped" and not asked:
         ended, why = "crashed", "stopped from outside: its engine is gone"
     row = Trial(side=side, repeat=repeat, run=run.id, outcome=ended, error=None if ended == "ok" else why)
+    for name in FIGURES:
+        setattr(row, name, result.get(name))
+    row.samples_per_second = row.step_ms = None  # as means over all measured steps
     steps, seconds, batch = (result.get(name) for name in ("measured_steps", "measured_seconds", "global_batch_size"))
     if steps and seconds and batch:
         row.samples_per_second, row.step_ms = steps * batch / seconds, 1000 * seconds / steps
     elif ended == "ok":
         row.outcome, row.error = "error", "it ended before anything was measured"
-    for name in ("input_wait", "peak_memory_bytes", "gpu_busy_mean"):
-        setattr(row, name, result.get(name))
     return row
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
     """Who else used the devices or cores of a trial; `neighbour` is what of gputui was seen beside it, in words."""
     known = measurements.read(run)
-    cores = f"other programs used {100 * (known.others_cpu or 0):.0f} % of the CPU's cores" if known.crowded else ""
+    cores = f"other programs used {share(known.others_cpu or 0)} of the CPU's cores" if known.crowded else ""
     gpus = f"other programs on its GPU: {', '.join(known.gpu_neighbours)}" if known.gpu_neighbours else ""
     return ", ".join(filter(None, (neighbour, cores, gpus)))
 

@@ -9,21 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .. import figures
+from ..figures import Figure
 from ..files.values import mapping, number
 from .reading import RunEvents
 
-_OF_PROGRESS = (
-    "samples_per_second",
-    "step_ms_p50",
-    "step_ms_p95",
-    "input_wait",
-    "python_share",
-    "mfu",
-    "loss_scale",
-    "skipped_steps",
-)
-_OF_GPU = ("busy", "memory_used_bytes", "temperature_c", "power_w", "sm_clock_mhz", "sm_active", "tensor_active")
-_OF_HOST = ("cpu", "io_wait", "trainer_cpu", "trainer_bytes")
+_OF_PROGRESS = tuple(figure.progress for figure in figures.shown("history"))
+_OF_GPU, _OF_HOST = (tuple(key for key, figure in group.items() if "history" in figure.shown)
+                     for group in (figures.GPU, figures.HOST))
 
 
 def rows(run_events: RunEvents) -> list[dict[str, float]]:
@@ -39,6 +32,16 @@ def rows(run_events: RunEvents) -> list[dict[str, float]]:
 def columns(table: list[dict[str, float]]) -> list[str]:
     """All names of the rows, in the order in which they first came."""
     return list(dict.fromkeys(name for row in table for name in row))
+
+
+def figure_of(column: str) -> Figure | None:
+    """The declaration of a column; None of one that is no figure, such as the time or the epoch."""
+    group, _, name = column.partition("_")
+    if group.startswith("gpu") and group[3:].isdigit():
+        return figures.GPU.get(name)
+    if group == "host":
+        return figures.HOST.get(name)
+    return next((figure for figure in figures.RUN if column == figure.progress), None)
 
 
 def _rows(events: list[dict[str, Any]]) -> Iterator[dict[str, float]]:

@@ -11,28 +11,39 @@ import sys
 from pathlib import Path
 
 from ..runs import Run
-from ..runs.history import rows
+from ..runs.history import figure_of, rows
 from ..runs.reading import read_events
 
 
 def write(run: Run, folder: Path) -> Path:
     """Write one file of events into the folder, which is made; returns its path. Each row is one event."""
     import tensorflow as tf
+    from tensorflow.core.framework.summary_pb2 import SummaryMetadata
     from tensorflow.core.util import event_pb2
 
     folder.mkdir(parents=True, exist_ok=True)
     table = rows(read_events(run.path))
     begin = table[0]["t"] if table else 0.0
     path = folder / f"events.out.tfevents.{int(begin)}.gputui.{run.id}"
+    described: set[str] = set()
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(event_pb2.Event(wall_time=begin, file_version="brain.Event:2").SerializeToString())
         for row in table:
             event = event_pb2.Event(wall_time=row["t"], step=int(row.get("step", 0)))
             for name, value in row.items():
-                if name not in ("t", "seconds", "step"):
-                    event.summary.value.add(tag=name, simple_value=value)
+                if name in ("t", "seconds", "step"):
+                    continue
+                about = SummaryMetadata(summary_description="" if name in described else _about(name))
+                event.summary.value.add(tag=name, simple_value=value, metadata=about)
+                described.add(name)  # TensorBoard reads the first of a tag
             writer.write(event.SerializeToString())
     return path
+
+
+def _about(name: str) -> str:
+    """What TensorBoard shows beside the name of a chart."""
+    figure = figure_of(name)
+    return "" if figure is None else f"{figure.label} ({figure.unit}): {figure.about}. Source: {figure.source}."
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def _text(text: str) -> Callable[[Path], object]:
 
 
 SOURCES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "200 MB": (_sparse, "is larger than 1 MB"),
+    "200 MB": (_sparse, "is larger than 1.0 MiB"),
     "a sum of 200,000 terms": (_text("x = " + "+".join(["1"] * 200_000)), "nested too deep"),
     "100,000 signs": (_text("x = " + "-" * 100_000 + "1"), "nested too deep"),
     "100,000 attributes": (_text("x = a" + ".b" * 100_000), "nested too deep"),

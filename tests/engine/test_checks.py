@@ -54,7 +54,7 @@ TRIGGERS = [
     ("_memory_modes", ONE, "memory_growth=on memory_limit_mb=1024", "error", "ignores memory growth"),
     ("_memory_modes", ONE, "memory_growth=on logical_devices=2", "error", "ignores memory growth"),
     ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=99999", "error", "more than GPU 0 has"),
-    ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=9000 logical_devices=2", "error", "2 x 9000 MB"),
+    ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=9000 logical_devices=2", "error", "2 x 8.8 GiB"),
     ("_partitions", NONE, "logical_devices=2", "note", "the CPU is split into 2"),
     ("_partitions", ONE, "visible=none logical_devices=2", "note", "the CPU is split into 2"),
     ("_gpu_only", NONE, "memory_limit_mb=1024", "note", "nothing without a GPU"),

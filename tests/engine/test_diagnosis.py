@@ -103,7 +103,7 @@ def test_the_sentence_names_busy_cores_and_a_disk_that_is_waited_for() -> None:
 
 def test_a_strong_rule_beside_does_not_speak_for_a_weak_one() -> None:
     found = diagnose(measured(input_wait=0.1, compute_share=0.7, cpu=0.99))
-    assert found.sentence.startswith("Input-bound: steps wait 10% of their time for input")
+    assert found.sentence.startswith("Input-bound: steps wait 10 % of their time for input")
     assert found.evidence[0]["signal"] == "input_wait"
 
 

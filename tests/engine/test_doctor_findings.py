@@ -210,7 +210,7 @@ def test_a_small_or_full_host(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(64 * 1024**2, 60 * 1024**2, 4 * 1024**2))
     found = list(host.findings())
-    assert about(found, "64 MiB") == ["note"]
+    assert about(found, "64.0 MiB") == ["note"]
     assert [finding.level for finding in found if finding.about == "runs"] == ["error"]
 
 

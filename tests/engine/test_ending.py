@@ -59,27 +59,27 @@ def test_a_kill_is_oom_only_when_the_kernel_says_so() -> None:
                                   "RuntimeError: can't start new thread", "MemoryError",
                                   "terminate called after throwing an instance of 'std::bad_alloc'", ""])  # fmt: skip
 def test_an_address_space_that_is_too_small_is_named(line: str) -> None:
-    ending = end(-signal.SIGABRT, line, "more", phase="importing", ceilings=Ceilings(address_space_bytes=2_000_000_000))
+    ending = end(-signal.SIGABRT, line, "more", phase="importing", ceilings=Ceilings(address_space_bytes=2 * 1024**3))
     assert ending.outcome == "oom"
-    assert "the address space is limited to 2.0 GB (ulimit -v)" in ending.message
+    assert "the address space is limited to 2.0 GiB (ulimit -v)" in ending.message
     assert "ulimit -v unlimited" in ending.hint
     assert "batch_size" not in ending.hint
 
 
 def test_an_address_space_that_was_large_enough_for_tensorflow_is_a_hint_beside_the_batch_size() -> None:
-    ending = end(1, "MemoryError", phase="training", ceilings=Ceilings(address_space_bytes=9_000_000_000))
+    ending = end(1, "MemoryError", phase="training", ceilings=Ceilings(address_space_bytes=9 * 1024**3))
     assert "input.batch_size=32" in ending.hint
-    assert "9.0 GB (ulimit -v)" in ending.hint
-    crash = end(-signal.SIGSEGV, "", phase="training", ceilings=Ceilings(address_space_bytes=9_000_000_000))
+    assert "9.0 GiB (ulimit -v)" in ending.hint
+    crash = end(-signal.SIGSEGV, "", phase="training", ceilings=Ceilings(address_space_bytes=9 * 1024**3))
     assert crash.outcome == "crashed"
 
 
 @pytest.mark.parametrize("phase", ["starting", "importing", "configuring"])
 def test_memory_that_runs_out_before_there_is_data_is_the_hosts_and_not_the_batchs(phase: str) -> None:
-    ending = end(-9, kernel_oom_kills=1, phase=phase, ceilings=Ceilings(memory_bytes=500_000_000))
+    ending = end(-9, kernel_oom_kills=1, phase=phase, ceilings=Ceilings(memory_bytes=500 * 1024**2))
     assert ending.outcome == "oom"
     assert "batch" not in ending.message + ending.hint
-    assert "0.5 GB" in ending.hint
+    assert "500 MiB" in ending.hint
     assert "give the container or job more" in ending.hint
 
 

@@ -16,16 +16,16 @@ from tests.support import recorded
 
 DIAGNOSIS: dict[str, Any] = {
     "verdict": "input_bound",
-    "sentence": "Input-bound: steps wait 62% of their time for input, mostly in prepare",
+    "sentence": "Input-bound: steps wait 62 % of their time for input, mostly in prepare",
     "confidence": 0.93,
     "steps": 812,
     "evidence": [
         {"signal": "input_wait", "value": 0.62, "unit": "share", "threshold": 0.2,
-         "text": "steps wait 62% of their time for input", "source": "XProf (5 and 20 % of the step)"},
+         "text": "steps wait 62 % of their time for input", "source": "XProf (5 and 20 % of the step)"},
         {"signal": "stage", "value": 41.2, "unit": "ms", "threshold": None,
          "text": "its slowest stage is prepare: 41.2 ms per batch", "source": "measured"},
         {"signal": "buffer_fill", "value": 0.0, "unit": "share", "threshold": None,
-         "text": "the prefetch buffer is 0% full", "source": "measured"},
+         "text": "the prefetch buffer is 0 % full", "source": "measured"},
         {"signal": "trainer_cores", "value": 1.7, "unit": "cores", "threshold": None,
          "text": "the training uses 1.7 of 16 CPUs", "source": "measured"},
     ],
@@ -53,12 +53,12 @@ STAGES: dict[str, Any] = {
 }
 HEALTHY: dict[str, Any] = {
     "verdict": "healthy",
-    "sentence": "Healthy: computing takes 97% of the step; gputui has no further option to try",
+    "sentence": "Healthy: computing takes 97 % of the step; gputui has no further option to try",
     "confidence": 0.7,
     "steps": 4000,
     "evidence": [
         {"signal": "compute_share", "value": 0.97, "unit": "share", "threshold": None,
-         "text": "computing takes 97% of the step", "source": "measured"},
+         "text": "computing takes 97 % of the step", "source": "measured"},
     ],
 }
 

@@ -100,7 +100,7 @@ def test_evaluations_that_take_half_of_the_time_are_a_stall() -> None:
     phases = [(t, name, "") for k in range(5) for t, name in ((4.0 * k, "training"), (4.0 * k + 2, "evaluating"))]
     found = diagnose(_run(*phases, (20, "ended", ""), steps_until=18).measurements())
     assert found.verdict == "stalls"
-    assert "50%" in found.sentence
+    assert "50 %" in found.sentence
 
 
 @pytest.mark.parametrize(("steps", "seconds"), [(11, 4.0), (400, 0.3)])

@@ -67,7 +67,7 @@ async def test_the_verdict_stands_in_the_head(home: Path, size: tuple[int, int])
     async with Tiny(lambda: LiveScreen(run, clock=at(100))).run_test(size=size, notifications=True) as pilot:
         shown = await wait_for(pilot, "! Input-bound")
         line = next(line for line in shown.split("\n") if "Input-bound" in line)
-        assert "steps wait 62% of their time for input" in line
+        assert "steps wait 62 % of their time for input" in line
         assert line.rstrip().endswith(" likely")
         assert "MFU  41 %" in shown
         longer = said | {"t": recorded.BEGAN + 100, "type": "diagnosis", "sentence": "Healthy: [b]\x1b " + "word " * 18}

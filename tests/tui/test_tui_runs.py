@@ -194,7 +194,7 @@ def test_a_finished_run_is_read_again_only_when_it_changes(five: list[Run], monk
     five[0].file("result.json").write_text('{"outcome": "ok", "samples_per_second": 1}')
     os.utime(five[0].file("result.json"), (1, 1))
     third = {entry.run.id: entry for entry in known.read()}
-    assert third[five[0].id].samples_per_second == 1
+    assert third[five[0].id].figures["samples_per_second"] == 1
     assert [entry.run.id for entry in ordered(third.values(), "samples/s", True)][-1] == five[0].id
 
 

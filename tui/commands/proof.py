@@ -23,12 +23,12 @@ from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
 from ...engine.telemetry import machine
+from ...engine.text import seconds
 from ..base.errors import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, complain
 from ..printing import profile
 from ..printing import proof as proof_tables
 from ..printing.console import console
 from ..printing.proof_progress import LiveProof, ProofLines, trials
-from ..text.figures import seconds
 from .train import Presses
 
 POLL_SECONDS = 0.1

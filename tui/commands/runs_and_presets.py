@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from ...engine import checks
+from ...engine import checks, figures
 from ...engine import presets as preset_files
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
@@ -21,8 +21,6 @@ from ...engine.runs import new_file
 from ...engine.telemetry import machine
 from ..base.errors import DONE, WRONG, Refused, clean, complain
 from ..printing.diagnosis import show_table
-from ..reading import epoch_mean
-from ..text.figures import amount, seconds, share
 from .train import place
 
 
@@ -42,20 +40,16 @@ def show_runs(as_json: bool) -> None:
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("run", overflow="fold")
-    for name, justify in (("state", "left"), ("samples/s", "right"), ("step ms", "right"), ("input wait", "right"),
-                          ("loss", "right"), ("time", "right")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("state", no_wrap=True)
+    columns = figures.shown("listing")
+    for figure in columns:
+        table.add_column(figure.head, justify="right", no_wrap=True)
     for run in found:
         now, result = run.life, run.result or {}
-        step_ms = result.get("step_ms") or {}
         table.add_row(
             Text(clean(run.id)),
             Text(clean(f"{run.state_of(now)} on {now.host}" if now.host else run.state_of(now))),
-            amount(result.get("samples_per_second")),
-            amount(step_ms.get("p50")),
-            share(result.get("input_wait")),
-            amount(epoch_mean.of_result(result).value),
-            seconds(result.get("seconds")),
+            *(figure.bare(figures.at(result, figure.key)) for figure in columns),
         )
     show_table(table)
 

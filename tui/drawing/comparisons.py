@@ -6,14 +6,16 @@ cleaned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...engine import figures
+from ...engine.figures import Figure
 from ...engine.proof import sentences
+from ...engine.text import NONE, amount, change, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
-from ..text.figures import NONE, amount, seconds, share, size
 from .rows import Piece, Row, fit, fitting, length, two_lines
 
 Told = Mapping[str, Any]
@@ -74,7 +76,7 @@ def changes(comparison: Told) -> str:
 def most(comparison: Told) -> str:
     """The expected gain at most: 2.5 times as fast is +150 %."""
     expected = number(comparison.get("expected_gain"))
-    return NONE if expected is None else f"{100 * (expected - 1):+.0f} %"
+    return NONE if expected is None else change(expected - 1)
 
 
 def measured(comparison: Told, glyphs: Glyphs) -> str:
@@ -83,13 +85,11 @@ def measured(comparison: Told, glyphs: Glyphs) -> str:
     if gain is None:
         return NONE
     sign = "±" if glyphs.braille else "+-"
-    return f"{sentences.percent(gain)} {sign} {_spread(sigma)}"
+    return f"{change(gain)} {sign} {_spread(sigma)}"
 
 
 def _spread(sigma: float | None) -> str:
-    if sigma is None:
-        return f"{'?':>4} %"
-    return f"{100 * sigma:>4.{0 if sigma >= 1 else 1}f} %"
+    return f"{'?' if sigma is None else spread(sigma):>6}"
 
 
 def decision(comparison: Told, glyphs: Glyphs) -> Piece:
@@ -155,35 +155,23 @@ def _remarks(comparison: Told) -> Iterator[Piece]:
         yield f"learning: {clean(learning.get('note') or NONE)}{after_so_many}{losses}", "warn"
 
 
-# Title, key, width, formatter. Columns that do not fit are dropped from the right, as are those without values.
-_TRIAL: tuple[tuple[str, str, int, Callable[[float], str]], ...] = (
-    ("samples/s", "samples_per_second", 11, amount),
-    ("gain", "gain", 9, sentences.percent),
-    ("step ms", "step_ms", 9, amount),
-    ("wait", "input_wait", 7, share),
-    ("memory", "peak_memory_bytes", 10, size),
-    ("busy", "gpu_busy_mean", 7, share),
-    ("took", "seconds", 8, seconds),
-    ("loss", "loss_at_samples", 9, amount),
-)
 _SIDE, _OUTCOME = 12, 12
+_APART = 2  # blanks between two columns
 
 
-_Column = tuple[str, str, int, Callable[[float], str]]
-
-
-def _shown(trials: list[Told], width: int) -> list[_Column]:
+def _shown(trials: list[Told], width: int) -> list[Figure]:
+    """What some trial knows; what does not fit is left out from the right."""
     room, shown = width - _SIDE - _OUTCOME, []
-    for column in _TRIAL:
-        known = any(number(trial.get(column[1])) is not None for trial in trials)
-        if known and column[2] <= room:
-            shown.append(column)
-            room -= column[2]
+    for figure in figures.shown("trial"):
+        known = any(number(trial.get(figure.key)) is not None for trial in trials)
+        if known and _APART + figure.width <= room:
+            shown.append(figure)
+            room -= _APART + figure.width
     return shown
 
 
-def _titles(columns: list[_Column], width: int) -> Row:
-    titles = "".join(f"{title:>{cells}}" for title, _, cells, _ in columns)
+def _titles(columns: list[Figure], width: int) -> Row:
+    titles = "".join(f"{figure.narrow_head:>{_APART + figure.width}}" for figure in columns)
     return fit([(f"{'trial':<{_SIDE}}{titles}  ended", "label")], width)
 
 
@@ -194,12 +182,11 @@ def _told(comparison: Told) -> list[Told]:
     return [dict(trial) | {"gain": _gain_of(trial, trials)} for trial in trials]
 
 
-def _trial(trial: Told, columns: list[_Column], width: int, glyphs: Glyphs) -> Row:
+def _trial(trial: Told, columns: list[Figure], width: int, glyphs: Glyphs) -> Row:
     side = {"a": "without", "b": "with", "p": "profiled"}.get(str(trial.get("side")), clean(trial.get("side") or NONE))
     row: Row = [(f"{_count(trial.get('repeat')):>2} {side:<{_SIDE - 3}}", "value")]
-    for _, key, cells, text in columns:
-        value = number(trial.get(key))
-        row.append((f"{NONE if value is None else text(value):>{cells}}", "value"))
+    for figure in columns:
+        row.append((f"{figure.bare(number(trial.get(figure.key))):>{_APART + figure.width}}", "value"))
     more = clean(trial.get("error") or trial.get("disturbed") or "")
     ended = clean(trial.get("outcome") or NONE) + (f": {more}" if more else "")
     said = fitting(ended.replace("\n", " "), max(4, width - length(row) - 2), glyphs)

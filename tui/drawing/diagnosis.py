@@ -6,16 +6,17 @@ The figures come from engine/diagnosis. Foreign text is cleaned, and missing val
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...engine.diagnosis import VERDICT_LABELS
 from ...engine.diagnosis.measurements import stage_ms
+from ...engine.figures import evidence, of_run
 from ...engine.proof import sentences
+from ...engine.text import NONE, count, share, times
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
-from ..text.figures import NONE, amount, share, size
 from . import verdict
 from .gauge import gauge
 from .rows import Row, fit, fitting, headline, length
@@ -25,14 +26,6 @@ SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 10, 11, 42
 WIDE = 140  # from this width on the explanation of a figure stands beside it
 NARROW = 100  # below this width TensorFlow's name of a stage is left out
 STAGE, OPERATION, FIGURE = 10, 22, 9
-_UNITS: Mapping[str, Callable[[float], str]] = {
-    "share": share,
-    "ms": lambda value: f"{amount(value)} ms",
-    "count": amount,
-    "bytes": size,
-    "cores": lambda value: f"{value:.1f} cores",
-    "times": lambda value: f"{value:.1f} times",
-}
 
 
 def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs) -> list[Row]:
@@ -70,7 +63,7 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 def _rests_on(diagnosis: Told) -> str:
     """How certain the verdict is, and what it is based on."""
     steps, word = number(diagnosis.get("steps")), verdict.confidence(diagnosis)
-    on = f"from {steps:,.0f} measured steps" if steps is not None else ""
+    on = f"from {count(steps)} {of_run('measured_steps').label}" if steps is not None else ""
     return ", ".join(part for part in (word, on) if part)
 
 
@@ -101,25 +94,20 @@ def _source_width(width: int) -> int:
 
 def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
     """A figure, its threshold and the source of the threshold; then the same in words."""
-    unit = _UNITS.get(str(piece.get("unit")), amount)
-    signal = fitting(clean(piece.get("signal") or NONE).replace("_", " "), SIGNAL - 1, glyphs)
+    figure = evidence(str(piece.get("signal") or NONE), str(piece.get("unit") or ""))
+    signal = fitting(clean(figure.label), SIGNAL - 1, glyphs)
     room = _source_width(width)
     source = fitting(clean(piece.get("source") or NONE), room - 2 * wide, glyphs)
     row: Row = [
         (f"{signal:<{SIGNAL}}", "value"),
-        (f"{_figure(piece.get('value'), unit):>{VALUE}}", "title"),
-        (f"{_figure(piece.get('threshold'), unit):>{THRESHOLD}}", "value"),
+        (f"{figure.text(number(piece.get('value'))):>{VALUE}}", "title"),
+        (f"{figure.text(number(piece.get('threshold'))):>{THRESHOLD}}", "value"),
         (f"  {source:<{room}}", "label"),
     ]
     said = clean(piece.get("text") or "")
     if wide:
         return [[*row, (fitting(said, width - length(row), glyphs), "value")]]
     return [row, *_wrapped(said, width, 2, "label")]
-
-
-def _figure(value: Any, text: Callable[[float], str]) -> str:
-    known = number(value)
-    return NONE if known is None else text(known)
 
 
 # ---- the input -------------------------------------------------------------------------------------
@@ -190,7 +178,7 @@ def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
     """The change with its greatest possible gain; below it, the reason."""
     gain = number(remedy.get("expected_gain"))
-    most = f"at most {gain:.1f} times as fast" if gain is not None else "gain unknown until measured"
+    most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"
     learns = ", changes what is learnt" if remedy.get("changes_learning") else ""
     changes = clean(sentences.changes(mapping(remedy.get("changes"))))
     row: Row = [(f"{order:>2} ", "label"), (changes, "title"), (f"  {most}", "value"), (learns, "warn")]

@@ -5,29 +5,21 @@ A figure that is not available is replaced by the reason in a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from ...engine.figures import GPU
+from ...engine.text import count, gibibytes, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.gpus import Gpu, GpuProcess
-from ..text.figures import size
-from .plot import percent
 from .rows import Row, fit, fitting, length
 
 LABEL = 7
 PAIRED = 76  # from this width on two of them share a row
 LEFT = 42  # width of the first of two
 
-# The figures in the gauges and the head of a card, by their usual names.
-_OF_THE_HEAD = {
-    "busy": "busy",
-    "memory_used_bytes": "memory",
-    "temperature_c": "temperature",
-    "power_w": "power",
-    "power_limit_w": "power limit",
-    "sm_clock_mhz": "SM clock",
-    "throttle": "throttling",
-}
+# The figures in the gauges and the head of a card.
+_OF_THE_HEAD = (
+    "busy", "memory_used_bytes", "temperature_c", "power_w", "power_limit_w", "sm_clock_mhz", "throttle",
+)
 
 
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
@@ -54,6 +46,8 @@ def whole_height(width: int) -> int:
 # ---- rows, each with whether it is noteworthy ------------------------------------------------------
 
 _Told = tuple[Row, bool]
+_WIDTHS = {GPU[key].unit: width for key, width in
+           (("busy", 5), ("pcie_rx_bytes_per_second", 10), ("memory_clock_mhz", 9))}
 
 
 def _rows(gpu: Gpu, width: int) -> list[_Told]:
@@ -80,27 +74,24 @@ def _label(text: str) -> tuple[str, str]:
 
 def _activity(gpu: Gpu) -> _Told:
     """What the chip does while it is busy: shares of its time."""
-    figures = (("SM", "sm_active"), ("tensor", "tensor_active"), ("DRAM", "dram_active"))
-    return _figures(gpu, "active", figures, percent)
+    return _figures(gpu, "active", ("sm_active", "tensor_active", "dram_active"))
 
 
 def _clocks(gpu: Gpu) -> _Told:
-    row: Row = [_label("memory"), ("clock ", "label")]
-    row += _value(gpu, "memory_clock_mhz", lambda value: f"{value:>5,.0f} MHz")
-    row += [("  state ", "label"), *_value(gpu, "pstate", lambda value: f"P{value:.0f}")]
+    row: Row = [_label("memory"), *_named(gpu, "memory_clock_mhz"), ("  ", "label"), *_named(gpu, "pstate")]
     return row, False
 
 
 def _pcie(gpu: Gpu) -> _Told:
-    return _figures(gpu, "PCIe", (("in", "pcie_rx_bytes_per_second"), ("out", "pcie_tx_bytes_per_second")), _rate)
+    return _figures(gpu, "PCIe", ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"))
 
 
 def _nvlink(gpu: Gpu) -> _Told:
     if gpu.nvlink_links is None:
         return [_label("NVLink"), (_reason(gpu, "nvlink"), "label")], False
-    keys = (("in", "nvlink_rx_bytes_per_second"), ("out", "nvlink_tx_bytes_per_second"))
-    row, tells = _figures(gpu, "NVLink", keys, _rate)
-    return [*row, (f"  {gpu.nvlink_links:.0f} links", "label")], tells
+    row, tells = _figures(gpu, "NVLink", ("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"))
+    links = GPU["nvlink_links"]
+    return [*row, (f"  {links.text(gpu.nvlink_links)} {links.label}", "label")], tells
 
 
 def _errors(gpu: Gpu) -> _Told:
@@ -114,8 +105,8 @@ def _counted(gpu: Gpu) -> Row:
     if not corrected and not uncorrected:
         return [("no errors", "value")]
     return [
-        (f"{corrected:,.0f} corrected, ", "value"),
-        (f"{uncorrected:,.0f} uncorrected", "bad" if uncorrected else "value"),
+        (f"{count(corrected)} {GPU['ecc_corrected'].label}, ", "value"),
+        (f"{count(uncorrected)} {GPU['ecc_uncorrected'].label}", "bad" if uncorrected else "value"),
     ]
 
 
@@ -132,7 +123,7 @@ def _instances(gpu: Gpu) -> Row:
         return [("on, no instances", "warn")]
     row: Row = [(f"{count} instance{'s' if count > 1 else ''}", "value")]
     for instance in gpu.mig or ():
-        row.append((f"  {_gib(instance.memory_used_bytes)}/{_gib(instance.memory_total_bytes)} GiB", "value"))
+        row.append((f"  {gibibytes(instance.memory_used_bytes)}/{gibibytes(instance.memory_total_bytes)} GiB", "value"))
     return row
 
 
@@ -174,37 +165,30 @@ def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Ro
 
 def _missing(gpu: Gpu) -> str:
     """Which figures of gauges and head are missing, and why."""
-    return ", ".join(f"{name}: {gpu.why(key)}" for key, name in _OF_THE_HEAD.items() if key in gpu.reasons)
+    return ", ".join(f"{GPU[key].label}: {gpu.why(key)}" for key in _OF_THE_HEAD if key in gpu.reasons)
 
 
 # ---- figures ---------------------------------------------------------------------------------------
 
 
-def _figures(
-    gpu: Gpu, label: str, keys: tuple[tuple[str, str], ...], text: Callable[[float], str]
-) -> _Told:
+def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _Told:
     """Figures of one kind, or one word where none of them is available."""
-    known = [key for _, key in keys if getattr(gpu, key) is not None]
-    if not known:
-        return [_label(label), (_reason(gpu, keys[0][1]), "label")], False
+    if all(getattr(gpu, key) is None for key in keys):
+        return [_label(label), (_reason(gpu, keys[0]), "label")], False
     row: Row = [_label(label)]
-    for number, (name, key) in enumerate(keys):
-        row += [(f"{' ' * (number > 0)}{name} ", "label"), *_value(gpu, key, text)]
+    for number, key in enumerate(keys):
+        row += [(" " * (number > 0), "label"), *_named(gpu, key)]
     return row, True
 
 
-def _value(gpu: Gpu, key: str, text: Callable[[float], str]) -> Row:
-    value = getattr(gpu, key)
-    return [(_reason(gpu, key), "label")] if value is None else [(text(value), "value")]
+def _named(gpu: Gpu, key: str) -> Row:
+    """Name and value, or why there is none, at a width that stays the same."""
+    figure, value = GPU[key], getattr(gpu, key)
+    name = (f"{figure.label} ", "label")
+    if value is None:
+        return [name, (_reason(gpu, key), "label")]
+    return [name, (f"{figure.text(value):>{_WIDTHS.get(figure.unit, 0)}}", "value")]
 
 
 def _reason(gpu: Gpu, key: str) -> str:
     return clean(gpu.why(key))
-
-
-def _rate(value: float) -> str:
-    return f"{size(value):>8}/s"
-
-
-def _gib(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1024**3:.1f}"

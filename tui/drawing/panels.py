@@ -9,33 +9,16 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from ...engine.figures import LOSS, at, shown
+from ...engine.text import NONE, abbreviated, amount, clock, percent, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.epoch_mean import UNFINISHED, of_result
 from ..reading.store import Message, Snapshot, number
-from ..text.figures import amount, compiling, seconds, share, size
+from ..text.phases import DOING, ENDED, compiling
 from . import verdict
-from .plot import percent
 from .rows import Piece, Row, fit, length, spread
 
-DOING = {
-    "starting": "starting the engine",
-    "importing": "importing TensorFlow",
-    "configuring": "opening the devices",
-    "building": "building",
-    "training": "training",
-    "evaluating": "evaluating",
-    "saving": "saving",
-    "ended": "ending",
-}
-ENDED = {
-    "ok": "done",
-    "oom": "out of memory",
-    "error": "failed",
-    "stopped": "stopped",
-    "timeout": "ended by its time limit",
-    "crashed": "crashed",
-}
 NOT_WAITED_FOR = ("training", "ended")
 
 
@@ -55,7 +38,7 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
         if now.phase in NOT_WAITED_FOR:
             return [(doing, "good")]
         turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
-        return [(f"{turn} ", "curve2"), (doing, "value"), (f" {_clock(now.phase_seconds):>5}", "value")]
+        return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
     mark, style = (glyphs.ok, "good") if now.outcome == "ok" else (glyphs.failed, "bad")
     return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}", style)]
 
@@ -65,22 +48,13 @@ def _progress(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
     done = step / steps if step is not None and steps else None
     left = [("epoch ", "label"), (_of(now.progress.get("epoch"), now.progress.get("epochs")), "value")]
     left += [("  step ", "label"), (_of(step, steps), "value"), ("  ", "")]
-    right = [(f" {percent(done)}  ", "value"), (f"{_clock(now.elapsed):>7}", "value"), (" elapsed", "label")]
+    right = [(f" {percent(done)}  ", "value"), (f"{clock(now.elapsed):>7}", "value"), (" elapsed", "label")]
     if now.outcome is None:
         eta = number(now.progress.get("eta_seconds"))
-        right += [(f" {_clock(eta):>7}", "value"), (" left ", "label")]
+        right += [(f" {clock(eta):>7}", "value"), (" left ", "label")]
     room = max(0, width - length(left) - length(right))
     filled = round((done or 0) * room)
     return fit([*left, (glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right], width)
-
-
-def _clock(value: float | None) -> str:
-    """Whole seconds: 0:09, 2:05:09."""
-    if value is None:
-        return "-"
-    minutes, rest = divmod(int(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _of(part: Any, whole: Any) -> str:
@@ -107,7 +81,7 @@ def _facts(now: Snapshot, width: int) -> Row:
     actual = started.get("actual")
     parameters = number(actual.get("parameters")) if isinstance(actual, Mapping) else None
     if parameters is not None:
-        parts.append(f"{_short(parameters)} parameters")
+        parts.append(f"{abbreviated(parameters)} parameters")
     while len(", ".join(parts)) > width and len(parts) > 1:
         parts.pop()
     return fit([(", ".join(parts), "label")], width)
@@ -117,13 +91,6 @@ def _devices(started: Mapping[str, Any]) -> str:
     names = started.get("devices")
     kinds = [clean(name).split("device:")[-1].partition(":")[0] for name in names] if isinstance(names, list) else []
     return f"{len(kinds)} {kinds[0]}s" if len(kinds) > 1 else kinds[0] if kinds else "-"
-
-
-def _short(value: float) -> str:
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g} {letter}"
-    return f"{value:.0f}"
 
 
 def messages(now: Snapshot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
@@ -163,28 +130,10 @@ def wrapped(text: str, width: int) -> list[str]:
 def summary_items(now: Snapshot) -> list[tuple[str, str]]:
     """The results of a finished run."""
     of = now.summary
-    step_ms = of.get("step_ms") if isinstance(of.get("step_ms"), Mapping) else {}
-    loss = of_result(of)
-    items = [
-        ("samples/s", amount(number(of.get("samples_per_second")))),
-        ("step p50", f"{amount(number((step_ms or {}).get('p50')))} ms"),
-        ("step p95", f"{amount(number((step_ms or {}).get('p95')))} ms"),
-        ("input wait", share(number(of.get("input_wait")))),
-        ("first step", seconds(number(of.get("first_step_seconds")))),
-        ("start-up", seconds(number(of.get("startup_seconds")))),
-        ("goodput", share(number(of.get("goodput")))),
-        ("peak memory", size(number(of.get("peak_memory_bytes")))),
-        ("loss" if loss.steps != UNFINISHED else "loss so far", amount(loss.value)),
-        ("steps", _count(of.get("steps"))),
-        ("whole time", seconds(number(of.get("seconds")))),
-    ]
-    if number(of.get("mfu")) is not None:
-        items.insert(1, ("MFU", share(of["mfu"])))
-    if number(of.get("gpu_busy_mean")) is not None:
-        items.insert(len(items) - 3, ("GPU busy", share(of["gpu_busy_mean"])))
-    if number(of.get("skipped_steps")) is not None:
-        items.append(("skipped", f"{_count(of['skipped_steps'])} steps"))
-    return [(label, "-" if value.startswith("-") else value) for label, value in items]
+    items = {figure: figure.item(at(of, figure.key)) for figure in shown("summary")}
+    if of_result(of).steps == UNFINISHED:
+        items[LOSS] = (f"{LOSS.name} so far", items[LOSS][1])
+    return [(name, value) for name, value in items.values() if value != NONE]
 
 
 SUMMARY_CELL = 24
@@ -205,5 +154,4 @@ def summary(now: Snapshot, width: int) -> list[Row]:
 
 
 def summary_height(now: Snapshot, width: int) -> int:
-    known = any(value != "-" for _, value in summary_items(now))
-    return len(summary(now, width)) if known else 0
+    return len(summary(now, width)) if now.summary else 0

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ...engine.text import amount, percent, share
 from ..base.glyphs import Glyphs
 from ..reading.series import Line
-from ..text.figures import amount
 from .rows import Row, fit, headline, length
 
 GUTTER = 7  # six characters for a label, and the axis
@@ -192,11 +192,6 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
     return headline(name, legend, width, glyphs.rule)
 
 
-def percent(value: float | None) -> str:
-    """Always five characters."""
-    return f"{'-' if value is None else round(100 * value):>3} %"
-
-
 def tick_text(value: float, step: float) -> str:
     """A label of at most six characters, with enough digits to tell ticks apart."""
     if value and abs(value) >= 100_000:
@@ -223,7 +218,7 @@ def time_text(seconds: float) -> str:
 
 
 def _y_label(value: float, scale: Scale, bounds: str) -> str:
-    return f"{100 * value:.0f} %" if bounds == "share" else tick_text(value, scale.step)
+    return share(value) if bounds == "share" else tick_text(value, scale.step)
 
 
 def _row_of(value: float, scale: Scale, tall: int) -> int:

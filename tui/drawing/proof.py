@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...engine.figures import shown
 from ...engine.proof import sentences
+from ...engine.text import NONE, amount, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
-from ..text.figures import NONE, amount, seconds, share, size
 from .big import tall
 from .rows import Piece, Row, fitting, length, spread, two_lines
 
@@ -26,12 +27,7 @@ STATES = {
     "crashed": "crashed",
 }
 UNSURE = "this may be chance"
-_CHANGED = (
-    ("step", "step_ms", lambda value: f"{amount(value)} ms"),
-    ("input wait", "input_wait", share),
-    ("peak memory", "peak_memory_bytes", size),
-    ("GPU busy", "gpu_busy_mean", share),
-)
+_SPEED, *_OTHERS = shown("trial")
 
 
 # ---- progress and result ---------------------------------------------------------------------------
@@ -72,7 +68,7 @@ def _before_and_after(data: Told, width: int, glyphs: Glyphs, low: bool) -> list
     lines = tall(text, glyphs)
     other = sentences.differing_medians(data)
     by_them = f", {other} by these medians" if other else ""
-    beside: list[Row] = [[], [(f"samples/s{by_them}", "label")], _gain(data)]
+    beside: list[Row] = [[], [(f"{_SPEED.unit}{by_them}", "label")], _gain(data)]
     if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
         return [_in_one_row(text.replace("→", glyphs.to), amount(before), other, _gain(data), width)]
     return [[(line, "title"), ("   ", ""), *more] for line, more in zip(lines, beside, strict=True)]
@@ -80,12 +76,12 @@ def _before_and_after(data: Told, width: int, glyphs: Glyphs, low: bool) -> list
 
 def _in_one_row(speeds: str, before: str, by_medians: str, gain: Row, width: int) -> Row:
     """As much as fits; a gain that differs from the ratio of the two speeds is never shown without the explanation."""
-    longest = f" samples/s, {by_medians} by these medians  " if by_medians else " samples/s  "
-    for text in (longest, f" samples/s ({by_medians})  "):
+    longest = f" {_SPEED.unit}, {by_medians} by these medians  " if by_medians else f" {_SPEED.unit}  "
+    for text in (longest, f" {_SPEED.unit} ({by_medians})  "):
         row: Row = [(speeds, "title"), (text, "label"), *gain]
         if not by_medians or length(row) <= width:
             return row
-    return [(before, "title"), (" samples/s before, now ", "label"), *gain]
+    return [(before, "title"), (f" {_SPEED.unit} before, now ", "label"), *gain]
 
 
 def _gain(data: Told) -> Row:
@@ -101,11 +97,12 @@ def _beside(data: Told, width: int) -> Row:
     """The other figures before and after, as many as there is room for."""
     before, after = mapping(data.get("before")), mapping(data.get("after"))
     row: Row = []
-    for name, key, text in _CHANGED:
-        was, now = number(before.get(key)), number(after.get(key))
+    for figure in _OTHERS:
+        was, now = number(before.get(figure.key)), number(after.get(figure.key))
         if was is None:
             continue
-        told = text(was) if now is None or text(now) == text(was) else f"{text(was)}, now {text(now)}"
+        name, told = figure.item(was)
+        told += "" if now is None or figure.text(now) == figure.text(was) else f", now {figure.text(now)}"
         more: Row = [(f"{'   ' if row else ''}{name} ", "label"), (told, "value")]
         row += more if length(row) + length(more) <= width else []
     return row

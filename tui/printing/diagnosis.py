@@ -4,20 +4,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ...engine import figures
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.proof import sentences
+from ...engine.text import NONE, amount, share, times
 from ..base.errors import clean
-from ..text.figures import NONE, amount, share, size
 from .console import console
 
-_UNITS: dict[str, Callable[[float | None], str]] = {"share": share, "bytes": size}
 _UNLIMITED = 10_000
 
 
@@ -52,16 +52,16 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _evidence(evidence: Mapping[str, Any]) -> list[str]:
-    shown = _UNITS.get(evidence["unit"], amount)
-    threshold = NONE if evidence["threshold"] is None else shown(evidence["threshold"])
-    return [evidence["text"], shown(evidence["value"]), threshold, evidence["source"]]
+    figure = figures.evidence(evidence["signal"], evidence["unit"])
+    value, threshold = (figure.text(evidence[name]) for name in ("value", "threshold"))
+    return [evidence["text"], value, threshold, evidence["source"]]
 
 
 def _remedy(number: int, remedy: Mapping[str, Any]) -> list[str]:
     gain = remedy.get("expected_gain")
     learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
     what = sentences.changes(remedy["changes"]) if remedy["changes"] else "(advice)"
-    return [str(number), what, remedy["reason"] + learns, NONE if gain is None else f"at most {sentences.times(gain)}"]
+    return [str(number), what, remedy["reason"] + learns, NONE if gain is None else f"at most {times(gain)}"]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Table:

@@ -8,8 +8,8 @@ from ...engine.profile import phrases
 from ...engine.profile.reports import ProfileReport
 from ...engine.profile.xprof_input import InputTime
 from ...engine.profile.xprof_tables import Operation
+from ...engine.text import amount, share, size
 from ..base.errors import clean
-from ..text.figures import amount, share, size
 
 WIDTH = 60
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
+from ...engine import figures
 from ...engine.proof import sentences
+from ...engine.text import NONE, change, seconds, spread, times
 from ..base.errors import clean
-from ..text.figures import NONE, amount, seconds, share, size
 from . import profile
 from .diagnosis import show, show_stages, show_table, table
 from .proof_progress import trials
 
-_FIGURES: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
-    ("samples_per_second", "samples/s", amount),
-    ("step_ms", "ms/step", amount),
-    ("input_wait", "input wait", share),
-    ("peak_memory_bytes", "peak memory", size),
-    ("gpu_busy_mean", "GPU busy", share),
-    ("loss_at_samples", "loss", amount),
-)
+_FIGURES = figures.shown("trial")
 
 
 def show_list(proofs: Sequence[Mapping[str, Any]]) -> None:
@@ -41,17 +35,17 @@ def show_list(proofs: Sequence[Mapping[str, Any]]) -> None:
 def show_trials(data: Mapping[str, Any]) -> None:
     """Every trial, the dead ones too."""
     known = trials(data)
-    figures = [row for row in _FIGURES if any(trial.get(row[0]) is not None for _, trial in known)]
-    head = ["trial", "", "repeat", *(label for _, label, _ in figures), "time", "outcome"]
+    columns = [figure for figure in _FIGURES if any(trial.get(figure.key) is not None for _, trial in known)]
+    head = ["trial", "", "repeat", *(figure.head for figure in columns), "outcome"]
     rows = [
         [
-            trial["run"], title, str(trial["repeat"]), *(shown(trial.get(key)) for key, _, shown in figures),
-            seconds(trial["seconds"]), sentences.outcome(trial),
+            trial["run"], title, str(trial["repeat"]), *(figure.bare(trial.get(figure.key)) for figure in columns),
+            sentences.outcome(trial),
         ]
         for title, trial in known
     ]
     if rows:
-        show_table(table(head, rows, right=range(2, 3 + len(figures) + 1)))
+        show_table(table(head, rows, right=range(2, 3 + len(columns))))
         print()
 
 
@@ -95,9 +89,9 @@ def _profile(data: Mapping[str, Any]) -> list[str]:
 def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
     rows = [
         [
-            sentences.changes(one["changes"]), sentences.percent(one["gain"]),
-            sentences.percent(one["spread"]).lstrip("+"),
-            NONE if one["expected_gain"] is None else f"at most {sentences.times(one['expected_gain'])}",
+            sentences.changes(one["changes"]), change(one["gain"]),
+            spread(one["spread"]),
+            NONE if one["expected_gain"] is None else f"at most {times(one['expected_gain'])}",
             one["decision"], one["why"],
         ]
         for one in comparisons
@@ -109,9 +103,9 @@ def _before_and_after(data: Mapping[str, Any]) -> Table:
     """Medians; of an A/B both sides, whatever came of it; of a loop what was kept, if anything."""
     before, after = data["before"], data.get("after") or {}
     rows = [
-        [label, shown(before.get(key)), shown(after.get(key))]
-        for key, label, shown in _FIGURES
-        if before.get(key) is not None or after.get(key) is not None
+        [figure.head, *(figure.bare(side.get(figure.key)) for side in (before, after))]
+        for figure in _FIGURES
+        if before.get(figure.key) is not None or after.get(figure.key) is not None
     ]
     if data["kind"] == "loop" and not after:
         return table(["median", "as it is"], [row[:2] for row in rows], right=[1])

@@ -11,10 +11,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ...engine.figures import shown
 from ...engine.proof import sentences
 from ...engine.proof.record import elapsed_of
+from ...engine.text import seconds
 from ..base.errors import clean
-from ..text.figures import amount, seconds, share, size
 
 
 class ProofLines:
@@ -94,12 +95,7 @@ def trial_line(title: str, trial: Mapping[str, Any]) -> str:
     if trial["outcome"] != "ok":
         return f"{head} {trial['outcome']}: {trial['error']}"
     parts = [
-        f"{amount(trial['samples_per_second']):>7} samples/s",
-        f"{amount(trial['step_ms'])} ms/step",
-        f"input wait {share(trial['input_wait'])}",
-        size(trial["peak_memory_bytes"]) if trial["peak_memory_bytes"] else "",
-        f"GPU busy {share(trial['gpu_busy_mean'])}" if trial["gpu_busy_mean"] is not None else "",
-        seconds(trial["seconds"]),
+        *(figure.phrase(trial[figure.key]) for figure in shown("trial") if trial.get(figure.key) is not None),
         f"disturbed: {trial['disturbed']}" if trial.get("disturbed") else "",
     ]
     return f"{head} {'  '.join(filter(None, parts))}"

@@ -11,19 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ...engine.checks import Finding
+from ...engine.figures import GPU, LOSS, at, metric, shown
 from ...engine.runs import Run, checkpoint_files
+from ...engine.text import NONE, amount, seconds
 from ..base.errors import clean, error_text
 from ..reading.epoch_mean import of_result
-from ..text.figures import NONE, amount, compiling, seconds, share, size
+from ..text.phases import DOING, ENDED, compiling
 
 LINE_SECONDS = 5.0
-_DOING = {
-    "importing": "importing TensorFlow",
-    "configuring": "opening devices",
-    "building": "building",
-    "evaluating": "evaluating",
-    "saving": "saving",
-}
+_SAID = ("importing", "configuring", "building", "evaluating", "saving")
 
 
 class LineView:
@@ -56,7 +52,7 @@ class LineView:
         pass
 
     def on_phase(self, event: Mapping[str, Any]) -> None:
-        doing = compiling(event["detail"]) if event["phase"] == "compiling" else _DOING.get(event["phase"], "")
+        doing = compiling(event["detail"]) if event["phase"] == "compiling" else _doing(event["phase"])
         if doing and doing != self._doing and event["phase"] not in ("evaluating", "saving"):
             self.line(f"{doing} ...")
         self._doing = doing
@@ -92,15 +88,11 @@ class LineView:
 
     def speeds(self, event: Mapping[str, Any]) -> str:
         """The live figures of a progress event in one line."""
-        parts = [
-            f"{amount(event['samples_per_second'])} samples/s",
-            f"{amount(event['step_ms_p50'])} ms/step",
-            f"input wait {share(event['input_wait'])}",
-            f"loss {amount(event['loss'])} so far",
-        ]
+        so_far = {LOSS: " so far"}  # the mean of the epoch
+        parts = [figure.phrase(event[figure.progress]) + so_far.get(figure, "") for figure in shown("live")]
         if self.gpu is not None:
-            parts.append(f"GPU busy {share(self.gpu.get('busy'))}, {size(self.gpu.get('memory_used_bytes'))}")
-        return "  ".join([*parts, f"{seconds(event['eta_seconds'])} left"])
+            parts += ["GPU", *(GPU[key].phrase(self.gpu.get(key)) for key in ("busy", "memory_used_bytes"))]
+        return "  ".join(parts)
 
     def on_finished(self, event: Mapping[str, Any]) -> None:
         self.close()
@@ -109,20 +101,15 @@ class LineView:
         if error:
             self.line(error_text(error))
         self.out.print(summary_table(summary))
-        self.line(f"{_ENDED.get(event['outcome'], event['outcome'])}; everything is in {self.run.path}")
+        self.line(f"{ENDED.get(event['outcome'], event['outcome'])}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event["outcome"] in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.id} continues from the last checkpoint")
 
 
-_ENDED = {
-    "ok": "done",
-    "oom": "out of memory",
-    "error": "failed",
-    "stopped": "stopped",
-    "timeout": "ended by its time limit",
-    "crashed": "crashed",
-}
+def _doing(phase: str) -> str:
+    """The phases that are worth a line."""
+    return DOING[phase] if phase in _SAID else ""
 
 
 class BarView(LineView):
@@ -145,10 +132,10 @@ class BarView(LineView):
         self._bar.console.print(Text(clean(text)))
 
     def on_phase(self, event: Mapping[str, Any]) -> None:
-        doing = _DOING.get(event["phase"])
-        if doing is not None and event["phase"] in ("evaluating", "saving"):
+        doing = _doing(event["phase"])
+        if doing and event["phase"] in ("evaluating", "saving"):
             self._update(description=doing)
-        elif doing is not None:
+        elif doing:
             self._update(description=doing, figures="")
 
     def on_progress(self, event: Mapping[str, Any]) -> None:
@@ -176,26 +163,12 @@ class BarView(LineView):
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """What a run came to, in two columns."""
     table = Table(box=None, show_header=False, pad_edge=False)
-    step_ms = summary.get("step_ms") or {}
+    rows = [(figure.label, figure.text(at(summary, figure.key))) for figure in shown("summary") if figure is not LOSS]
     metrics = summary.get("metrics") or {}
-    waited, memory, busy = (summary.get(name) for name in ("input_wait", "peak_memory_bytes", "gpu_busy_mean"))
-    rows = [
-        ("samples/s", amount(summary.get("samples_per_second"))),
-        ("step time", step_ms and f"{amount(step_ms.get('p50'))} ms (p95 {amount(step_ms.get('p95'))}), "
-                                  f"from {summary.get('measured_steps', 0)} steps"),
-        ("input wait", share(waited)),
-        *((name.replace("_", " "), amount(value)) for name, value in metrics.items()),
-        ("loss, metrics", metrics and f"means of the {of_result(summary, next(iter(metrics))).steps}"),
-        ("epochs, steps", f"{summary.get('epochs', 0)}, {summary.get('steps', 0)}"),
-        ("first step", seconds(summary.get("first_step_seconds"))),
-        ("first evaluation", seconds(summary.get("first_evaluation_seconds"))),
-        ("start-up", seconds(summary.get("startup_seconds"))),
-        ("whole time", f"{seconds(summary.get('seconds'))}, {share(summary.get('goodput'))} of it training steps"),
-        ("peak memory", memory and f"{size(memory)} of TensorFlow's tensors"),
-        ("GPU busy", share(busy)),
-        ("skipped steps", summary.get("skipped_steps")),
-    ]
-    rows = [(name, value) for name, value in rows if value not in (None, NONE, {})]
+    rows += [(metric(name).label, metric(name).text(value)) for name, value in metrics.items()]
+    if metrics:
+        rows.append(("loss, metrics", f"means of the {of_result(summary, next(iter(metrics))).steps}"))
+    rows = [(name, value) for name, value in rows if value != NONE]
     for name, value in rows:
         table.add_row(Text(clean(name), style="bold"), Text(clean(value)))
     return table

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...engine.figures import GPU
 from ...engine.files.values import EMPTY, mapping, moment, number
 from .series import NOTHING, Line
 
@@ -90,23 +91,9 @@ class Gpu:
         return str(self.reasons.get(figure, NOT_ASKED)).replace("_", " ")
 
 
-FIGURES = (
-    "busy",
-    "memory_used_bytes",
-    "memory_total_bytes",
-    "memory_reserved_bytes",
-    "temperature_c",
-    "power_w",
-    "power_limit_w",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "pstate",
-    "sm_active",
-    "tensor_active",
-    "dram_active",
-    "pcie_rx_bytes_per_second",
-    "pcie_tx_bytes_per_second",
-)
+# What stands elsewhere than at the top of a reading, and what is no number.
+_ELSEWHERE = ("throttle", "nvlink_", "ecc_", "tf_")
+FIGURES = tuple(key for key in GPU if not key.startswith(_ELSEWHERE))
 
 
 def read(

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ...engine import runs
+from ...engine.figures import at, shown
 from ...engine.files import located_yaml
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import open_regular
-from ...engine.files.values import harmless, mapping, number
+from ...engine.files.values import EMPTY, harmless
 from ...engine.runs import GOES_ON, Run, events
-from . import epoch_mean
 
 TAIL_BYTES = 16384
 STATE_LABELS = {"ok": "done", "error": "failed"}
@@ -29,11 +30,7 @@ class Entry:
     run: Run
     state: str
     description: str = ""
-    samples_per_second: float | None = None
-    step_ms: float | None = None
-    input_wait: float | None = None
-    peak_memory_bytes: float | None = None
-    loss: float | None = None
+    figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)  # by the keys of FIGURES
     when: float = 0.0
     host: str = ""  # the other machine, where it runs on one
     damage: str = ""  # which of its files are damaged
@@ -53,15 +50,18 @@ class Entry:
         return all(word in text for word in words.casefold().split())
 
 
+FIGURES = shown("runs")
+
+
+def _value(key: str, entry: Entry) -> float | None:
+    return entry.figures.get(key)
+
+
 # The sort keys in the order of the columns; None is sorted last in both directions.
 COLUMNS: dict[str, Callable[[Entry], Any]] = {
     "run": lambda entry: entry.run.id,
     "state": lambda entry: entry.state_word,
-    "samples/s": lambda entry: entry.samples_per_second,
-    "step ms": lambda entry: entry.step_ms,
-    "wait": lambda entry: entry.input_wait,
-    "memory": lambda entry: entry.peak_memory_bytes,
-    "loss": lambda entry: entry.loss,
+    **{figure.narrow_head: partial(_value, figure.key) for figure in FIGURES},
     "when": lambda entry: entry.when,
     "description": lambda entry: entry.description.casefold() or None,
 }
@@ -113,17 +113,12 @@ def _changed(run: Run, name: str) -> float:
 def _entry(run: Run, known: Entry | None) -> Entry:
     result = run.result or {}
     latest = {} if result else _last_progress(run)
-    step_ms = mapping(result.get("step_ms"))
     now = run.life
     return Entry(
         run,
         run.state_of(now),
         known.description if known else description(run),
-        number(result.get("samples_per_second", latest.get("samples_per_second"))),
-        number(step_ms.get("p50", latest.get("step_ms_p50"))),
-        number(result.get("input_wait", latest.get("input_wait"))),
-        number(result.get("peak_memory_bytes")),
-        (epoch_mean.of_result(result) if result else epoch_mean.of_progress(latest)).value,
+        {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES},
         _changed(run, "preset.yaml"),
         now.host,
         "; ".join(run.damage),

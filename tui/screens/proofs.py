@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Footer
 
 from ...engine.proof import sentences
+from ...engine.text import NONE, change, times
 from ..base.errors import clean
 from ..base.themes import painted_colour
 from ..drawing.proof import STATES, conclusion
@@ -19,7 +20,6 @@ from ..drawing.rows import Row, fitting
 from ..reading.proof_list import ProofEntry, ProofList
 from ..reading.run_list import when_text
 from ..reading.store import mapping, number
-from ..text.figures import NONE
 from ..widgets.panel import Panel
 from ..widgets.table import Column, OpeningTable
 from .base import FollowingScreen
@@ -115,12 +115,12 @@ def _gain(entry: ProofEntry) -> str:
     """How many times as fast; of one comparison, its own gain, kept or not."""
     total = number(entry.data.get("gain_total"))
     if total is not None:
-        return sentences.times(total)
+        return times(total)
     listed = entry.data.get("comparisons")
     one = mapping(listed[0]) if isinstance(listed, list) and listed and entry.data.get("kind") == "ab" else {}
     if one.get("decision") == "undecided":
         return "undecided"
-    return sentences.percent(number(one.get("gain"))) if one else NONE
+    return change(number(one.get("gain"))) if one else NONE
 
 
 def _kept(entry: ProofEntry) -> str:

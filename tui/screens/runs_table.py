@@ -10,16 +10,16 @@ from rich.text import Text
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
 from ..base.themes import colour
+from ..reading import run_list
 from ..reading.run_list import COLUMNS, Entry, ordered, when_text
-from ..text.figures import amount, share, size
 from ..widgets.table import Column, OpeningTable
 from .live import name_of
 
 WIDTHS = {
-    "run": 17, "state": 10, "samples/s": 10, "step ms": 8, "wait": 6,
-    "memory": 9, "loss": 8, "when": 7, "description": 0,
+    "run": 17, "state": 10, **{figure.narrow_head: figure.width + 1 for figure in run_list.FIGURES},
+    "when": 7, "description": 0,
 }
-FIGURES = ("samples/s", "step ms", "wait", "memory", "loss", "when")  # at the right of their columns
+FIGURES = (*(figure.narrow_head for figure in run_list.FIGURES), "when")  # at the right of their columns
 FULL_ID = 100  # from this width on the whole id is shown, with its date
 LEAST_DESCRIPTION = 12
 
@@ -104,10 +104,7 @@ class RunsTable(OpeningTable):
         return _Row(made_of, [cells[column] for column in columns])
 
     def _cells(self, entry: Entry, marked: bool) -> dict[str, Text]:
-        figures = (
-            amount(entry.samples_per_second), amount(entry.step_ms), share(entry.input_wait),
-            size(entry.peak_memory_bytes), amount(entry.loss), when_text(entry.when),
-        )
+        figures = (*(figure.bare(entry.figures.get(figure.key)) for figure in run_list.FIGURES), when_text(entry.when))
         mark = "*" if marked else " "
         name = clean(entry.run.id if self._wide else name_of(entry.run))
         cells = {

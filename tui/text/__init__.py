@@ -1,1 +1,1 @@
-"""Figures as text."""
+"""What several views say in the same words."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 
+from ...engine import text
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow
 from ...engine.files.values import to_json
 from ..base.errors import clean
-from .figures import NONE, amount, seconds, share, size
 
-_SHOWN: dict[str, Callable[[float | None], str]] = {"share": share, "bytes": size, "seconds": seconds}
 WITHIN = "~ is within the spread of repeats"
 
 
@@ -26,8 +24,7 @@ def remarks(found: Comparison) -> list[str]:
 
 def value_text(row: FigureRow, value: float | None) -> str:
     """The figure with its unit where that is not in the label."""
-    text = _SHOWN.get(row.unit, amount)(value)
-    return f"{text} {row.unit}" if row.unit in ("ms", "samples/s") and text != NONE else text
+    return text.with_unit(value, row.unit)
 
 
 def change_text(row: FigureRow, position: int) -> str:
@@ -37,14 +34,15 @@ def change_text(row: FigureRow, position: int) -> str:
         return ""
     if abs(change) < 0.0005:
         return "same"
-    unit = "points" if row.unit == "share" else "%"
-    return f"{'~' if row.tells(position) is False else ''}{100 * change:+.1f} {unit}"
+    return f"{'~' if row.tells(position) is False else ''}{text.change(change, _unit_of_change(row))}"
 
 
 def noise_text(row: FigureRow) -> str:
-    if row.noise is None:
-        return ""
-    return f"{100 * row.noise:.1f} {'points' if row.unit == 'share' else '%'}"
+    return "" if row.noise is None else text.spread(row.noise, _unit_of_change(row))
+
+
+def _unit_of_change(row: FigureRow) -> str:
+    return "points" if row.unit == "share" else "%"
 
 
 def option_text(row: OptionRow, position: int) -> str:

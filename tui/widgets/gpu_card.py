@@ -10,17 +10,18 @@ import textwrap
 from textual import events
 from textual.message import Message
 
+from ...engine.figures import GPU
+from ...engine.text import gibibytes, percent
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..drawing.gauge import gauge
 from ..drawing.gpu_details import telling, whole
-from ..drawing.plot import Curve, Plot, curve_rows, percent
+from ..drawing.plot import Curve, Plot, curve_rows
 from ..drawing.rows import Row, fit, headline, length
 from ..reading.gpus import Gpu
-from ..text.figures import NONE
 from .painted import Painted
 
-GIB = 1024**3
+_BUSY = f"{GPU['busy'].label} "
 WIDE = 76  # from this width on, one line has room for all of a GPU's figures
 HISTORY_ROWS = 2  # of the history on a card that also shows other figures
 
@@ -95,15 +96,18 @@ def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 def _warmth(gpu: Gpu) -> Row:
     """Temperature and power at a fixed width."""
-    limit = f"/{gpu.power_limit_w:.0f}" if gpu.power_limit_w is not None else ""
-    return [
-        (f"{_whole(gpu.temperature_c):>3}", "value"), (" °C ", "label"),
-        (f"{_whole(gpu.power_w):>4}{limit}", "value"), (" W", "label"),
-    ]
+    limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
+    return [*_value(gpu, "temperature_c", 3), (" ", "label"), *_value(gpu, "power_w", 4, limit)]
+
+
+def _value(gpu: Gpu, key: str, width: int, limit: str = "") -> Row:
+    """A value of so many characters, and its unit."""
+    figure = GPU[key]
+    return [(f"{figure.bare(getattr(gpu, key)):>{width}}{limit}", "value"), (f" {figure.unit}", "label")]
 
 
 def _clock(gpu: Gpu) -> Row:
-    return [(f"{_whole(gpu.sm_clock_mhz):>7}", "value"), (" MHz", "label")]
+    return _value(gpu, "sm_clock_mhz", 7)
 
 
 def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
@@ -135,11 +139,11 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """The most important figures, with their names where there is room."""
     right = [(f" {_gib(gpu.memory_used_bytes)}", "value"), (" GiB" if width >= 50 else " G", "label")]
-    right += [(f" {_whole(gpu.temperature_c):>3}", "value"), (" °C", "label")]
+    right += [(" ", "value"), *_value(gpu, "temperature_c", 3)]
     if width >= 42:
-        right += [(f" {_whole(gpu.power_w):>3}", "value"), (" W", "label")]
+        right += [(" ", "value"), *_value(gpu, "power_w", 3)]
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
-    left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), ("busy " if width >= 50 else "", "label")]
+    left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), (_BUSY if width >= 50 else "", "label")]
     left += [(f"{percent(gpu.busy)} ", "value")]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
@@ -153,8 +157,8 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """A gauge of this many cells with its value, or why there is none."""
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
-        return [("busy ", "label"), (why.center(width + len(value)), "warn")]
-    return [("busy ", "label"), *gauge(width, gpu.busy, 1.0, glyphs), (value, "value")]
+        return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
+    return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs), (value, "value")]
 
 
 def _why(gpu: Gpu, figure: str) -> str:
@@ -164,8 +168,8 @@ def _why(gpu: Gpu, figure: str) -> str:
 
 def _history(gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Busy over the whole run, from 0 to 100 %, with the value at its left."""
-    plot = Plot("busy", "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
-    labels = ["busy", percent(gpu.busy)] + [""] * height
+    plot = Plot(_BUSY.strip(), "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
+    labels = [_BUSY.strip(), percent(gpu.busy)] + [""] * height
     clock = _clock(gpu) if width < 46 else []
     rows: list[Row] = []
     for number, row in enumerate(curve_rows(plot, max(1, width - 7 - length(clock)), height, glyphs)):
@@ -181,14 +185,14 @@ def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     """A gauge of used and total memory, with TensorFlow's own figures where there is room."""
     right: Row = [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", "value"), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
-        right += [("  TF ", "label"), (_gib(gpu.tf_current_bytes), "value")]
-        right += [(" peak ", "label"), (_gib(gpu.tf_peak_bytes), "value")]
+        right += [(f"  {GPU['tf_current_bytes'].label} ", "label"), (_gib(gpu.tf_current_bytes), "value")]
+        right += [(f" {GPU['tf_peak_bytes'].label} ", "label"), (_gib(gpu.tf_peak_bytes), "value")]
     if gpu.shared_with_host:
         right += [(" shared with host", "label")]
     elif gpu.counts_reserved and width >= 56:
         right += [(" with the driver's own", "label")]
     room = width - 7 - length(right)
-    return fit([("memory ", "label"), *_gauge(gpu, room, glyphs), *right], width)
+    return fit([(f"{GPU['memory_used_bytes'].label} ", "label"), *_gauge(gpu, room, glyphs), *right], width)
 
 
 def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
@@ -199,10 +203,4 @@ def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 def _gib(value: float | None) -> str:
     """A size in GiB in four characters: 61.4, 512."""
-    if value is None:
-        return f"{NONE:>4}"
-    return f"{value / GIB:>4.0f}" if value >= 100 * GIB else f"{value / GIB:>4.1f}"
-
-
-def _whole(value: float | None) -> str:
-    return NONE if value is None else f"{value:,.0f}"
+    return f"{gibibytes(value):>4}"

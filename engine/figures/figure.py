@@ -1,0 +1,81 @@
+"""How a figure is declared, and how its value is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .. import text
+
+# compare: `gputui compare` and its screen; summary: what a run came to; runs: the screen of all runs; listing:
+# `gputui runs`; live: the line of a training without a screen; trial: the tables of a proof; history: `gputui history`.
+View = Literal["compare", "summary", "runs", "listing", "live", "trial", "history"]
+# Characters that a value of the unit takes at most, as a rule.
+_WIDTHS = {"samples/s": 9, "share": 5, "change": 7, "bytes": 8}
+_WIDTH = 7
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`key` is its place in the file that tells it (`step_ms.p50`); `progress` its name in a progress event.
+
+    `about` says what it means, `source` where its value comes from. `short` names it in heads of columns, with the unit
+    where values stand without, and `narrow` where there is hardly any room. `digits` are decimals; None stands for
+    about three significant digits.
+    """
+
+    key: str
+    label: str
+    unit: str
+    about: str
+    source: str
+    short: str = ""
+    narrow: str = ""
+    more_is_better: bool | None = None  # None: neither
+    digits: int | None = None
+    progress: str = ""
+    shown: tuple[View, ...] = ()
+
+    @property
+    def head(self) -> str:
+        """Above a column of bare values."""
+        return self.short or self.label
+
+    @property
+    def narrow_head(self) -> str:
+        return self.narrow or self.head
+
+    @property
+    def name(self) -> str:
+        """The short name without the unit; nothing where it is the unit alone."""
+        return self.head.removesuffix(self.unit).strip()
+
+    @property
+    def width(self) -> int:
+        """Of a column under the narrow head."""
+        return max(len(self.narrow_head), _WIDTHS.get(self.unit, _WIDTH))
+
+    def bare(self, value: float | None) -> str:
+        """Without the unit, unless its form has one as 82 % and 1.5 GiB do."""
+        return text.bare(value, self.unit, self.digits)
+
+    def text(self, value: float | None) -> str:
+        """With the unit."""
+        return text.with_unit(value, self.unit, self.digits)
+
+    def item(self, value: float | None) -> tuple[str, str]:
+        """Name and value, with the unit in one of them."""
+        return (self.name, self.text(value)) if self.name else (self.head, self.bare(value))
+
+    def phrase(self, value: float | None) -> str:
+        """`1,234 samples/s`, `step 12.3 ms`, `input wait 5 %`."""
+        return f"{self.name} {self.text(value)}".strip()
+
+
+def at(told: Mapping[str, Any], key: str) -> float | None:
+    """The number at a dotted key; None where there is none."""
+    value: Any = told
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,58 @@
+"""The figures of a diagnosis's evidence and of a profile."""
+
+from __future__ import annotations
+
+from .figure import Figure
+from .machine import GPU, HOST, _by_key
+from .run import RUN
+
+_EVENTS, _XPROF = "the run's events", "XProf"
+# What a diagnosis measures beside the figures of runs, GPUs and host.
+_MEASURED = _by_key(
+    Figure("throttled", "throttled", "share", "the part of the readings in which the GPU slows itself down", "NVML"),
+    Figure("memory_growth", "memory growth", "share", "of the device's memory, from the first readings to the last",
+           "tf.config.experimental.get_memory_info"),
+    Figure("host_memory_growth", "memory growth", "share", "of the host's memory, by the training", "psutil"),
+    Figure("memory_peak", "peak memory", "share", "of the device's memory, by TensorFlow's tensors",
+           "tf.config.experimental.get_memory_info"),
+    Figure("ablation", "input cost", "share", "the part of the step that vanishes with the input",
+           "trials with the input and on one batch that was prepared once"),
+    Figure("compute_share", "computing", "share", "the part of the step that is neither input nor Python", _EVENTS),
+    Figure("pauses", "pauses", "share", "the part of the time for evaluation and checkpoints", _EVENTS),
+    Figure("uneven", "uneven steps", "times", "step time p95 / step time p50", _EVENTS),
+    Figure("communication", "exchange", "share", "the part of the step in collectives", _XPROF),
+    Figure("busy_mean", "GPU busy", "share", "mean of the GPUs that train", "NVML"),
+    Figure("busy_p5", "GPU busy p5", "share", "95 of 100 readings are higher", "NVML"),
+    Figure("busy_gap", "busy gap", "share", "between the busiest GPU that trains and the idlest", "NVML"),
+    Figure("others_cpu", "other programs", "share", "of all cores, by other programs", "psutil"),
+    Figure("trainer_cores", "trainer", "cores", "cores that the training uses", "psutil", digits=1),
+    Figure("disk_reads", "disk reads", "bytes/s", "what the training reads from the disk", "psutil"),
+    Figure("stage", "slowest stage", "ms", "a batch, shared by the calls that run at once", "tf.data's model"),
+    Figure("buffer_fill", "prefetch buffer", "share", "how full the last buffer of the input is", "tf.data's model"),
+)  # fmt: skip
+_ALL = {figure.key: figure for figure in RUN} | GPU | HOST | _MEASURED
+# What the time of a step is made of, by the names of XProf's report (profile/xprof_tables.py).
+PROFILE = _by_key(
+    Figure("input", "waiting for input", "share", "of the step time", _XPROF),
+    Figure("compute", "computing", "share", "of the step time", _XPROF),
+    Figure("communication", "exchange between devices", "share", "of the step time", _XPROF),
+    Figure("copies", "copies between devices", "share", "of the step time", _XPROF),
+    Figure("kernel_launch", "launching kernels", "share", "of the step time", _XPROF),
+    Figure("output", "output to the host", "share", "of the step time", _XPROF),
+    Figure("host", "host, while the device waits", "share", "of the step time", _XPROF),
+)
+
+
+def measurement(name: str) -> Figure:
+    """The figure of a rule; raises KeyError for one that is not declared."""
+    return _ALL[name]
+
+
+def is_declared(name: str) -> bool:
+    return name in _ALL
+
+
+def evidence(name: str, unit: str) -> Figure:
+    """The figure of a piece of evidence; one of another version of gputui has only what its event tells."""
+    known = _ALL.get(name)
+    return known if known is not None and known.unit == unit else Figure(name, name.replace("_", " "), unit, "", "")

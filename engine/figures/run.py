@@ -1,0 +1,103 @@
+"""The figures of a run and of a proof's trial: of result.json, of progress events and of proof.json."""
+
+from __future__ import annotations
+
+from .figure import Figure, View
+
+_CLOCK = "the trainer's clock around steps, warm-up left out"
+LOSS = Figure(
+    "metrics.loss", "loss", "value", "mean over the steps of the last whole epoch; of a run that goes on, of the "
+    "epoch so far", "Keras's metrics", progress="loss", more_is_better=False,
+    shown=("summary", "runs", "listing", "live"),
+)  # fmt: skip
+# In the order of the views' rows and columns.
+RUN: tuple[Figure, ...] = (
+    Figure("samples_per_second", "throughput", "samples/s", "samples that the training takes in a second",
+           "global batch / median step time; of a proof's trial, / mean step time", short="samples/s",
+           more_is_better=True, progress="samples_per_second",
+           shown=("compare", "summary", "runs", "listing", "live", "trial", "history")),
+    Figure("gain", "gain", "change", "how much more samples a second than without the change",
+           "the two trials of a pair; of a comparison, the median of the pairs", more_is_better=True,
+           shown=("trial",)),
+    Figure("step_ms.p50", "step time p50", "ms", "the median time of a training step", _CLOCK, short="step ms",
+           more_is_better=False, progress="step_ms_p50",
+           shown=("compare", "summary", "runs", "listing", "live", "history")),
+    Figure("step_ms.p95", "step time p95", "ms", "95 of 100 training steps take no longer", _CLOCK,
+           short="step p95 ms", more_is_better=False, progress="step_ms_p95", shown=("compare", "summary", "history")),
+    Figure("step_ms", "step time", "ms", "the mean time of a training step", _CLOCK, short="step ms",
+           more_is_better=False, shown=("trial",)),
+    Figure("input_wait", "input wait", "share", "the part of the step time in which the training waits for its input",
+           "the trainer's clock around the input's iterator", narrow="wait", more_is_better=False,
+           progress="input_wait",
+           shown=("compare", "summary", "runs", "listing", "live", "trial", "history")),
+    Figure("python_share", "Python between steps", "share",
+           "the part of the step time in which no graph runs: Python between two executions",
+           "the step time without the executions and the input wait", short="Python", more_is_better=False,
+           progress="python_share", shown=("compare", "history")),
+    Figure("mfu", "MFU", "share",
+           "model FLOPs utilization: the part of the GPUs' dense peak that the model's own arithmetic reaches",
+           "FLOPs of a step / (step time * peak of the GPUs that train)", more_is_better=True, progress="mfu",
+           shown=("compare", "summary", "history")),
+    Figure("gpu_busy_mean", "GPU busy", "share", "the part of the time in which the GPUs that train ran a kernel",
+           "NVML's utilization, mean since training began", narrow="busy", more_is_better=True,
+           shown=("compare", "summary", "trial")),
+    Figure("peak_memory_bytes", "peak memory", "bytes", "the most that TensorFlow's tensors have taken of one device",
+           "tf.config.experimental.get_memory_info", narrow="memory", more_is_better=False,
+           shown=("compare", "summary", "runs", "listing", "trial")),
+    LOSS,
+    Figure("loss_at_samples", "loss", "value", "the running loss after as many samples as the other side has seen",
+           "Keras's metrics", more_is_better=False, shown=("trial",)),
+    Figure("loss_scale", "loss scale", "count", "the factor of mixed_float16 that keeps gradients from underflowing",
+           "Keras's LossScaleOptimizer", progress="loss_scale", shown=("history",)),
+    Figure("skipped_steps", "skipped steps", "count",
+           "steps that changed no weight, as their gradients were not finite at this loss scale",
+           "Keras's LossScaleOptimizer", short="skipped", more_is_better=False, progress="skipped_steps",
+           shown=("compare", "summary", "history")),
+    Figure("first_step_seconds", "first step", "seconds", "the first step, with its tracing and compiling", _CLOCK,
+           more_is_better=False, shown=("compare", "summary")),
+    Figure("startup_seconds", "start-up", "seconds", "from the command to the end of the first step", "the run's clock",
+           more_is_better=False, shown=("compare", "summary")),
+    Figure("first_evaluation_seconds", "first evaluation", "seconds",
+           "tracing and compiling of the evaluation, with its first steps", _CLOCK, short="first eval",
+           more_is_better=False, shown=("compare", "summary")),
+    Figure("first_checkpoint_seconds", "first checkpoint", "seconds", "writing the first checkpoint", _CLOCK,
+           short="first save", more_is_better=False, shown=("compare",)),
+    Figure("seconds", "whole time", "seconds", "from the command to the result", "the run's clock", narrow="time",
+           shown=("compare", "summary", "listing", "trial")),
+    Figure("goodput", "goodput", "share", "the part of the whole time that was training steps",
+           "time of all steps / whole time", more_is_better=True, shown=("compare", "summary")),
+    Figure("epochs", "epochs", "count", "whole epochs", "counted", shown=("summary",)),
+    Figure("steps", "steps", "count", "training steps, over all epochs", "counted", shown=("compare", "summary")),
+    Figure("measured_steps", "measured steps", "count", "the steps on which the step time rests", "counted",
+           short="timed steps", shown=("compare", "summary")),
+    Figure("traces", "traces", "count", "how often TensorFlow has traced the training function; 1 or 2 is usual",
+           "tf.function's count of traces", more_is_better=False, progress="traces", shown=("compare",)),
+    Figure("eta_seconds", "time left", "seconds", "the time that the steps left will take", "steps left * step time",
+           progress="eta_seconds", shown=("live",)),
+)  # fmt: skip
+# Of the fields of result.json, which are not shown as figures, and why.
+NOT_SHOWN = {
+    "outcome": "a word: every view shows it as the run's state",
+    "trainer_returncode": "the process's status, which the error puts in words",
+    "measured_seconds": "with measured_steps it gives the mean speed of a proof's trial; a person reads the step time",
+    "global_batch_size": "a setting: the options show it",
+    "error": "text: every view shows it as a message",
+}
+_BY_KEY = {figure.key: figure for figure in RUN}
+_LESS_IS_BETTER = ("loss", "error", "mae", "mse")
+
+
+def shown(view: View) -> tuple[Figure, ...]:
+    """The figures of a view, in their order."""
+    return tuple(figure for figure in RUN if view in figure.shown)
+
+
+def of_run(key: str) -> Figure:
+    """The figure with that key; raises KeyError for one that is not declared."""
+    return _BY_KEY[key]
+
+
+def metric(name: str) -> Figure:
+    """A metric of the user's own model, by Keras's name of it."""
+    better = not any(word in name for word in _LESS_IS_BETTER)
+    return Figure(f"metrics.{name}", name.replace("_", " "), "value", LOSS.about, LOSS.source, more_is_better=better)

@@ -1,0 +1,137 @@
+"""Every figure is declared once, and every value is written in one place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+from gputui.engine import figures, text
+from gputui.engine.diagnosis.rules import RULES
+from gputui.engine.figures import GPU, HOST, NOT_SHOWN, PROFILE, RUN, View
+from gputui.engine.profile.xprof_tables import Shares
+from gputui.engine.proof.record import FIGURES, Trial
+from gputui.engine.runs.events import HostReading, Progress, Summary
+from gputui.engine.telemetry.device import CORE
+
+ROOT = Path(__file__).parent.parent.parent
+DECLARED = ("engine/figures/", "engine/text.py")
+MOVES_ON = {"epoch", "epochs", "step", "steps", "metrics"}  # of a progress event: where it is, and the user's metrics
+# Strings that hold a unit of bytes or a percent sign although they are no values: file -> why.
+PROSE = {
+    "engine/telemetry/chips.py": "a chip's own name",
+    "tui/drawing/host.py": "two values of memory before one unit",
+    "tui/drawing/gpu_details.py": "two values of memory before one unit",
+}
+
+
+def names(kind: type) -> set[str]:
+    return {field.name for field in fields(kind)}
+
+
+def test_what_result_json_holds_is_declared_or_named_as_not_shown_with_the_reason() -> None:
+    held, roots = names(Summary), {figure.key.partition(".")[0] for figure in RUN}
+    assert held - roots - set(NOT_SHOWN) == set(), "declare it in figures/run.py, or say there why it is not shown"
+    assert set(NOT_SHOWN) - held == set()
+    assert roots & set(NOT_SHOWN) == set()
+    assert roots - held - names(Trial) - {"gain", "loss_scale", "eta_seconds"} == set(), "no file has such a figure"
+
+
+def test_figures_of_events_are_fields_of_the_events() -> None:
+    live = {figure.progress for figure in RUN} - {""}
+    assert live | MOVES_ON == names(Progress)
+    assert set(HOST) <= names(HostReading)
+    assert set(CORE) <= set(GPU)
+    assert set(FIGURES) <= names(Trial)
+    assert set(PROFILE) == names(Shares)
+    rules = ast.parse((ROOT / "engine/diagnosis/rules.py").read_text())
+    beside = [node.args[0] for node in ast.walk(rules)
+              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_row"]
+    named = [str(node.value) for node in beside if isinstance(node, ast.Constant)]
+    assert len(named) > 5
+    for name in (*named, *(rule.measurement for rule in RULES)):
+        assert figures.measurement(name).about, name
+
+
+def test_each_declaration_is_whole_and_tells_columns_apart() -> None:
+    for figure in (*RUN, *GPU.values(), *HOST.values(), *PROFILE.values()):
+        assert all((figure.label, figure.about, figure.source)), figure.key
+        assert figure.text(None) == text.NONE, figure.key
+        assert figure.unit in ("value", "count", "") or figure.text(1234.5) != "1,234", figure.key
+    for view in get_args(View):
+        heads = [figure.narrow_head for figure in figures.shown(view)]
+        assert len(set(heads)) == len(heads) > 0, (view, heads)
+
+
+def test_values_are_written_in_one_form() -> None:
+    assert [text.share(0.824), text.change(1.31), text.change(-0.032), text.spread(0.04)] == [
+        "82 %", "+131 %", "-3.2 %", "4.0 %"]  # fmt: skip
+    assert [text.size(70), text.size(1024**2 * 1.5), text.size(80 * 1024**3), text.rate(2048)] == [
+        "70 B", "1.5 MiB", "80.0 GiB", "2.0 KiB/s"]  # fmt: skip
+    assert [text.seconds(4.24), text.seconds(187), text.seconds(7509), text.clock(9.9)] == [
+        "4.2 s", "3:07", "2:05:09", "0:09"]  # fmt: skip
+    assert [text.amount(0.01234), text.amount(1234.5), text.count(12345.6), text.times(2.314)] == [
+        "0.0123", "1,234", "12,346", "2.31 times"]  # fmt: skip
+    speed, step = (figures.of_run(key) for key in ("samples_per_second", "step_ms.p50"))
+    assert [speed.phrase(1234.5), speed.bare(1234.5), step.phrase(12.3)] == ["1,234 samples/s", "1,234", "step 12.3 ms"]
+
+
+# ---- nothing beside the declarations ----------------------------------------------------------
+
+
+def product() -> Iterator[tuple[str, ast.Module]]:
+    for folder in ("engine", "tui"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if not name.startswith(DECLARED):
+                yield name, ast.parse(path.read_text())
+
+
+def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """All but docstrings, with their lines; of an f-string the parts between values."""
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            yield node.lineno, node.value
+
+
+def labels() -> set[str]:
+    """What names a figure; a word that may as well be a key is left out."""
+    found = {name for figure in RUN for name in (figure.label, figure.head, figure.name)}
+    return {name for name in found if not name.isidentifier() and name}
+
+
+def test_no_view_has_a_label_or_a_unit_of_its_own() -> None:
+    unit = re.compile(r"samples/s\b|°C|\bMHz\b|ms/step")
+    own = labels()
+    assert {"input wait", "samples/s", "start-up"} <= own
+    beside = [
+        f"{name}:{line}: {value!r}"
+        for name, tree in product()
+        for line, value in strings(tree)
+        if value.strip(" :,") in own or unit.search(value)
+    ]
+    assert beside == [], "read it from engine/figures"
+
+
+def test_shares_and_bytes_are_formatted_in_the_text_module_alone() -> None:
+    field = re.compile(r"\{[^{}]*%\}|\d%(?!\w)|\d ?[kKMG]B\b")
+    after_a_value = re.compile(r" ?(%|[kKMGT]i?B\b)")
+    found = []
+    for name, tree in product():
+        texts = [(line, value) for line, value in strings(tree) if "\n" not in value]  # else it is a style sheet
+        lines = [line for line, value in texts if field.search(value)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                lines += [node.lineno for before, part in pairwise(node.values) if isinstance(part, ast.Constant)
+                          and isinstance(before, ast.FormattedValue) and after_a_value.match(str(part.value))]
+            elif isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+                lines += [node.lineno] if ast.unparse(node.format_spec).rstrip("'\"").endswith("%") else []
+        found += [f"{name}:{line}" for line in lines]
+    beside = [place for place in found if place.rpartition(":")[0] not in PROSE]
+    assert beside == [], "use engine/text.py"
+    assert {place.rpartition(":")[0] for place in found} == set(PROSE), "of no use any more"
