@@ -48,7 +48,7 @@ def test_every_part_fits_and_is_told(width: int, glyphs: Any) -> None:
     shown = " ".join(text(DIAGNOSIS, STAGES, width, glyphs).split())
     for word in (
         "Input-bound: steps wait 62 % of their time", "sure, from 812 measured steps", "python overhead",
-        "input wait", "62 %", "20 %", "XProf", "1.7 cores", "41.2 ms", "cache=memory", "at most 2.6 times as fast",
+        "input wait", "62 %", "20 %", "XProf", "1.7 cores", "41.2 ms", "cache=memory", "at most 2.60 times as fast",
         "changes what is learnt", "gain unknown until measured", "look after ?[31mthe disk[/red]", "4 % full",
     ):
         assert word in shown, word
