@@ -179,9 +179,9 @@ def limited(what: int, most: int) -> Callable[[], None]:
 
 @pytest.mark.slow
 def test_too_little_address_space_and_a_wrong_flag_of_the_environment_are_named() -> None:
-    done = gputui("--preset", "quickstart", preexec_fn=limited(resource.RLIMIT_AS, 1_000_000_000))
+    done = gputui("--preset", "quickstart", preexec_fn=limited(resource.RLIMIT_AS, 1024**3))
     assert done.returncode == 3
-    assert "out of memory: the address space is limited to 1.0 GB (ulimit -v)" in done.stdout
+    assert "out of memory: the address space is limited to 1.0 GiB (ulimit -v)" in done.stdout
     assert "batch_size" not in done.stdout
     done = gputui("--preset", "quickstart", env=os.environ | {"TF_XLA_FLAGS": "--tf_no_such_flag=1"})
     assert done.returncode == 1
