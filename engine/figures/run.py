@@ -41,6 +41,8 @@ RUN: tuple[Figure, ...] = (
     Figure("gpu_busy_mean", "GPU busy", "share", "the part of the time in which the GPUs that train ran a kernel",
            "NVML's utilization, mean since training began", narrow="busy", more_is_better=True,
            shown=("compare", "summary", "trial")),
+    Figure("gpu_power_mean_w", "GPU power", "W", "the mean power that a GPU draws while it trains",
+           "NVML's power, mean since training began", digits=0, shown=("compare", "summary")),
     Figure("peak_memory_bytes", "peak memory", "bytes", "the most that TensorFlow's tensors have taken of one device",
            "tf.config.experimental.get_memory_info", narrow="memory", more_is_better=False,
            shown=("compare", "summary", "runs", "listing", "trial")),

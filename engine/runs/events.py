@@ -282,6 +282,7 @@ class Summary:
     traces: int | None = None
     peak_memory_bytes: int | None = None
     gpu_busy_mean: float | None = None
+    gpu_power_mean_w: float | None = None
     mfu: float | None = None
     epochs: int = 0
     steps: int = 0

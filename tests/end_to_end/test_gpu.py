@@ -81,6 +81,7 @@ def test_variables_live_on_the_gpu_and_the_allocators_peak_is_within_what_the_dr
     summary = done.only("finished")["summary"]
     assert 0 < summary["peak_memory_bytes"] <= done.memory()[1]
     assert 0 < summary["gpu_busy_mean"] <= 1
+    assert 10 < summary["gpu_power_mean_w"] < 2000
 
 
 def test_visible_none_trains_on_the_cpu(gpu: Gpu) -> None:

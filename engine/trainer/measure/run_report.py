@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from ...runs import Run, Tail, events, results
 from .run_figures import Epochs, FirstSeconds, Moment, Speed
@@ -97,6 +98,7 @@ class RunReport:
         p50, p95 = clock.overall_ms()
         seconds = self.elapsed
         wait, python = speed.shares()
+        busy, power_w = self._gpu_means("busy", "power_w")
         return events.Summary(
             outcome=outcome,
             trainer_returncode=returncode,
@@ -113,7 +115,8 @@ class RunReport:
             python_share=python,
             traces=last.traces if last else None,
             peak_memory_bytes=self.peak_memory_bytes,
-            gpu_busy_mean=self._gpu_busy_mean(),
+            gpu_busy_mean=busy,
+            gpu_power_mean_w=power_w,
             mfu=speed.mfu(p50),
             epochs=self.epochs.done,
             steps=last.step if last else 0,
@@ -124,13 +127,20 @@ class RunReport:
             error=error,
         )
 
-    def _gpu_busy_mean(self) -> float | None:
-        """The mean of the engine's readings since training began, over the GPUs that train."""
+    def _gpu_means(self, *keys: str) -> Iterator[float | None]:
+        """The mean of each figure over these readings, as far as it is known."""
+        sums, counts = dict.fromkeys(keys, 0.0), dict.fromkeys(keys, 0)
+        for gpu in self._gpu_readings():
+            for key in keys:
+                if gpu.get(key) is not None:
+                    sums[key] += gpu[key]
+                    counts[key] += 1
+        return (sums[key] / counts[key] if counts[key] else None for key in keys)
+
+    def _gpu_readings(self) -> Iterator[Mapping[str, Any]]:
+        """The engine's readings of the GPUs that train, since training began."""
         if self.training_since is None:
-            return None
-        readings: list[float] = []
+            return
         for event in Tail(self.run.file("telemetry.jsonl")).read():
             if event["type"] == "gpu" and event["t"] >= self.training_since:
-                mine = [gpu for gpu in event.get("gpus", []) if gpu.get("uuid") in self.gpus]
-                readings.extend(gpu["busy"] for gpu in mine if gpu.get("busy") is not None)
-        return sum(readings) / len(readings) if readings else None
+                yield from (gpu for gpu in event.get("gpus", []) if gpu.get("uuid") in self.gpus)
