@@ -1,0 +1,29 @@
+"""What a run's report makes of the engine's readings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gputui.engine.runs import Run
+from gputui.engine.runs.events import EventWriter
+from gputui.engine.trainer.measure.run_report import RunReport
+
+
+def test_busy_and_power_are_means_over_the_gpus_that_train_since_training_began(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+    report.gpus, report.training_since = {"GPU-a", "GPU-b"}, 100.0
+    readings = (
+        (99.0, "GPU-a", 0.1, 70.0),  # before the first step
+        (101.0, "GPU-a", 0.8, 300.0), (102.0, "GPU-b", 0.6, None), (103.0, "GPU-b", None, 500.0),
+        (104.0, "GPU-c", 1.0, 900.0),  # somebody else's
+    )  # fmt: skip
+    lines = [json.dumps({"t": t, "type": "gpu", "gpus": [{"uuid": uuid, "busy": busy, "power_w": power}]})
+             for t, uuid, busy, power in readings]
+    run.file("telemetry.jsonl").write_text("\n".join(lines) + "\n")
+    report.finish("ok", 0)
+    result = run.result or {}
+    assert result["gpu_busy_mean"] == pytest.approx(0.7)
+    assert result["gpu_power_mean_w"] == pytest.approx(400)
