@@ -21,7 +21,7 @@ from gputui.engine.trainer.data.source import Source
 from tests.support.planted import slow_load, slow_read
 from tests.support.training import Build
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.usefixtures("cpus")]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.flaky(reruns=2), pytest.mark.usefixtures("cpus")]
 MEASURED = ("measure_seconds=2.5", "epochs=1", "steps_per_epoch=1000000", "validation_split=0")
 TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=64", "batch_size=16", "shuffle=off")
 Plant = Callable[[Source], Source]

@@ -16,7 +16,9 @@ from gputui.tui import cli
 
 from tests.end_to_end.test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT, SPECIAL
 from tests.support.cases import all_hold
-from tests.support.exporting import closing_list, losses_of_both, losses_of_script, named
+from tests.support.exporting import Scripts, closing_list, losses_of_command, named, scripts
+
+__all__ = ["scripts"]
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -94,12 +96,12 @@ def script(*settings: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path) -> None:
+def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path, scripts: Scripts) -> None:
     write(folder, form)
     # Their file by its path, or as a module.
     entry = "entry=train:build" if form == "compiled" else "entry=train.py:build"
     settings = ["deterministic=true", "shuffle=off", "epochs=3", "seed=5", "batch_size=20", entry]
-    ours, theirs = losses_of_both(presets.defaults([*settings, *SETTINGS.get(form, [])]), folder)
+    ours, theirs = scripts.losses_of_both(presets.defaults([*settings, *SETTINGS.get(form, [])]), folder)
     assert len(ours) == (2 if form == "weighted" else 3)
     assert all(map(math.isfinite, ours))
     assert ours == pytest.approx(theirs, rel=1e-6)
@@ -113,7 +115,7 @@ def test_the_script_runs_from_anywhere_with_everything_switched(folder: Path, tm
     code = script(*settings)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    losses = losses_of_script(code, elsewhere)
+    losses = losses_of_command(code, elsewhere)
     assert len(losses) == 2
     assert all(map(math.isfinite, losses))
     assert (folder / "model.keras").is_file()

@@ -33,7 +33,7 @@ def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
         window.shows("steps_per_execution", "global batch")
         window.type("r")
         window.shows("throughput", "samples/s", "loss", "input wait", "no GPU")
-        seen = window.shows("done", "epoch 6/6", "step 270/270", seconds=90)
+        seen = window.shows("done", "epoch 6/6", "step 270/270")
         assert "accuracy" in seen
         window.resize(80, 24)
         window.shows("done", "step 270/270")

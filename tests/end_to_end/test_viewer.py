@@ -46,7 +46,7 @@ def test_ctrl_c_reaches_the_run_although_nobody_reads_the_output() -> None:
     try:
         run = training()
         viewer.send_signal(signal.SIGINT)
-        until(lambda: run.state == "stopped", seconds=20)
+        until(lambda: run.state == "stopped")
     finally:
         os.close(reader)
         viewer.wait(30)

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gputui.engine import presets, runs
@@ -67,27 +66,6 @@ def test_a_run_without_figures_and_an_unknown_one_are_refused(run: Run) -> None:
         assert done.returncode == 2
         assert words in done.stderr
         assert "Traceback" not in done.stderr
-
-
-@pytest.mark.usefixtures("cpus")
-def test_tensorboard_reads_the_same_figures(run: Run, tmp_path: Path) -> None:
-    done = gputui("history", run.id, "--tensorboard", "-o", str(tmp_path / "board"))
-    assert done.returncode == 0, done.stderr
-    import tensorflow as tf
-    from tensorflow.core.util import event_pb2
-
-    (path,) = (tmp_path / "board").iterdir()
-    read: list[Any] = [
-        event_pb2.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))
-    ]
-    assert read[0].file_version == "brain.Event:2"
-    told = [(event.step, {value.tag: value.simple_value for value in event.summary.value}) for event in read[1:]]
-    assert told[0] == (5, {"epoch": 1.0, "loss": 2.0, "accuracy": 0.25})
-    assert told[1][1]["samples_per_second"] == 90.5
-    assert told[2][1]["val_loss"] == pytest.approx(1.6)
-    about = {value.tag: value.metadata.summary_description for event in read[1:3] for value in event.summary.value}
-    assert "samples that the training takes in a second" in about["samples_per_second"]
-    assert "a kernel ran" in about["gpu1_busy"]
 
 
 def test_shipped_presets_name_the_schema_that_lies_beside_them() -> None:

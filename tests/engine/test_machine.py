@@ -8,11 +8,9 @@ import pytest
 from gputui.engine.diagnosis import accumulators
 from gputui.engine.doctor import visible as doctor_visible
 from gputui.engine.doctor.nvml_query import NvmlAnswers
-from gputui.engine.telemetry.machine import Gpu
 from gputui.engine.telemetry.visible import Device, Shown, visible
 
 from tests.support.fakenvml import FakeNvml
-from tests.support.training import Build
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
@@ -93,16 +91,3 @@ def test_an_instance_stands_for_its_gpu_with_its_own_memory(nvml: FakeNvml, chos
 def test_a_gpu_in_mig_mode_without_instances_cannot_compute(nvml: FakeNvml) -> None:
     assert visible_gpus(nvml, None, "gpus=2 mig=0@0") == [[1, False, 80 * GIB]]
     assert visible_gpus(nvml, "0", "gpus=2 mig=0@0") == []
-
-
-def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
-    from gputui.engine.trainer import session
-    from gputui.engine.trainer.assembly import Training
-
-    training = build("workload.model=mlp")
-    gpus = [Gpu(index, uuid, "A GPU", (9, 0), 80 * GIB) for index, uuid in ((3, "GPU-b"), (1, "GPU-a"), (2, None))]
-    training.loop.built.report.gpus = {"GPU-a", "GPU-b"}
-    loop = training.loop
-    session._announce(Training(loop, gpus, {}, 0), loop.built.report, None)
-    (started,) = training.events("started")
-    assert started["gpus"] == ["GPU-b", "GPU-a", "2"]

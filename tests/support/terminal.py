@@ -65,7 +65,7 @@ class Terminal:
         """The process id of the shell in the window."""
         return int(self._tmux("display-message", "-p", "-t", "t", "#{pane_pid}"))
 
-    def shows(self, *texts: str, seconds: float = 40) -> str:
+    def shows(self, *texts: str, seconds: float = 120) -> str:
         """Wait until all texts are seen at once; the screen then."""
         try:
             until(lambda: all(text in self.screen for text in texts), seconds)

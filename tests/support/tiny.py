@@ -61,7 +61,20 @@ def text_of(app: App[Any]) -> str:
     return "\n".join(strip.text for strip in compositor.render_strips())
 
 
-async def wait_for(pilot: Pilot[None], what: str | Callable[[], Any], seconds: float = 30.0) -> str:
+STILL_SECONDS = 0.8  # the live view repaints all of itself every half second
+
+
+async def still(pilot: Pilot[None], *what: str) -> None:
+    """Until all texts stand on the screen, and nothing of it has changed for longer than it takes to repaint it."""
+    await wait_for(pilot, lambda: all(text in text_of(pilot.app) for text in what))
+    shown, since = "", time.monotonic()
+    while time.monotonic() - since < STILL_SECONDS:
+        await pilot.pause(0.05)
+        if (now := text_of(pilot.app)) != shown:
+            shown, since = now, time.monotonic()
+
+
+async def wait_for(pilot: Pilot[None], what: str | Callable[[], Any], seconds: float = 120.0) -> str:
     """Until the text stands on the screen, or the condition holds; returns the screen's text."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

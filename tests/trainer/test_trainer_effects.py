@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine import runs
+from gputui.engine.telemetry.machine import Gpu
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.measure import pulses as pulsing
 from gputui.engine.trainer.setup import models
@@ -143,6 +144,7 @@ def result(training: Training) -> dict[str, Any]:
 
 
 @pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize(
     "settings",
     [(), ("steps_per_execution=7",), ("strategy.kind=mirrored", "steps_per_execution=3"), ("deterministic_order=off",)],
@@ -181,6 +183,7 @@ def test_a_run_that_is_over_before_ends_as_ever(build: Build) -> None:
 
 
 @pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
 def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> None:
     slow = ("data=synthetic", "shape=[4]", "samples=320", "batch_size=8", "shuffle=off", "parallel_calls=off")
     training = build(*ENDLESS, *slow, "cache=memory", "measure_seconds=0.3")
@@ -240,6 +243,7 @@ def planted_between(training: Training, seconds: float, slept: list[float]) -> T
 
 
 @pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("kind", ["single", "mirrored"])
 def test_python_between_executions_is_told_as_its_share_of_the_time(kind: str, build: Build) -> None:
     slept: list[float] = []
@@ -254,6 +258,7 @@ def test_python_between_executions_is_told_as_its_share_of_the_time(kind: str, b
 
 
 @pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
 def test_many_steps_in_one_execution_leave_little_to_python(build: Build) -> None:
     one = result(build(*ENDLESS, "measure_seconds=0.5").train())["python_share"]
     many = result(build(*ENDLESS, "measure_seconds=0.5", "steps_per_execution=50").train())["python_share"]
@@ -262,6 +267,7 @@ def test_many_steps_in_one_execution_leave_little_to_python(build: Build) -> Non
 
 
 @pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("kind", ["CPU", "GPU"])
 def test_input_wait_and_python_are_told_apart(
     kind: str, tmp_path: Path, cpus: Devices, build: Build, monkeypatch: pytest.MonkeyPatch
@@ -471,6 +477,19 @@ def test_the_saved_model_loads_in_plain_keras_and_predicts_the_same(build: Build
 def test_logical_devices_splits_the_cpu(cpus: Devices) -> None:
     assert cpus.kind == "CPU"
     assert [name.rsplit("/", 1)[-1] for name in cpus.names] == ["device:CPU:0", "device:CPU:1"]
+
+
+def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
+    from gputui.engine.trainer import session
+    from gputui.engine.trainer.assembly import Training
+
+    training = build("workload.model=mlp")
+    gpus = [Gpu(index, uuid, "A GPU", (9, 0), 80 * 1024**3) for index, uuid in ((3, "GPU-b"), (1, "GPU-a"), (2, None))]
+    training.loop.built.report.gpus = {"GPU-a", "GPU-b"}
+    loop = training.loop
+    session._announce(Training(loop, gpus, {}, 0), loop.built.report, None)
+    (started,) = training.events("started")
+    assert started["gpus"] == ["GPU-b", "GPU-a", "2"]
 
 
 @pytest.mark.slow

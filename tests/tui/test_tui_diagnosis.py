@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 
 from tests.support import recorded
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, STAGES
-from tests.support.tiny import Tiny, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -258,8 +258,7 @@ def test_picture_of_a_diagnosis(home: Path, snap_compare: Any) -> None:
     async def ready(pilot: Pilot[None]) -> None:
         await wait_for(pilot, "✓ done")
         await pilot.press("d")
-        await wait_for(pilot, "measured steps")
-        await pilot.pause()
+        await still(pilot, "measured steps")
 
     run = diagnosed(home)
     assert snap_compare(Tiny(lambda: LiveScreen(run)), terminal_size=(120, 40), run_before=ready)

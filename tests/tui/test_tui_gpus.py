@@ -65,7 +65,7 @@ def looked(nvml: FakeNvml, words: str, does: str, size: tuple[int, int] = (80, 2
 def test_all_figures_of_two_gpus_and_the_host(nvml: FakeNvml, size: tuple[int, int]) -> None:
     shown = looked(
         nvml, f"gpus=2 gpm=1 nvlinks=18 throttle=4 procs={os.getpid()}",
-        'await wait_for(pilot, "SM  20 %", 20); told["shown"] = text_of(app)', size,
+        'await wait_for(pilot, "SM  20 %"); told["shown"] = text_of(app)', size,
     )["shown"]
     for word in (
         "GPU 0", "GPU 1", "! power cap", "10.0/80.0 GiB", "321/700 W", "tensor  50 %", "clock 2,619 MHz", "P0",
@@ -85,7 +85,7 @@ def test_all_figures_of_two_gpus_and_the_host(nvml: FakeNvml, size: tuple[int, i
     ("gpus=0", ("no GPU: the NVIDIA driver sees no GPU",)),
 ])
 def test_what_real_boxes_do_is_said_in_words(nvml: FakeNvml, words: str, said: tuple[str, ...]) -> None:
-    does = f"await wait_for(pilot, {said[0]!r}, 20); told['shown'] = text_of(app)"
+    does = f"await wait_for(pilot, {said[0]!r}); told['shown'] = text_of(app)"
     shown = looked(nvml, words, does)["shown"]
     for word in said:
         assert word in shown, word
@@ -96,7 +96,7 @@ def test_beside_a_run_its_process_is_marked_and_its_traffic_not_asked_for(nvml: 
     trainer = Process.current()
     status = Place.here().as_fields() | trainer.as_fields("trainer")
     run.file("status.json").write_text(json.dumps(status))
-    does = 'await wait_for(pilot, "this run", 20); told["shown"] = text_of(app)'
+    does = 'await wait_for(pilot, "this run"); told["shown"] = text_of(app)'
     shown = looked(nvml, f"procs={trainer.pid}", does, (120, 40))["shown"]
     assert f"{run.id} goes on, read every 1.0 s" in shown
     assert "PCIe   not asked" in shown
@@ -109,13 +109,13 @@ def test_eight_slow_gpus_leave_the_screen_fluid(nvml: FakeNvml) -> None:
     found = looked(
         nvml, "gpus=8 slow_ms=50",
         """
-        await wait_for(pilot, "GPU 7", 30)
+        await wait_for(pilot, "GPU 7")
         await wait_for(pilot, "Next GPU")
         began = time.monotonic()
         await pilot.press("down")
         await wait_for(pilot, lambda: app.screen.query_one("#detail").gpu.index == 1)
         told["answered"] = time.monotonic() - began
-        await wait_for(pilot, "instead of 1 s", 30)
+        await wait_for(pilot, "instead of 1 s")
         told["shown"] = text_of(app)
         """,
     )
@@ -131,7 +131,7 @@ def test_the_driver_is_asked_only_while_the_screen_is_seen(nvml: FakeNvml, tmp_p
         f"""
         from pathlib import Path
         calls = lambda: Path({str(log)!r}).read_text()
-        await wait_for(pilot, "H100", 20)
+        await wait_for(pilot, "H100")
         assert "Shutdown" not in calls()
         app.push_screen(Screen())
         until = time.monotonic() + 10
@@ -140,8 +140,8 @@ def test_the_driver_is_asked_only_while_the_screen_is_seen(nvml: FakeNvml, tmp_p
         await asyncio.sleep(1.5)
         told["silent"] = calls() == left
         app.pop_screen()
-        await wait_for(pilot, lambda: calls().count(" Init") == 2, 10)
-        await wait_for(pilot, "H100", 10)
+        await wait_for(pilot, lambda: calls().count(" Init") == 2)
+        await wait_for(pilot, "H100")
         app.action_command_palette()
         await asyncio.sleep(1.5)
         told["still"] = calls().count("Shutdown")
@@ -157,7 +157,7 @@ def test_the_driver_is_asked_only_while_the_screen_is_seen(nvml: FakeNvml, tmp_p
 def test_a_driver_that_never_answers_is_said_and_holds_up_nothing(nvml: FakeNvml) -> None:
     found = looked(
         nvml, "hang=DeviceGetUtilizationRates",
-        'await wait_for(pilot, "the NVIDIA driver has not answered for", 20); told["shown"] = text_of(app)',
+        'await wait_for(pilot, "the NVIDIA driver has not answered for"); told["shown"] = text_of(app)',
     )
     assert found["gap"] < 1.0
     assert "cpu" in found["shown"]

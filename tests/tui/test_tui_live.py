@@ -22,7 +22,7 @@ from textual.pilot import Pilot
 from textual.widgets._footer import FooterKey
 
 from tests.support import recorded, recorded_proof
-from tests.support.tiny import Tiny, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
 ESCAPES = "\x1b[31mred\x1b[0m [red]not markup[/red] \x07\n" + "".join(f"line {i}\n" for i in range(300))
@@ -349,12 +349,11 @@ async def _ended(pilot: Pilot[None]) -> None:
     screen = pilot.app.screen
     assert isinstance(screen, LiveScreen)
     await wait_for(pilot, lambda: screen.now.outcome and screen.picture.log)
-    await pilot.pause()
+    await still(pilot)
 
 
 async def _training(pilot: Pilot[None]) -> None:
-    await wait_for(pilot, "training")
-    await pilot.pause()
+    await still(pilot, "training", "1,380/1,380", "5 lines")
 
 
 def test_picture_of_eight_gpus(home: Path, snap_compare: Any) -> None:

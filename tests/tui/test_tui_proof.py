@@ -27,7 +27,7 @@ from textual.pilot import Pilot
 
 from tests.support import recorded, recorded_proof
 from tests.support.recorded_proof import PROOF, rewrite, running, write_proof
-from tests.support.tiny import Tiny, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -324,8 +324,7 @@ def test_nothing_is_imported_beside_a_proof(home: Path) -> None:
 
 def test_picture_of_a_proof(home: Path, snap_compare: Any) -> None:
     async def ready(pilot: Pilot[None]) -> None:
-        await wait_for(pilot, "✓ done")
-        await pilot.pause()
+        await still(pilot, "✓ done")
 
     proof = write_proof(home)
     assert snap_compare(Tiny(lambda: ProofScreen(proof)), terminal_size=(80, 24), run_before=ready)

@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from tests.support import recorded
-from tests.support.tiny import Tiny, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -228,14 +228,13 @@ def test_picture_of_the_runs(five: list[Run], snap_compare: Any, monkeypatch: py
     async def ready(pilot: Pilot[None]) -> None:
         await wait_for(pilot, "5 of 5")
         await pilot.press("down", "space")
-        await pilot.pause()
+        await still(pilot, "1 marked")
 
     assert snap_compare(Tiny(RunsScreen), terminal_size=(80, 24), run_before=ready)
 
 
 def test_picture_of_a_comparison(five: list[Run], snap_compare: Any) -> None:
     async def ready(pilot: Pilot[None]) -> None:
-        await wait_for(pilot, "figures")
-        await pilot.pause()
+        await still(pilot, "figures")
 
     assert snap_compare(Tiny(lambda: CompareScreen(five[:3])), terminal_size=(120, 40), run_before=ready)

@@ -290,7 +290,7 @@ def test_a_heartbeat_that_goes_on_counts_whatever_the_clocks_say(skew_seconds: f
     try:
         with pytest.raises(RunError, match="running on node-b"):
             deleted(run)
-        until(lambda: run.state == "running", seconds=5)
+        until(lambda: run.state == "running")
     finally:
         done.set()
         thread.join()
@@ -419,7 +419,7 @@ def test_a_status_of_an_older_gputui_is_alive_only_if_its_process_is_the_engine(
     of_old = subprocess.Popen([sys.executable, "-c", code, "-m", "gputui.engine", str(run.path)])
     try:
         run.file("status.json").write_text(json.dumps({"engine_pid": of_old.pid, "engine_started": 1.0}))
-        until(lambda: run.state == "running", seconds=5)
+        until(lambda: run.state == "running")
         runs.request_stop(run)
         assert of_old.wait(10) == -signal.SIGTERM
     finally:

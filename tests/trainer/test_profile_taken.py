@@ -1,0 +1,106 @@
+"""A profile of the steps asked for, taken by the trainer, costs no step its time."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from typing import Any
+
+import pytest
+from gputui.engine.profile import xprof_process
+from gputui.engine.profile.reports import ProfileError, read
+
+from tests.support.training import Build
+
+needs_xprof = pytest.mark.skipif(
+    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'gputui[profile]'"
+)
+TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1", "steps_per_epoch=30")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What TensorFlow's profiler is told: start, stop, the number of a step at its begin and negative at its end."""
+    import tensorflow as tf
+
+    found: list[Any] = []
+
+    class Marker:
+        def __init__(self, name: str, step_num: int, _r: int) -> None:
+            assert (name, _r) == (xprof_process.STEP, 1)
+            self.number = step_num
+
+        def __enter__(self) -> None:
+            found.append(self.number)
+
+        def __exit__(self, *exception: object) -> None:
+            found.append(-self.number)
+
+    monkeypatch.setattr(tf.profiler.experimental, "Trace", Marker)
+    monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: found.append("start"))
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: found.append("stop"))
+    return found
+
+
+def test_starting_and_writing_a_profile_is_no_steps_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.profiler.experimental, "start", lambda folder: time.sleep(0.6))
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: time.sleep(0.6))
+    training = build(*TINY, "profile=12-14").train()
+    assert training.loop.built.report.speed.clock.step_seconds_total < 0.6
+
+
+def test_what_keras_does_before_it_evaluates_is_no_steps_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = build(*TINY, "epochs=2", "steps_per_epoch=20", "validation_split=0.1")
+
+    def evaluate(**of_fit: Any) -> dict[str, Any]:
+        time.sleep(0.6)
+        return {}
+
+    monkeypatch.setattr(training.loop.built.model, "evaluate", evaluate)
+    training.train()
+    assert training.loop.built.report.speed.clock.step_seconds_total < 0.6
+
+
+@pytest.mark.parametrize(
+    ("steps", "together", "held"),
+    [("1-3", 1, [1, 2, 3]), ("12-14", 5, [11]), ("14-17", 5, [11, 16]), ("29-99", 1, [29, 30]), ("31-40", 1, [])],
+)
+def test_the_markers_of_the_steps_asked_for(
+    steps: str, together: int, held: list[int], build: Build, told: list[Any]
+) -> None:
+    build(*TINY, f"profile={steps}", f"steps_per_execution={together}").train()
+    between = [number for first in held for number in (first, -first)]
+    assert told == (["start", *between, "stop"] if held else [])
+
+
+def test_evaluations_and_checkpoints_belong_to_no_step(
+    build: Build, told: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epochs = ("epochs=3", "steps_per_epoch=3", "validation_split=0.02", "checkpoint=2")
+    training = build(*TINY, *epochs, "profile=2-7")
+
+    def evaluate(iterator: Any) -> dict[str, Any]:
+        if told[-1] != "test":
+            told.append("test")
+        return {}
+
+    training.loop.built.model.test_function = evaluate
+    monkeypatch.setattr(training.loop.built.checkpoints, "save", lambda step: told.append("save"))
+    training.train()
+    first, second = ["start", 2, -2, "save", 3, -3, "test"], [4, -4, "save", 5, -5, 6, -6, "test", "save"]
+    assert told == [*first, *second, 7, -7, "stop", "save", "test"]  # at an epoch's end the evaluation comes first
+
+
+@needs_xprof
+def test_several_steps_in_one_execution_are_not_told_apart(build: Build) -> None:
+    run = build(*TINY, "steps_per_execution=5", "profile=11-30").train().run
+    run.file("preset.yaml").write_text("compile: {steps_per_execution: 5}\nrun: {profile: 11-30}\n")
+    with pytest.raises(ProfileError, match="cannot tell steps apart where 5 run in one execution") as told:
+        read(run)
+    assert "compile.steps_per_execution=1" in str(told.value)
+    (file,) = run.file("profile").rglob("*.xplane.pb")
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(ProfileError, match=r"XProf cannot read .*\n.*XSpace"):
+        read(run)
