@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from gputui.engine import runs
-from gputui.engine.telemetry.machine import Gpu
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.measure import pulses as pulsing
 from gputui.engine.trainer.setup import models
@@ -477,19 +476,6 @@ def test_the_saved_model_loads_in_plain_keras_and_predicts_the_same(build: Build
 def test_logical_devices_splits_the_cpu(cpus: Devices) -> None:
     assert cpus.kind == "CPU"
     assert [name.rsplit("/", 1)[-1] for name in cpus.names] == ["device:CPU:0", "device:CPU:1"]
-
-
-def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
-    from gputui.engine.trainer import session
-    from gputui.engine.trainer.assembly import Training
-
-    training = build("workload.model=mlp")
-    gpus = [Gpu(index, uuid, "A GPU", (9, 0), 80 * 1024**3) for index, uuid in ((3, "GPU-b"), (1, "GPU-a"), (2, None))]
-    training.loop.built.report.gpus = {"GPU-a", "GPU-b"}
-    loop = training.loop
-    session._announce(Training(loop, gpus, {}, 0), loop.built.report, None)
-    (started,) = training.events("started")
-    assert started["gpus"] == ["GPU-b", "GPU-a", "2"]
 
 
 @pytest.mark.slow
