@@ -227,7 +227,7 @@ def test_what_is_shown_first_where_there_is_little_room() -> None:
 def test_clocks_that_somebody_has_set_are_told_without_alarm() -> None:
     gpu = replace(FULL, throttle=(), clocks_set_by=("application clocks",))
     text = "\n".join(plain(row) for row in card(gpu, 10, 78, 12, RICH, all_of_it=True))
-    assert "clocks held by application clocks" in text
+    assert "clocks set by application clocks" in text
     assert "!" not in text
 
 
