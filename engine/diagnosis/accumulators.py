@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..files.values import mapping, number
@@ -45,9 +45,9 @@ class Gpus:
         self._mine: dict[str, deque[Reading]] = {}
         self._others: dict[str, deque[Reading]] = {}
 
-    def take(self, event: Reading, mine: Collection[str]) -> None:
+    def take(self, gpus: Sequence[Reading], mine: Collection[str]) -> None:
         """Add a reading of all GPUs during training; `mine` names those that train, as the started event does."""
-        gpus = [gpu for gpu in event.get("gpus") or () if isinstance(gpu, Mapping)]
+        gpus = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
         devices = [device for gpu in gpus if (device := _device(gpu))]
         self._shown = {shown.index for shown in visible(self._variable, devices)}
         for gpu in gpus:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,21 @@ from ..files import located_yaml
 from ..files.reading import why
 from ..files.values import harmless, harmless_in, number
 from ..runs import Run
+from ..runs.events import (
+    Allocator,
+    EpochEnd,
+    Event,
+    Finished,
+    GpuReadings,
+    HostReading,
+    InputStages,
+    Outcome,
+    Phase,
+    PhaseName,
+    Progress,
+    Started,
+    fields_of,
+)  # fmt: skip
 from ..runs.reading import RunEvents, read_events
 from . import accumulators
 
@@ -89,7 +104,7 @@ class Measurements:
     io_wait: float | None = None
     read_bytes_per_second: float | None = None
     communication: float | None = None  # share of the step in collectives (from a profile)
-    outcome: str | None = None
+    outcome: Outcome | None = None
 
     def option(self, key: str) -> Any:
         return self.options.get(key)
@@ -168,15 +183,16 @@ class Collector:
 
     def _begin(self) -> None:
         """Start over with a resumed run, which is another process and may have another speed."""
-        self.started: Mapping[str, Any] = {}
-        self._progress: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
+        self.started: Started | None = None
+        self._progress: deque[Progress] = deque(maxlen=RECENT)
         self._gpus = accumulators.Gpus(self._visible)
         self._host = accumulators.Host()
         self._device_growth, self._host_growth = accumulators.Growth(), accumulators.Growth()
-        self._stages: Mapping[str, Any] = {}
+        self._stages: InputStages | None = None
         self._peak: float | None = None
         self._summary: Mapping[str, Any] = {}
-        self._phase, self._detail, self._phase_t = "", "", 0.0
+        self._phase: PhaseName | None = None
+        self._detail, self._phase_t = "", 0.0
         self._ended_t: float | None = None
         self._spent: dict[str, float] = {}
         self._pauses, self._pause_seconds = accumulators.Pauses(), 0.0
@@ -185,21 +201,21 @@ class Collector:
     @property
     def newest_t(self) -> float | None:
         """The time of the newest figures of steps, or of the end of a run that was too short to have any."""
-        return float(self._progress[-1]["t"]) if self._progress else self._ended_t
+        return self._progress[-1].t if self._progress else self._ended_t
 
-    def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
-        for event in events:
-            handler = _HANDLERS.get(str(event.get("type")))
+    def feed(self, found: Iterable[Event]) -> None:
+        for event in found:
+            handler = _HANDLERS.get(type(event))
             if handler is not None:
-                handler(self, float(event["t"]), event)
+                handler(self, event.t, event)
 
     # ---- events ---------------------------------------------------------------------------------
 
-    def on_started(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_started(self, t: float, event: Started) -> None:
         self.started = event
 
-    def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
-        phase = str(event.get("phase"))
+    def on_phase(self, t: float, event: Phase) -> None:
+        phase = event.phase
         if phase == "importing":  # the first phase; the time before it belongs to none
             self._begin()
         if self._phase:
@@ -209,36 +225,35 @@ class Collector:
             if phase != "compiling":  # during the first evaluation, for a smaller last batch
                 self._pauses.add(self._phase, self._pause_seconds)
                 self._pause_seconds = 0.0
-        self._phase, self._phase_t, self._detail = phase, t, str(event.get("detail") or "")
+        self._phase, self._phase_t, self._detail = phase, t, event.detail
 
-    def on_progress(self, t: float, event: Mapping[str, Any]) -> None:
-        if number(event.get("step_ms_p50")) is not None:
+    def on_progress(self, t: float, event: Progress) -> None:
+        if event.step_ms_p50 is not None:
             self._progress.append(event)
 
-    def on_epoch(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_epoch(self, t: float, event: EpochEnd) -> None:
         self._epochs += 1
         if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
             self._device_growth.begin_anew()
             self._host_growth.begin_anew()
 
-    def on_input_stages(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_input_stages(self, t: float, event: InputStages) -> None:
         self._stages = event
 
-    def on_gpu(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_gpu(self, t: float, event: GpuReadings) -> None:
         if self._phase == "training":
-            self._gpus.take(event, set(self.started.get("gpus") or ()))
+            self._gpus.take(event.gpus, set(self.started.gpus) if self.started else set())
 
-    def on_host(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_host(self, t: float, event: HostReading) -> None:
         if self._phase != "training":
             return
-        self._host.take(event)
-        used, total = number(event.get("trainer_bytes")), number(event.get("memory_total_bytes"))
+        self._host.take(fields_of(event))
+        used, total = event.trainer_bytes, event.memory_total_bytes
         if used is not None and total and self._filled():
             self._host_growth.add(used / total)
 
-    def on_allocator(self, t: float, event: Mapping[str, Any]) -> None:
-        devices = event.get("devices") or {}
-        gpus = [of for name, of in devices.items() if str(name).startswith("GPU") and isinstance(of, Mapping)]
+    def on_allocator(self, t: float, event: Allocator) -> None:
+        gpus = [of for name, of in event.devices.items() if name.startswith("GPU")]
         total = self._device_bytes()
         if not total or not gpus:
             return
@@ -246,8 +261,8 @@ class Collector:
         if self._filled():
             self._device_growth.add(max(of.get("current_bytes", 0) for of in gpus) / total)
 
-    def on_finished(self, t: float, event: Mapping[str, Any]) -> None:
-        self._summary = event.get("summary") or {}
+    def on_finished(self, t: float, event: Finished) -> None:
+        self._summary = event.summary
         if self._summary.get("steps"):
             self._ended_t = t
 
@@ -263,17 +278,17 @@ class Collector:
 
     def _has_passed(self) -> bool:
         """Whether all of the data has been used once since the start or resume; assumed where its size is unknown."""
-        batch, samples = self.started.get("global_batch_size"), self.started.get("train_samples")
-        if not batch or not samples or not self._progress:
+        started = self.started
+        if not started or not started.global_batch_size or not started.train_samples or not self._progress:
             return True
-        steps = int(self._progress[-1].get("step") or 0) - int(self.started.get("resumed_at_step") or 0)
-        return steps >= int(samples) // int(batch)
+        steps = (self._progress[-1].step or 0) - (started.resumed_at_step or 0)
+        return steps >= started.train_samples // started.global_batch_size
 
     # ---- figures --------------------------------------------------------------------------------
 
     @property
     def on_gpu_device(self) -> bool:
-        return any("GPU" in str(name) for name in self.started.get("devices") or ())
+        return self.started is not None and any("GPU" in name for name in self.started.devices)
 
     def measurements(self) -> Measurements:
         """The present figures; for a finished run, its speeds are those of the whole run."""
@@ -290,8 +305,8 @@ class Collector:
             pauses=self._pause_share(),
             pauses_counted=self._pauses.most_often,
             traces=self._last("traces"),
-            stages=tuple(self._stages.get("stages") or ()),
-            buffer_fill=number(self._stages.get("buffer_fill")),
+            stages=tuple(self._stages.stages) if self._stages else (),
+            buffer_fill=self._stages.buffer_fill if self._stages else None,
             **self._gpus.figures(),
             memory_peak=self._peak,
             memory_growth=self._device_growth.share,
@@ -301,16 +316,17 @@ class Collector:
         )
 
     def _of_start(self) -> dict[str, Any]:
-        told = self.started
-        as_told = ("cpus", "train_samples", "sample_bytes", "global_batch_size", "steps_per_epoch")
+        started = self.started
+        if started is None:
+            return {}
+        same = ("cpus", "train_samples", "sample_bytes", "global_batch_size", "steps_per_epoch", "inapplicable")
         return {
-            **{name: told.get(name) for name in as_told},
+            **{name: getattr(started, name) for name in same},
             "on_gpu": self.on_gpu_device,
-            "gpus": len(told.get("gpus") or ()),
-            "compute_capability": _pair(told.get("compute_capability")),
-            "replicas": int(told.get("replicas") or 1),
-            "cpu_bfloat16": bool(told.get("cpu_bfloat16")),
-            "inapplicable": told.get("inapplicable") or {},
+            "gpus": len(started.gpus),
+            "compute_capability": _pair(started.compute_capability),
+            "replicas": started.replicas or 1,
+            "cpu_bfloat16": bool(started.cpu_bfloat16),
         }
 
     def _steps(self) -> int:
@@ -323,25 +339,27 @@ class Collector:
         return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
 
     def _open_seconds(self) -> float:
-        last = self._progress[-1]["t"] if self._progress else 0.0
-        return max(0.0, float(last) - self._phase_t) if self._phase == "training" else 0.0
+        last = self._progress[-1].t if self._progress else 0.0
+        return max(0.0, last - self._phase_t) if self._phase == "training" else 0.0
 
     def _recent(self, name: str) -> float | None:
         """The run's own figure where it has ended, otherwise the mean of the last moments."""
         if (whole := number(self._summary.get(name))) is not None:
             return whole
-        return accumulators.mean(self._progress, name)
+        return accumulators.mean(map(fields_of, self._progress), name)
 
     def _last(self, name: str) -> Any:
         if self._summary.get(name) is not None:
             return self._summary[name]
-        return self._progress[-1].get(name) if self._progress else None
+        return self._last_progress(name)
+
+    def _last_progress(self, name: str) -> Any:
+        return getattr(self._progress[-1], name) if self._progress else None
 
     def _speeds(self) -> dict[str, Any]:
         times = self._summary.get("step_ms") or {}
-        last = self._progress[-1] if self._progress else {}
-        p50 = number(times.get("p50")) or number(last.get("step_ms_p50"))
-        p95 = number(times.get("p95")) or number(last.get("step_ms_p95"))
+        p50 = number(times.get("p50")) or self._last_progress("step_ms_p50")
+        p95 = number(times.get("p95")) or self._last_progress("step_ms_p95")
         shortest = max(p50 or 0.0, WINDOW_MS)
         return {
             "samples_per_second": number(self._last("samples_per_second")),
@@ -364,8 +382,17 @@ class Collector:
         return self._gpus.smallest_bytes()
 
 
-_HANDLERS = {name.removeprefix("on_"): handler for name, handler in vars(Collector).items()
-             if name.startswith("on_") and callable(handler)}
+_HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {
+    Started: Collector.on_started,
+    Phase: Collector.on_phase,
+    Progress: Collector.on_progress,
+    EpochEnd: Collector.on_epoch,
+    InputStages: Collector.on_input_stages,
+    GpuReadings: Collector.on_gpu,
+    HostReading: Collector.on_host,
+    Allocator: Collector.on_allocator,
+    Finished: Collector.on_finished,
+}
 
 
 def _pair(value: Any) -> tuple[int, int] | None:

@@ -13,14 +13,14 @@ happens within the step, and only the profile itself shows it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from .. import figures
 from ..figures import Figure
 from ..plan import LEAST_STEPS
 from ..runs import Run
-from ..runs.events import Diagnosis
+from ..runs.events import Diagnosis, Verdict
 from ..runs.reading import RunEvents
 from ..text import seconds
 from .measurements import CORES_BUSY, DISK_WAITED, ENOUGH_SECONDS, Measurements, read, stage_ms
@@ -44,7 +44,7 @@ class Rule:
     first. A supporting rule (BESIDE) finds nothing alone: it explains, and adds confidence to, another finding.
     """
 
-    verdict: str
+    verdict: Verdict
     measurement: str
     notable: float
     strong: float
@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
     Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "computing takes {value} of the step",
          "TF guide (97 % of synthetic), gputui", LIMIT, when=lambda s: _gpu_works(s) and bool(for_computing(s))),
 )
-VERDICT_LABELS = {
+VERDICT_LABELS: Mapping[Verdict, str] = {
     "input_bound": "Input-bound",
     "python_overhead": "Python overhead",
     "communication_bound": "Communication-bound",
@@ -175,7 +175,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
     found = sorted(_sure(all_found) if measured.doubtful else all_found, key=lambda finding: finding.order)
     well = _computes(measured) and not any(map(_faint_loss, all_found))
     verdicts = list(dict.fromkeys(finding.rule.verdict for finding in found if finding.rule.rank != BESIDE))
-    verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
+    verdict: Verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
     mine = [finding for finding in found if finding.rule.verdict == verdict]
     return Diagnosis(
         verdict=verdict,
@@ -238,7 +238,7 @@ def _evidence(finding: Found) -> dict[str, object]:
 # ---- supporting evidence ----------------------------------------------------------------------
 
 
-def _beside(s: Measurements, verdict: str) -> list[dict[str, object]]:
+def _beside(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
     """Figures without a threshold of their own that explain the verdict."""
     rows: list[dict[str, object]] = []
     if s.crowded:
@@ -281,7 +281,7 @@ def _row(name: str, value: float | None, text: str) -> list[dict[str, object]]:
 # ---- in words ---------------------------------------------------------------------------------
 
 
-def _sentence(verdict: str, s: Measurements, found: Sequence[Found]) -> str:
+def _sentence(verdict: Verdict, s: Measurements, found: Sequence[Found]) -> str:
     """One line of at most 100 characters."""
     words = VERDICT_LABELS[verdict]
     if verdict == "healthy":
@@ -310,7 +310,7 @@ def _where(s: Measurements) -> list[str]:
     return [f"{stage}; all CPU cores are busy", stage] if s.cores_busy else [stage]
 
 
-def _confidence(s: Measurements, verdict: str, found: Sequence[Found]) -> float:
+def _confidence(s: Measurements, verdict: Verdict, found: Sequence[Found]) -> float:
     """Grows with the time measured and with the distance from the threshold; supporting figures add to it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(found[0]) if found else 0.5

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from .values import LARGEST, LARGEST_WHOLE, number, whole
 
@@ -116,8 +116,13 @@ def fits(hint: Any) -> Fits:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _declared(*inner)
+    if origin is Literal:
+        return _SCALARS[str]  # another version of gputui may know more words
     if origin in (Union, types.UnionType):
         members = [fits(member) for member in inner]
+        if len(members) == 2 and inner[1] is type(None):
+            of_known = members[0]
+            return lambda value: value is None or of_known(value)
         return lambda value: any(member(value) for member in members)
     if origin is tuple:
         parts = [fits(part) for part in inner]

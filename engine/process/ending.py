@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..runs.events import Outcome
 from ..telemetry.limits import Ceilings, ceilings
 from ..text import size
 
@@ -47,7 +48,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Ending:
-    outcome: str
+    outcome: Outcome
     kind: str
     message: str
     hint: str = ""

@@ -22,7 +22,10 @@ import yaml
 
 from ..files import disk, scratch
 from ..files.writing import write_atomically
-from ..runs import Run, Tail, events, results
+from ..runs import Run, events, results
+from ..runs.events import EpochEnd, Phase, Progress, Started
+from ..runs.parsing import parse_line
+from ..runs.reading import TRAINER_FILE, read_events
 from ..system import reaper, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import Lock
@@ -194,24 +197,21 @@ class Supervisor:
 
     def _summary(self, end: ending.Ending) -> events.Summary:
         """What is known of a run whose trainer left no summary: its last figures."""
-        last: dict[str, dict[str, Any]] = {}
-        for event in Tail(self.run.file("events.jsonl")).read():
-            last[event["type"]] = event
-        progress, epoch = last.get("progress", {}), last.get("epoch", {})
-        started = last.get("started", {})
-        p50, p95 = progress.get("step_ms_p50"), progress.get("step_ms_p95")
+        found = read_events(self.run.path, [TRAINER_FILE])
+        progress, epoch, started = found.last(Progress), found.last(EpochEnd), found.last(Started)
+        p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)
         return events.Summary(
             outcome=end.outcome,
             trainer_returncode=self.trainer.returncode,
-            samples_per_second=progress.get("samples_per_second"),
+            samples_per_second=progress.samples_per_second if progress else None,
             step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
-            global_batch_size=started.get("global_batch_size"),
-            input_wait=progress.get("input_wait"),
-            python_share=progress.get("python_share"),
-            traces=progress.get("traces"),
-            epochs=epoch.get("epoch", 0),
-            steps=progress.get("step", 0),
-            metrics=epoch.get("metrics") or _means_so_far(progress),
+            global_batch_size=started.global_batch_size if started else None,
+            input_wait=progress.input_wait if progress else None,
+            python_share=progress.python_share if progress else None,
+            traces=progress.traces if progress else None,
+            epochs=epoch.epoch if epoch else 0,
+            steps=progress.step if progress else 0,
+            metrics=(epoch.metrics if epoch else None) or _means_so_far(progress),
             seconds=self.clock.elapsed(),
             error={"kind": end.kind, "message": end.message, "hint": end.hint},
         )
@@ -279,12 +279,12 @@ class _Activity:
             stream.seek(max(0, start))
             block = stream.read(end - max(0, start)).decode("utf-8", "replace")
         for line in block.splitlines():
-            event = events.parse_line(line)
-            if event and event["type"] == "phase":
-                self.phase = event["phase"]
+            event = parse_line(line)
+            if isinstance(event, Phase):
+                self.phase = event.phase
 
 
-def _means_so_far(progress: Mapping[str, Any]) -> dict[str, float]:
+def _means_so_far(progress: Progress | None) -> dict[str, float]:
     """The figures of an epoch that was not completed."""
-    figures = {"loss": progress.get("loss"), **progress.get("metrics", {})}
+    figures = {"loss": progress.loss, **progress.metrics} if progress else {}
     return {name: value for name, value in figures.items() if value is not None}

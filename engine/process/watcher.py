@@ -15,6 +15,7 @@ from ..diagnosis import diagnose
 from ..diagnosis.measurements import Collector, options_of
 from ..runs import Run, Tail
 from ..runs.events import Diagnosis, Event
+from ..runs.reading import EVENT_FILES, in_time
 from ..system.run_clock import RunClock
 
 LOOK_SECONDS = 2.0
@@ -29,7 +30,7 @@ class Watcher(threading.Thread):
         super().__init__(name="diagnosis", daemon=True)
         self._tell = tell
         self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self._tails = [Tail(run.file(name)) for name in ("events.jsonl", "telemetry.jsonl")]
+        self._tails = [Tail(run.file(name)) for name in EVENT_FILES]
         self._began_t = clock.date
         self._done = threading.Event()
         self._last: Diagnosis | None = None
@@ -50,7 +51,7 @@ class Watcher(threading.Thread):
         self.join(timeout=5)
 
     def _look(self, final: bool = False) -> None:
-        fresh = sorted((event for tail in self._tails for event in tail.read()), key=lambda event: float(event["t"]))
+        fresh = in_time(event for tail in self._tails for event in tail.read())
         self._collector.feed(fresh)
         newest = self._collector.newest_t
         self._untold = self._untold or bool(fresh)  # the last events may have been read without a report

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ..diagnosis.measurements import options_of
-from ..runs import Run, Tail
+from ..runs import Run
+from ..runs.events import InputStages
+from ..runs.reading import TRAINER_FILE, read_events
 from . import xprof_input
 from . import xprof_tables as tables
 from .xprof_input import InputStage, InputTime
@@ -144,8 +146,8 @@ def _reason(code: int, stderr: str) -> str:
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
     """The input stages as the run last named them; empty where it ended before that."""
-    told = [event for event in Tail(run.file("events.jsonl")).read() if event["type"] == "input_stages"]
-    return told[-1].get("stages") or () if told else ()
+    last = read_events(run.path, [TRAINER_FILE]).last(InputStages)
+    return last.stages if last else ()
 
 
 def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:

@@ -19,7 +19,9 @@ from ..plan import WARMUP_STEPS
 from ..presets import Preset
 from ..profile import reports
 from ..profile.reports import ProfileError, ProfileReport
-from ..runs import Run, Tail
+from ..runs import Run
+from ..runs.events import InputStages
+from ..runs.reading import TRAINER_FILE, read_events
 from .comparing import Comparing
 from .record import Ablation, Comparison, Record, Trial, medians
 from .request import ONE_BATCH, SINGLE_STEPS
@@ -55,8 +57,8 @@ def middle(trials: Sequence[Trial]) -> Trial:
 
 def stages(run: Run) -> list[Mapping[str, Any]]:
     """The input's stages from source to end, by the last event about them."""
-    found = [event for event in Tail(run.file("events.jsonl")).read() if event["type"] == "input_stages"]
-    return list(found[-1]["stages"]) if found else []
+    last = read_events(run.path, [TRAINER_FILE]).last(InputStages)
+    return list(last.stages) if last else []
 
 
 def profile(

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..options import Options
-from ..runs import Run, Tail
+from ..runs import Run
+from ..runs.events import Progress, Started
+from ..runs.reading import TRAINER_FILE, read_events
 from .record import Learning, Trial
 
 # Key, or group ending in a dot -> its effect on learning.
@@ -65,11 +67,11 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
 def losses(run: Run) -> list[tuple[float, float]]:
     """(samples seen, running loss) during the training."""
     batch, found = None, []
-    for event in Tail(run.file("events.jsonl")).read():
-        if event["type"] == "started":
-            batch = event.get("global_batch_size")
-        elif event["type"] == "progress" and batch and event.get("loss") is not None:
-            found.append((float(event["step"]) * batch, float(event["loss"])))
+    for event in read_events(run.path, [TRAINER_FILE]).events:
+        if isinstance(event, Started):
+            batch = event.global_batch_size
+        elif isinstance(event, Progress) and batch and event.loss is not None:
+            found.append((float(event.step) * batch, event.loss))
     return found
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..presets import Preset, PresetError
-from ..runs import Tail
+from ..runs.events import Started
+from ..runs.reading import TRAINER_FILE, read_events
 from ..telemetry.machine import Machine
 from . import comparing, diagnosing, diagnostic_trials, estimate, learning, sentences
 from .comparing import BaselineFailed, Comparing, Stopped
@@ -189,6 +190,6 @@ class Prover:
     def _versions(self) -> None:
         """Record the versions, once, from a trial's events."""
         if not self.record.versions:
-            told = Tail(self.bench.run_of(self.record.trials[-1]).file("events.jsonl")).read()
-            started = next((event for event in told if event["type"] == "started"), {})
-            self.record.versions = started.get("versions", {})
+            found = read_events(self.bench.run_of(self.record.trials[-1]).path, [TRAINER_FILE])
+            started = found.last(Started)
+            self.record.versions = dict(started.versions) if started else {}

@@ -17,7 +17,9 @@ from ..checks import training_gpus
 from ..options import Options
 from ..presets import PresetError
 from ..process.spawn import WARM
-from ..runs import Run, Tail
+from ..runs import Run
+from ..runs.events import Started
+from ..runs.reading import TRAINER_FILE, read_events
 from ..telemetry import machine
 from ..telemetry.machine import Gpu, Machine
 from .folder import Proof, create, proofs, start
@@ -72,9 +74,8 @@ def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
 
 def _of_run(run: Run, here: Machine) -> Names:
     """As it has told; before that, by its options. Of a run that cannot be read nothing is known: as if on the CPU."""
-    for event in Tail(run.file("events.jsonl")).read():
-        if event["type"] == "started":
-            return frozenset(map(str, event.get("gpus") or ()))
+    if started := read_events(run.path, [TRAINER_FILE]).of(Started):
+        return frozenset(started[0].gpus)
     try:
         return of_options(presets.resolve(str(run.file("preset.yaml"))).options, here)
     except (PresetError, OSError):

@@ -1,7 +1,7 @@
 """The events of a run: typed, one JSON object for each line of events.jsonl and telemetry.jsonl.
 
 A value that is not available is None and never 0; fractions are 0 to 1; names carry their unit or are counts. Readers
-skip unknown types.
+get the same types (parsing.py).
 """
 
 from __future__ import annotations
@@ -13,18 +13,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from ..files.appending import RETRY_SECONDS, Gap, LineFile
-from ..files.shapes import Fields, Form, form_of
-from ..files.values import MAX_DEPTH, depth, harmless_in, moment
+from ..files.shapes import Fields
+from ..files.values import EMPTY
 from ..files.values import finite as finite
 from ..files.values import plain as plain
 from ..system.run_clock import RunClock
 
-OUTCOMES = ("ok", "oom", "error", "stopped", "timeout", "crashed")
+Outcome = Literal["ok", "oom", "error", "stopped", "timeout", "crashed"]
+PhaseName = Literal[
+    "starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended"
+]  # fmt: skip
+Verdict = Literal[
+    "input_bound", "python_overhead", "communication_bound", "stalls", "throttled", "retracing", "memory_growing",
+    "memory_limit", "imbalance", "underfilled", "compute_bound", "healthy", "undecided",
+]  # fmt: skip
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; without one it is the first step
-PHASES = ("starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended")
 
 # The entries of the mappings below that readers may rely on; there are more.
 Stage = Annotated[
@@ -62,9 +70,35 @@ _Remedy = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Base of all events; `type` is the value in the JSON."""
+    """Base of all events; `type` is the value in the JSON.
+
+    An event that has been read has its time `t` (Unix seconds) and its `run`. Of a field that the file lacks, as that
+    of another version of gputui may, nothing is known: lists, mappings and texts are empty, anything else is None.
+    """
 
     type: ClassVar[str]
+    t: ClassVar[float]
+    run: ClassVar[str]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            return _absent(type(self))[name] if name in _absent(type(self)) else object.__getattribute__(self, name)
+
+
+@cache
+def _absent(kind: type[Event]) -> Mapping[str, Any]:
+    """What stands for a field that is absent and has no default."""
+    return {name: _nothing(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
+
+
+def _nothing(hint: Any) -> Any:
+    origin = get_origin(hint) or hint
+    if origin is str or origin is Literal:
+        return ""
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return EMPTY
+    return () if isinstance(origin, type) and issubclass(origin, Sequence) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +144,7 @@ class Phase(Event):
     """
 
     type: ClassVar[str] = "phase"
-    phase: str
+    phase: PhaseName
     detail: str = ""
 
 
@@ -224,7 +258,7 @@ class Diagnosis(Event):
     """
 
     type: ClassVar[str] = "diagnosis"
-    verdict: str
+    verdict: Verdict
     sentence: str
     confidence: float
     steps: int
@@ -266,7 +300,7 @@ class Summary:
     first_checkpoint_seconds is the first checkpoint.
     """
 
-    outcome: str
+    outcome: Outcome
     trainer_returncode: int | None = None
     samples_per_second: float | None = None
     step_ms: Mapping[str, float] | None = None
@@ -298,8 +332,13 @@ class Finished(Event):
     """The last event of a run."""
 
     type: ClassVar[str] = "finished"
-    outcome: str
+    outcome: Outcome
     summary: Annotated[Mapping[str, Any], Fields(Summary)]
+
+
+def fields_of(event: Event) -> dict[str, Any]:
+    """All that the file has of an event that has been read, with `t`, `type` and `run`."""
+    return vars(event)
 
 
 class EventWriter:
@@ -353,37 +392,3 @@ class EventWriter:
             kept = f"{gap.lost} events are missing" if gap.lost else "no event is missing"
             message = f"{gap.reason}: nothing could be written to {self.path} for {gap.seconds:.1f} s; {kept}"
             self._file.append(self._line(Warn(kind="disk", message=message)))
-
-
-def parse_line(line: str) -> dict[str, Any] | None:
-    """One line of a `.jsonl` file as an event of the declared form, or None for one that is not a complete event.
-
-    Text is made harmless to a terminal. An event of an unknown type is returned unchanged.
-    """
-    try:
-        event, end = _scan(line, 0)
-    except (ValueError, RecursionError, StopIteration):  # StopIteration: not even the beginning of a value
-        return None
-    if type(event) is not dict or (end < len(line) and line[end:].strip()):
-        return None
-    if "\\" in line or not line.isascii() or "\x7f" in line:  # JSON escapes control characters with a backslash
-        event = harmless_in(event)
-    if line.count("{") + line.count("[") > MAX_DEPTH and depth(event) > MAX_DEPTH:
-        return None
-    kind = event.get("type")
-    if type(kind) is not str or moment(event.get("t")) is None:
-        return None
-    form = _forms().get(kind)
-    return event if form is None or form.holds(event) else None
-
-
-# NaN and Infinity, which JSON does not have, count as unknown.
-_DECODER: Any = json.JSONDecoder(parse_constant=lambda name: None)
-_scan = _DECODER.scan_once
-
-
-@cache
-def _forms() -> Mapping[Any, Form]:
-    """By type; every event has a time and the id of its run."""
-    kinds: list[Any] = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Event)]
-    return {kind.type: form_of(kind) for kind in kinds if kind is not Event}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any
 
 from . import outage
-from .events import Warn
+from .events import Event, Finished, Started, Warn
 from .outage import Silence
+from .parsing import dated
 from .reading import EVENT_FILES, Damage, Tail, in_time
 from .run import Run
 
@@ -25,19 +24,19 @@ class Follower:
         self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
         self._damage_told: set[Damage] = set()
         self._silence = Silence(run.path)
-        self._finished: dict[str, Any] | None = None
+        self._finished: Finished | None = None
         self.ended = False
 
-    def poll(self) -> list[dict[str, Any]]:
+    def poll(self) -> list[Event]:
         """The events since the last poll; sets `ended` with the last of them."""
         alive = self._run.alive("engine") or self._run.alive("trainer")
         fresh = in_time(event for tail in self._tails for event in tail.read())
         news = self._new_damage()
         for event in fresh:
-            if event["type"] == "finished":
+            if isinstance(event, Finished):
                 self._finished = event
             else:
-                if event["type"] == "started":
+                if isinstance(event, Started):
                     self._finished = None
                 news.append(event)
         if alive and (silent := self._silence.look(bool(fresh))):
@@ -47,26 +46,24 @@ class Follower:
             news.append(self._finished or self._lost())
         return news
 
-    def _new_damage(self) -> list[dict[str, Any]]:
+    def _new_damage(self) -> list[Event]:
         """A warning for each damaged file, once."""
         found = [damage for tail in self._tails for damage in tail.damages if damage not in self._damage_told]
         found = [damage for damage in found if str(damage)]
         self._damage_told.update(found)
         return [self._warning("damaged_file", str(damage)) for damage in found]
 
-    def _warning(self, kind: str, message: str) -> dict[str, Any]:
+    def _warning(self, kind: str, message: str) -> Event:
         """A warning from the viewer itself."""
-        head = {"t": time.time(), "type": Warn.type, "run": self._run.id}
-        return head | asdict(Warn(kind=kind, message=message))
+        return dated(Warn(kind=kind, message=message), time.time(), self._run.id)
 
-    def _lost(self) -> dict[str, Any]:
-        told = self._run.result
-        summary = told or {"outcome": "crashed", "error": outage.lost(self._run.path, self._run.log_tail())}
-        head = {"t": time.time(), "type": "finished", "run": self._run.id}
-        return head | {"outcome": summary.get("outcome"), "summary": summary}
+    def _lost(self) -> Event:
+        result = self._run.result
+        summary = result or {"outcome": "crashed", "error": outage.lost(self._run.path, self._run.log_tail())}
+        return dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self._run.id)
 
 
-def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[dict[str, Any]]:
+def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
     """All events of a run, past and coming, until it has ended."""
     follower = Follower(run)
     while not follower.ended:

@@ -11,7 +11,8 @@ from typing import Any
 
 from .. import figures
 from ..figures import Figure
-from ..files.values import mapping, number
+from ..files.values import number
+from .events import EpochEnd, Event, GpuReadings, HostReading, Progress, fields_of
 from .reading import RunEvents
 
 _OF_PROGRESS = tuple(figure.progress for figure in figures.shown("history"))
@@ -44,33 +45,32 @@ def figure_of(column: str) -> Figure | None:
     return next((figure for figure in figures.RUN if column == figure.progress), None)
 
 
-def _rows(events: list[dict[str, Any]]) -> Iterator[dict[str, float]]:
+def _rows(found: list[Event]) -> Iterator[dict[str, float]]:
     readings: dict[str, float] = {}
-    for event in events:
-        if event["type"] == "gpu":
+    for event in found:
+        if isinstance(event, GpuReadings):
             readings |= _gpus(event)
-        elif event["type"] == "host":
-            readings |= {f"host_{name}": value for name, value in _known(event, _OF_HOST).items()}
-        elif event["type"] == "progress":
-            figures = _known(event, ("t", "epoch", "step", "loss")) | _metrics(event)
-            yield figures | _known(event, _OF_PROGRESS) | readings
-        elif event["type"] == "epoch":
+        elif isinstance(event, HostReading):
+            readings |= {f"host_{name}": value for name, value in _known(fields_of(event), _OF_HOST).items()}
+        elif isinstance(event, Progress):
+            figures = _known(fields_of(event), ("t", "epoch", "step", "loss")) | _metrics(event)
+            yield figures | _known(fields_of(event), _OF_PROGRESS) | readings
+        elif isinstance(event, EpochEnd):
             validation = {name: value for name, value in _metrics(event).items() if name.startswith("val_")}
-            took = _known({"epoch_seconds": event.get("seconds")}, ("epoch_seconds",))
-            yield _known(event, ("t", "epoch", "step")) | took | validation
+            took = _known({"epoch_seconds": event.seconds}, ("epoch_seconds",))
+            yield _known(fields_of(event), ("t", "epoch", "step")) | took | validation
 
 
-def _gpus(event: Mapping[str, Any]) -> dict[str, float]:
+def _gpus(event: GpuReadings) -> dict[str, float]:
     return {
         f"gpu{gpu.get('index')}_{name}": value
-        for gpu in map(mapping, event.get("gpus") or ())
+        for gpu in event.gpus
         for name, value in _known(gpu, _OF_GPU).items()
     }
 
 
-def _metrics(event: Mapping[str, Any]) -> dict[str, float]:
-    metrics = event.get("metrics") or {}
-    return _known(metrics, tuple(metrics))
+def _metrics(event: Progress | EpochEnd) -> dict[str, float]:
+    return _known(event.metrics, tuple(event.metrics))
 
 
 def _known(event: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, float]:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..files.reading import open_regular, read_bytes, why
 from ..files.shapes import Form
 from ..files.values import MAX_DEPTH, depth, harmless_in
-from . import events
+from .events import Event
+from .parsing import parse_block
 
-EVENT_FILES = ("events.jsonl", "telemetry.jsonl")
+TRAINER_FILE, ENGINE_FILE = EVENT_FILES = ("events.jsonl", "telemetry.jsonl")
+E = TypeVar("E", bound=Event)
 _MANY_BYTES = 1_000_000
 
 
@@ -110,7 +113,7 @@ class Tail:
     def damages(self) -> list[Damage]:
         return [self.damage]
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[Event]:
         try:
             with open_regular(self._path) as stream:
                 stream.seek(self._offset)
@@ -125,9 +128,8 @@ class Tail:
         with _no_collecting(len(whole)):
             return list(self._events(whole))
 
-    def _events(self, block: bytes) -> Iterator[dict[str, Any]]:
-        for line in block.split(b"\n")[:-1]:
-            event = events.parse_line(line.decode("utf-8", "replace"))
+    def _events(self, block: bytes) -> Iterator[Event]:
+        for event, line in parse_block(block):
             if event is not None:
                 yield event
             elif line.strip():
@@ -160,19 +162,27 @@ def _no_collecting(size_bytes: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class RunEvents:
-    """All that a run has told, in the order of time; `damage` has a sentence for each file that is not whole."""
+    """The events of a run in the order of time; `damage` has a sentence for each file that is not whole."""
 
-    events: list[dict[str, Any]]
+    events: list[Event]
     damage: tuple[str, ...] = ()
 
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one type."""
+        return [event for event in self.events if isinstance(event, kind)]
 
-def read_events(folder: Path) -> RunEvents:
-    """The events of both files."""
-    tails = [Tail(folder / name) for name in EVENT_FILES]
+    def last(self, kind: type[E]) -> E | None:
+        """The newest event of one type."""
+        return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
+
+
+def read_events(folder: Path, names: Sequence[str] = EVENT_FILES) -> RunEvents:
+    """The events of both files, or of the one that is named."""
+    tails = [Tail(folder / name) for name in names]
     found = in_time(event for tail in tails for event in tail.read())
     return RunEvents(found, tuple(filter(None, (str(tail.damage) for tail in tails))))
 
 
-def in_time(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def in_time(found: Iterable[Event]) -> list[Event]:
     """Events in the order of their time."""
-    return sorted(found, key=lambda event: float(event["t"]))
+    return sorted(found, key=attrgetter("t"))

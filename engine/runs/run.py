@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ..files.reading import open_regular
 from ..files.shapes import Form, form_of
@@ -19,13 +19,16 @@ from ..system import locks
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK
 from . import life
-from .events import OUTCOMES, Summary, parse_line
+from .events import OUTCOMES, Event, Outcome, Summary
 from .life import Life
+from .parsing import parse_line
 from .reading import EVENT_FILES, Object, read_object
 
 STARTING_SECONDS = 15.0  # shows that a run is starting, where the file system has no locks
 LAST_BYTES = 16384
-GOES_ON = ("running", "starting", "stopping")
+GoingOn = Literal["running", "starting", "stopping"]
+RunState = Outcome | GoingOn
+GOES_ON: tuple[GoingOn, ...] = get_args(GoingOn)
 _STATUS = Form({
     "phase": str, "host": str, "boot_id": str, "pid_namespace": str,
     "engine_pid": int, "engine_start_ticks": int, "trainer_pid": int, "trainer_start_ticks": int,
@@ -85,11 +88,11 @@ class Run:
         return bool(getattr(self.life, role))
 
     @property
-    def state(self) -> str:
+    def state(self) -> RunState:
         """An outcome, or `running`, `starting`, `stopping` (the engine has ended, the trainer is ending itself)."""
         return self.state_of(self.life)
 
-    def state_of(self, now: Life) -> str:
+    def state_of(self, now: Life) -> RunState:
         """The state, given which parts of the run are alive."""
         if now.engine:
             return "starting" if now.starting else "running"
@@ -97,10 +100,16 @@ class Run:
             return "stopping"
         result = self.result
         if result is not None:
-            return str(result.get("outcome"))
+            outcome: Outcome = result["outcome"]  # one of OUTCOMES, or it were no result
+            return outcome
         # A lock that nobody holds means that nothing is starting.
         known = bool(self.status) or locks.held(self.file(ENGINE_LOCK)) is not None
         return "starting" if not known and 0 <= time.time() - self._created() < STARTING_SECONDS else "crashed"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more is to come."""
+        return self.state in GOES_ON
 
     def _created(self) -> float:
         try:
@@ -110,10 +119,10 @@ class Run:
 
     def last_date(self) -> float:
         """The Unix time of its newest event; 0 where there is none."""
-        found = [event["t"] for name in EVENT_FILES for event in self._last_events(name)]
-        return max(map(float, found), default=0.0)
+        found = [event.t for name in EVENT_FILES for event in self._last_events(name)]
+        return max(found, default=0.0)
 
-    def _last_events(self, name: str) -> list[dict[str, Any]]:
+    def _last_events(self, name: str) -> list[Event]:
         try:
             with open_regular(self.file(name)) as stream:
                 stream.seek(max(0, stream.seek(0, os.SEEK_END) - LAST_BYTES))

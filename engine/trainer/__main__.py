@@ -41,7 +41,7 @@ def main() -> None:
     report, stop = RunReport(Run(Path(folder)), writer), StopSwitch()
     report.engine_pipe = engine_pipe
     process_exit = ProcessExit(stop)
-    stop.leave_result = lambda reason: report.finish(reason, 0) if reason == "stopped" else None
+    stop.leave_result = lambda reason: report.finish("stopped", 0) if reason == "stopped" else None
     stop.exit = process_exit.at_once
     stop.listen(lifeline)
     from .session import train_run

@@ -62,7 +62,10 @@ def _is_a_stop(fault: BaseException) -> bool:
 
 def _stopped(report: RunReport, reason: str, options: Options) -> None:
     message = f"ended after run.max_minutes={options.run.max_minutes}"
-    report.finish(reason, 0, _error("timeout", message, "raise it") if reason == "timeout" else None)
+    if reason == "timeout":
+        report.finish("timeout", 0, _error("timeout", message, "raise it"))
+    else:
+        report.finish("stopped", 0)
 
 
 def _train(options: Options, report: RunReport, stop: StopSwitch) -> None:
@@ -137,7 +140,9 @@ def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
 
 
-def _failed(fault: BaseException, phase: str, batch_size: int, run_folder: Path) -> tuple[str, dict[str, str]]:
+def _failed(
+    fault: BaseException, phase: str, batch_size: int, run_folder: Path
+) -> tuple[events.Outcome, dict[str, str]]:
     """An exception -> outcome and error; an exhausted resource is told apart in all its forms."""
     if isinstance(fault, TrainerError):
         return "error", _error(fault.kind, fault.message, fault.hint)

@@ -74,7 +74,7 @@ def test_damaged_lines_are_counted_and_named_once(bad: Run) -> None:
 
 def test_a_viewer_of_a_damaged_run_is_warned_once(bad: Run) -> None:
     bad.file("telemetry.jsonl").write_text("[\n" * 9)
-    warned = [event for event in runs.follow(bad) if event.get("kind") == "damaged_file"]
+    warned = [event for event in map(events.fields_of, runs.follow(bad)) if event.get("kind") == "damaged_file"]
     assert [event["message"] for event in warned] == ["line 1 of telemetry.jsonl and 8 more are damaged, left out"]
 
 
@@ -161,7 +161,11 @@ def test_every_event_that_is_written_is_read_as_it_was(tmp_path: Path) -> None:
         writer.emit(event)
     writer.close()
     tail = Tail(tmp_path / "events.jsonl")
-    assert [event["type"] for event in tail.read()] == [event.type for event in said]
+    read = tail.read()
+    assert list(map(type, read)) == list(map(type, said))
+    assert read[0] == said[0]
+    assert isinstance(read[2], events.GpuReadings)
+    assert (read[2].gpus[0]["missing"], read[2].missing) == ("lost", None)
     assert str(tail.damage) == ""
 
 

@@ -18,7 +18,7 @@ from gputui.engine import runs
 from gputui.engine.files import disk
 from gputui.engine.files.appending import KEPT_BYTES, Gap, LineFile
 from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, outage, results
-from gputui.engine.runs.events import EventWriter, Phase
+from gputui.engine.runs.events import EventWriter, Phase, Warn, fields_of
 from gputui.engine.trainer.checkpoint.checkpoints import NotWritten
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.fit import saving
@@ -243,7 +243,7 @@ def test_a_profile_that_finds_no_room_is_left_out(build: Build) -> None:
 
 
 def warnings_of(run: Run, file: str) -> list[str]:
-    return [event["message"] for event in Tail(run.file(file)).read() if event["type"] == "warning"]
+    return [event.message for event in Tail(run.file(file)).read() if isinstance(event, Warn)]
 
 
 def stale(run: Run) -> bool:
@@ -324,15 +324,15 @@ def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(
     monkeypatch.setattr(outage, "SILENT_SECONDS", 0.0)
     full = f"largest file size (ulimit -f) reached at {run.path} (File too large)"
     (lost,) = Follower(run).poll()
-    assert lost["summary"]["error"]["message"] == "the run ended without a result: its engine is gone"
-    assert lost["summary"]["error"]["hint"] == "the last line of engine.log: OSError: the last line"
+    assert fields_of(lost)["summary"]["error"]["message"] == "the run ended without a result: its engine is gone"
+    assert fields_of(lost)["summary"]["error"]["hint"] == "the last line of engine.log: OSError: the last line"
     silence = outage.Silence(run.path)
     assert silence.look(heard=False) == ""
     with no_writing():
         (lost,) = Follower(run).poll()
         assert silence.look(heard=False) == f"{full}: the training goes on, and its events wait in memory"
         assert silence.look(heard=False) == ""
-    assert lost["summary"]["error"]["message"] == full
+    assert fields_of(lost)["summary"]["error"]["message"] == full
     silence.look(heard=True)
     assert os.listdir(run.path).count("engine.log") == len(os.listdir(run.path)) - 1  # and preset.yaml
     with open("/dev/full", "w") as nowhere:

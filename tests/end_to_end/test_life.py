@@ -80,7 +80,7 @@ def test_a_run_lives_as_long_as_its_engine_whatever_its_files_say(stand_in: None
     assert run.state == "running"
     os.kill(before["engine_pid"], signal.SIGKILL)
     until(lambda: not run.alive("engine") and not run.alive("trainer"))
-    assert run.state == "crashed"
+    assert Run(run.path).state == "crashed"
 
 
 def test_neither_the_trainer_nor_what_it_starts_holds_the_lock(stand_in: None) -> None:
@@ -165,7 +165,7 @@ def test_a_run_without_a_status_is_not_about_to_start_for_ever(monkeypatch: pyte
         assert run.state == ("crashed" if abs(second) > 15 else "starting")
     os.utime(run.file("preset.yaml"))
     run.file(ENGINE_LOCK).touch()
-    assert run.state == "crashed"
+    assert Run(run.path).state == "crashed"
 
 
 # ---- two and six at once ------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_a_heartbeat_is_old_by_our_own_clock(monkeypatch: pytest.MonkeyPatch) ->
     assert run.state == "running"
     later = time.monotonic() + life.FRESH_SECONDS + 1
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert run.state == "crashed"
+    assert Run(run.path).state == "crashed"
 
 
 def test_another_container_of_this_machine_is_told_by_the_lock() -> None:

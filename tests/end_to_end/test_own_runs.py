@@ -281,7 +281,7 @@ def test_any_fit_with_a_monitor_is_a_run(folder: Path) -> None:
         assert killed.id in gputui("runs").stdout
         other.kill()
         other.wait()
-        assert killed.state == "crashed"
+        assert runs.Run(killed.path).state == "crashed"
         assert script.communicate()[0] == "ok\n"
     result = run.result
     assert result is not None

@@ -16,6 +16,7 @@ from gputui.engine.diagnosis.remedies import remedies
 from gputui.engine.process.watcher import Watcher
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import Diagnosis, Event
+from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.run_clock import RunClock
 
 from tests.support.judged import OPTIONS, STAGES
@@ -25,7 +26,7 @@ def _fed(
     *events: dict[str, Any], options: Mapping[str, Any] = OPTIONS, visible: str | None = None
 ) -> Measurements:
     collector = Collector(options, visible)
-    collector.feed({"t": float(i)} | event for i, event in enumerate(events))
+    collector.feed(recalled({"t": float(i)} | event) for i, event in enumerate(events))
     return collector.measurements()
 
 
@@ -172,7 +173,7 @@ def _sitting(t: float, wait: float, steps: int = 60) -> list[dict[str, Any]]:
 
 def _after(*events: dict[str, Any]) -> Diagnosis:
     collector = Collector(OPTIONS | {"compile.xla": True})
-    collector.feed(events)
+    collector.feed(map(recalled, events))
     return diagnose(collector.measurements())
 
 

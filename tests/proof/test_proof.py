@@ -27,6 +27,7 @@ from gputui.engine.proof.comparing import BaselineFailed, Stopped
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
+from gputui.engine.runs.events import Outcome
 from gputui.engine.system.identity import Process
 
 from tests.support import recorded
@@ -196,7 +197,7 @@ def test_a_slower_change_is_said_to_be_so_and_not_offered(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("outcome", "trials"), [("oom", 2), ("error", 2), ("crashed", 3), ("timeout", 3)])
-def test_a_changed_side_that_dies_is_a_row_and_the_decision(tmp_path: Path, outcome: str, trials: int) -> None:
+def test_a_changed_side_that_dies_is_a_row_and_the_decision(tmp_path: Path, outcome: Outcome, trials: int) -> None:
     """Out of memory and errors come again; what may be chance is tried once more."""
     told = ab(tmp_path, lambda o, n: Planted(outcome=outcome if spe(o) == 16 else "ok"), SIXTEEN).written
     comparison = told["comparisons"][0]
@@ -209,7 +210,7 @@ def test_a_changed_side_that_dies_is_a_row_and_the_decision(tmp_path: Path, outc
 
 
 def test_a_trial_that_dies_once_is_measured_again(tmp_path: Path) -> None:
-    dead = {1: "crashed", 4: "crashed"}  # the first b, and later an a
+    dead: dict[int, Outcome] = {1: "crashed", 4: "crashed"}  # the first b, and later an a
     told = ab(
         tmp_path, lambda o, n: Planted(2000 if spe(o) == 16 else 1000, outcome=dead.get(n, "ok")), SIXTEEN
     ).written

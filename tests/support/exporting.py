@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
 from gputui.engine.export.left_out import TITLE
 from gputui.engine.export.script import to_script
 from gputui.engine.presets import Preset
 from gputui.engine.process import launch
 from gputui.engine.runs import Run
+from gputui.engine.runs.events import EpochEnd
+from gputui.engine.runs.reading import read_events
 
 TELL = '\nprint("LOSSES", __import__("json").dumps(model.history.history["loss"]))\n'
 NOT_HERE = "raise ImportError('gputui is not installed here')\n"
@@ -143,5 +144,5 @@ def losses_of_run(run: Run) -> list[float]:
     """The loss of each epoch of a run that has ended."""
     assert run.result is not None
     assert run.result["outcome"] == "ok", run.result["error"]
-    told = [event for event in runs.Tail(run.file("events.jsonl")).read() if event["type"] == "epoch"]
-    return [event["metrics"]["loss"] for event in told]
+    told = read_events(run.path).of(EpochEnd)
+    return [event.metrics["loss"] or 0.0 for event in told]

@@ -12,6 +12,7 @@ from typing import Any
 
 from gputui.engine import runs
 from gputui.engine.runs import Run
+from gputui.engine.runs.events import fields_of
 
 # Under nohup, or in the background of a script, these are ignored: by the tests, and by what they start.
 AS_IN_A_TERMINAL = ["/usr/bin/env", "--default-signal=HUP,INT"]
@@ -87,4 +88,4 @@ def ended(run: Run, seconds: float = 120) -> dict[str, Any]:
 
 def _all(run: Run) -> Iterator[dict[str, Any]]:
     for name in ("events.jsonl", "telemetry.jsonl"):
-        yield from runs.Tail(run.file(name)).read()
+        yield from map(fields_of, runs.Tail(run.file(name)).read())

@@ -30,7 +30,7 @@ class Planted:
     samples_per_second: float = 1000.0
     input_wait: float | None = 0.0
     python_share: float | None = 0.0
-    outcome: str = "ok"
+    outcome: events.Outcome = "ok"
     error: str = "planted"
     loss: float = 1.0
     seconds: float = 5.0

@@ -50,7 +50,7 @@ class Recording:
 
     gpus: int = 8
     seconds: int = 120
-    outcome: str | None = "ok"
+    outcome: events.Outcome | None = "ok"
     name: str = "recorded"
     description: str = "ResNet-50 on synthetic images"
     readings_a_second: float = 1.0
@@ -113,10 +113,11 @@ class Writer:
         self.engine.close()
 
     def _start(self) -> None:
-        for at, phase, detail in (
+        phases: tuple[tuple[float, events.PhaseName, str], ...] = (
             (0.4, "importing", "TensorFlow"), (6.5, "configuring", ""), (6.8, "building", "model"),
             (8.0, "compiling", "tracing"), (12.0, "training", ""),
-        ):
+        )
+        for at, phase, detail in phases:
             self.trainer.emit(events.Phase(phase=phase, detail=detail), BEGAN + at)
             if phase == "building":
                 self.trainer.emit(self._started(), BEGAN + at + 0.5)
@@ -251,7 +252,7 @@ class Writer:
         self.trainer.emit(events.Phase(phase="ended"), t + 0.01)
         self.trainer.emit(events.Finished(outcome=outcome, summary=summary), t + 0.02)
 
-    def _summary(self, outcome: str) -> events.Summary:
+    def _summary(self, outcome: events.Outcome) -> events.Summary:
         p50 = 1000 * 1024 / self.of.samples_per_second
         return events.Summary(
             outcome=outcome,

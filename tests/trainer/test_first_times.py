@@ -13,6 +13,8 @@ from gputui.engine.diagnosis.measurements import Collector, read
 from gputui.engine.process.watcher import Watcher
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import LATER_COMPILING, Diagnosis, Event
+from gputui.engine.runs.parsing import recalled
+from gputui.engine.runs.reading import in_time
 from gputui.engine.system.run_clock import RunClock
 from gputui.engine.trainer.common.stopping import StopRequested
 
@@ -65,7 +67,7 @@ def _run(*phases: tuple[float, str, str], steps_until: float) -> Collector:
     steps = [{"t": t + 0.5, "type": "progress", "step": 100 * t, "step_ms_p50": 10.0, "step_ms_p95": 11.0,
               "input_wait": 0.01, "python_share": 0.01} for t in range(round(steps_until))]
     collector = Collector(OPTIONS | {"compile.xla": True})
-    collector.feed(sorted([*told, *steps], key=lambda event: float(event["t"])))
+    collector.feed(in_time(map(recalled, [*told, *steps])))
     return collector
 
 
@@ -108,7 +110,7 @@ def test_a_run_that_was_too_short_is_undecided_and_says_why(steps: int, seconds:
     collector = _run((0, "training", ""), steps_until=2)
     summary = {"outcome": "ok", "measured_steps": steps, "measured_seconds": seconds, "input_wait": 0.9,
                "python_share": 0.0, "step_ms": {"p50": 10.0, "p95": 11.0}}
-    collector.feed([{"t": 9.0, "type": "finished", "summary": summary}])
+    collector.feed([recalled({"t": 9.0, "type": "finished", "summary": summary})])
     found = diagnose(collector.measurements())
     assert found.verdict == "undecided"
     assert f"{steps} steps in {seconds:.1f} s measured" in found.sentence

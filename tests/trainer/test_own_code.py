@@ -168,11 +168,12 @@ return model(), dataset().batch(16)
 def test_a_remedy_that_no_option_brings_is_advice_on_the_code(own: Write) -> None:
     from gputui.engine.diagnosis.measurements import Collector
     from gputui.engine.diagnosis.remedies import remedies
+    from gputui.engine.runs.parsing import recalled
 
     for returned, within_reach in (("model(), dataset().batch(10)", False), (DATA["unbatched"], True)):
         training = own(source(f"return {returned}"), *SHORT).announce()
         collector = Collector({"input.parallel_calls": "off", "input.prefetch": "auto", "input.cache": "off"})
-        collector.feed(training.events("started"))
+        collector.feed(map(recalled, training.events("started")))
         load = {"name": "load", "op": "Map", "ms_per_batch": 9.0, "parallelism": None}
         waiting = dataclasses.replace(collector.measurements(), input_wait=0.6, step_ms=10.0, cpus=4, stages=(load,))
         found = remedies(waiting, ["input_bound"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run
+from gputui.engine.runs.parsing import recalled
 from gputui.tui.reading import run_reader as feeding
 from gputui.tui.reading.run_reader import LogTail, MergedTail, RunReader
 from gputui.tui.reading.series import Series
@@ -26,7 +27,7 @@ def opened(run: Run) -> Snapshot:
 
 def fed(*events: Mapping[str, object]) -> Snapshot:
     store = Store()
-    store.feed({"t": 100.0 + number, **event} for number, event in enumerate(events))
+    store.feed(recalled({"t": 100.0 + number, **event}) for number, event in enumerate(events))
     return store.snapshot()
 
 
@@ -161,12 +162,12 @@ def test_a_resumed_run_goes_on_without_the_pause() -> None:
     store = Store()
     store.feed(
         [
-            {"t": 0.0, "type": "phase", "phase": "importing"},
-            {"t": 5.0, "type": "phase", "phase": "training"},
-            {"t": 9.0, "type": "progress", "step": 5, "loss": 1.0, "samples_per_second": 10.0},
-            {"t": 10.0, "type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}},
-            {"t": 90_000.0, "type": "phase", "phase": "importing"},
-            {"t": 90_004.0, "type": "progress", "step": 3, "loss": 2.0, "samples_per_second": 11.0},
+            recalled({"t": 0.0, "type": "phase", "phase": "importing"}),
+            recalled({"t": 5.0, "type": "phase", "phase": "training"}),
+            recalled({"t": 9.0, "type": "progress", "step": 5, "loss": 1.0, "samples_per_second": 10.0}),
+            recalled({"t": 10.0, "type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}}),
+            recalled({"t": 90_000.0, "type": "phase", "phase": "importing"}),
+            recalled({"t": 90_004.0, "type": "progress", "step": 3, "loss": 2.0, "samples_per_second": 11.0}),
         ]
     )
     now = store.snapshot()
@@ -219,11 +220,11 @@ def test_the_two_files_are_merged_by_time_and_a_half_line_waits(tmp_path: Path) 
     run.file("events.jsonl").write_text('{"t":1.0,"type":"a"}\n{"t":4.0,"type":"b"}\nnonsense\n{"t":null,"type":"x"}\n')
     run.file("telemetry.jsonl").write_text('{"t":2.0,"type":"c"}\n' + line[:8])
     tail = MergedTail(run)
-    assert [event["t"] for event in tail.read()] == [1.0, 2.0, 4.0]
+    assert [event.t for event in tail.read()] == [1.0, 2.0, 4.0]
     assert tail.read() == []
     with run.file("telemetry.jsonl").open("a") as stream:
         stream.write(line[8:] + "\n")
-    assert [event["t"] for event in tail.read()] == [3.0]
+    assert [event.t for event in tail.read()] == [3.0]
 
 
 def test_a_long_run_is_read_in_bounded_pieces_and_thinned(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,10 +236,10 @@ def test_a_long_run_is_read_in_bounded_pieces_and_thinned(home: Path, monkeypatc
     while events := tail.read():
         assert len(events) <= 100
         read += events
-    kinds = [event["type"] for event in read]
+    kinds = [event.type for event in read]
     assert kinds.count("gpu") < 300
     assert kinds.count("epoch") == 19
-    assert read == sorted(read, key=lambda event: event["t"])
+    assert read == sorted(read, key=lambda event: event.t)
     now = opened(run)
     assert now.outcome == "ok"
     assert now.progress["step"] == 5880

@@ -210,4 +210,5 @@ def test_the_feed_tells_what_the_host_says() -> None:
     feed._tell(HostReading(cpu=0.5, memory_used_bytes=1, memory_total_bytes=2, engine_bytes=3, trainer_bytes=None,
                            trainer_cpu=None))
     (event,) = feed._events()
-    assert (event["type"], event["cpu"]) == ("host", 0.5)
+    assert isinstance(event, HostReading)
+    assert (event.type, event.cpu) == ("host", 0.5)

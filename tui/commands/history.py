@@ -11,6 +11,7 @@ from pathlib import Path
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.runs import Run, history, new_file, reading
+from ...engine.runs.events import fields_of
 from ...engine.runs.reading import RunEvents
 from ..base.errors import Refused, clean, complain
 
@@ -23,10 +24,10 @@ def show_history(name: str, form: str, output: str | None) -> None:
     if form == "tensorboard":
         _to_tensorboard(run, Path(output or run.id))
         return
-    told = reading.read_events(run.path)
-    for damage in told.damage:
+    found = reading.read_events(run.path)
+    for damage in found.damage:
         complain(f"{run.id}: {damage}")
-    text = _as_csv(run, told) if form == "csv" else _as_json_lines(told)
+    text = _as_csv(run, found) if form == "csv" else _as_json_lines(found)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -34,10 +35,10 @@ def show_history(name: str, form: str, output: str | None) -> None:
         print(f"{clean(output)} written")
 
 
-def _as_csv(run: Run, told: RunEvents) -> str:
-    table = history.rows(told)
+def _as_csv(run: Run, found: RunEvents) -> str:
+    table = history.rows(found)
     if not table:
-        raise Refused(f"{run.id} has no figures" + ("" if told.damage else ": it ended before its first step"))
+        raise Refused(f"{run.id} has no figures" + ("" if found.damage else ": it ended before its first step"))
     out = io.StringIO()
     writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
     writer.writeheader()
@@ -45,8 +46,8 @@ def _as_csv(run: Run, told: RunEvents) -> str:
     return out.getvalue()
 
 
-def _as_json_lines(told: RunEvents) -> str:
-    return "".join(to_json(event, short=True) + "\n" for event in told.events)
+def _as_json_lines(found: RunEvents) -> str:
+    return "".join(to_json(fields_of(event), short=True) + "\n" for event in found.events)
 
 
 def _to_tensorboard(run: Run, folder: Path) -> None:

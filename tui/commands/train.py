@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from ...engine.files.values import to_json
 from ...engine.presets import Preset
 from ...engine.process import launch
 from ...engine.runs import Follower, Run, RunError
+from ...engine.runs.events import Event, fields_of
 from ...engine.telemetry import machine
 from ..base.errors import DONE, UNHEARD, Refused, complain, discard_output, exit_code
 from ..printing.console import console
@@ -35,7 +36,7 @@ POLL_SECONDS = 0.1
 class View(Protocol):
     """Shows the events of one run as they come."""
 
-    def show(self, event: Mapping[str, Any]) -> None: ...
+    def show(self, event: Event) -> None: ...
 
     def stopping(self) -> None: ...
 
@@ -187,8 +188,8 @@ def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
 class JsonView:
     """The merged events on stdout, and nothing else there."""
 
-    def show(self, event: Mapping[str, Any]) -> None:
-        print(to_json(event, short=True), flush=True)
+    def show(self, event: Event) -> None:
+        print(to_json(fields_of(event), short=True), flush=True)
 
     def stopping(self) -> None:
         complain("stopping after this step; press Ctrl-C again to end it at once")

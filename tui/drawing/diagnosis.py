@@ -68,7 +68,7 @@ def _rests_on(diagnosis: Told) -> str:
 
 
 def _others(diagnosis: Told, width: int, indent: int) -> list[Row]:
-    names = [clean(VERDICT_LABELS.get(str(name), name)) for name in _listed(diagnosis, "others")]
+    names = [clean(VERDICT_LABELS.get(name, name)) for name in _listed(diagnosis, "others")]
     if not names:
         return []
     listed = ", ".join(name[:1].lower() + name[1:] for name in names)

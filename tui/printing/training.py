@@ -12,7 +12,8 @@ from rich.text import Text
 
 from ...engine.checks import Finding
 from ...engine.figures import GPU, LOSS, at, metric, shown
-from ...engine.runs import Run, checkpoint_files
+from ...engine.runs import Run, checkpoint_files, events
+from ...engine.runs.events import Event, fields_of
 from ...engine.text import NONE, amount, seconds
 from ..base.errors import clean, error_text
 from ..reading.epoch_mean import of_result
@@ -40,8 +41,8 @@ class LineView:
     def line(self, text: str) -> None:
         self.out.print(Text(clean(text)), soft_wrap=True)
 
-    def show(self, event: Mapping[str, Any]) -> None:
-        handler = getattr(self, f"on_{event['type']}", None)
+    def show(self, event: Event) -> None:
+        handler = getattr(self, f"on_{event.type}", None)
         if handler is not None:
             handler(event)
 
@@ -51,59 +52,59 @@ class LineView:
     def close(self) -> None:
         pass
 
-    def on_phase(self, event: Mapping[str, Any]) -> None:
-        doing = compiling(event["detail"]) if event["phase"] == "compiling" else _doing(event["phase"])
-        if doing and doing != self._doing and event["phase"] not in ("evaluating", "saving"):
+    def on_phase(self, event: events.Phase) -> None:
+        doing = compiling(event.detail) if event.phase == "compiling" else _doing(event.phase)
+        if doing and doing != self._doing and event.phase not in ("evaluating", "saving"):
             self.line(f"{doing} ...")
         self._doing = doing
 
-    def on_started(self, event: Mapping[str, Any]) -> None:
-        self._training_gpus = event["gpus"]
-        where = ", ".join(name.split("device:")[-1] for name in event["devices"])
-        replicas = f", {event['replicas']} replicas" if event["replicas"] > 1 else ""
-        resumed = event.get("resumed_at_step")
+    def on_started(self, event: events.Started) -> None:
+        self._training_gpus = event.gpus
+        where = ", ".join(name.split("device:")[-1] for name in event.devices)
+        replicas = f", {event.replicas} replicas" if event.replicas > 1 else ""
+        resumed = event.resumed_at_step
         self.line(
-            f"TensorFlow {event['versions']['tensorflow']} on {where}{replicas}; global batch "
-            f"{event['global_batch_size']}, {event['steps_per_epoch']} steps per epoch, {event['epochs']} epochs"
+            f"TensorFlow {event.versions['tensorflow']} on {where}{replicas}; global batch "
+            f"{event.global_batch_size}, {event.steps_per_epoch} steps per epoch, {event.epochs} epochs"
             + (f"; resumed after step {resumed}" if resumed is not None else "")
         )
 
-    def on_gpu(self, event: Mapping[str, Any]) -> None:
-        if event.get("missing"):
-            self.line(f"no GPU readings: {event['missing']}")
-        training = [gpu for gpu in event["gpus"] if gpu.get("uuid") in self._training_gpus]
+    def on_gpu(self, event: events.GpuReadings) -> None:
+        if event.missing:
+            self.line(f"no GPU readings: {event.missing}")
+        training = [gpu for gpu in event.gpus if gpu.get("uuid") in self._training_gpus]
         self.gpu = max(training, key=lambda gpu: gpu.get("busy") or -1, default=None)
 
-    def on_warning(self, event: Mapping[str, Any]) -> None:
-        self.line(f"warning: {error_text(event)}".replace("\n", "; "))
+    def on_warning(self, event: events.Warn) -> None:
+        self.line(f"warning: {error_text(fields_of(event))}".replace("\n", "; "))
 
-    def on_epoch(self, event: Mapping[str, Any]) -> None:
-        metrics = "  ".join(f"{name} {amount(value)}" for name, value in event["metrics"].items())
-        self.line(f"epoch {event['epoch']}  {metrics}  in {seconds(event['seconds'])}")
+    def on_epoch(self, event: events.EpochEnd) -> None:
+        metrics = "  ".join(f"{name} {amount(value)}" for name, value in event.metrics.items())
+        self.line(f"epoch {event.epoch}  {metrics}  in {seconds(event.seconds)}")
 
-    def on_progress(self, event: Mapping[str, Any]) -> None:
-        if event["t"] >= self._next_line:
-            self._next_line = event["t"] + LINE_SECONDS
-            self.line(f"step {event['step']}/{event['steps']}  {self.speeds(event)}")
+    def on_progress(self, event: events.Progress) -> None:
+        if event.t >= self._next_line:
+            self._next_line = event.t + LINE_SECONDS
+            self.line(f"step {event.step}/{event.steps}  {self.speeds(event)}")
 
-    def speeds(self, event: Mapping[str, Any]) -> str:
+    def speeds(self, event: events.Progress) -> str:
         """The live figures of a progress event in one line."""
         so_far = {LOSS: " so far"}  # the mean of the epoch
-        parts = [figure.phrase(event[figure.progress]) + so_far.get(figure, "") for figure in shown("live")]
+        parts = [figure.phrase(getattr(event, figure.progress)) + so_far.get(figure, "") for figure in shown("live")]
         if self.gpu is not None:
             parts += ["GPU", *(GPU[key].phrase(self.gpu.get(key)) for key in ("busy", "memory_used_bytes"))]
         return "  ".join(parts)
 
-    def on_finished(self, event: Mapping[str, Any]) -> None:
+    def on_finished(self, event: events.Finished) -> None:
         self.close()
-        summary = event["summary"]
+        summary = event.summary
         error = summary.get("error")
         if error:
             self.line(error_text(error))
         self.out.print(summary_table(summary))
-        self.line(f"{ENDED.get(event['outcome'], event['outcome'])}; everything is in {self.run.path}")
+        self.line(f"{ENDED.get(event.outcome, event.outcome)}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
-        if has_checkpoints and event["outcome"] in ("stopped", "timeout", "crashed"):
+        if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.id} continues from the last checkpoint")
 
 
@@ -131,18 +132,18 @@ class BarView(LineView):
     def line(self, text: str) -> None:
         self._bar.console.print(Text(clean(text)))
 
-    def on_phase(self, event: Mapping[str, Any]) -> None:
-        doing = _doing(event["phase"])
-        if doing and event["phase"] in ("evaluating", "saving"):
+    def on_phase(self, event: events.Phase) -> None:
+        doing = _doing(event.phase)
+        if doing and event.phase in ("evaluating", "saving"):
             self._update(description=doing)
         elif doing:
             self._update(description=doing, figures="")
 
-    def on_progress(self, event: Mapping[str, Any]) -> None:
+    def on_progress(self, event: events.Progress) -> None:
         self._update(
-            description=f"epoch {event['epoch']}/{event['epochs']}",
-            completed=event["step"],
-            total=event["steps"],
+            description=f"epoch {event.epoch}/{event.epochs}",
+            completed=event.step,
+            total=event.steps,
             figures=self.speeds(event),
         )
 

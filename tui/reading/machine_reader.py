@@ -10,13 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from ...engine import runs
 from ...engine.runs import Run
 from ...engine.runs.events import Event
+from ...engine.runs.parsing import dated
 from .store import Snapshot, Store
 
 READ_SECONDS = 1.0
@@ -60,14 +59,14 @@ class MachineReader:
     def _tell(self, event: Event) -> None:
         self._told.put((time.time(), event))
 
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def _events(self) -> Iterator[Event]:
         """The events since the last call, in the form of a run's events."""
         while True:
             try:
                 t, event = self._told.get_nowait()
             except Empty:
                 return
-            yield asdict(event) | {"type": event.type, "t": t}
+            yield dated(event, t)
 
 
 NOBODY = -1  # a process id that no process has

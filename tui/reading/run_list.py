@@ -17,7 +17,10 @@ from ...engine.files import located_yaml
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY, harmless
-from ...engine.runs import GOES_ON, Run, events
+from ...engine.runs import GOES_ON, Run
+from ...engine.runs.events import fields_of
+from ...engine.runs.parsing import parse_line
+from ...engine.runs.run import RunState
 
 TAIL_BYTES = 16384
 STATE_LABELS = {"ok": "done", "error": "failed"}
@@ -28,7 +31,7 @@ class Entry:
     """A run in the table; figures of a running one are its latest."""
 
     run: Run
-    state: str
+    state: RunState
     description: str = ""
     figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)  # by the keys of FIGURES
     when: float = 0.0
@@ -133,8 +136,8 @@ def _last_progress(run: Run) -> Mapping[str, Any]:
             lines = stream.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return {}
-    found = (events.parse_line(line) for line in reversed(lines) if '"type":"progress"' in line)
-    return next((event for event in found if event), {})
+    found = (parse_line(line) for line in reversed(lines) if '"type":"progress"' in line)
+    return next((fields_of(event) for event in found if event), {})
 
 
 def description(run: Run) -> str:

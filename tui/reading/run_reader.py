@@ -12,11 +12,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from ...engine.files.reading import open_regular, why
-from ...engine.runs import Follower, Run, events
+from ...engine.runs import Follower, Run
+from ...engine.runs.events import Event
+from ...engine.runs.parsing import parse_line
 from ...engine.runs.reading import EVENT_FILES, Damage, Tail
 from ..base.errors import clean
 from .store import Snapshot, Store
@@ -28,8 +30,6 @@ LOG_LINES = 2000
 LOG_BYTES = 400_000
 LONGEST_PAUSE = 30.0
 _DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_stages)"')
-
-Event = dict[str, Any]
 
 
 class _Lines:
@@ -57,7 +57,7 @@ class _Lines:
                     return
                 self._offset += len(line)
                 if every == 1 or size - self._offset < FRESH_BYTES or self._is_wanted(line, every):
-                    event = events.parse_line(line.decode("utf-8", "replace"))
+                    event = parse_line(line.decode("utf-8", "replace"))
                     if event is not None:
                         yield event
                     elif line.strip():
@@ -87,7 +87,7 @@ class MergedTail(Tail):
         return self._take() or self._take_anew()
 
     def _take_anew(self) -> list[Event]:
-        self._running = heapq.merge(*(file.events() for file in self._files), key=lambda event: event["t"])
+        self._running = heapq.merge(*(file.events() for file in self._files), key=attrgetter("t"))
         return self._take()
 
     def _take(self) -> list[Event]:
@@ -109,7 +109,7 @@ class Replay:
         self._tail = MergedTail(run, thin=False)
         self._speed, self._clock, self._began = speed, clock, clock()
         self._waiting: deque[Event] = deque(self._tail.read())
-        self._first = self._waiting[0]["t"] if self._waiting else 0.0
+        self._first = self._waiting[0].t if self._waiting else 0.0
         self.ended = False
 
     def now(self) -> float:
@@ -118,11 +118,11 @@ class Replay:
 
     def poll(self) -> list[Event]:
         due: list[Event] = []
-        while self._waiting and self._waiting[0]["t"] <= self.now():
+        while self._waiting and self._waiting[0].t <= self.now():
             due.append(self._waiting.popleft())
             if not self._waiting:
                 self._waiting.extend(self._tail.read())
-        if self._waiting and (pause := self._waiting[0]["t"] - self.now()) > LONGEST_PAUSE * max(1.0, self._speed):
+        if self._waiting and (pause := self._waiting[0].t - self.now()) > LONGEST_PAUSE * max(1.0, self._speed):
             self._first += pause
         self.ended = not self._waiting
         return due
@@ -186,7 +186,7 @@ class Onward:
 
     def take(self, fresh: list[Event]) -> None:
         if fresh:
-            self._newest_t, self._seen_at = max(float(event["t"]) for event in fresh), time.monotonic()
+            self._newest_t, self._seen_at = max(event.t for event in fresh), time.monotonic()
 
     def now(self) -> float:
         return self._newest_t + time.monotonic() - self._seen_at

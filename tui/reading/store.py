@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...engine.files.values import EMPTY, mapping, number
-from ...engine.runs.events import LATER_COMPILING
+from ...engine.runs.events import LATER_COMPILING, Event, Finished, fields_of
 from . import gpus
 from .gpus import Gpu
 from .series import NOTHING, Line, Series
@@ -99,17 +99,16 @@ class Store:
     _last_t: float = 0.0
     _phase_t: float = 0.0
 
-    def feed(self, events: Iterable[Mapping[str, Any]]) -> None:
-        for event in events:
-            t = number(event.get("t"))
-            handler = _HANDLERS.get(str(event.get("type")))
-            if t is None or handler is None:
+    def feed(self, found: Iterable[Event]) -> None:
+        for event in found:
+            handler = _HANDLERS.get(event.type)
+            if handler is None:
                 continue
             if self._begun is None:
-                self._begun = self._phase_t = t
-            handler(self, t, event)
-            if event["type"] != "finished":
-                self._last_t = max(self._last_t, t)
+                self._begun = self._phase_t = event.t
+            handler(self, event.t, fields_of(event))
+            if not isinstance(event, Finished):
+                self._last_t = max(self._last_t, event.t)
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
         """The run now; `clock` is the time of a running run, None for the time of the last event."""

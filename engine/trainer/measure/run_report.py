@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ...runs import Run, Tail, events, results
+from ...runs import Run, events, results
+from ...runs.reading import ENGINE_FILE, read_events
 from .run_figures import Epochs, FirstSeconds, Moment, Speed
 
 
@@ -36,7 +37,7 @@ class RunReport:
         """Seconds since the user started the run."""
         return self.writer.clock.elapsed()
 
-    def phase(self, phase: str, detail: str = "") -> None:
+    def phase(self, phase: events.PhaseName, detail: str = "") -> None:
         self.doing = phase
         self.writer.emit(events.Phase(phase=phase, detail=detail))
 
@@ -70,14 +71,14 @@ class RunReport:
     def epoch_done(self, epoch: int, step: int, metrics: Mapping[str, float]) -> None:
         self.writer.emit(self.epochs.end(epoch, step, metrics))
 
-    def finish(self, outcome: str, returncode: int, error: Mapping[str, str] | None = None) -> None:
+    def finish(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None = None) -> None:
         """Write result.json and the last events; a second call, from any thread, has no effect."""
         with self._finishing:
             if not self._finished:
                 self._finished = True
                 self._leave(outcome, returncode, error)
 
-    def _leave(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> None:
+    def _leave(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None) -> None:
         summary = events.plain(asdict(self._summary(outcome, returncode, error)))
         if error:
             self.writer.emit(events.Fault(**error))
@@ -93,7 +94,7 @@ class RunReport:
             with contextlib.suppress(OSError):  # a script's standard error may be on the same disk
                 print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
 
-    def _summary(self, outcome: str, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
+    def _summary(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
         speed, first, clock, last = self.speed, self.first_seconds, self.speed.clock, self.speed.last
         p50, p95 = clock.overall_ms()
         seconds = self.elapsed
@@ -141,6 +142,6 @@ class RunReport:
         """The engine's readings of the GPUs that train, since training began."""
         if self.training_since is None:
             return
-        for event in Tail(self.run.file("telemetry.jsonl")).read():
-            if event["type"] == "gpu" and event["t"] >= self.training_since:
-                yield from (gpu for gpu in event.get("gpus", []) if gpu.get("uuid") in self.gpus)
+        for event in read_events(self.run.path, [ENGINE_FILE]).of(events.GpuReadings):
+            if event.t >= self.training_since:
+                yield from (gpu for gpu in event.gpus if gpu.get("uuid") in self.gpus)

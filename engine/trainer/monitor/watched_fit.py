@@ -162,7 +162,7 @@ class WatchedFit:
         """The fit has ended without Keras reporting it."""
         self._end("stopped", 0) if self._stopping else self._end("error", 1, INTERRUPTED)
 
-    def _end(self, outcome: str, returncode: int, error: dict[str, str] | None = None) -> None:
+    def _end(self, outcome: events.Outcome, returncode: int, error: dict[str, str] | None = None) -> None:
         """End the run, once: by the fit, or by the first to see that the fit is gone. The lock stays held."""
         if self._finishing.acquire(blocking=False):
             self.report.finish(outcome, returncode, error)
