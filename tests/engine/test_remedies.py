@@ -46,7 +46,7 @@ def test_of_a_stage_that_is_not_the_slowest_the_gain_is_an_estimate_and_no_bound
     cache = diagnose(measured({"input.cache": "off"}, **waits(0.6), stages=stages)).remedies[0]
     assert cache["changes"] == {"input.cache": "memory"}
     assert cache["expected_gain"] is None
-    assert "about 1.17 times as fast, as prepare is slower" in cache["reason"]
+    assert "about 1.18 times as fast, as prepare is slower" in cache["reason"]
 
 
 def test_where_no_option_is_left_the_slowest_stage_is_named_with_advice() -> None:
