@@ -1,0 +1,50 @@
+"""A training that only measures goes on until it has enough steps, within bounds."""
+
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from gputui.engine import plan
+
+from tests.support.training import Build, Training
+
+DATA = ("model=mlp", "width=0.05", "data=digits", "validation_split=0", "cache=memory", "one_batch=true")
+ENDLESS = (*DATA, "batch_size=8", "epochs=1", "steps_per_epoch=1000000")
+
+
+
+def slowed(training: Training, seconds: float) -> dict[str, Any]:
+    """The result of a training each of whose executions takes so long at least."""
+    after = training.loop.timing.parts.after
+
+    def slow(count: int, logs: Any) -> None:
+        after(count, logs)
+        time.sleep(seconds)
+
+    training.loop.timing.parts.after = slow  # type: ignore[method-assign]
+    training.train().loop.built.report.finish("ok", 0)
+    return dict(training.run.result or {})
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is far away, however busy this machine is."""
+    monkeypatch.setattr(plan, "MOST_TIMES", 100)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_training_of_slow_steps_is_measured_until_a_verdict_can_be_given(build: Build) -> None:
+    told = slowed(build(*ENDLESS, "measure_seconds=0.1"), 0.02)
+    assert plan.LEAST_STEPS <= told["measured_steps"] <= plan.LEAST_STEPS + 2
+    assert told["measured_seconds"] >= 20 * 0.02
+    assert told["outcome"] == "ok"
+
+
+def test_a_training_of_very_slow_steps_ends_after_twelve_times_the_seconds(build: Build) -> None:
+    told = slowed(build(*ENDLESS, "measure_seconds=0.01"), 0.03)
+    assert 1 <= told["measured_steps"] < plan.LEAST_STEPS
+    assert told["measured_seconds"] >= 0.12
+    assert told["outcome"] == "ok"
