@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -71,7 +72,9 @@ class Process:
     @classmethod
     def of(cls, pid: int) -> Process:
         """A process of this machine; one that has already ended is never alive."""
-        return cls(pid, _start_ticks(pid) or 0, Place.here())
+        with suppress(OSError):
+            return cls(pid, _start_ticks(pid) or 0, Place.here())
+        return cls(pid, 0, Place.here())
 
     @classmethod
     def read(cls, told: Mapping[str, Any], role: str = "") -> Process | None:
@@ -84,8 +87,12 @@ class Process:
 
     def alive(self) -> bool:
         """Whether this very process runs here; never True for one whose start is unknown."""
-        here = self.place is not None and self.place.is_here
-        return here and self.start_ticks > 0 and _start_ticks(self.pid) == self.start_ticks
+        if self.place is None or not self.place.is_here or self.start_ticks <= 0:
+            return False
+        try:
+            return _start_ticks(self.pid) == self.start_ticks
+        except OSError:  # too many open files, for instance: a run is not deleted because this process cannot look
+            return True
 
     def is_mine(self) -> bool:
         """Whether it runs as this user."""
@@ -132,10 +139,13 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; None for a process that has ended, whether or not it has been waited for."""
+    """Field 22 of /proc/PID/stat; None for a process that has ended, whether or not it has been waited for.
+
+    Raises OSError where that cannot be found out.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last: hidden, of another user
         return None
     fields = text.rpartition(")")[2].split()  # the name before it may contain spaces and brackets
     return None if len(fields) < 20 or fields[0] in "ZX" else int(fields[19])

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -60,6 +61,16 @@ def stopped(run: Run) -> None:
     """Ask it to stop, and wait until it has."""
     runs.request_stop(run)
     until(lambda: not run.alive("engine"))
+
+
+def test_a_process_is_not_dead_because_nothing_more_can_be_opened() -> None:
+    me, limits = Process.current(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        alive = me.alive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert alive
 
 
 # ---- the lock -----------------------------------------------------------------------------------
