@@ -32,7 +32,7 @@ def count(value: float | None) -> str:
 def abbreviated(value: float | None) -> str:
     """Large counts in short: 23.5 M, 1.2 G."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value is not None and value >= limit:
+        if value is not None and value >= 0.9995 * limit:  # what is 1,000 of the smaller unit once it is rounded
             return f"{value / limit:.3g} {letter}"
     return count(value)
 
@@ -70,9 +70,9 @@ def size(value: float | None) -> str:
     """Bytes: 70 B, 1.5 MiB, 512 GiB."""
     if value is None:
         return NONE
-    power = next((power for power in range(3) if abs(value) < 1024 ** (power + 1)), 3)
+    power = next((power for power in range(3) if round(abs(value) / 1024**power) < 1024), 3)
     value /= 1024**power
-    return f"{value:.{0 if value >= 100 or power == 0 else 1}f} {_BINARY[power]}"
+    return f"{value:.{0 if abs(value) >= 99.95 or power == 0 else 1}f} {_BINARY[power]}"
 
 
 def rate(value: float | None) -> str:
@@ -92,7 +92,7 @@ def performance_state(value: float | None) -> str:
 
 def seconds(value: float | None) -> str:
     """A duration: 4.2 s, 3:07, 2:05:09."""
-    return f"{value:.1f} s" if value is not None and value < 60 else clock(None if value is None else round(value))
+    return f"{value:.1f} s" if value is not None and value < 59.95 else clock(None if value is None else round(value))
 
 
 def clock(value: float | None) -> str:

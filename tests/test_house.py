@@ -130,3 +130,10 @@ def test_imports_that_are_deferred_give_their_reason() -> None:
             without = (node.lineno for node in deferred(tree) if "  # " not in lines[node.lineno - 1])
             silent += [f"{path.relative_to(ROOT)}:{line}" for line in without]
     assert silent == []
+
+
+def test_every_benchmark_can_be_imported() -> None:
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files("benchmarks")]
+    program = f"import importlib\nfor name in {[n for n in names if '__' not in n]}: importlib.import_module(name)"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    assert "benchmarks.faults.lives" in names

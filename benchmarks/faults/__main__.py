@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gputui.benchmarks.faults import around, code, ends, keys, lives, reading, storage
-from gputui.benchmarks.faults.lab import Violation
+from . import around, code, ends, keys, lives, reading, storage
+from .lab import Violation
 
 CHEAP, DEAR = 20, 5  # times; a dear case trains more than once
 DAMAGED_ROUNDS, PRESETS = 4, 500  # rounds through all kinds of damage to a file; presets in one of twenty cases

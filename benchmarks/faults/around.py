@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from gputui.benchmarks.faults.lab import LONG, SHORT, check, lab, result, settings, step, until
+from .lab import LONG, SHORT, check, lab, result, settings, step, until
 
 TRAIN = ("--preset", "quickstart", *settings(*SHORT))
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from gputui.benchmarks.faults.lab import check, lab, result, settings
+from .lab import check, lab, result, settings
 
 BUILD = """
 import atexit, multiprocessing, os, pathlib, signal, subprocess, sys, time

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gputui.benchmarks.faults.lab import LONG, SHORT, Lab, check, events, lab, losses, result, settings, step, until
+from .lab import LONG, SHORT, Lab, check, events, lab, losses, result, settings, step, until
 
 WHO: dict[str, tuple[str, ...]] = {
     "trainer": ("trainers",), "engine": ("engines",), "engine and trainer": ("engines", "trainers")

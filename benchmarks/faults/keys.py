@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gputui.benchmarks.faults.lab import COMMAND, SHORT, Lab, Violation, check, lab, until
+from .lab import COMMAND, SHORT, Lab, Violation, check, lab, until
 
 
 class Terminal:

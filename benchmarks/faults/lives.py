@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gputui.benchmarks.faults.ends import is_one, send
-from gputui.benchmarks.faults.lab import (
+from .ends import is_one, send
+from .lab import (
     ENDLESS,
     LIVES,
     LONG,

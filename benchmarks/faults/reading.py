@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from gputui.benchmarks.faults.lab import Violation
-
 from tests.support import damage, damaged_runs, mutated_presets
+
+from .lab import Violation
 
 
 @functools.cache

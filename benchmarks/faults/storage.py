@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gputui.benchmarks.faults.ends import send
-from gputui.benchmarks.faults.lab import LONG, SHORT, Lab, check, events, lab, losses, result, settings, step, until
+from .ends import send
+from .lab import LONG, SHORT, Lab, check, events, lab, losses, result, settings, step, until
 
 Damage = Callable[[Path, random.Random], None]
 
@@ -101,7 +101,7 @@ def damaged(damage: Damage) -> Callable[[random.Random], None]:
     """The newest is damaged: the run goes on from the older one, says so, and learns the same."""
 
     def case_of(chance: random.Random) -> None:
-        from gputui.benchmarks.faults.ends import undisturbed
+        from .ends import undisturbed
 
         with copied() as (case, run, checkpoints):
             damage(checkpoints[-1], chance)

@@ -159,14 +159,17 @@ class Expressions:
         return self._rendered(chosen, known) + marked(used)
 
     def _of_boolean(self, node: ast.BoolOp, known: Mapping[str, Any]) -> str | None:
-        """Without the parts that cannot decide any more; the last that is left tells the value."""
+        """Without the parts that decide nothing; the last one stays, unless it is True or False, as it is the value."""
         kept: list[str] = []
         used: list[str] = []
         for part in node.values:
             keys: list[str] = []
             try:
-                self._value(part, known, keys)
+                value = self._value(part, known, keys)
             except UnknownValue:
+                kept.append(self._rendered(part, known))
+                continue
+            if part is node.values[-1] and not isinstance(value, bool):
                 kept.append(self._rendered(part, known))
             else:
                 used += keys

@@ -2,7 +2,7 @@
 
 The order of the script is the order TensorFlow obeys: environment, devices, precision, strategy, data, model,
 compile, fit. Each line that an option caused names it; what plain code cannot express stands in a list at its end.
-A user's own code (workload.entry) takes the place of data and model: export_own.py.
+A user's own code (workload.entry) takes the place of data and model: own.py.
 """
 
 from __future__ import annotations

@@ -8,8 +8,11 @@ signatures and calls. All else stays as it was written: the text is edited in pl
 from __future__ import annotations
 
 import ast
+import contextlib
+import io
 import re
 import textwrap
+import tokenize
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,7 +34,18 @@ class Specialiser(Expressions):
     # ---- statements ---------------------------------------------------------------------------
 
     def _function(self, node: ast.FunctionDef, known: dict[str, Any]) -> list[str]:
-        return [*self._header(node, known), *self._block(node.body, known)]
+        self._refuse_new_values(node, known)
+        return [*self._header(node, known), *self._body(node.body, known)]
+
+    def _refuse_new_values(self, node: ast.FunctionDef, known: Mapping[str, Any]) -> None:
+        """A name whose value is known keeps it: raises ValueError for a function that gives it another."""
+        stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if again := sorted(stored & set(known)):
+            raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
+
+    def _body(self, body: Sequence[ast.stmt], known: dict[str, Any]) -> list[str]:
+        """The statements below a header, of which at least one must stay."""
+        return self._block(body, known) or [" " * body[0].col_offset + "pass"]
 
     def _header(self, node: Any, known: Mapping[str, Any]) -> list[str]:
         """The lines of a compound statement above its body."""
@@ -69,7 +83,9 @@ class Specialiser(Expressions):
         if isinstance(node, ast.If):
             return self._if(node, known, keys)
         if isinstance(node, ast.For | ast.With | ast.While):
-            return [*self._header(node, known), *self._block(node.body, known)], False
+            if getattr(node, "orelse", None):
+                raise ValueError(f"line {node.lineno} cannot be exported: a loop with else")
+            return [*self._header(node, known), *self._body(node.body, known)], False
         text = self._edited(node.lineno, node.end_lineno or node.lineno, self._edits_of(node, known))
         return text.split("\n"), isinstance(node, ast.Return | ast.Raise)
 
@@ -90,7 +106,7 @@ class Specialiser(Expressions):
     def _undecided(self, node: ast.If, known: dict[str, Any]) -> list[str]:
         margin = " " * node.col_offset
         opened = f"{margin}if {self._rendered(node.test, known)}:"
-        lines = [opened, *self._block(node.body, dict(known))]
+        lines = [opened, *self._body(node.body, dict(known))]
         if node.orelse:
             inner = self._block(node.orelse, dict(known))
             elif_shift = 4 if node.orelse[0].col_offset == node.col_offset else 0
@@ -140,5 +156,15 @@ def _commented(line: str) -> str:
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
-    code, _, words = _MARK.sub("", line).partition("  # ")
+    code, words = _without_comment(_MARK.sub("", line))
     return f"{code.rstrip()}  # {', '.join(keys)}" + (f": {words}" if words else "")
+
+
+def _without_comment(line: str) -> tuple[str, str]:
+    """A line and its comment; a # within a text is none. A line may be a part of a statement."""
+    with contextlib.suppress(tokenize.TokenError):
+        for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
+            if token.type == tokenize.COMMENT:
+                at = len(line) - len(line.lstrip()) + token.start[1]
+                return line[:at], line[at:].lstrip("# ")
+    return line, ""

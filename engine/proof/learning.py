@@ -70,7 +70,7 @@ def losses(run: Run) -> list[tuple[float, float]]:
     for event in read_events(run.path, [TRAINER_FILE]).events:
         if isinstance(event, Started):
             batch = event.global_batch_size
-        elif isinstance(event, Progress) and batch and event.loss is not None:
+        elif isinstance(event, Progress) and batch and event.step is not None and event.loss is not None:
             found.append((float(event.step) * batch, event.loss))
     return found
 

@@ -48,6 +48,7 @@ _Gpu = Annotated[
         {
             "index": int | None, "uuid": str | None, "name": str | None, "missing": str | None,
             "busy": float | None, "memory_used_bytes": float | None, "memory_total_bytes": float | None,
+            "power_w": float | None,
             "throttle": Sequence[str] | None,
         }
     ),

@@ -22,7 +22,7 @@ class NotVerified(Exception):
 def send(process: Process, number: int, named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
     """Send the signal; raises NotVerified.
 
-    `told_by` is the file that names the process; `is_at_work` tests whether the process works for that run or proof.
+    `named_by` is the file that names the process; `is_at_work` tests whether the process works for that run or proof.
     """
     if not _is_mine(named_by):
         raise NotVerified(f"{named_by.name} belongs to another user")

@@ -13,7 +13,7 @@ The rules, with where they stand:
   `_parse_visible_devices`, follows the driver in this).
 
 Indexes are in PCI order, as NVML's are. CUDA counts so only with CUDA_DEVICE_ORDER=PCI_BUS_ID, which gputui sets for
-every process that trains; by CUDA's default, FASTEST_FIRST, GPU 0 is the fastest.
+the trainers that it starts; by CUDA's default, FASTEST_FIRST, GPU 0 is the fastest.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _INDEX = re.compile(r"\+?[0-9]+")
@@ -55,15 +56,16 @@ def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
 
 
 def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Shown]:
-    shown: list[Shown] = []
+    shown: dict[Any, Shown] = {}
     for name in names:
         found = _find(name, devices) if _kind(name) == _kind(names[0]) else None
         if found is None:
             break
-        if found in shown:
+        repeated = name if name.startswith(_OLDER_INSTANCE) else found  # an older name may mean any of the instances
+        if repeated in shown:
             return []
-        shown.append(found)
-    return shown
+        shown[repeated] = found
+    return list(shown.values())
 
 
 def _kind(name: str) -> str:

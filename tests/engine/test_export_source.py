@@ -6,6 +6,7 @@ import ast
 import itertools
 from typing import Any
 
+import pytest
 from gputui.engine.export.expressions import Partly
 from gputui.engine.export.specialised import Specialiser
 from gputui.engine.options import Options
@@ -41,6 +42,10 @@ def chosen(given: int, data: Any, unused: str, options: Options, last: int = 3, 
     found.append(inner(last + known))
     if wanted.augment in ("light", "heavy"):
         return found
+    found += [given or wanted.batch_size, not given and wanted.batch_size, "img  # no comment" or given]
+    if given > 9:
+        if wanted.one_batch:
+            found.append("one")
     for name in ("a", "b") if wanted.one_batch else ("c",):
         if name == "b" or wanted.private_threads == "auto":
             found.append(name)
@@ -93,3 +98,20 @@ def test_lines_name_the_options_that_made_them() -> None:
     assert '    found.append("more")  # train.deterministic\n' in text
     assert "        return value  # input.prefetch\n" in text
     assert "    # What stands alone.\n    found.append(inner(last + 1))\n" in text
+
+
+def test_what_cannot_be_worked_out_is_refused() -> None:
+    for body in ("known = data", "for one in data:\n        pass\n    else:\n        return 1"):
+        text = f"def function(data, known):\n    {body}\n"
+        (node,) = ast.parse(text).body
+        assert isinstance(node, ast.FunctionDef)
+        with pytest.raises(ValueError, match="cannot be exported"):
+            Specialiser(text, options(), {"known": 1}).function(node)
+
+
+def test_a_sign_within_a_text_begins_no_comment() -> None:
+    text = "def function(options):\n    return (options.workload.tfrecord_input, 1)  # why\n"
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.FunctionDef)
+    done = Specialiser(text, options("tfrecord_input='img  # a'"), {}).function(node)
+    assert done.endswith('return ("img  # a", 1)  # workload.tfrecord_input: why')

@@ -76,6 +76,7 @@ def test_values_are_written_in_one_form() -> None:
         "4.2 s", "3:07", "2:05:09", "0:09"]  # fmt: skip
     assert [text.amount(0.01234), text.amount(1234.5), text.count(12345.6), text.times(2.314)] == [
         "0.0123", "1,234", "12,346", "2.31 times"]  # fmt: skip
+    assert [text.abbreviated(999_999), text.size(1024**2 - 1), text.seconds(59.96)] == ["1 M", "1.0 MiB", "1:00"]
     speed, step = (figures.of_run(key) for key in ("samples_per_second", "step_ms.p50"))
     assert [speed.phrase(1234.5), speed.bare(1234.5), step.phrase(12.3)] == ["1,234 samples/s", "1,234", "step 12.3 ms"]
 

@@ -76,7 +76,8 @@ def test_one_instance_alone_is_visible_beside_no_whole_gpu() -> None:
     devices = [Device(0, "GPU-a"), Device(1, "GPU-b", ("MIG-b1", "MIG-b2")), Device(2, "GPU-c", ())]
     for value, shown in (
         (None, [Shown(1, 0)]), ("0,1", [Shown(1, 0)]), ("0", [Shown(0)]), ("MIG-b2,MIG-b1", [Shown(1, 1)]),
-        ("MIG-b", []), ("MIG-GPU-b/1/0", [Shown(1, 0)]), ("MIG-GPU-/1/0", []), ("2", []), ("0,MIG-b1", [Shown(0)]),
+        ("MIG-b", []), ("MIG-GPU-b/1/0", [Shown(1, 0)]),
+        ("MIG-GPU-b/1/0,MIG-GPU-b/2/0", [Shown(1, 0)]), ("MIG-GPU-/1/0", []), ("2", []), ("0,MIG-b1", [Shown(0)]),
     ):  # fmt: skip
         assert visible(value, devices) == shown, value
 

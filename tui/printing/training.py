@@ -61,10 +61,10 @@ class LineView:
     def on_started(self, event: events.Started) -> None:
         self._training_gpus = event.gpus
         where = ", ".join(name.split("device:")[-1] for name in event.devices)
-        replicas = f", {event.replicas} replicas" if event.replicas > 1 else ""
+        replicas = f", {event.replicas} replicas" if (event.replicas or 1) > 1 else ""
         resumed = event.resumed_at_step
         self.line(
-            f"TensorFlow {event.versions['tensorflow']} on {where}{replicas}; global batch "
+            f"TensorFlow {event.versions.get('tensorflow', NONE)} on {where}{replicas}; global batch "
             f"{event.global_batch_size}, {event.steps_per_epoch} steps per epoch, {event.epochs} epochs"
             + (f"; resumed after step {resumed}" if resumed is not None else "")
         )

@@ -127,7 +127,7 @@ def opened(options: Options, replicas: int, returned: Returned, file: Path, repo
         length = _length(kept_back, returned.validation_samples, returned.fit.validation_steps, "validation", report)
         held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length)
     if held_out is not None and held_out.batches == 0:
-        raise UserError("validation has no batches", "check where it reads from, and at its batch size")
+        raise UserError("validation has no batches", "check where it reads from, and its batch size")
     pipeline = OwnPipeline(options, replicas, train, held_out, returned.fit)
     _check_start(options, returned.fit)
     return pipeline
@@ -177,7 +177,7 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """Whether the data is arrays: whatever parts.py accepts that is not a data set."""
+    """Whether the data is arrays: whatever returned.py accepts that is not a data set."""
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 

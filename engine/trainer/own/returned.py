@@ -17,7 +17,6 @@ from .user_code import UserError
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
 DATA = "(x, y) arrays, x alone, a tf.data.Dataset or a keras.utils.PyDataset"
-_ABSENT: Any = object()
 
 
 @dataclass(frozen=True)

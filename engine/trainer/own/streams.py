@@ -2,7 +2,7 @@
 not.
 
 Each stream makes global batches from any step on; data/finishing.py splits and prefetches them for all streams alike. A
-PyDataset is in indexed.py.
+PyDataset is in py_dataset.py.
 """
 
 from __future__ import annotations
