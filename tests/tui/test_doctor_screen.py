@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import psutil
 import pytest
 from gputui.engine.doctor import Finding
 from gputui.tui.screens.doctor import DoctorScreen
+from gputui.tui.screens.help import HelpScreen
 from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import DataTable
@@ -66,6 +68,40 @@ async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytes
         await pilot.press("escape")
         assert app.screen is not screen
     assert Examination.ended == 1
+
+
+async def test_help_over_a_deep_check_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still said to go on, and no second one is started."""
+    released = threading.Event()
+
+    class Slow(Examination):
+        def findings(self) -> list[Finding]:
+            if self.made[-1]:
+                released.wait(60)
+            return FOUND
+
+    monkeypatch.setattr(Examination, "made", [], raising=False)
+    monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Slow)
+    app: App[None] = App()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = DoctorScreen()
+        await app.push_screen(screen)
+        await shown(pilot, screen)
+        await pilot.press("d")
+        await app.push_screen(HelpScreen(screen))
+        await pilot.press("escape")
+        await pilot.pause(0.05)
+        assert app.screen is screen
+        assert screen.looking == "importing TensorFlow ..."
+        await pilot.press("d")
+        released.set()
+        await shown(pilot, screen)
+        assert screen.looking == ""
+        assert Examination.made == [False, True]
+        left = threading.Event()
+        left.set()
+        assert list(screen.readings(left)) == []  # the screen was left before the thread began
+        assert Examination.made == [False, True]
 
 
 def importing(pid: int) -> list[psutil.Process]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from gputui.engine.runs import Run, baseline
 from gputui.tui.screens.compare import CompareScreen
+from gputui.tui.screens.help import HelpScreen
 from gputui.tui.screens.runs import RunsScreen
 from textual.pilot import Pilot
 from textual.widgets import DataTable
@@ -49,6 +50,19 @@ async def test_a_key_pins_the_selected_run_and_unpins_it(three: list[Run]) -> No
         await wait_for(pilot, "differences are from the first run")
         assert baseline.pinned().run is None
         assert shown_runs(pilot) == ["mlp", "cnn", "vit"]
+
+
+async def test_the_cursor_stays_on_its_run_under_the_help(three: list[Run]) -> None:
+    async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "differences are from the first run")
+        screen = pilot.app.screen
+        await pilot.press("down", "right", "right")
+        await pilot.app.push_screen(HelpScreen(screen))
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: pilot.app.screen is screen)
+        assert screen.query_one(DataTable).cursor_coordinate == (1, 3)
+        await pilot.press("enter")
+        assert tiny(pilot).opened == [("run", three[2])]
 
 
 async def test_another_run_is_pinned_in_place_of_the_first(three: list[Run]) -> None:

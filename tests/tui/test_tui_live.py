@@ -207,6 +207,28 @@ async def test_search_in_the_log(home: Path) -> None:
         assert pilot.app.screen.query_one(LogLines).sought == ""
 
 
+async def test_the_log_keeps_its_end_in_view_until_the_user_scrolls_up(home: Path) -> None:
+    run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "line 299")
+        await pilot.press("l")
+        log = pilot.app.screen.query_one(LogLines)
+        for rows in (100, 24):
+            await pilot.resize_terminal(80, rows)
+            await wait_for(pilot, lambda rows=rows: rows - 12 < log.size.height < rows)
+            await wait_for(pilot, lambda: log.is_vertical_scroll_end)
+        log.show((*log.lines, "line 300"))
+        await wait_for(pilot, "line 300")
+        await pilot.press("up")
+        log.show((*log.lines, "line 301"))
+        await pilot.pause()
+        assert "line 301" not in await wait_for(pilot, "line 299")
+        await pilot.press("end")
+        await wait_for(pilot, "line 301")
+        log.show((*log.lines, "line 302"))
+        await wait_for(pilot, "line 302")
+
+
 async def test_more_charts_than_there_is_room_for(home: Path) -> None:
     run = recorded.write(home, gpus=1, seconds=60)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:

@@ -14,6 +14,7 @@ from gputui.tui.screens import runs as runs_screen
 from gputui.tui.screens import runs_table
 from gputui.tui.screens.compare import CompareScreen
 from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.runs_table import RunsTable
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
@@ -77,6 +78,21 @@ async def test_sorting_by_key_and_by_header(five: list[Run]) -> None:
         await pilot.click(DataTable, offset=(4, 0))
         assert names(pilot)[0] == "cnn"
         assert "run▲" in text_of(pilot.app)
+
+
+async def test_sorting_by_key_takes_only_columns_that_are_shown(home: Path) -> None:
+    """Long ids take the room of the description."""
+    recorded.write(home, name="20260921-100000-quickstart-number-1", gpus=0, seconds=20)
+    async with Tiny(RunsScreen).run_test(size=(100, 30), notifications=True) as pilot:
+        await wait_for(pilot, "1 of 1")
+        table = pilot.app.screen.query_one(RunsTable)
+        shown = [str(column.key.value) for column in table.ordered_columns]
+        assert "description" not in shown
+        orders = []
+        for _ in shown:
+            await pilot.press("s")
+            orders.append(table.order.column)
+        assert sorted(orders) == sorted(shown)
 
 
 async def test_filtering(five: list[Run]) -> None:

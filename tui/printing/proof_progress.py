@@ -17,6 +17,8 @@ from ...engine.proof.record import elapsed_of
 from ...engine.text import seconds
 from ..base.errors import clean
 
+WIDTHS = {"samples_per_second": len("123,456 samples/s")}  # the first figure, so that the next one aligns
+
 
 class ProofLines:
     """Tells what is new in a proof each time it is shown."""
@@ -94,8 +96,9 @@ def trial_line(title: str, trial: Mapping[str, Any]) -> str:
     head = f"{trial['run']:<6}{title:<30}"
     if trial["outcome"] != "ok":
         return f"{head} {trial['outcome']}: {trial['error']}"
+    known = [figure for figure in shown("trial") if trial.get(figure.key) is not None]
     parts = [
-        *(figure.phrase(trial[figure.key]) for figure in shown("trial") if trial.get(figure.key) is not None),
+        *(figure.phrase(trial[figure.key]).rjust(WIDTHS.get(figure.key, 0)) for figure in known),
         f"disturbed: {trial['disturbed']}" if trial.get("disturbed") else "",
     ]
     return f"{head} {'  '.join(filter(None, parts))}"

@@ -92,7 +92,8 @@ class LineView:
         so_far = {LOSS: " so far"}  # the mean of the epoch
         parts = [figure.phrase(getattr(event, figure.progress)) + so_far.get(figure, "") for figure in shown("live")]
         if self.gpu is not None:
-            parts += ["GPU", *(GPU[key].phrase(self.gpu.get(key)) for key in ("busy", "memory_used_bytes"))]
+            device = ", ".join(GPU[key].phrase(self.gpu.get(key)) for key in ("busy", "memory_used_bytes"))
+            parts.append(f"GPU {device}")
         return "  ".join(parts)
 
     def on_finished(self, event: events.Finished) -> None:

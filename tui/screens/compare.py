@@ -47,6 +47,7 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
         super().__init__()
         self.runs = list(runs)
         self.found: Comparison | None = None
+        self._shown: tuple[list[Run], Comparison] | None = None
         self._pinning = threading.Lock()
 
     def compose(self) -> ComposeResult:
@@ -60,7 +61,8 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
         yield list(line_up.runs), compare(line_up)
 
     def show_latest(self) -> None:
-        if self.latest is not None:
+        if self.latest is not None and self.latest is not self._shown:  # else the cursor stays where it is
+            self._shown = self.latest
             self.show(*self.latest)
 
     def show(self, runs: list[Run], found: Comparison) -> None:

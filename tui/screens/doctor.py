@@ -74,6 +74,8 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Finding]]:
         """One: what a thread finds that ends with the process, so that this one can always be left."""
+        if leaving.is_set():
+            return
         self._examination = Examination(self.deep)
         examining = BackgroundCall(self._examination.findings)
         while not leaving.is_set():
@@ -83,12 +85,16 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             except TimeoutError:
                 continue
 
+    def watch_latest(self) -> None:
+        self.looking = ""  # only when an examination has ended, not when a dialog over the screen has closed
+        super().watch_latest()
+
     def show_latest(self) -> None:
         found = self.latest or []
         self.show([*found, *terminal(os.environ, os.terminal_size(self.app.size))])
 
     def show(self, found: list[Finding]) -> None:
-        self.found, self.looking = found, ""
+        self.found = found
         self.query_one(Table).fill(COLUMNS, {str(number): self._cells(one) for number, one in enumerate(found)})
         self.query_one("#said", Panel).repaint()
 

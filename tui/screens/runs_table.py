@@ -64,7 +64,8 @@ class RunsTable(OpeningTable):
 
     def sort_by_next(self) -> None:
         """By the next of the columns that are shown."""
-        names = [name for name in COLUMNS if name in self._widths(0)]
+        shown = {column.key for column in self._columns_shown}
+        names = [name for name in COLUMNS if name in shown] or ["when"]
         at = names.index(self.order.column) if self.order.column in names else 0
         self.order = Order(names[at], self.order.descending).by(names[(at + 1) % len(names)])
 

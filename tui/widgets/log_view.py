@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
@@ -47,12 +49,11 @@ class LogLines(ScrollView, can_focus=True):
         if self.follows:
             self.scroll_end(animate=False)
 
-    def watch_scroll_y(self, old: float, new: float) -> None:
-        super().watch_scroll_y(old, new)
-        if new < old:
-            self.follows = False
-        elif self.is_vertical_scroll_end:
-            self.follows = True
+    def _scroll_to(self, x: float | None = None, y: float | None = None, **how: Any) -> bool:
+        """Every requested scroll of Textual 8.2 passes here; the clamping of the offset on a resize does not."""
+        if y is not None:
+            self.follows = self.validate_scroll_y(y) >= self.max_scroll_y
+        return super()._scroll_to(x, y, **how)
 
     def seek(self, text: str) -> None:
         """Mark all lines with the text, and go to the last of them."""
