@@ -27,6 +27,7 @@ from ..engine.presets import Preset, PresetError
 from .base.services import Host
 from .base.themes import THEMES
 from .form.state import FormState
+from .reading import LOOKED_AT
 from .screens import catalogue
 from .screens.form import FormScreen
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 FIRST_PRESET = presets.SHIPPED / "quickstart.yaml"
 WARM_AFTER_SECONDS = 1.0  # by then the user has first looked at the form
-LOOKED_AT = 50  # how many of the newest runs are searched for a running one
+UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 
 class GputuiApp(Host):
@@ -160,7 +161,7 @@ class GputuiApp(Host):
 
         found = runs.all_runs()
         if found:
-            running = next((run for run in found[:LOOKED_AT] if run.state in ("running", "starting")), found[0])
+            running = next((run for run in found[:LOOKED_AT] if run.state in UNDER_WAY), found[0])
             self.call_from_thread(self.open_run, running)
         else:
             self.call_from_thread(self.notify, "No runs so far: r starts one from the form.")
@@ -170,7 +171,7 @@ class GputuiApp(Host):
         from ..engine import runs
 
         for run in runs.all_runs()[:LOOKED_AT]:
-            if run.state in ("running", "starting"):
+            if run.state in UNDER_WAY:
                 self.call_from_thread(self.form.offer, run)
                 return
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..engine.proof import LEAST_REPEATS, TRIAL_SECONDS
 from .base.errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams
 from .commands import about, completion
 
@@ -220,8 +221,13 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
 @cli.command("ab")
 @_preset("The preset to measure with and without the change.", required=True)
 @_settings("The change to measure; several settings are measured as one change.")
-@click.option("--repeats", type=click.IntRange(min=3), default=3, show_default=True, help="Number of pairs of trials.")
-@click.option("--seconds", type=SECONDS, default=5.0, show_default=True, help="Measured seconds of each trial.")
+@click.option(
+    "--repeats", type=click.IntRange(min=LEAST_REPEATS), default=LEAST_REPEATS, show_default=True,
+    help="Number of pairs of trials.",
+)
+@click.option(
+    "--seconds", type=SECONDS, default=TRIAL_SECONDS, show_default=True, help="Measured seconds of each trial."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object on stdout, at the end.")
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @click.pass_context
@@ -250,8 +256,11 @@ def ab(
 @_preset("Measure this preset, with and without its input.")
 @_settings()
 @click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
-@click.option("--repeats", type=click.IntRange(min=1), help="Number of pairs of trials (default: 1; for a remedy 3).")
-@click.option("--seconds", type=SECONDS, help="Measured seconds of each trial (default: 5).")
+@click.option(
+    "--repeats", type=click.IntRange(min=1),
+    help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS})."
+)
+@click.option("--seconds", type=SECONDS, help=f"Measured seconds of each trial (default: {TRIAL_SECONDS:g}).")
 @click.option(
     "--minutes", type=click.FloatRange(min=0, min_open=True), help="Time limit: start no remedy that would take longer."
 )
@@ -303,7 +312,11 @@ def init(folder: str) -> None:
 @click.option("--deep", is_flag=True, help="Also import TensorFlow to see which GPUs it finds; takes up to 20 s.")
 @click.pass_context
 def doctor(context: click.Context, as_json: bool, deep: bool) -> None:
-    """Check GPUs, driver, TensorFlow and host for problems; exit code 1 when something prevents training."""
+    """Check GPUs, driver, TensorFlow and host for problems.
+
+    The exit code is 1 if something prevents training as intended, on the GPUs of a machine that has some, else on the
+    CPU.
+    """
     from .commands import doctor as doctor_command
 
     context.exit(doctor_command.show_doctor(as_json, deep))

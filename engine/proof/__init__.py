@@ -23,3 +23,6 @@ What comes of it:
     markdown.py           the report
     improved_preset.py    the preset with the changes that were kept
 """
+
+LEAST_REPEATS = 3  # pairs of trials; fewer do not show their spread
+TRIAL_SECONDS = 5.0  # measured in each trial, unless asked otherwise

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from .. import text
 from ..presets import Preset
-from . import sentences
+from . import LEAST_REPEATS, sentences
 from .record import Comparison, Trial
 from .trial import Bench
 
@@ -34,7 +34,6 @@ FINAL = ("oom", "error")
 CHANCES = 2
 LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
 SPREADS = 2.0
-LEAST_REPEATS = 3
 MOST_MORE_PAIRS = 30  # beyond this a quieter machine or longer trials are a better way
 
 

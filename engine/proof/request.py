@@ -16,8 +16,7 @@ from ..presets import Preset
 from ..runs import Run, RunError
 from ..runs.reading import read_object
 from ..telemetry.machine import Machine
-from . import sentences
-from .comparing import LEAST_REPEATS
+from . import LEAST_REPEATS, TRIAL_SECONDS, sentences
 from .trial import OWN, as_trial, with_changes
 
 ONE_BATCH = {"input.one_batch": True}
@@ -42,7 +41,7 @@ class Request:
     folder: str
     seed: int
     repeats: int = LEAST_REPEATS
-    measure_seconds: float = 5.0
+    measure_seconds: float = TRIAL_SECONDS
     source: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     ablation_repeats: int = 0

@@ -60,7 +60,7 @@ async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytes
         await app.push_screen(screen)
         table = await shown(pilot, screen)
         rows = [[str(cell) for cell in table.get_row_at(row)] for row in range(table.row_count)]
-        assert rows[0][0] in ("✗ error", "x error")
+        assert rows[0][0] in ("✗ error", "X error")
         assert rows[0][1:] == ["driver", "it is [broken]\nmend it"]
         await pilot.press("d")
         await shown(pilot, screen)

@@ -61,7 +61,7 @@ async def test_the_table_shows_what_a_run_came_to(five: list[Run], size: tuple[i
 
 async def test_no_runs_so_far(home: Path) -> None:
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "gputui --preset quickstart makes the first")
+        await wait_for(pilot, "gputui --preset quickstart starts one")
         await pilot.press("enter", "space", "d", "c", "s")
         assert not tiny(pilot).opened
 

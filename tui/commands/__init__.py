@@ -1,1 +1,1 @@
-"""The commands of `gputui`, each in a file of its name."""
+"""What the commands of `gputui` do."""

@@ -14,14 +14,12 @@ from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
-from ...engine.proof import request
-from ...engine.proof.comparing import LEAST_REPEATS
+from ...engine.proof import LEAST_REPEATS, TRIAL_SECONDS, request
 from ...engine.runs import Run, reading
 from ..base.errors import DONE, Refused, complain
 from ..printing import diagnosis as diagnosis_tables
 from . import proof
 
-DEFAULT_SECONDS = 5.0
 OF_TRIALS = ("repeats", "seconds", "minutes", "anyway")
 OF_APPLY = ("minutes", "output")
 
@@ -94,6 +92,6 @@ def _of_preset(name: str, settings: Sequence[str], wanted: Mapping[str, Any]) ->
 def _limits(wanted: Mapping[str, Any]) -> dict[str, Any]:
     minutes = wanted["minutes"]
     return {
-        "measure_seconds": wanted["seconds"] or DEFAULT_SECONDS,
+        "measure_seconds": wanted["seconds"] or TRIAL_SECONDS,
         "limit_seconds": None if minutes is None else 60 * minutes,
     }

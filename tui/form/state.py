@@ -218,7 +218,7 @@ def _record_of(path: Path) -> tuple[str, str]:
 
     folder = path.resolve().parent
     if path.name == "preset.yaml" and folder.parent == runs.runs_folder().resolve():
-        return folder.name, "as a run had it"
+        return folder.name, "from a run"
     if path.name == "improved.yaml" and folder.parent == (runs.home() / "proofs").resolve():
         return folder.name, "as a proof improved it"
     return "", ""

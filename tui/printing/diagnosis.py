@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...engine import figures
+from ...engine.diagnosis import VERDICT_LABELS
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.proof import sentences
 from ...engine.text import NONE, amount, share, times
@@ -30,7 +31,7 @@ def show(found: Mapping[str, Any]) -> None:
         print()
         show_table(table(["evidence", "value", "threshold", "source"], [_evidence(e) for e in found["evidence"]]))
     if found["others"]:
-        print(f"\nalso: {', '.join(word.replace('_', ' ') for word in found['others'])}")
+        print(f"\nalso: {', '.join(VERDICT_LABELS.get(name, name) for name in found['others'])}")
     if found["remedies"]:
         print()
         rows = [_remedy(number, remedy) for number, remedy in enumerate(found["remedies"], 1)]

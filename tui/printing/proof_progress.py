@@ -11,13 +11,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ...engine.figures import shown
+from ...engine.figures import Figure, shown
 from ...engine.proof import sentences
 from ...engine.proof.record import elapsed_of
 from ...engine.text import seconds
 from ..base.errors import clean
-
-WIDTHS = {"samples_per_second": len("123,456 samples/s")}  # the first figure, so that the next one aligns
 
 
 class ProofLines:
@@ -98,10 +96,15 @@ def trial_line(title: str, trial: Mapping[str, Any]) -> str:
         return f"{head} {trial['outcome']}: {trial['error']}"
     known = [figure for figure in shown("trial") if trial.get(figure.key) is not None]
     parts = [
-        *(figure.phrase(trial[figure.key]).rjust(WIDTHS.get(figure.key, 0)) for figure in known),
+        *(_phrase(figure, trial[figure.key]) for figure in known),
         f"disturbed: {trial['disturbed']}" if trial.get("disturbed") else "",
     ]
     return f"{head} {'  '.join(filter(None, parts))}"
+
+
+def _phrase(figure: Figure, value: float) -> str:
+    """The first, a value without a name, is aligned with those of the other trials."""
+    return figure.phrase(value).rjust(0 if figure.name else figure.width + 1 + len(figure.unit))
 
 
 def left(data: Mapping[str, Any]) -> str:

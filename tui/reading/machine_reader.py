@@ -16,11 +16,11 @@ from ...engine import runs
 from ...engine.runs import Run
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated
+from . import LOOKED_AT
 from .store import Snapshot, Store
 
 READ_SECONDS = 1.0
 TAKE_SECONDS = 0.1
-LOOKED_AT = 50  # how many of the newest runs are searched for one that is running
 
 
 class MachineReader:

@@ -1,1 +1,1 @@
-"""One file for each screen, with its .tcss file beside it."""
+"""The screens, their dialogs and actions; `catalogue.py` lists the screens."""

@@ -24,9 +24,9 @@ class ScreenEntry:
     class_name: str  # in the module of `module`, beside this one
     module: str
     opened_with: str = ""
-    keys: str = ""  # that open it from everywhere
+    keys: str = ""  # keys that open the screen from anywhere
     key_display: str = ""
-    key_label: str = ""  # where it is not the title
+    key_label: str = ""  # label in the footer, if not the title
     in_footer: bool = False
 
     @property

@@ -30,7 +30,7 @@ from .live import name_of
 
 
 class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
-    """`runs` in the order in which they are shown; a pinned baseline is the first of them, asked for or not.
+    """`runs` in the order in which they are shown; a pinned baseline is always the first of them.
 
     Unpinning changes nothing on the screen: the run stays first and remains the baseline here.
     """

@@ -48,7 +48,7 @@ class FormScreen(CheckedForm):
         Binding("right_square_bracket", "scroll_help(4)", "Scroll the help", show=False),
         Binding("left_square_bracket", "scroll_help(-4)", "Help above", show=False),
         Binding("escape", "to_options", "Back to the options", show=False),
-        catalogue.left_out("form"),  # a footer of 80 columns has no room for where one is
+        catalogue.left_out("form"),  # a footer of 80 columns has no room for this key
     ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

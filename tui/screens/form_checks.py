@@ -61,7 +61,7 @@ class CheckedForm(FormView):
 
     @work(thread=True, exclusive=True, group="checks")
     def _check_options(self, state: FormState, here: Machine) -> None:
-        """Looks at files that options name, so it must not hold up the keyboard."""
+        """Check the options in a thread, as this reads files and must not block the keyboard."""
         from ...engine import checks
 
         preset = state.preset

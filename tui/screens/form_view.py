@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...engine.checks import Finding
     from ...engine.telemetry.machine import Machine
 
-WIDE, HUGE, HIGH = 110, 180, 30  # from these widths on: help beside the options, two columns of options, full remarks
+WIDE, HUGE, HIGH = 110, 180, 30  # from these sizes on: help beside the options, two columns of options, full remarks
 
 
 class FormView(AppScreen):
@@ -34,7 +34,7 @@ class FormView(AppScreen):
     AUTO_FOCUS = None
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
-        """`waits`: nothing is built until the screen is really looked at (another one covers it)."""
+        """`waits`: nothing is built until the screen becomes visible, as another one covers it."""
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
@@ -82,7 +82,7 @@ class FormView(AppScreen):
             self.call_after_refresh(self._show_help)
 
     def _fit(self) -> None:
-        """Classes by the terminal's size; right before the first layout, so that there is only one."""
+        """Set classes by the terminal's size, right before the first layout, so that there is only one."""
         width, height = self.app.size
         self.set_class(width >= WIDE, "-wide")
         self.set_class(width >= HUGE, "-huge")

@@ -33,7 +33,7 @@ NOTHING_READ = Snapshot()
 
 
 class GpusScreen(FollowingScreen[Snapshot]):
-    """Reads while it is in front; a question or the help over it does not stop that."""
+    """Reads while it is in front; a dialog or the help over it does not stop that."""
 
     CSS_PATH = "gpus.tcss"
     HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"))),)
@@ -76,7 +76,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         self.show_now()
 
     def show_now(self) -> None:
-        """Everything of the newest readings, in an arrangement that suits it."""
+        """Show the newest readings in a suitable arrangement."""
         now = self.now
         width, height = self.size.width - 2, self.size.height - 2
         messages = len(self._messages(width, MESSAGE_ROWS))

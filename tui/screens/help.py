@@ -12,7 +12,10 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 # A section of the help that several screens have.
-LOSS = ("Loss and metrics", (("goes on", "the mean of the epoch so far"), ("has ended", "of its last whole epoch")))
+LOSS = (
+    "Loss and metrics",
+    (("running run", "mean of the current epoch so far"), ("ended run", "mean of the last complete epoch")),
+)
 # Actions that are not listed.
 UNLISTED = ("app.focus_next", "app.focus_previous", "screen.copy_text", "command_palette")
 

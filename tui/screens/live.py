@@ -48,7 +48,7 @@ class LiveScreen(LiveView):
         Binding("N", "found(-1)", "Previous found", show=False),
         Binding("down,j", "pick(1)", "Next GPU", key_display="down", show=False),
         Binding("up,k", "pick(-1)", "Previous GPU", key_display="up", show=False),
-        catalogue.left_out("live"),  # for a binding that already exists
+        catalogue.left_out("live"),  # the live view is open already
         Binding("escape", "back", "Back"),
     ]
 

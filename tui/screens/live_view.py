@@ -32,12 +32,12 @@ from .base import FollowingScreen
 
 READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
 ENDED_READ_SECONDS = 2.5
-FULL_EVERY = 2  # of the readings; the rest is repainted no more often than an eye follows figures
+FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
 NOTHING_READ = Picture()
 
 
 class LiveView(FollowingScreen[Picture]):
-    """The live view without its keys; `replay_speed` plays the recorded events again, so many times as fast."""
+    """The live view without its keys; `replay_speed` replays the recorded events, this many times as fast."""
 
     CSS_PATH = "live.tcss"
     FOLLOWS_COVERED = True  # its diagnosis lies over it
@@ -103,7 +103,7 @@ class LiveView(FollowingScreen[Picture]):
         self.show_now()
 
     def show_now(self) -> None:
-        """Everything of the present picture, in a layout that suits it."""
+        """Show the present picture, in a layout that suits it."""
         charts = plots(self.now)
         layout = self._arranged(len(charts))
         self._show_charts(charts, layout)
@@ -116,7 +116,7 @@ class LiveView(FollowingScreen[Picture]):
         self._offer()
 
     def _offer(self) -> None:
-        """Keys in the footer that depend on the run."""
+        """Update the keys in the footer that depend on the run."""
         offered = self.now.outcome, bool(self.now.warnings or self.now.error), self.pages > 1
         if offered != self._offered:
             self._offered = offered

@@ -43,7 +43,7 @@ class _Changes(Table):
 
 
 class ProofScreen(FollowingScreen[dict[str, Any]]):
-    """One proof; `clock` tells the time."""
+    """One proof; `clock` returns the time."""
 
     CSS_PATH = "proof.tcss"
     FOLLOWS_COVERED = True  # a trial of it is looked at over it

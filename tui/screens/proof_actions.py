@@ -25,7 +25,7 @@ IMPROVED = "improved.yaml"
 
 
 async def stop(app: Host, proof: Proof) -> None:
-    """Once asked, ask the proof's process."""
+    """Ask the user, then ask the proof's process to stop."""
     if await app.push_screen_wait(Ask(STOP, ("Stop", "Go on"))) != "Stop":
         return
     try:

@@ -25,7 +25,7 @@ from ..widgets.table import Column, OpeningTable
 from .base import FollowingScreen
 
 REFRESH_SECONDS = 2.0
-EMPTY = "no proofs so far: d, then p, in the live view of an ended run makes one"
+EMPTY = "no proofs so far: to start one, open an ended run and press d, then p"
 WIDTHS = {"preset": 18, "state": 13, "gain": 14, "when": 8, "kept": 0}
 _STYLES = {"running": "curve1", "done": "good", "stopped": "warn"}
 

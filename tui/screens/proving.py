@@ -1,4 +1,4 @@
-"""From a diagnosis to a proof: what is asked first, and the start. What touches the disk runs in threads.
+"""From a diagnosis to a proof: the question to the user, and the start. The disk is accessed in threads.
 
 Deferred imports: proofs and the machine are needed only when a proof is asked for, in a thread.
 """
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...engine import runs
+from ...engine import runs, text
 from ...engine.plan import LEAST_STEPS
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ...engine.proof.request import Request
     from ..base.services import Host
 
-STATES_THAT_GO_ON = ("running", "starting", "stopping")
 STOP_FIRST = (
     "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
 )
@@ -31,7 +30,7 @@ STOP_FIRST = (
 async def prove(app: Host, run: Run, diagnosis: Mapping[str, Any]) -> None:
     """Ask the user, start the proof of the run's remedies, and open it; says why where that is not possible."""
     state = await asyncio.to_thread(lambda: run.state)
-    if state in STATES_THAT_GO_ON:
+    if state in runs.GOES_ON:
         await _stop_first(app, run)
         return
     if not any(remedy.get("changes") for remedy in diagnosis.get("remedies") or ()):
@@ -77,13 +76,9 @@ def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any]) ->
         f"Prove it by measuring? {several} to try, one after the other, each in {request.repeats} pairs of trials of "
         f"{request.measure_seconds:g} s (at least {LEAST_STEPS} steps), with and without it; what is not clearly "
         "faster is not kept.\n\n"
-        f"Each change takes about {_minutes(seconds)}, all of them about {_minutes(count * seconds)}. Run nothing "
-        f"else on the machine meanwhile. You may leave the screen; s stops the proof."
+        f"Each change takes about {text.seconds(seconds)}, all of them about {text.seconds(count * seconds)}. "
+        f"Run nothing else on the machine meanwhile. You may leave the screen; s stops the proof."
     )
-
-
-def _minutes(seconds: float) -> str:
-    return f"{max(10, round(seconds, -1)):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 async def _start(app: Host, request: Request) -> None:

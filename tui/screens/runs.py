@@ -174,7 +174,7 @@ class RunsScreen(FollowingScreen[list[Entry]]):
     @work(thread=True, group="deleting")
     def action_bring_back(self) -> None:
         back, refused = self.app.trash.bring_back()
-        said = f"{_counted(len(back))} {'are' if len(back) > 1 else 'is'} there again" if back else ""
+        said = f"{_counted(len(back))} {'were' if len(back) > 1 else 'was'} restored" if back else ""
         self._changed(said if back or refused else "there is no deleted run to bring back", refused)
 
     def _changed(self, said: str, refused: list[str]) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 from ...engine import doctor
 from ...engine.doctor import Finding
-from ..base.glyphs import PLAIN, suited
+from ..base.glyphs import PLAIN, RICH, suited
 
-SIGNS = {"ok": "✓", "note": "·", "warning": "!", "error": "✗"}
-PLAIN_SIGNS = {"ok": "+", "note": "-", "warning": "!", "error": "x"}
+SIGNS = {"ok": RICH.ok, "note": "·", "warning": RICH.warn, "error": RICH.failed}
+PLAIN_SIGNS = {"ok": "+", "note": "-", "warning": PLAIN.warn, "error": PLAIN.failed}  # "ok" is the word beside it
 SMALLEST, COMFORTABLE = (80, 24), (120, 36)
 
 

@@ -18,7 +18,7 @@ NAME_WIDTH = 9
 MARKS = (
     ("*", "differs from the default"),
     ("+", "differs from the file: not saved"),
-    ("!", "not accepted; the reason stands below it"),
+    ("!", "not accepted; see the reason below"),
     ("no GPU", "has no effect on this machine, but can be set for another"),
     ("your code", "with workload.entry: your code decides this, not the option"),
     ("or your code", "applies unless your code decides it; its help says when"),

@@ -45,7 +45,7 @@ class Table(DataTable[Text]):
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else None
 
     def fill(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
-        """Only the cells that differ are written, unless rows or columns come, go or change places."""
+        """Only the cells that differ are written, unless rows or columns are added, removed or reordered."""
         if _form(columns) != _form(self._columns_shown) or list(rows) != list(self._rows_shown):
             self._fill_anew(columns, rows)
         else:
