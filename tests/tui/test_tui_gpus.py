@@ -98,7 +98,7 @@ def test_beside_a_run_its_process_is_marked_and_its_traffic_not_asked_for(nvml: 
     run.file("status.json").write_text(json.dumps(status))
     does = 'await wait_for(pilot, "this run"); told["shown"] = text_of(app)'
     shown = looked(nvml, f"procs={trainer.pid}", does, (120, 40))["shown"]
-    assert f"{run.id} goes on, read every 1.0 s" in shown
+    assert f"{run.id} is running, read every 1.0 s" in shown
     assert "PCIe   not asked" in shown
     assert "trainer" in shown
     assert "GPU 0 •" in shown

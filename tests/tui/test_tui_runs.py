@@ -163,7 +163,7 @@ async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: 
         await wait_for(pilot, "5 of 5")
         assert five[0].file("result.json").read_bytes() == kept
         await pilot.press("u")
-        await wait_for(pilot, "no deleted run to bring back")
+        await wait_for(pilot, "there is no deleted run")
         await pilot.press("space", "m")
         shown = await wait_for(pilot, "5 of 5")
         assert "marked," not in shown
