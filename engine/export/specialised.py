@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..options.field import Group
-from .expressions import Expressions, UnknownValue, marked
+from .expressions import Expressions, Partly, UnknownValue, marked
 
 LINE_LENGTH = 110
 _MARK = re.compile("\0([^\0]*)\0")  # option keys in the text, until its lines are put together
@@ -40,7 +40,7 @@ class Specialiser(Expressions):
     def _refuse_new_values(self, node: ast.FunctionDef, known: Mapping[str, Any]) -> None:
         """A name whose value is known keeps it: raises ValueError for a function that gives it another."""
         stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if again := sorted(stored & set(known)):
+        if again := sorted(name for name in stored & set(known) if not isinstance(known[name], Partly)):
             raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
 
     def _body(self, body: Sequence[ast.stmt], known: dict[str, Any]) -> list[str]:

@@ -27,12 +27,12 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("fast.yaml", "no such file; the preset fast ships with gputui and goes by its name: gputui --preset fast\n"),
+        ("fast.yaml", "no such file; the preset fast ships with gputui and is given by name: gputui --preset fast\n"),
         ("./no/folder/fast.yml", "the preset fast ships"),
         ("fats.yaml", "the preset fast ships"),
-        ("mine.yaml", "the preset mine is among your own and goes by its name: gputui --preset mine\n"),
+        ("mine.yaml", "the preset mine is among your own and is given by name: gputui --preset mine\n"),
         ("here.yml", "did you mean here.yaml?"),
-        ("here", "there is a file of it: gputui --preset here.yaml\n"),
+        ("here", "but there is a file: gputui --preset here.yaml\n"),
         ("qqqq/zzzz.yaml", "gputui presets lists"),
     ],
 )
@@ -54,7 +54,7 @@ def test_a_base_that_is_not_there_is_told_with_the_line_to_write(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.yaml").write_text("extends: fast.yaml\n")
-    assert "goes by its name: extends: fast\n" in told(capsys, "--preset", str(tmp_path / "mine.yaml"))[2]
+    assert "is given by name: extends: fast\n" in told(capsys, "--preset", str(tmp_path / "mine.yaml"))[2]
 
 
 # ---- lists in a pipe --------------------------------------------------------------------------

@@ -143,6 +143,8 @@ class Typeahead:
             handled = [await _flush(node) for node in [*_upwards(target), *self._path()]]
             now = self._now()
             waits = self._waits_for(now, before)
+            if all(handled) and self._ready():
+                self._arrive()  # it can be seen from now on, even where its work goes on
             if all(handled) and (now.screen, now.focused) == seen and not waits and self._ready():
                 break
             seen, target = (now.screen, now.focused), None
