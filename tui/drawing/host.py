@@ -64,7 +64,7 @@ def _io_wait(now: Snapshot) -> Row:
 def _host_memory(now: Snapshot, width: int, glyphs: Glyphs, alone: bool) -> Row:
     tensors = number(now.tf_host.get("peak_bytes"))
     right = [(f" {_used_of_total(now.host)}", "value")]
-    if not alone:
+    if not alone and now.host.get("trainer_bytes"):  # 0 once its process has ended
         right += [(_TRAINER, "label"), (size(number(now.host.get("trainer_bytes"))), "value")]
     if tensors is not None:
         right += [("  tensors ", "label"), (size(number(now.tf_host.get("current_bytes"))), "value")]
