@@ -58,6 +58,7 @@ def test_a_run_outlives_its_screen_and_is_seen_again_with_its_history(killer: si
         window.shows("long")
         window.type("End", "Enter")
         window.shows("Long enough", "global batch")
+        window.still()
         window.type("r")
         window.shows("throughput", "training")
         run = runs.find("latest")

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -72,6 +73,14 @@ class Terminal:
         except AssertionError:
             raise AssertionError(f"{texts} not seen on:\n{self.screen}") from None
         return self.screen
+
+    def still(self, seconds: float = 0.5) -> None:
+        """Wait until the screen has not changed for as long as a person takes to read it."""
+        shown, since = self.screen, time.monotonic()
+        while time.monotonic() - since < seconds:
+            time.sleep(0.05)
+            if (now := self.screen) != shown:
+                shown, since = now, time.monotonic()
 
     def close(self) -> None:
         subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True)

@@ -27,6 +27,7 @@ from textual.worker import Worker
 
 LIMIT_SECONDS = 5.0  # keys are held no longer than this; then they are dropped
 PAUSE_SECONDS = 0.3  # a key that follows sooner was typed together with the one before
+SEEN_SECONDS = 0.03  # two frames: a place that is mounted has been painted
 FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
 AT_ONCE = "ctrl+q"  # leaving is always possible
 GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping"}  # groups of workers that no key waits for
@@ -138,20 +139,33 @@ class Typeahead:
     async def _settle(self, before: Moment, leaving: bool) -> None:
         """Wait for messages, new screens and background work that the event has caused."""
         until, target = time.monotonic() + LIMIT_SECONDS, before.focused
+        arriving = asyncio.create_task(self._arrive_early())
+        try:
+            await self._come_to_rest(before, until, target)
+        finally:
+            arriving.cancel()
+        self._app.call_later(self._settled, leaving)
+
+    async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
+        """Until nothing more happens; keys that were held longer than the limit are dropped."""
         seen: tuple[object, ...] = ()
         while time.monotonic() < until:
             handled = [await _flush(node) for node in [*_upwards(target), *self._path()]]
             now = self._now()
             waits = self._waits_for(now, before)
-            if all(handled) and self._ready():
-                self._arrive()  # it can be seen from now on, even where its work goes on
             if all(handled) and (now.screen, now.focused) == seen and not waits and self._ready():
                 break
             seen, target = (now.screen, now.focused), None
             await asyncio.sleep(0.01 if waits else 0)
         else:
             self._held.clear()
-        self._app.call_later(self._settled, leaving)
+
+    async def _arrive_early(self) -> None:
+        """A place can be seen, and keys are typed for it, while its work or the removal of the last place goes on."""
+        while True:
+            await asyncio.sleep(SEEN_SECONDS)
+            if self._ready():
+                self._arrive()
 
     async def _settled(self, leaving: bool) -> None:
         self._settling = None
