@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..engine.proof import LEAST_REPEATS, TRIAL_SECONDS
-from .base.errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams
+from .base.errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams, report
 from .commands import about, completion
 
 if TYPE_CHECKING:
@@ -391,30 +391,4 @@ def _code(arguments: Sequence[str] | None) -> int:
         discard_output()  # the reader has closed the pipe; click would turn this into an exit
         return 0
     except Exception as fault:
-        return _refuse(fault)
-
-
-def _refuse(fault: Exception) -> int:
-    from ..engine.files import disk
-    from ..engine.presets import PresetError
-    from ..engine.process import ending
-    from ..engine.runs import RunError
-
-    if isinstance(fault, PresetError):
-        more = len(fault.problems) - 1
-        complain(fault.problems[0])
-        if more:
-            complain(f"and {more} more; gputui presets check FILE shows all")
-    elif isinstance(fault, Refused | RunError | click.ClickException):
-        complain(fault)
-    elif isinstance(fault, RuntimeError | MemoryError | BlockingIOError) and (end := ending.of_fault(fault)):
-        complain(f"{end.message}\n{end.hint}")
-        return 1
-    elif isinstance(fault, OSError):
-        written = "standard output, or the file that was being written" if disk.refusal(fault) else ""
-        where = fault.filename or written
-        complain(f"{fault.strerror or fault}: {where}" if where else fault.strerror or fault)
-    else:
-        complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")
-        return 1
-    return WRONG
+        return report(fault)

@@ -2,6 +2,8 @@
 
 Exit codes: 0 done; 1 the training failed; 2 a wrong command line or preset; 3 out of memory; 74 the output could not be
 written, and a run goes on; 130 interrupted.
+
+Deferred imports: only a command that fails pays for them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import os
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+import click
 
 from ...engine.files.values import brief
 
@@ -37,6 +41,33 @@ def complain(text: object) -> None:
     """Write lines to stderr without control characters; the middle of a very long line is left out."""
     with contextlib.suppress(OSError, ValueError):  # nobody may be reading it
         print("\n".join(brief(line) for line in clean(text).split("\n")), file=sys.stderr, flush=True)
+
+
+def report(fault: Exception) -> int:
+    """Write what a command raised as one or two lines; returns its exit code."""
+    from ...engine.files import disk
+    from ...engine.presets import PresetError
+    from ...engine.process import ending
+    from ...engine.runs import RunError
+
+    if isinstance(fault, PresetError):
+        more = len(fault.problems) - 1
+        complain(fault.problems[0])
+        if more:
+            complain(f"and {more} more; gputui presets check FILE shows all")
+    elif isinstance(fault, Refused | RunError | click.ClickException):
+        complain(fault)
+    elif isinstance(fault, RuntimeError | MemoryError | BlockingIOError) and (end := ending.of_fault(fault)):
+        complain(f"{end.message}\n{end.hint}")
+        return FAILED
+    elif isinstance(fault, OSError):
+        written = "standard output, or the file that was being written" if disk.refusal(fault) else ""
+        where = fault.filename or written
+        complain(f"{fault.strerror or fault}: {where}" if where else fault.strerror or fault)
+    else:
+        complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")
+        return FAILED
+    return WRONG
 
 
 def discard_output() -> None:
