@@ -13,6 +13,7 @@ from collections.abc import Callable
 NONE = "-"
 _BINARY = ("B", "KiB", "MiB", "GiB")
 GIB = 1024**3
+MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def amount(value: float | None, decimals: int | None = None) -> str:
@@ -102,6 +103,24 @@ def clock(value: float | None) -> str:
     minutes, rest = divmod(int(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def axis_time(value: float) -> str:
+    """A duration at the tick of an axis, as short as it is exact: 0, 20 s, 5 min, 1:30 h, 2 d."""
+    if value < MINUTE:
+        return f"{value:.0f} s" if value else "0"
+    if value < HOUR:
+        minutes, rest = divmod(round(value), MINUTE)
+        return f"{minutes}:{rest:02} min" if rest else f"{minutes} min"
+    if value < 2 * DAY:
+        hours, rest = divmod(round(value), HOUR)
+        return f"{hours}:{rest // MINUTE:02} h" if rest >= MINUTE else f"{hours} h"
+    return f"{value / DAY:.3g} d"
+
+
+def estimate(value: float) -> str:
+    """A duration that is estimated, no more exactly than it is known: 10 s, 90 s, 4 min."""
+    return f"{max(10, round(value, -1)):.0f} s" if value < 100 else f"{value / MINUTE:.0f} min"
 
 
 # ---- by the name of a unit --------------------------------------------------------------------

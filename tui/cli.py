@@ -338,7 +338,7 @@ def _open_screen(watch: Run | None = None, replay_speed: float | None = None) ->
     app = GputuiApp(watch=watch, replay_speed=replay_speed)
     app.run()
     for run in app.going_on():
-        print(f"{run.id} goes on; come back with: gputui watch")
+        print(f"{run.id} is still running; show it again with: gputui watch")
     return app.return_code or 0
 
 

@@ -77,7 +77,7 @@ def test_who_reads_only_the_first_line_is_told_that_the_run_goes_on() -> None:
     assert viewer.wait(30) == 74
     assert said.splitlines() == [
         "standard output cannot be written (nobody reads it)",
-        f"{run.id} goes on; look at it with: gputui watch {run.id}",
+        f"{run.id} is still running; show it with: gputui watch {run.id}",
     ]
 
 
@@ -87,7 +87,7 @@ def test_a_full_disk_behind_the_output_is_told() -> None:
         listed = subprocess.run([*COMMAND, "presets"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 74
     assert "(No space left on device)" in done.stderr
-    assert f"{the_run().id} goes on" in done.stderr
+    assert f"{the_run().id} is still running" in done.stderr
     assert (listed.returncode, listed.stderr.count("\n")) == (2, 1)
 
 

@@ -7,11 +7,12 @@ from array import array
 from dataclasses import replace
 
 import pytest
+from gputui.engine.text import axis_time
 from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs, suited
 from gputui.tui.drawing import layout
 from gputui.tui.drawing.gauge import gauge
 from gputui.tui.drawing.gpu_details import whole
-from gputui.tui.drawing.plot import Curve, Plot, draw, round_scale, share_scale, soon, tick_text, time_text, y_scale
+from gputui.tui.drawing.plot import Curve, Plot, draw, round_scale, share_scale, soon, tick_text, y_scale
 from gputui.tui.drawing.rows import differences, fit, headline, length, plain
 from gputui.tui.reading.gpus import Gpu, GpuProcess, Instance
 from gputui.tui.reading.series import Line
@@ -101,7 +102,7 @@ def test_throughput_starts_at_zero_and_the_scale_does_not_jump() -> None:
 
 
 def test_labels_say_what_they_mean() -> None:
-    assert [time_text(s) for s in (0, 20, 300, 330, 5400, 7200, 200_000)] == [
+    assert [axis_time(s) for s in (0, 20, 300, 330, 5400, 7200, 200_000)] == [
         "0", "20 s", "5 min", "5:30 min", "1:30 h", "2 h", "2.31 d",
     ]
     assert tick_text(1500000, 500000) == "1.5M"

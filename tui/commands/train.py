@@ -131,9 +131,9 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
 def _unheard(run: Run, fault: OSError) -> int:
     """Nobody reads any more, or the disk behind standard output is full: the viewer goes, the run does not."""
     why = "nobody reads it" if isinstance(fault, BrokenPipeError) else fault.strerror or fault
-    goes_on = f"{run.id} goes on; look at it with: gputui watch {run.id}"
+    running = f"{run.id} is still running; show it with: gputui watch {run.id}"
     has_ended = f"{run.id} has ended; everything is in {run.path}"
-    complain(f"standard output cannot be written ({why})\n{goes_on if run.state in run_folders.GOES_ON else has_ended}")
+    complain(f"standard output cannot be written ({why})\n{running if run.state in run_folders.GOES_ON else has_ended}")
     discard_output()
     return UNHEARD
 

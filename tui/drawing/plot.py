@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...engine.text import amount, percent, share
+from ...engine.text import DAY, HOUR, amount, axis_time, percent, share
 from ..base.glyphs import Glyphs
 from ..reading.series import Line
 from .rows import Row, fit, headline, length
 
 GUTTER = 7  # six characters for a label, and the axis
-MINUTE, HOUR, DAY = 60, 3600, 86400
 TIME_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, HOUR, 2 * HOUR, 4 * HOUR, 12 * HOUR, DAY)
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _DASHES = ((1, 1), (2, 3), (1, 3), (1, 4))  # for each curve: how many cells of how many are drawn
@@ -204,19 +203,6 @@ def tick_text(value: float, step: float) -> str:
     return text if len(text) <= GUTTER - 1 else f"{value:.0e}"
 
 
-def time_text(seconds: float) -> str:
-    """0, 20 s, 5 min, 1:30 h, 2 d: as short as it is exact."""
-    if seconds < MINUTE:
-        return f"{seconds:.0f} s" if seconds else "0"
-    if seconds < HOUR:
-        minutes, rest = divmod(round(seconds), MINUTE)
-        return f"{minutes}:{rest:02} min" if rest else f"{minutes} min"
-    if seconds < 2 * DAY:
-        hours, rest = divmod(round(seconds), HOUR)
-        return f"{hours}:{rest // MINUTE:02} h" if rest >= MINUTE else f"{hours} h"
-    return f"{seconds / DAY:.3g} d"
-
-
 def _y_label(value: float, scale: Scale, bounds: str) -> str:
     return share(value) if bounds == "share" else tick_text(value, scale.step)
 
@@ -230,7 +216,7 @@ def _x_axis(plot: Plot, across: Scale, width: int, inner: int) -> Row:
     text = [" "] * width
     free = 0
     for tick in across.ticks:
-        label = time_text(tick) if plot.x_unit == "time" else tick_text(tick, across.step)
+        label = axis_time(tick) if plot.x_unit == "time" else tick_text(tick, across.step)
         if plot.x_unit == "steps" and tick == 0:
             label = "step 0"
         at = GUTTER - 1 + round(tick / across.high * inner)

@@ -13,6 +13,7 @@ from ...engine import runs
 from ...engine.plan import LEAST_STEPS
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
+from ...engine.text import estimate
 from .questions import Ask
 
 if TYPE_CHECKING:
@@ -76,14 +77,9 @@ def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any]) ->
         f"Prove it by measuring? {several} to try, one after the other, each in {request.repeats} pairs of trials of "
         f"{request.measure_seconds:g} s (at least {LEAST_STEPS} steps), with and without it; what is not clearly "
         "faster is not kept.\n\n"
-        f"Each change takes about {_rounded(seconds)}, all of them about {_rounded(count * seconds)}. "
+        f"Each change takes about {estimate(seconds)}, all of them about {estimate(count * seconds)}. "
         f"Run nothing else on the machine meanwhile. You may leave the screen; s stops the proof."
     )
-
-
-def _rounded(seconds: float) -> str:
-    """An estimate is told no more exactly than it is known."""
-    return f"{max(10, round(seconds, -1)):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 async def _start(app: Host, request: Request) -> None:
