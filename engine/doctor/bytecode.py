@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import libraries
+from ..system import installed
 from .finding import Finding
 
 LOOKED_AT = ("tensorflow/python/framework/ops.py", "keras/src/models/model.py")  # one for its package
@@ -21,11 +21,11 @@ _BY_HASH = 1  # a flag in the header of a .pyc file
 
 def findings() -> Iterator[Finding]:
     """A warning when there is no bytecode that Python would use and Python cannot write it either."""
-    sources = [source for source in map(libraries.site, LOOKED_AT) if source is not None]
+    sources = [source for source in map(installed.site, LOOKED_AT) if source is not None]
     stale = next((source for source in sources if not _is_fresh(source)), None)
     if stale is None:
         return
-    package = libraries.site("tensorflow")
+    package = installed.site("tensorflow")
     folder = package.parent if package else stale.parent
     locked = not _can_be_kept(stale)
     if sys.dont_write_bytecode:

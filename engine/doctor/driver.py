@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..system import installed
 from ..telemetry.nvml import NO_GPU
 from ..telemetry.reasons import Code
-from . import libraries
 from .finding import Finding
 from .nvml_query import NvmlAnswers
 
@@ -80,7 +80,7 @@ def _quicker(seen: NvmlAnswers) -> str:
 
 
 def _version(seen: NvmlAnswers) -> Iterator[Finding]:
-    built = libraries.cuda_version()
+    built = installed.cuda_version()
     mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {seen.cuda[0]}.{seen.cuda[1]}" if seen.cuda else "")
     if seen.cuda is None or built is None or seen.cuda >= built:
         yield Finding("ok", "driver", mine)

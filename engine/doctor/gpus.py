@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ..system import installed
 from ..telemetry.reasons import Reason
 from ..text import size
-from . import libraries
 from .finding import Finding
 from .nvml_query import NvmlAnswers
 
@@ -83,7 +83,7 @@ def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Findi
 
     The machine code of a chip runs on later ones of its generation; for newer chips it is compiled from PTX.
     """
-    built = libraries.capabilities()
+    built = installed.capabilities()
     if not built or any(major == capability[0] and minor <= capability[1] for major, minor in built):
         return
     if capability < min(built):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import os
 import platform
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
+from ..system import installed
 from ..telemetry import limits
 from .finding import Finding
 
@@ -36,12 +33,12 @@ ALL = "pip install 'tensorflow[and-cuda]'"
 
 def tensorflow() -> Iterator[Finding]:
     """TensorFlow's version, and the CUDA version that it was built for."""
-    version = _version()
+    version = installed.tensorflow_version()
     if version is None:
         remedy = "pip install 'tensorflow[and-cuda]' (or tensorflow, on a machine without a GPU)"
         yield Finding("error", "TensorFlow", "TensorFlow is not installed", remedy)
         return
-    built = build_info()
+    built = installed.build_info()
     what = f"TensorFlow {version}, Python {platform.python_version()}"
     if built.get("is_cuda_build"):
         what += f", built for CUDA {built.get('cuda_version')} and cuDNN {built.get('cudnn_version')}"
@@ -57,7 +54,7 @@ def missing() -> dict[str, str]:
 
 def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
     """Findings about the libraries and tools that training on a GPU needs; none on a machine without a driver."""
-    if _version() is None or not build_info().get("is_cuda_build"):
+    if installed.tensorflow_version() is None or not installed.build_info().get("is_cuda_build"):
         return
     for package in sorted(set(missing.values())):
         names = ", ".join(name for name, owner in missing.items() if owner == package)
@@ -99,63 +96,16 @@ def _xla_tools(has_driver: bool) -> Iterator[Finding]:
         yield Finding("ok", "XLA", "ptxas and libdevice are installed")
 
 
-# ---- how TensorFlow was built -----------------------------------------------------------------
-
-
-def _version() -> str | None:
-    for name in ("tensorflow", "tensorflow-cpu"):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
-
-
-@functools.cache
-def build_info() -> dict[str, Any]:
-    """What `tf.sysconfig.get_build_info()` would return, read from its source file; empty where that cannot be read."""
-    path = site("tensorflow/python/platform/build_info.py")
-    try:
-        source = path.read_text(encoding="utf-8") if path else ""
-        found = re.search(r"OrderedDict\((\[.*\])\)", source, re.DOTALL)
-        return dict(ast.literal_eval(found[1])) if found else {}
-    except (OSError, ValueError, SyntaxError):
-        return {}
-
-
-def cuda_version() -> tuple[int, int] | None:
-    found = re.match(r"(\d+)\.(\d+)", str(build_info().get("cuda_version", "")))
-    return (int(found[1]), int(found[2])) if found else None
-
-
-def capabilities() -> list[tuple[int, int]]:
-    """The compute capabilities that TensorFlow contains machine code for."""
-    names = build_info().get("cuda_compute_capabilities", [])
-    found = [re.fullmatch(r"sm_(\d+)(\d)", str(name)) for name in names]
-    return [(int(match[1]), int(match[2])) for match in found if match]
-
-
 # ---- files ------------------------------------------------------------------------------------
-
-
-def site(relative: str) -> Path | None:
-    """A file beside the installed packages, wherever those are."""
-    for name in ("tensorflow", "tensorflow-cpu"):
-        try:
-            path = Path(str(metadata.distribution(name).locate_file(relative)))
-        except metadata.PackageNotFoundError:
-            continue
-        return path if path.exists() else None
-    return None
 
 
 def _wheel(relative: str) -> bool:
     """Whether one of NVIDIA's pip packages provides the file."""
-    return site(f"nvidia/{relative}") is not None
+    return installed.site(f"nvidia/{relative}") is not None
 
 
 def _is_there(library: str) -> bool:
-    nvidia = site("nvidia")
+    nvidia = installed.site("nvidia")
     if nvidia and any(nvidia.glob(f"*/lib/{library}")):
         return True
     folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]

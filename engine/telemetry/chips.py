@@ -14,13 +14,19 @@ cards of the same names are slower, each by its power limit, and stay out.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..system import installed
 
 TERA = 1e12
 # From NVIDIA's CUDA C++ Programming Guide, "Arithmetic Instructions": throughput by compute capability.
 FLOAT16_CAPABILITY = (7, 0)
 BFLOAT16_CAPABILITY = (8, 0)
+BLACKWELL_CAPABILITY = (10, 0)
+# The first CUDA whose PTX (8.7) knows all chips of that generation: its release notes, "PTX ISA Version 8.7".
+_BLACKWELL_CUDA = (12, 8)
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -92,6 +98,17 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
         return None
     plain = {"float32": found.float32, "float16": found.half, "bfloat16": found.half}
     return TERA * plain.get(number_format, found.tf32 or found.float32)
+
+
+def xla_aborts(capability: Sequence[int] | None) -> bool:
+    """Whether XLA of the installed TensorFlow ends the process on a chip of this compute capability.
+
+    XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts where that version does
+    not know the chip: "LLVM ERROR: PTX version 8.5 does not support target 'sm_120a'" (tensorflow#111958, xla#47978).
+    """
+    built = installed.cuda_version()
+    blackwell = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
+    return blackwell and built is not None and built < _BLACKWELL_CUDA
 
 
 def cpu_multiplies_bfloat16() -> bool:

@@ -15,7 +15,8 @@ import pytest
 from gputui.engine import doctor
 from gputui.engine.doctor import Finding, bytecode, driver, gpus, host, libraries, nvml_module, tensorflow_check
 from gputui.engine.doctor.nvml_query import NvmlAnswers
-from gputui.engine.telemetry import limits
+from gputui.engine.system import installed
+from gputui.engine.telemetry import chips, limits
 from gputui.tui.text import doctor as doctor_text
 
 H100 = {
@@ -64,7 +65,7 @@ def test_what_a_chip_is_good_for(capability: tuple[int, int], good_for: str) -> 
     assert not about(found, "compiles its kernels")
 
 
-def installed(site: Path, distribution: str, version: str, *files: str) -> None:
+def laid_out(site: Path, distribution: str, version: str, *files: str) -> None:
     """Lay a package into a folder as pip does, with its list of files."""
     info = site / f"{distribution.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
@@ -89,8 +90,8 @@ def installed(site: Path, distribution: str, version: str, *files: str) -> None:
 def test_which_package_the_module_pynvml_is_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, name: str, level: str, says: str
 ) -> None:
-    installed(tmp_path, "nvidia-ml-py", "13.0", "pynvml.py")
-    installed(tmp_path, old, "11.5.3", name)  # the later one overwrites
+    laid_out(tmp_path, "nvidia-ml-py", "13.0", "pynvml.py")
+    laid_out(tmp_path, old, "11.5.3", name)  # the later one overwrites
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "pynvml")
     (found,) = nvml_module.findings()
@@ -102,7 +103,7 @@ def test_no_package_of_the_module_pynvml(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "pynvml")
     assert [finding.level for finding in nvml_module.findings()] == ["error"]
-    installed(tmp_path, "nvidia-ml-py", "13.0", "somewhere_else.py")
+    laid_out(tmp_path, "nvidia-ml-py", "13.0", "somewhere_else.py")
     (tmp_path / "pynvml.py").write_text("# of nobody")
     assert [finding.level for finding in nvml_module.findings()] == ["warning"]
 
@@ -151,7 +152,7 @@ def test_the_drivers_library_for_computing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_libraries_are_found_where_tensorflow_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries, "site", lambda relative: None)
+    monkeypatch.setattr(installed, "site", lambda relative: None)
     assert not libraries._is_there("libcudnn_made_up.so.9")
     (tmp_path / "libcudnn_made_up.so.9").touch()
     monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path}")
@@ -159,9 +160,19 @@ def test_libraries_are_found_where_tensorflow_looks(tmp_path: Path, monkeypatch:
 
 
 def test_how_tensorflow_was_built_is_read_without_importing_it() -> None:
-    assert libraries.build_info()["is_cuda_build"] is True
-    assert libraries.cuda_version() == (12, 5)
-    assert (8, 0) in libraries.capabilities()
+    assert installed.build_info()["is_cuda_build"] is True
+    assert installed.cuda_version() == (12, 5)
+    assert (8, 0) in installed.capabilities()
+    assert (installed.cudnn_version() or ())[:1] == (9,)
+
+
+def test_xla_aborts_on_blackwell_where_tensorflow_was_built_before_cuda_12_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    for built, capability, aborts in (
+        ("12.5.1", (12, 0), True), ("12.5.1", (10, 0), True), ("12.5.1", (9, 0), False), ("12.5.1", None, False),
+        ("12.8.0", (12, 0), False), ("13.0", (10, 3), False), (None, (12, 0), False),
+    ):  # fmt: skip
+        monkeypatch.setattr(installed, "build_info", lambda version=built: {"cuda_version": version})
+        assert chips.xla_aborts(capability) is aborts, (built, capability)
 
 
 @pytest.mark.parametrize(
@@ -180,14 +191,14 @@ def test_bytecode_that_python_would_not_take(
         compiled.write_bytes(b"\0\0\0\0" + compiled.read_bytes()[4:])
     elif change == "gone":
         compiled.unlink()
-    monkeypatch.setattr(libraries, "site", lambda name: source if name.startswith("keras/") else None)
+    monkeypatch.setattr(installed, "site", lambda name: source if name.startswith("keras/") else None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     assert bool(list(bytecode.findings())) is stale
 
 
 def test_bytecode_in_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ops.py").touch()
-    monkeypatch.setattr(libraries, "site", lambda name: tmp_path / "ops.py" if name.endswith("ops.py") else None)
+    monkeypatch.setattr(installed, "site", lambda name: tmp_path / "ops.py" if name.endswith("ops.py") else None)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     assert list(bytecode.findings()) == []
     monkeypatch.setattr(os, "access", lambda path, how: False)
