@@ -16,7 +16,7 @@ from typing import Any
 
 from ..files import located_yaml
 from ..files.reading import why
-from ..files.values import harmless, harmless_in, number
+from ..files.values import harmless, harmless_in, mapping, number
 from ..runs import Run
 from ..runs.events import (
     Allocator,
@@ -35,6 +35,8 @@ from ..runs.events import (
 )  # fmt: skip
 from ..runs.reading import RunEvents, read_events
 from . import accumulators
+from .gpus import Gpus
+from .memory import DeviceMemory
 
 RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
 CORES_BUSY = 0.90  # share of all cores: above it no more input can be prepared
@@ -59,6 +61,8 @@ class Measurements:
     on_gpu: bool = False
     gpus: int = 0  # GPUs that train
     idle_gpus: int = 0  # visible GPUs that neither this training nor anybody else uses
+    usable_gpus: tuple[int, ...] | None = None  # indexes of those that train or are idle; None: all of the machine's
+    given_gpus: tuple[int, ...] | None = None  # indexes of those that a launcher has given; None: all
     compute_capability: tuple[int, int] | None = None  # the lowest compute capability of the GPUs that train
     replicas: int = 1
     cpus: int | None = None
@@ -90,11 +94,12 @@ class Measurements:
     sm_active: float | None = None
     tensor_active: float | None = None
     dram_active: float | None = None
+    nvlink: bool | None = None  # whether anything has passed between the GPUs over NVLink
     throttled: float | None = None  # share of the readings
     throttle: tuple[str, ...] = ()
     gpu_neighbours: tuple[str, ...] = ()  # other programs that use much memory of these GPUs
     mfu: float | None = None
-    memory_peak: float | None = None  # share of the device's memory, by TensorFlow's allocator
+    memory_peak: float | None = None  # share of what TensorFlow may take of a GPU's memory, by its allocator
     memory_growth: float | None = None  # growth of that share from the first readings to the last
     host_memory_growth: float | None = None  # growth of the trainer's memory, as a share of the host's
     host_memory_free_bytes: int | None = None
@@ -185,11 +190,10 @@ class Collector:
         """Start over with a resumed run, which is another process and may have another speed."""
         self.started: Started | None = None
         self._progress: deque[Progress] = deque(maxlen=RECENT)
-        self._gpus = accumulators.Gpus(self._visible)
-        self._host = accumulators.Host()
-        self._device_growth, self._host_growth = accumulators.Growth(), accumulators.Growth()
+        self._gpus = Gpus(self._visible)
+        self._device_memory = DeviceMemory(self.options, self._gpus)
+        self._host, self._host_growth = accumulators.Host(), accumulators.Growth()
         self._stages: InputStages | None = None
-        self._peak: float | None = None
         self._summary: Mapping[str, Any] = {}
         self._phase: PhaseName | None = None
         self._detail, self._phase_t = "", 0.0
@@ -213,6 +217,7 @@ class Collector:
 
     def on_started(self, t: float, event: Started) -> None:
         self.started = event
+        self._gpus.trains_with = self._trainers_variable(event)
 
     def on_phase(self, t: float, event: Phase) -> None:
         phase = event.phase
@@ -234,7 +239,7 @@ class Collector:
     def on_epoch(self, t: float, event: EpochEnd) -> None:
         self._epochs += 1
         if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
-            self._device_growth.begin_anew()
+            self._device_memory.begin_anew()
             self._host_growth.begin_anew()
 
     def on_input_stages(self, t: float, event: InputStages) -> None:
@@ -253,18 +258,20 @@ class Collector:
             self._host_growth.add(used / total)
 
     def on_allocator(self, t: float, event: Allocator) -> None:
-        gpus = [of for name, of in event.devices.items() if name.startswith("GPU")]
-        total = self._device_bytes()
-        if not total or not gpus:
-            return
-        self._peak = max(self._peak or 0.0, *(of.get("peak_bytes", 0) / total for of in gpus))
-        if self._filled():
-            self._device_growth.add(max(of.get("current_bytes", 0) for of in gpus) / total)
+        self._device_memory.take(event, self.started, self._filled())
 
     def on_finished(self, t: float, event: Finished) -> None:
         self._summary = event.summary
         if self._summary.get("steps"):
             self._ended_t = t
+
+    def _trainers_variable(self, event: Started) -> str | None:
+        """CUDA_VISIBLE_DEVICES as the trainer had it: as it was told, or as the options set it."""
+        told = mapping(event.actual.get("environment")).get("CUDA_VISIBLE_DEVICES")
+        wanted = self.options.get("device.visible")
+        if told is not None or not isinstance(wanted, list):
+            return self._visible if told is None else str(told)
+        return ",".join(map(str, wanted))
 
     def _filled(self) -> bool:
         """Whether caches and shuffle buffers are full: memory that grows after that is held by something else."""
@@ -308,8 +315,8 @@ class Collector:
             stages=tuple(self._stages.stages) if self._stages else (),
             buffer_fill=self._stages.buffer_fill if self._stages else None,
             **self._gpus.figures(),
-            memory_peak=self._peak,
-            memory_growth=self._device_growth.share,
+            memory_peak=self._device_memory.peak(self.started),
+            memory_growth=self._device_memory.growth,
             host_memory_growth=self._host_growth.share,
             **self._host.figures(),
             outcome=self._summary.get("outcome"),
@@ -373,13 +380,6 @@ class Collector:
         pauses = self._pauses.seconds
         whole = self._spent.get("training", 0.0) + self._open_seconds() + pauses
         return pauses / whole if whole > 0 else None
-
-    def _device_bytes(self) -> float | None:
-        """The memory that TensorFlow may use on a GPU: its limit, or all of the smallest GPU."""
-        limit = number(self.options.get("device.memory_limit_mb"))
-        if limit is not None:
-            return limit * 1024**2
-        return self._gpus.smallest_bytes()
 
 
 _HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {

@@ -117,11 +117,22 @@ def _computing(s: Measurements) -> Iterator[Remedy]:
         gpus = s.gpus + s.idle_gpus
         yield Remedy(
             step="gpus",
-            changes={"device.visible": "all", "strategy.kind": "mirrored"},
+            changes=_visible(s) | {"strategy.kind": "mirrored"},
             reason=f"{s.idle_gpus} more GPU(s) are idle; the global batch grows with them",
             expected_gain=float(gpus),
             changes_learning=True,
         )
+
+
+def _visible(s: Measurements) -> dict[str, Any]:
+    """The change that makes the GPUs that train and the idle ones visible, and no other; "all" never leaves what a
+    launcher has given.
+    """
+    if s.given_gpus is None and s.usable_gpus is None:
+        return {"device.visible": "all"}
+    if s.usable_gpus in (None, s.given_gpus) and s.option("device.visible") == "all":
+        return {}
+    return {"device.visible": list(s.usable_gpus or s.given_gpus or ())}
 
 
 def _precision(s: Measurements) -> Iterator[Remedy]:

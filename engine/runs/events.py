@@ -116,6 +116,7 @@ class Started(Event):
     versions: Mapping[str, str]
     devices: list[str]
     gpus: Sequence[str] = ()  # UUIDs of the GPUs that the training uses, in TensorFlow's order
+    gpu_devices: Sequence[Mapping[str, Any]] = ()  # the same GPUs, each with what TensorFlow and the driver say of it
     options: Mapping[str, Any]
     actual: Mapping[str, Any]
     replicas: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import accumulators
+from gputui.engine.diagnosis.gpus import Gpus
 from gputui.engine.doctor import visible as doctor_visible
 from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.telemetry.visible import Device, Shown, visible
@@ -66,7 +66,7 @@ def test_all_who_read_which_gpus_are_visible_read_the_same(nvml: FakeNvml) -> No
         {"index": i, "uuid": f"GPU-0000-{i}", "busy": 0.0, "memory_used_bytes": 0, "mig": None} for i in range(4)
     ]
     for (value, indexes), trains in zip(VISIBLE, nvml.run(program, "gpus=4"), strict=True):
-        idle = accumulators.Gpus(value)
+        idle = Gpus(value)
         idle.take(gpus, ())
         expected = doctor_visible.expected(NvmlAnswers(tuple(gpus), 4), value)
         assert (trains, expected, idle.idle()) == (indexes, len(indexes), len(indexes)), value

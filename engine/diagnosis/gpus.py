@@ -1,0 +1,194 @@
+"""Sums up the readings of GPUs during training in bounded memory: those that train, and those that stand beside them.
+
+Of a GPU in MIG mode only the instance that trains counts: its memory and its activity, not those of the whole chip.
+A figure that is not known is None; shares are 0 to 1.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..files.values import mapping, number
+from ..telemetry.visible import Device, visible
+from .accumulators import READINGS, Reading, mean, numbers
+
+# Throttle reasons (telemetry/questions.py) that somebody could remove; the power cap is the chip's normal
+# limit at full load.
+SLOWING = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
+IDLE_BUSY = 0.05  # a GPU below this use, and with less memory in use, is free
+IDLE_MEMORY_SHARE, IDLE_MEMORY_BYTES = 0.05, 1024**3
+_ACTIVITY = ("sm_active", "tensor_active", "dram_active")
+
+
+class Gpus:
+    """`given` is CUDA_VISIBLE_DEVICES of whoever could start the training again: None leaves all GPUs of the machine.
+
+    `trains_with` is the variable as the trainer had it, which decides between the instances of a GPU.
+    """
+
+    def __init__(self, given: str | None) -> None:
+        self._given = given
+        self.trains_with = given
+        self._shown: set[int] = set()
+        self._all: set[int] = set()
+        self._mine: dict[str, deque[Reading]] = {}
+        self._others: dict[str, deque[Reading]] = {}
+
+    def take(self, gpus: Sequence[Reading], mine: Collection[str]) -> None:
+        """Add a reading of all GPUs during training; `mine` names those that train, as the started event does."""
+        gpus = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
+        devices = [device for gpu in gpus if (device := _device(gpu))]
+        self._shown = {shown.index for shown in visible(self._given, devices)}
+        self._all = {device.index for device in devices}
+        instances = {shown.index: shown.instance for shown in visible(self.trains_with, devices)}
+        for gpu in gpus:
+            if (name := _name(gpu)) is None:
+                continue
+            trains = name in mine or _instance_of(gpu, mine) is not None
+            of = self._mine if trains else self._others
+            of.setdefault(name, deque(maxlen=READINGS)).append(_as_it_trains(gpu, mine, instances) if trains else gpu)
+
+    # ---- other GPUs -----------------------------------------------------------------------------
+
+    def idle(self) -> int:
+        """How many more GPUs this training could use: those that are visible to it and unused."""
+        return len(self._idle())
+
+    def usable(self) -> tuple[int, ...] | None:
+        """The indexes of the GPUs that train and of those that are idle; None where these are all of the machine's."""
+        mine = {index for readings in self._mine.values() if isinstance(index := readings[-1].get("index"), int)}
+        usable = mine | self._idle()
+        return None if usable == self._all else tuple(sorted(usable))
+
+    def given(self) -> tuple[int, ...] | None:
+        """The indexes of the GPUs that whoever starts the training was given; None where these are all."""
+        return None if self._given is None else tuple(sorted(self._shown))
+
+    def _idle(self) -> set[int]:
+        """Of the same model as those that train: one for the screen would slow the others down."""
+        models = {readings[-1].get("name") for readings in self._mine.values()} - {None}
+        found = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
+        alike = [gpu for gpu in found if not models or gpu.get("name") in {None, *models}]
+        return {index for gpu in alike if (index := gpu.get("index")) in self._shown}
+
+    # ---- memory ---------------------------------------------------------------------------------
+
+    def total_bytes(self, uuid: str | None) -> float | None:
+        """The memory of that GPU, or of the smallest that trains where it is not known by this name."""
+        named = self._mine.get(uuid or "")
+        readings = [named] if named else list(self._mine.values())
+        totals = [number(of_one[-1].get("memory_total_bytes")) for of_one in readings]
+        return min((total for total in totals if total), default=None)
+
+    def taken_by_others(self, uuid: str | None) -> float:
+        """Bytes that other programs take of that GPU now, as far as the driver tells whose they are."""
+        named = self._mine.get(uuid or "")
+        readings = [named] if named else list(self._mine.values())
+        return max((_of_others(of_one[-1]) for of_one in readings), default=0.0)
+
+    # ---- figures --------------------------------------------------------------------------------
+
+    def figures(self) -> dict[str, Any]:
+        """The figures of the GPUs that train, over all their readings."""
+        readings = [gpu for of_one in self._mine.values() for gpu in of_one]
+        busy = numbers(readings, "busy")
+        means = [value for of_one in self._mine.values() if (value := mean(of_one, "busy")) is not None]
+        slowed = [[reason for reason in gpu.get("throttle") or () if reason in SLOWING] for gpu in readings]
+        parts = statistics.quantiles(busy, n=20, method="inclusive") if len(busy) >= 20 else []
+        return {
+            "idle_gpus": self.idle(),
+            "usable_gpus": self.usable(),
+            "given_gpus": self.given(),
+            "busy_mean": statistics.fmean(busy) if busy else None,
+            "busy_p5": parts[0] if parts else None,
+            "busy_p95": parts[-1] if parts else None,
+            "busy_gap": max(means) - min(means) if len(means) > 1 else None,
+            **{name: mean(readings, name) for name in _ACTIVITY},
+            "nvlink": _nvlink(readings),
+            "throttled": sum(map(bool, slowed)) / len(slowed) if slowed else None,
+            "gpu_neighbours": tuple(dict.fromkeys(name for gpu in readings for name in _neighbours(gpu))),
+            "throttle": tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons)),
+        }
+
+
+# ---- one reading of one GPU -------------------------------------------------------------------
+
+
+def _device(gpu: Reading) -> Device | None:
+    index = gpu.get("index")
+    if not isinstance(index, int):
+        return None
+    instances = tuple(str(one.get("uuid") or "") for one in _instances(gpu))
+    return Device(index, gpu.get("uuid"), instances if isinstance(gpu.get("mig"), list) else None)
+
+
+def _instances(gpu: Reading) -> list[Reading]:
+    mig = gpu.get("mig")
+    return [mapping(one) for one in mig] if isinstance(mig, list) else []
+
+
+def _name(gpu: Reading) -> str | None:
+    """The GPU's UUID, or its index where the driver reports no UUID."""
+    name = gpu.get("uuid") or gpu.get("index")
+    return None if name is None else str(name)
+
+
+def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
+    """The place of the instance that is named among those that train."""
+    return next((place for place, one in enumerate(_instances(gpu)) if one.get("uuid") in mine), None)
+
+
+def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int | None]) -> Reading:
+    """The reading of the whole GPU, or of one in MIG mode that of the instance which trains."""
+    instances = _instances(gpu)
+    named = _instance_of(gpu, mine)
+    place = shown.get(gpu.get("index", -1)) if named is None else named
+    if not instances or place is None or place >= len(instances):
+        return gpu
+    one = instances[place]
+    kept = ("memory_used_bytes", "memory_total_bytes", *_ACTIVITY)
+    return {**gpu, **{key: one.get(key) for key in kept}}
+
+
+def _of_others(gpu: Reading) -> float:
+    """In MIG mode nobody else has a part in an instance's memory."""
+    processes = [mapping(one) for one in gpu.get("processes") or ()] if not _instances(gpu) else []
+    return sum(number(one.get("memory_used_bytes")) or 0.0 for one in processes if one.get("own") is False)
+
+
+def _neighbours(gpu: Reading) -> list[str]:
+    """Other programs on a GPU of the run, with more memory than a screen takes."""
+    return [
+        str(process.get("name") or f"process {process.get('pid')}")
+        for process in gpu.get("processes") or ()
+        if isinstance(process, Mapping) and process.get("own") is False
+        and (number(process.get("memory_used_bytes")) or 0) >= IDLE_MEMORY_BYTES
+    ]
+
+
+def _stands_idle(readings: Collection[Reading]) -> bool:
+    """Whether the GPU is unused in all its readings. Without readings it counts as used, and one in MIG mode is no
+    whole GPU.
+    """
+    busy, used = mean(readings, "busy"), numbers(readings, "memory_used_bytes")
+    if busy is None or not used or any(gpu.get("mig") is not None for gpu in readings):
+        return False
+    total = max(numbers(readings, "memory_total_bytes"), default=0.0)
+    return busy < IDLE_BUSY and max(used) < max(IDLE_MEMORY_SHARE * total, IDLE_MEMORY_BYTES)
+
+
+def _nvlink(readings: Sequence[Reading]) -> bool | None:
+    """Whether something has passed over NVLink; None where that is not known.
+
+    A card can have links without a bridge, so that their number alone says nothing.
+    """
+    links = [mapping(gpu.get("nvlink")) for gpu in readings if gpu.get("nvlink")]
+    rates = [rate for one in links for key in ("rx_bytes_per_second", "tx_bytes_per_second")
+             if (rate := number(one.get(key))) is not None]  # fmt: skip
+    if rates:
+        return any(rates)
+    refused = any(mapping(gpu.get("reasons")).get("nvlink") == "unsupported" for gpu in readings)
+    return False if refused and not links else None

@@ -1,0 +1,94 @@
+"""How much of the memory that TensorFlow may take on a GPU it has taken, and whether that grows.
+
+What TensorFlow may take is not what the GPU has. At its start it leaves out what others use, and 0.5 to 1.8 GB for the
+driver (`MinSystemMemory` in TensorFlow's gpu_device.cc). Where it takes memory only as needed, programs that come later
+take of it as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..files.values import mapping, number, whole
+from ..runs.events import Allocator, Started
+from .accumulators import Growth
+from .gpus import Gpus
+
+MB = 1024**2
+
+
+class DeviceMemory:
+    """The allocator's figures of one run; `options` are flat, `group.name` -> value."""
+
+    def __init__(self, options: Mapping[str, Any], gpus: Gpus) -> None:
+        self._options, self._gpus = options, gpus
+        self._peak_bytes: dict[int, float] = {}  # by the number of TensorFlow's logical device
+        self._growth = Growth()
+
+    def take(self, event: Allocator, started: Started | None, filled: bool) -> None:
+        """`filled`: caches are full, so that memory which grows from now on is held by something else."""
+        shares = []
+        for name, of in event.devices.items():
+            place = _place(name)
+            if place is None:
+                continue
+            self._peak_bytes[place] = max(self._peak_bytes.get(place, 0.0), number(of.get("peak_bytes")) or 0.0)
+            whole_bytes, current = self._may_take(place, started), number(of.get("current_bytes"))
+            if whole_bytes and current is not None:
+                shares.append(current / whole_bytes)
+        if shares and filled:
+            self._growth.add(max(shares))
+
+    def begin_anew(self) -> None:
+        self._growth.begin_anew()
+
+    @property
+    def growth(self) -> float | None:
+        return self._growth.share
+
+    def peak(self, started: Started | None) -> float | None:
+        """The greatest share of a device's memory that was ever taken, of what there is of it now."""
+        shares = [peak / left for place, peak in self._peak_bytes.items() if (left := self._left(place, started))]
+        return max(shares, default=None)
+
+    def _left(self, place: int, started: Started | None) -> float | None:
+        """What TensorFlow may take on a device, less what others have taken since."""
+        mine = self._may_take(place, started)
+        if mine is None or not self._grows(started):
+            return mine
+        uuid = _device_at(place, started).get("uuid")
+        total = self._gpus.total_bytes(uuid)
+        return mine if total is None else max(1.0, min(mine, total - self._gpus.taken_by_others(uuid)))
+
+    def _may_take(self, place: int, started: Started | None) -> float | None:
+        """Bytes on one logical device: its own limit, its part of TensorFlow's on the GPU, or of the GPU's memory."""
+        limit = number(self._options.get("device.memory_limit_mb"))
+        if limit is not None:
+            return limit * MB
+        device = _device_at(place, started)
+        known = number(device.get("memory_limit_bytes")) or self._gpus.total_bytes(device.get("uuid"))
+        known = known or number(device.get("memory_total_bytes"))
+        return known / self._parts if known else None
+
+    @property
+    def _parts(self) -> int:
+        return max(1, whole(self._options.get("device.logical_devices")) or 1)
+
+    def _grows(self, started: Started | None) -> bool:
+        """Whether memory is taken as it is needed, rather than nearly all of it at the start."""
+        told = started.actual.get("memory_growth") if started else None
+        return told is not False and self._parts == 1
+
+
+def _place(name: str) -> int | None:
+    found = re.search(r"GPU:(\d+)$", name)
+    return int(found.group(1)) if found else None
+
+
+def _device_at(place: int, started: Started | None) -> Mapping[str, Any]:
+    """The GPU that a logical device is on: the one whose first logical device comes last before it."""
+    known = [mapping(one) for one in (started.gpu_devices if started else ())]
+    first = [(number, one) for one in known if (number := _place(str(one.get("device")))) is not None]
+    return max((pair for pair in first if pair[0] <= place), key=lambda pair: pair[0], default=(0, {}))[1]

@@ -1,0 +1,164 @@
+"""From readings of GPUs to figures and verdicts: which GPUs train, and what TensorFlow may take of their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from gputui.engine.diagnosis import diagnose
+from gputui.engine.diagnosis.measurements import Collector, Measurements
+from gputui.engine.runs.parsing import recalled
+
+from tests.support.judged import OPTIONS
+
+GIB = 1024**3
+TRAINING = {"type": "phase", "phase": "training"}
+
+
+def fed(*events: dict[str, Any], options: Mapping[str, Any] = {}, visible: str | None = None) -> Measurements:
+    collector = Collector(OPTIONS | dict(options), visible)
+    collector.feed(recalled({"t": float(i)} | event) for i, event in enumerate(events))
+    return collector.measurements()
+
+
+def started(*devices: dict[str, Any], **more: Any) -> dict[str, Any]:
+    uuids = [device["uuid"] for device in devices]
+    return {"type": "started", "gpus": uuids, "gpu_devices": list(devices), "devices": ["/device:GPU:0"]} | more
+
+
+def card(number: int = 0, **more: Any) -> dict[str, Any]:
+    """What the started event tells of a GPU that trains."""
+    return {"device": f"/device:GPU:{number}", "uuid": f"GPU-{number}"} | more
+
+
+def reading(*gpus: dict[str, Any]) -> dict[str, Any]:
+    plain = {"busy": 0.97, "memory_used_bytes": 5 * GIB, "memory_total_bytes": 8 * GIB}
+    return {"type": "gpu", "gpus": [{"index": i, "uuid": f"GPU-{i}"} | plain | gpu for i, gpu in enumerate(gpus)]}
+
+
+def allocated(*gigabytes: float) -> dict[str, Any]:
+    each = [{"current_bytes": int(one * GIB), "peak_bytes": int(one * GIB)} for one in gigabytes]
+    return {"type": "allocator", "devices": {f"GPU:{i}": one for i, one in enumerate(each)}}
+
+
+DESKTOP = [{"pid": 1, "name": "Xorg", "memory_used_bytes": int(1.2 * GIB), "own": False}]
+MIG = [{"uuid": "MIG-0", "memory_used_bytes": GIB, "memory_total_bytes": 20 * GIB, "sm_active": 0.9},
+       {"uuid": "MIG-1", "memory_used_bytes": GIB, "memory_total_bytes": 10 * GIB, "sm_active": 0.3}]  # fmt: skip
+GROWS, TAKES = {"actual": {"memory_growth": True}}, {"actual": {"memory_growth": False}}
+LIMIT = card(memory_limit_bytes=int(5.3 * GIB))
+
+
+@pytest.mark.parametrize(
+    ("events", "options", "share"),
+    [
+        # A laptop with 8 GB and a desktop: TensorFlow may take 5.3.
+        ([started(LIMIT, **TAKES), reading({"processes": DESKTOP})], {}, 5.2 / 5.3),
+        ([started(LIMIT, **GROWS), reading({"processes": DESKTOP})], {}, 5.2 / 5.3),
+        # Others have come since; where it has taken all at the start, they have nothing of it.
+        ([started(card(memory_limit_bytes=7 * GIB), **GROWS), reading({"processes": DESKTOP})], {}, 5.2 / 6.8),
+        ([started(card(memory_limit_bytes=7 * GIB), **TAKES), reading({"processes": DESKTOP})], {}, 5.2 / 7),
+        ([started(card(), **GROWS), reading({"processes": DESKTOP})], {}, 5.2 / 6.8),
+        # Not known: the whole GPU, by the driver or as the trainer has told.
+        ([started(card()), reading({})], {}, 5.2 / 8),
+        ([started(card(memory_total_bytes=16 * GIB))], {}, 5.2 / 16),
+        # A MIG instance is what trains, whichever way it is named, and others are not on it.
+        ([started(card()), reading({"mig": MIG, "busy": None, "processes": DESKTOP})], {}, 5.2 / 20),
+        ([started(card()), reading({"mig": MIG})], {"device.visible": ["MIG-1"]}, 5.2 / 10),
+        ([started(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-1"}}), reading({"mig": MIG})], {},
+         5.2 / 10),
+        ([started(card(uuid="MIG-1")), reading({"mig": MIG})], {}, 5.2 / 10),
+        # A part of each GPU.
+        ([started(LIMIT), reading({})], {"device.memory_limit_mb": 6144}, 5.2 / 6),
+        ([started(card(memory_limit_bytes=16 * GIB)), reading({})], {"device.logical_devices": 2}, 5.2 / 8),
+    ],
+)
+def test_memory_is_a_share_of_what_tensorflow_may_take(
+    events: list[dict[str, Any]], options: dict[str, Any], share: float
+) -> None:
+    head, *readings = events
+    found = fed(head, TRAINING, *readings, allocated(5.2), options=options)
+    assert found.memory_peak == pytest.approx(share, abs=0.01)
+
+
+def test_the_fullest_gpu_counts_each_by_its_own_memory() -> None:
+    two = started(card(0, memory_limit_bytes=10 * GIB), card(1, memory_limit_bytes=40 * GIB))
+    cards = reading({"memory_total_bytes": 80 * GIB}, {"memory_total_bytes": 80 * GIB})
+    assert fed(two, TRAINING, cards, allocated(5.0, 30.0)).memory_peak == pytest.approx(0.75)
+    halves = {"device.logical_devices": 2}
+    two["gpu_devices"][1]["device"] = "/device:GPU:2"
+    found = fed(two, TRAINING, cards, allocated(1.0, 4.0, 5.0, 5.0), options=halves)
+    assert found.memory_peak == pytest.approx(0.8)
+
+
+def test_memory_grows_by_shares_of_what_tensorflow_may_take() -> None:
+    more = [allocated(2 + i / 30) for i in range(30)]
+    plain = {"input.cache": "off", "input.shuffle": "off"}
+    found = fed(started(LIMIT), TRAINING, reading({}), *more, options=plain)
+    assert found.memory_growth == pytest.approx(20 / 30 / 5.3, abs=0.001)
+
+
+def test_of_a_gpu_in_mig_mode_the_activity_is_that_of_the_instance() -> None:
+    gpu = {"mig": MIG, "busy": None, "sm_active": 0.99}
+    assert fed(started(card()), TRAINING, reading(gpu)).sm_active == 0.9
+    assert fed(started(card()), TRAINING, reading(gpu), visible="MIG-1").sm_active == 0.3
+    unread = [{"uuid": "MIG-0", "memory_total_bytes": 20 * GIB}]
+    assert fed(started(card()), TRAINING, reading(gpu | {"mig": unread})).sm_active is None
+
+
+# ---- GPUs beside those that train ---------------------------------------------------------------
+
+FREE = {"busy": 0.0, "memory_used_bytes": 2**20, "memory_total_bytes": 80 * GIB, "name": "NVIDIA H100 80GB HBM3"}
+STEPS = [{"type": "progress", "step": 20 * i, "step_ms_p50": 50.0, "step_ms_p95": 55.0, "input_wait": 0.01,
+          "python_share": 0.01} for i in range(1, 40)]  # fmt: skip
+
+
+def test_one_of_eight_that_trains_at_its_limit_is_compute_bound_and_the_others_are_idle() -> None:
+    eight = reading({**FREE, "busy": 0.97, "memory_used_bytes": 20 * GIB}, *[FREE] * 7)
+    found = fed(started(card(), compute_capability=[9, 0]), TRAINING, *[eight] * 30, *STEPS)
+    assert found.busy_mean == pytest.approx(0.97)
+    assert (found.gpus, found.idle_gpus, found.busy_gap) == (1, 7, None)
+    verdict = diagnose(found)
+    assert (verdict.verdict, verdict.others) == ("compute_bound", []), verdict
+    changes = [dict(remedy["changes"]) for remedy in verdict.remedies]
+    assert {"device.visible": "all", "strategy.kind": "mirrored"} in changes
+    assert {"compile.steps_per_execution": 16} not in changes
+
+
+@pytest.mark.parametrize(
+    ("visible", "option", "others", "change"),
+    [
+        (None, "all", (FREE, FREE), {"device.visible": "all"}),
+        (None, [0], (FREE, FREE), {"device.visible": "all"}),
+        (None, "all", (FREE, FREE | {"busy": 0.9}), {"device.visible": [0, 1]}),
+        (None, "all", (FREE, FREE | {"name": "NVIDIA GeForce GT 1030"}), {"device.visible": [0, 1]}),
+        # A launcher has given a part of the machine: "all" stands for this part.
+        ("0,2", "all", (FREE, FREE), {}),
+        ("0,2", [0], (FREE, FREE), {"device.visible": [0, 2]}),
+        ("0,1,2", "all", (FREE, FREE | {"busy": 0.9}), {"device.visible": [0, 1]}),
+        ("0", "all", (FREE, FREE), None),
+        (None, "all", (FREE | {"busy": 0.9}, FREE | {"mig": []}), None),
+    ],
+)
+def test_more_gpus_are_proposed_where_this_process_may_use_them_and_nobody_else_does(
+    visible: str | None, option: Any, others: tuple[dict[str, Any], ...], change: dict[str, Any] | None
+) -> None:
+    told = [reading({**FREE, "busy": 0.97}, *others)] * 30
+    found = fed(started(card()), TRAINING, *told, *STEPS, options={"device.visible": option}, visible=visible)
+    changes = [dict(remedy["changes"]) for remedy in diagnose(found).remedies if remedy["step"] == "gpus"]
+    assert changes == ([] if change is None else [change | {"strategy.kind": "mirrored"}])
+
+
+@pytest.mark.parametrize(
+    ("told", "used"),
+    [
+        ({"nvlink": {"links": 18, "rx_bytes_per_second": 5, "tx_bytes_per_second": 9}}, True),
+        ({"nvlink": {"links": 12, "rx_bytes_per_second": 0, "tx_bytes_per_second": 0}}, False),
+        ({"nvlink": {"links": 18, "rx_bytes_per_second": None, "tx_bytes_per_second": None}}, None),
+        ({"reasons": {"nvlink": "unsupported"}}, False),
+        ({"reasons": {"nvlink": "error"}}, None),
+        ({}, None),
+    ],
+)
+def test_nvlink_is_known_by_what_passes_over_it(told: dict[str, Any], used: bool | None) -> None:
+    assert fed(started(card()), TRAINING, reading(told)).nvlink is used
