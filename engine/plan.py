@@ -78,6 +78,16 @@ def steps_per_epoch(train: Train, batches: int) -> int:
     return train.steps_per_epoch or batches
 
 
+def training_steps(options: Options) -> int | None:
+    """The steps of a training without replicas, where its samples are known without opening the data."""
+    train, wanted = options.train, options.input
+    samples = training_samples(options.workload, train)
+    if samples is None and train.steps_per_epoch is None:
+        return None
+    batches = batches_per_pass(samples or 0, wanted.batch_size, drop_remainder=wanted.drop_remainder)
+    return train.epochs * steps_per_epoch(train, batches)
+
+
 def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
     """`train.decay_steps`, or what it comes to in a run of `steps` steps where it is not given.
 

@@ -18,6 +18,7 @@ from ..presets import Preset, paths
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.machine import Gpu, Machine
 from ..text import size
+from .data import _accumulation
 from .files import _entry, _entry_alone, _paths, _validation
 from .finding import Finding as Finding
 from .finding import error
@@ -333,6 +334,7 @@ RULES: tuple[Rule, ...] = (
     _strategy,
     _determinism,
     _clipping,
+    _accumulation,
     _optimizer,
     _validation,
     _without_effect,

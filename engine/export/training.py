@@ -113,6 +113,9 @@ def optimizer(script: Script, wanted: Options, margin: str, before: str) -> None
         value = getattr(train, name)
         if value is not None:
             script.add(f"{margin}    {argument}={value},", f"train.{name}")
+    if train.gradient_accumulation > 1:
+        together = train.gradient_accumulation
+        script.add(f"{margin}    gradient_accumulation_steps={together},", "train.gradient_accumulation")
     script.text(f"{margin}),")
 
 

@@ -60,6 +60,8 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         ("grad_clip clip gradient_clipping clipnorm max_grad_norm grad_norm global_clipnorm",
          ("train.global_clip_norm", "train.clip_norm", "train.clip_value")),
         ("clipvalue", ("train.clip_value",)),
+        ("gradient_accumulation_steps grad_accum accumulate_grad_batches accumulation_steps accumulate",
+         ("train.gradient_accumulation",)),
         ("random_seed random_state rng manual_seed", ("train.seed",)),
         ("determinism reproducible reproducibility enable_op_determinism", ("train.deterministic", "train.seed")),
         ("val_split val validation_data test_split holdout", ("train.validation_split",)),

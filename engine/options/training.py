@@ -147,6 +147,18 @@ class Train(Group):
         hurts="a norm below the usual one of the gradients slows all learning",
         own="uncompiled",
     )
+    gradient_accumulation: int = option(
+        1,
+        "steps whose gradients are averaged into one change of the weights; the learning rate's schedule and all "
+        "figures go on counting the steps",
+        call="keras.optimizers.Optimizer(gradient_accumulation_steps=)",
+        helps="learns as with a batch that is so many times as large and that the GPU's memory could not hold",
+        hurts="one more value beside every weight; batch normalization still sees the small batches; not with mirrored",
+        unit="steps",
+        ge=1,
+        le=10_000,
+        own="uncompiled",
+    )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = option(
         None,
         "seed of the weights, the order of the data, dropout and augmentation; not given: drawn at launch "

@@ -41,6 +41,7 @@ _CHANGES = {
     "train.clip_norm": "clipped gradients change what is learnt",
     "train.clip_value": "clipped gradients change what is learnt",
     "train.global_clip_norm": "clipped gradients change what is learnt",
+    "train.gradient_accumulation": "the weights change once in several steps",
     "train.validation": "another share of the data is learnt from",
     "train.validation_split": "another share of the data is learnt from",
     "train.seed": "another seed starts from other weights",

@@ -30,6 +30,7 @@ CHANGES = {
     "train.learning_rate": "0.5",
     "train.clip_value": "2",
     "train.global_clip_norm": "3",
+    "train.gradient_accumulation": "4",
     "device.visible": "0,1",
     "device.memory_limit_mb": "512",
     "device.logical_devices": "2",
@@ -242,6 +243,7 @@ def test_the_script_holds_validates_and_optimizes_as_gputui_does(tmp_path: Path,
     settings = ["model=separable_cnn", "width=0.1", "normalization=layer", f"data=npz:{tmp_path}/a.npz", "epochs=3",
                 "validation=test", "batch_size=10", "optimizer=sgd", "momentum=0.9", "nesterov=true",
                 "weight_decay=0.01", "schedule=exponential", "hold_steps=4", "warmup_steps=2",
+                "gradient_accumulation=4",
                 "deterministic=true"]  # fmt: skip
     ours, theirs = scripts.losses_of_both(presets.defaults([*settings, "seed=5"]), tmp_path)
     assert ours == pytest.approx(theirs, rel=1e-6)

@@ -24,7 +24,7 @@ from tests.support.smaller import SMALLER
 
 EXACT = ["--preset", "quickstart", "--set", "model=separable_cnn", "--set", "epochs=3", "--set", "deterministic=true",
          "--set", "augment=light", "--set", "run.checkpoint=20", "--set", "shuffle=500", "--set", "cache=off",
-         "--set", "batch_size=16"]
+         "--set", "batch_size=16", "--set", "gradient_accumulation=7"]
 STEPS_PER_EPOCH = 90  # of EXACT: far more than pass until what is seen has an effect
 
 KILLED = ["trainer", "engine", "engine+trainer"]

@@ -182,3 +182,29 @@ def test_momentum_nesterov_and_weight_decay_take_the_steps_of_their_formulas() -
     assert made("optimizer=adamw").weight_decay == 0.004
     assert made("optimizer=adamw", "weight_decay=0.0").weight_decay == 0.0
     assert made("optimizer=rmsprop", "momentum=0.7").momentum == 0.7
+
+
+def test_accumulated_gradients_change_the_weights_once_by_their_mean_and_the_rate_counts_each_step() -> None:
+    found = made("optimizer=sgd", "learning_rate=1", "gradient_accumulation=3", "schedule=step", "decay_rate=0.5",
+                 "decay_steps=3")  # fmt: skip
+    x = keras.Variable(0.0)
+    found.build([x])
+    way = []
+    for gradient in (1.0, 2.0, 6.0, 3.0, 3.0, 3.0):
+        found.apply([tf.constant(gradient)], [x])
+        way.append(float(x.value))
+    assert way == pytest.approx([0, 0, -3, -3, -3, -3 - 0.5 * 3])
+
+
+def test_accumulated_batches_learn_as_one_batch_and_skip_no_step(build: Build) -> None:
+    shared = ("model=mlp", "width=0.05", "epochs=1", "validation_split=0", "drop_remainder=true", "optimizer=sgd",
+              "learning_rate=0.1", "normalization=none")  # fmt: skip
+    small = build(*shared, "batch_size=16", "gradient_accumulation=4", "steps_per_epoch=24")
+    large = build(*shared, "batch_size=64", "steps_per_epoch=6")
+    for training in (small, large):
+        next(layer for layer in training.loop.built.model.layers if isinstance(layer, keras.layers.Dropout)).rate = 0.0
+        training.train()
+    for one, other in zip(*(t.loop.built.model.trainable_variables for t in (small, large)), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-5)
+    scaled = build(*shared, "batch_size=16", "gradient_accumulation=4", "steps_per_epoch=8", "policy=mixed_float16")
+    assert scaled.train().events("progress")[-1]["skipped_steps"] == 0

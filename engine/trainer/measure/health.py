@@ -103,7 +103,7 @@ class Health:
     def _applied(self) -> int:
         optimizer = self._model.optimizer
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        return int(inner.iterations.numpy())
+        return int(inner._iterations.numpy())  # `iterations` counts the changes of accumulated gradients
 
     def _graph(self) -> Any:
         floats = [v.value for v in self._model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]

@@ -39,6 +39,7 @@ def build(options: Options, steps: int, steps_per_epoch: int) -> keras.optimizer
         clipnorm=train.clip_norm,
         clipvalue=train.clip_value,
         global_clipnorm=train.global_clip_norm,
+        gradient_accumulation_steps=train.gradient_accumulation if train.gradient_accumulation > 1 else None,
     )
 
 

@@ -1,0 +1,29 @@
+"""Rules about how batches reach the devices, and how often their gradients change the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import plan
+from ..options import Options
+from ..telemetry.machine import Machine
+from .finding import Finding
+
+
+def _accumulation(options: Options, machine: Machine) -> Iterator[Finding]:
+    together, key = options.train.gradient_accumulation, "train.gradient_accumulation"
+    if together > 1 and options.strategy.kind == "mirrored":
+        yield Finding(
+            "error",
+            (key, "strategy.kind"),
+            "Keras cannot accumulate gradients over several replicas",
+            f"set {key}=1; each replica adds its own batch to the global batch anyway",
+        )
+    steps = plan.training_steps(options)
+    if together > 1 and steps is not None and steps % together:
+        yield Finding(
+            "warning" if steps < together else "note",
+            (key,),
+            f"the gradients of the last {steps % together} of {steps} steps change no weight",
+            f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch",
+        )
