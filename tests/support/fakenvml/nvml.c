@@ -10,10 +10,14 @@
  *   lost=1+30         GPU 1 is lost after 30 calls        log=FILE         a line per call: seconds function gpu note
  *   lost_when=FILE@1  GPU 1 is lost when there is a file  lost_code=999    how a lost GPU answers (default 15)
  *   nvlinks=18        links of each GPU                   gpm_lacks=20,21  metrics that are not supported
- *   nvlink_counters=0 the links have no counters
+ *   nvlink_counters=0 the links have no counters          use=PREFIX       what the stand-in for TensorFlow's GPUs uses
+ *   name=NVIDIA_T4@1  its name, blanks as underscores     mem_total=8192   its memory in MiB (all, or of one with @1)
+ *   capability=8.9@1  its compute capability              mem_used=512     of that, taken by others
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
+#include <glob.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +27,8 @@
 #define API __attribute__((visibility("default")))
 enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, LOST = 15, WRONG_VERSION = 25 };
 enum { GPUS = 16, INSTANCE = 100 };
-#define GIB (1024ULL * 1024 * 1024)
+#define MIB (1024ULL * 1024)
+#define GIB (1024 * MIB)
 #define NA64 (~0ULL)
 #define NA32 (~0U)
 
@@ -61,6 +66,19 @@ static long number(const char *key, long otherwise) {
 static int is(const char *key, const char *value) {
     const char *found = word(key);
     return found && !strncmp(found, value, strlen(value));
+}
+
+/* The value of KEY=VALUE[@GPU] for this GPU; one that names the GPU goes before one for all. */
+static const char *word_of(const char *key, int gpu) {
+    const char *from = getenv("FAKE_NVML"), *for_all = NULL;
+    while (from && *from) {
+        const char *value = next_word(&from, key), *at = value ? memchr(value, '@', strcspn(value, " ")) : NULL;
+        if (at && atoi(at + 1) == gpu)
+            return value;
+        if (value && !at)
+            for_all = value;
+    }
+    return for_all;
 }
 
 static int listed(const char *key, int wanted) {
@@ -224,7 +242,14 @@ API int nvmlDeviceGetUUID(Gpu gpu, char *text, unsigned size) {
 
 API int nvmlDeviceGetName(Gpu gpu, char *text, unsigned size) {
     CALL("DeviceGetName", gpu->index);
-    snprintf(text, size, is("name", "bad") ? "Chip \xff\xfe" : "NVIDIA H100 80GB HBM3");
+    const char *name = word_of("name", gpu->index % INSTANCE);
+    if (!name)
+        name = "NVIDIA_H100_80GB_HBM3";
+    else if (!strncmp(name, "bad", 3))
+        name = "Chip_\xff\xfe";
+    snprintf(text, size, "%.*s", (int)strcspn(name, " @"), name);
+    for (char *at = text; *at; at++)
+        *at = *at == '_' ? ' ' : *at;
     return OK;
 }
 
@@ -237,24 +262,66 @@ API int nvmlDeviceGetPciInfo_v3(Gpu gpu, char *info) {
 
 API int nvmlDeviceGetCudaComputeCapability(Gpu gpu, int *major, int *minor) {
     CALL("DeviceGetCudaComputeCapability", gpu->index);
-    *major = number("capability", 9), *minor = 0;
+    const char *value = word_of("capability", gpu->index % INSTANCE), *dot = value ? strpbrk(value, ". @") : NULL;
+    *major = value ? atoi(value) : 9, *minor = dot && *dot == '.' ? atoi(dot + 1) : 0;
     return OK;
+}
+
+/* ---- what the stand-in for TensorFlow's GPUs uses: files PREFIX.PID with lines "GPU MIB PERCENT" ---- */
+
+typedef struct { int pid, mib, percent; } Use;
+
+static int uses(int gpu, Use *found, int room) {
+    char pattern[512];
+    int count = 0;
+    if (!path("use", pattern, sizeof pattern - 8))
+        return 0;
+    strcat(pattern, ".[0-9]*");
+    glob_t files;
+    if (glob(pattern, 0, NULL, &files))
+        return 0;
+    for (size_t i = 0; i < files.gl_pathc && count < room; i++) {
+        FILE *file = fopen(files.gl_pathv[i], "r");
+        int pid = atoi(strrchr(files.gl_pathv[i], '.') + 1), which, mib, percent;
+        while (file && fscanf(file, "%d %d %d", &which, &mib, &percent) == 3)
+            if (which == gpu && mib && !kill(pid, 0)) /* a process that was killed leaves its file */
+                found[count++] = (Use){pid, mib, percent};
+        if (file)
+            fclose(file);
+    }
+    globfree(&files);
+    return count;
+}
+
+enum { USES = 32 };
+
+static Use total_use(int gpu) {
+    Use found[USES], sum = {0};
+    for (int i = 0, count = uses(gpu, found, USES); i < count; i++)
+        sum.mib += found[i].mib, sum.percent += found[i].percent;
+    sum.percent = sum.percent > 100 ? 100 : sum.percent;
+    return sum;
 }
 
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { unsigned version; u64 total, reserved, free, used; } Memory2;
 
-static int memory(Gpu gpu, u64 *total, u64 *used) {
+static int memory(Gpu gpu, u64 *total, u64 *used, u64 *free, u64 reserved) {
     if (is("unified", "1"))
         return UNSUPPORTED;
-    *total = is("unified", "zero") ? 0 : (gpu->index < INSTANCE ? 80 : 20) * GIB;
-    *used = is("na", "1") ? NA64 : is("unified", "zero") ? 0 : 10 * GIB;
+    const char *mib = word_of("mem_total", gpu->index), *taken = word_of("mem_used", gpu->index);
+    *total = is("unified", "zero") ? 0 : mib ? atoi(mib) * MIB : (gpu->index < INSTANCE ? 80 : 20) * GIB;
+    *used = is("unified", "zero") ? 0 : taken ? atoi(taken) * MIB : word("use") ? 0 : 10 * GIB;
+    *used += total_use(gpu->index).mib * MIB;
+    *free = *total > *used + reserved ? *total - *used - reserved : 0;
+    if (is("na", "1"))
+        *used = *free = NA64;
     return OK;
 }
 
 API int nvmlDeviceGetMemoryInfo(Gpu gpu, Memory *info) {
     CALL("DeviceGetMemoryInfo", gpu->index);
-    return memory(gpu, &info->total, &info->used);
+    return memory(gpu, &info->total, &info->used, &info->free, 0);
 }
 
 static int mig_mode(Gpu gpu) {
@@ -266,7 +333,7 @@ API int nvmlDeviceGetUtilizationRates(Gpu gpu, unsigned *rates) {
     CALL("DeviceGetUtilizationRates", gpu->index);
     if (mig_mode(gpu))
         return UNSUPPORTED;
-    rates[0] = 37, rates[1] = 12;
+    rates[0] = word("use") ? total_use(gpu->index).percent : 37, rates[1] = 12;
     return OK;
 }
 
@@ -338,10 +405,14 @@ API int nvmlDeviceGetPcieThroughput(Gpu gpu, int counter, unsigned *kib) {
 
 typedef struct { unsigned pid; u64 bytes; unsigned instance, part; } Process;
 
-static int processes(unsigned *count, Process *found) {
+static int processes(int gpu, unsigned *count, Process *found) {
     const char *list = word("procs");
     unsigned room = *count;
+    Use used[USES];
     *count = 0;
+    for (int i = 0, all = uses(gpu, used, USES); i < all; i++, ++*count)
+        if (found && *count < room)
+            found[*count] = (Process){used[i].pid, used[i].mib * MIB, 0, 0};
     for (const char *at = list; at && *at && *at != ' '; at += strcspn(at, ", "), at += *at == ',') {
         if (found && *count < room)
             found[*count] = (Process){atoi(at), is("na", "1") ? NA64 : GIB, 0, 0};
@@ -355,19 +426,19 @@ static int processes(unsigned *count, Process *found) {
         CALL(#name, gpu->index); \
         return answer; \
     }
-PROCESSES(DeviceGetComputeRunningProcesses_v2, processes(count, found))
+PROCESSES(DeviceGetComputeRunningProcesses_v2, processes(gpu->index, count, found))
 PROCESSES(DeviceGetGraphicsRunningProcesses_v2, (*count = 0))
 
 #ifndef OLD /* what came after R470 */
-PROCESSES(DeviceGetComputeRunningProcesses_v3, processes(count, found))
+PROCESSES(DeviceGetComputeRunningProcesses_v3, processes(gpu->index, count, found))
 PROCESSES(DeviceGetGraphicsRunningProcesses_v3, (*count = 0))
 
 API int nvmlDeviceGetMemoryInfo_v2(Gpu gpu, Memory2 *info) {
     CALL("DeviceGetMemoryInfo_v2", gpu->index);
     if (info->version != (sizeof(Memory2) | 2 << 24))
         return WRONG_VERSION;
-    info->reserved = GIB / 2;
-    return memory(gpu, &info->total, &info->used);
+    info->reserved = word("use") ? 0 : GIB / 2;
+    return memory(gpu, &info->total, &info->used, &info->free, info->reserved);
 }
 
 typedef struct { unsigned version; int sensor, celsius; } Temperature;

@@ -1,0 +1,42 @@
+"""A stand-in for the GPUs of a machine, in TensorFlow itself and in NVML, once it is compiled (fixture.py).
+
+README.md says what it can show. TensorFlow loads the library when it is imported, so that only a new process sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.fakenvml import FakeNvml
+
+
+@dataclass(frozen=True)
+class FakeGpu:
+    """The library that adds the devices to TensorFlow, and the one that tells of them as the driver would."""
+
+    library: Path
+    nvml: FakeNvml
+
+    def environment(
+        self,
+        folder: Path,
+        gpus: int = 1,
+        memory_mb: int = 8192,
+        settings: str = "",
+        words: str = "",
+        in_tensorflow: int | None = None,
+    ) -> dict[str, str]:
+        """What gives a new process as many GPUs; processes that shall meet on them are given the same folder.
+
+        `settings` are more of those that README.md lists (`kernel_us=300;lost_after=99`), `words` more of those in
+        fakenvml/nvml.c. Where `in_tensorflow` is given, TensorFlow has only the first so many of the GPUs.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        use = folder / "use"
+        seen = gpus if in_tensorflow is None else in_tensorflow
+        told = f"gpus={gpus} mem_total={memory_mb} use={use} {words}"
+        return self.nvml.environment(told.strip()) | {
+            "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(self.library),
+            "FAKEGPU": f"gpus={seen};mem={memory_mb};nvml={use};{settings}",
+        }
