@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..telemetry import limits
+from ..telemetry import limits, nodes
 
 NVIDIA = "0x10de"
 DISPLAY = "0x03"  # the PCI class of graphics and compute chips; a card's audio and USB parts have others
 LENT = "vfio-pci"  # this driver reserves a device for a virtual machine
-# Device nodes of GPUs that do not show up on the PCI bus: under WSL, in a container, on a Jetson.
-_NODES = ("dev/dxg", "dev/nvidiactl", "dev/nvhost-gpu")
 _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
 _CONFINED = ("container", "NVIDIA_VISIBLE_DEVICES", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SLURM_JOB_ID")
 
@@ -23,7 +21,7 @@ def gpus_on_bus() -> list[str] | None:
     except OSError:
         return None
     found = [device.name for device in devices if _is_gpu(device)]
-    return None if not found and any((limits.ROOT / node).exists() for node in _NODES) else found
+    return None if not found and nodes.there() else found
 
 
 def _is_gpu(device: Path) -> bool:

@@ -13,8 +13,9 @@ cards of the same names are slower, each by its power limit, and stay out.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,12 @@ BFLOAT16_CAPABILITY = (8, 0)
 BLACKWELL_CAPABILITY = (10, 0)
 # The first CUDA whose PTX (8.7) knows all chips of that generation: its release notes, "PTX ISA Version 8.7".
 _BLACKWELL_CUDA = (12, 8)
+# float32 units in a multiprocessor, from the same table; a chip that is newer than the last has as many as that.
+_CORES_OF_A_MULTIPROCESSOR = {(5, 0): 128, (6, 0): 64, (6, 1): 128, (7, 0): 64, (8, 0): 64, (8, 6): 128}
+# TensorFlow leaves out GPUs with fewer multiprocessors than this, unless the best one has fewer itself
+# (gpu_device.cc, GetMinGPUMultiprocessorCount).
+_LEAST_MULTIPROCESSORS = 8
+_LEAST_MULTIPROCESSORS_VARIABLE = "TF_MIN_GPU_MULTIPROCESSOR_COUNT"
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -109,6 +116,21 @@ def xla_aborts(capability: Sequence[int] | None) -> bool:
     built = installed.cuda_version()
     blackwell = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
     return blackwell and built is not None and built < _BLACKWELL_CUDA
+
+
+def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int | None:
+    """Of a GPU with so many CUDA cores, as NVML counts them; None where NVML does not tell, or for older chips."""
+    kinds = [kind for kind in _CORES_OF_A_MULTIPROCESSOR if capability is not None and kind <= tuple(capability)]
+    return cores // _CORES_OF_A_MULTIPROCESSOR[max(kinds)] if cores and kinds else None
+
+
+def least_multiprocessors(of_all: Iterable[int | None]) -> int:
+    """How many multiprocessors a GPU needs to be used by TensorFlow, beside GPUs that have so many."""
+    wanted = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
+    if wanted.isascii() and wanted.isdigit():
+        return int(wanted)
+    known = [count for count in of_all if count is not None]
+    return min(_LEAST_MULTIPROCESSORS, max(known, default=0))
 
 
 def cpu_multiplies_bfloat16() -> bool:

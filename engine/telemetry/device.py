@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from . import limits
+from . import chips, limits
 from .flow import REFUSED, Flow
 from .processes import described
 from .questions import MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, text
@@ -77,14 +77,18 @@ class Device:
         return raw.decode("ascii", "replace") if isinstance(raw, bytes) else str(raw)
 
     def identity(self) -> dict[str, Any]:
-        """What does not change: index, uuid, name, pci_bus_id, compute_capability, memory_total_bytes; and `mig`."""
+        """What does not change: index, uuid, name, pci_bus_id, compute_capability, multiprocessors, memory_total_bytes;
+        and `mig`.
+        """
         if self._handle is None:
             return self.facts | {"missing": self.missing}
         capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self._handle))
         total = (or_none(lambda: self._answer(MEMORY)) or {}).get("memory_total_bytes")
+        cores = or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(self._handle))
         instances = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
         return self.facts | {
             "compute_capability": tuple(capability) if capability else None,
+            "multiprocessors": chips.multiprocessors(cores, capability),
             "memory_total_bytes": total if isinstance(total, int) and total else None,
             "mig": instances if isinstance(instances, list) else None,
         }

@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import allocation, limits, nodes
 from . import job as jobs
-from . import limits
+from .allocation import Allocation
 from .background_call import BackgroundCall
 from .job import Remark as JobRemark
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
+from .reasons import Code
 from .visible import VARIABLE, Device, visible
 
 PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must not make gputui hang
+WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CUDA cannot work either
 
 
 @dataclass(frozen=True)
@@ -39,23 +42,53 @@ class Gpu:
     memory_total_bytes: int | None
     mig: bool = False
     instances: tuple[Instance, ...] = ()
+    multiprocessors: int | None = None
 
 
 @dataclass(frozen=True)
 class Machine:
-    """`no_gpu_reason` says why `gpus` is empty; `job` is what is to be said of the job that this process belongs to."""
+    """`no_gpu_reason` says why `gpus` is empty; `job` is what is to be said of the job that this process belongs to.
+
+    `missing` says why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of them,
+    and nothing may be concluded from `gpus` being empty. `cuda` is the newest CUDA that the driver supports.
+    `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` what the launcher has given.
+    """
 
     gpus: tuple[Gpu, ...]
     no_gpu_reason: str
     cpus: int
     memory_bytes: int
     job: tuple[JobRemark, ...] = ()
+    missing: str = ""
+    cuda: tuple[int, int] | None = None
+    visible_devices: str | None = None
+    allocation: Allocation | None = None
+
+    @property
+    def devices(self) -> list[Device]:
+        """The GPUs as rules about their names want them."""
+        return [_device(gpu) for gpu in self.gpus]
+
+    @property
+    def shown(self) -> tuple[Gpu, ...]:
+        """The GPUs that CUDA shows to this process, in CUDA's order; see `visible_gpus`."""
+        return _shown(self.gpus, self.visible_devices)
 
 
 def read() -> Machine:
     """The machine as it is now."""
-    gpus, reason = _gpus()
-    return Machine(gpus, reason, len(os.sched_getaffinity(0)), limits.memory().total, jobs.read(os.environ))
+    found = _answers()
+    return Machine(
+        found.gpus,
+        found.reason,
+        len(os.sched_getaffinity(0)),
+        limits.memory().total,
+        jobs.read(os.environ),
+        found.missing,
+        found.cuda,
+        os.environ.get(VARIABLE),
+        allocation.read(os.environ, len(found.gpus)),
+    )
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
@@ -63,9 +96,12 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
     In the place of a MIG instance stands the GPU that it is a part of, with the instance's memory.
     """
-    gpus, _ = _gpus()
+    return _shown(_answers().gpus, os.environ.get(VARIABLE))
+
+
+def _shown(gpus: tuple[Gpu, ...], value: str | None) -> tuple[Gpu, ...]:
     by_index = {gpu.index: gpu for gpu in gpus}
-    shown = visible(os.environ.get(VARIABLE), [_device(gpu) for gpu in gpus])
+    shown = visible(value, [_device(gpu) for gpu in gpus])
     return tuple(_part(by_index[one.index], one.instance) for one in shown)
 
 
@@ -77,20 +113,32 @@ def _part(gpu: Gpu, instance: int | None) -> Gpu:
     return gpu if instance is None else replace(gpu, memory_total_bytes=gpu.instances[instance].memory_total_bytes)
 
 
-def _gpus() -> tuple[tuple[Gpu, ...], str]:
+@dataclass(frozen=True)
+class _Answers:
+    """What NVML has told; `reason` and `missing` as in Machine."""
+
+    gpus: tuple[Gpu, ...] = ()
+    reason: str = ""
+    missing: str = ""
+    cuda: tuple[int, int] | None = None
+
+
+def _answers() -> _Answers:
     try:
-        found = BackgroundCall(_identities).result(PATIENCE_SECONDS)
-    except NvmlUnavailable as reason:
-        return (), str(reason)
+        return BackgroundCall(_ask).result(PATIENCE_SECONDS)
+    except NvmlUnavailable as fault:
+        unknown = fault.code not in WITHOUT_CUDA and nodes.there()
+        return _Answers(reason=str(fault), missing=str(fault) if unknown else "")
     except TimeoutError as late:
-        return (), f"the NVIDIA driver hangs: {late}"
-    return found, "" if found else NO_GPU
+        reason = f"the NVIDIA driver hangs: {late}"
+        return _Answers(reason=reason, missing=reason)
 
 
-def _identities() -> tuple[Gpu, ...]:
+def _ask() -> _Answers:
     nvml = Nvml()
     try:
-        return tuple(_gpu(identity) for identity in nvml.identities())
+        gpus = tuple(_gpu(identity) for identity in nvml.identities())
+        return _Answers(gpus, "" if gpus else NO_GPU, "", nvml.cuda())
     finally:
         nvml.close()
 
@@ -105,4 +153,5 @@ def _gpu(identity: Mapping[str, Any]) -> Gpu:
         memory_total_bytes=identity.get("memory_total_bytes"),
         mig=instances is not None,
         instances=tuple(Instance(one["uuid"], one["memory_total_bytes"]) for one in instances or ()),
+        multiprocessors=identity.get("multiprocessors"),
     )

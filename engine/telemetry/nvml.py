@@ -14,7 +14,7 @@ from typing import Any
 import pynvml
 
 from .device import Device
-from .reasons import NvmlUnavailable, text_of
+from .reasons import NvmlUnavailable, or_none, text_of
 
 __all__ = ["NO_GPU", "Nvml", "NvmlUnavailable"]
 
@@ -30,7 +30,7 @@ class Nvml:
             pynvml.nvmlInit()
         except Exception as fault:
             # NVMLLibraryMismatchError is no NVMLError, and loading a broken library can raise any exception.
-            raise NvmlUnavailable(text_of(fault)) from None
+            raise NvmlUnavailable(text_of(fault), getattr(fault, "value", None)) from None
         self._open = True
         try:
             self.count = int(pynvml.nvmlDeviceGetCount())
@@ -38,11 +38,16 @@ class Nvml:
         except Exception as fault:
             self.devices = []
             self.close()
-            raise NvmlUnavailable(text_of(fault)) from None
+            raise NvmlUnavailable(text_of(fault), getattr(fault, "value", None)) from None
 
     def identities(self) -> list[dict[str, Any]]:
         """The properties of each GPU that never change; `missing` in them says why a GPU cannot be asked."""
         return [device.identity() for device in self._mine()]
+
+    def cuda(self) -> tuple[int, int] | None:
+        """The newest CUDA version that the driver supports, as cuDriverGetVersion tells it."""
+        version = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        return (version // 1000, version % 1000 // 10) if version else None
 
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
         """A reading of each GPU; stops between two GPUs when `stopping` is set."""

@@ -26,7 +26,11 @@ class Reason(StrEnum):
 
 
 class NvmlUnavailable(Exception):
-    """NVML cannot be used at all; the text says why."""
+    """NVML cannot be used at all; the text says why, `code` is NVML's number for it where it gave one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Code(IntEnum):

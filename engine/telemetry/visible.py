@@ -58,7 +58,7 @@ def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
 def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Shown]:
     shown: dict[Any, Shown] = {}
     for name in names:
-        found = _find(name, devices) if _kind(name) == _kind(names[0]) else None
+        found = find(name, devices) if _kind(name) == _kind(names[0]) else None
         if found is None:
             break
         repeated = name if name.startswith(_OLDER_INSTANCE) else found  # an older name may mean any of the instances
@@ -72,7 +72,7 @@ def _kind(name: str) -> str:
     return name[:4] if name.startswith(("GPU-", "MIG-")) else "index"
 
 
-def _find(name: str, devices: Iterable[Device]) -> Shown | None:
+def find(name: str, devices: Iterable[Device]) -> Shown | None:
     """The one GPU or instance that is called so, or None."""
     if _INDEX.fullmatch(name):
         found = [_whole(device) for device in devices if device.index == int(name)]

@@ -1,0 +1,13 @@
+"""Finds the driver's device nodes: where they are, CUDA may work, whether or not NVML can be read."""
+
+from __future__ import annotations
+
+from . import limits
+
+# Of the driver for data centres and desktops, of WSL, and of a Jetson.
+_NODES = ("dev/nvidiactl", "dev/nvidia[0-9]*", "dev/dxg", "dev/nvhost-gpu")
+
+
+def there() -> bool:
+    """Whether this machine or container has been given a GPU's device node."""
+    return any(any(limits.ROOT.glob(node)) for node in _NODES)
