@@ -42,6 +42,10 @@ RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
 CORES_BUSY = 0.90  # share of all cores: above it no more input can be prepared
 OTHERS_NOTABLE, CORES_SHORT = 0.10, 0.75  # shares of all cores: used by others, and in total
 DISK_WAITED = 0.30  # share of all cores' time; a mean of 30 % includes moments at SageMaker Debugger's 50 %
+GPU_WORKS, GPU_FULL = 0.70, 0.90  # NVML's utilization: SageMaker's threshold, and one of a GPU that never waits
+# Share of the multiprocessors with work, mean over the time. NVIDIA's DCGM guide ("SM Activity"): at least 0.8 where a
+# GPU is used well, less than 0.5 where it is likely not; what is far below the latter counts here.
+SM_FEW, SM_FULL = 0.40, 0.80
 ENOUGH_SECONDS = 2.0  # of measured steps
 WINDOW_MS = 50.0  # the shortest time that a reading of the step time covers (trainer/measure/clock.py)
 READS_BYTES = 1e6  # per second: below it, the disk does not wait for the training's reads
@@ -80,7 +84,7 @@ class Measurements:
     windows: int = 0
     input_wait: float | None = None
     python_share: float | None = None
-    compute_share: float | None = None
+    compute_share: float | None = None  # the graph: kernels, copies to the device, exchange, gaps between them
     pauses: float | None = None
     pauses_counted: int = 0  # the number of evaluations or of checkpoints, whichever is larger
     traces: int | None = None
@@ -123,6 +127,24 @@ class Measurements:
     @property
     def cores_busy(self) -> bool:
         return self.cpu is not None and self.cpu >= CORES_BUSY
+
+    @property
+    def unseen(self) -> bool:
+        """Whether nothing is told of how much the GPU works (MIG before Hopper, vGPU, WSL, no NVML)."""
+        return self.on_gpu and self.busy_mean is None and self.sm_active is None
+
+    @property
+    def gpu_full(self) -> bool:
+        """Whether the GPU is known never to wait for the host. A kernel on few multiprocessors counts as busy, too."""
+        if self.busy_mean is None:
+            return self.sm_active is not None and self.sm_active >= SM_FULL
+        return self.busy_mean >= GPU_FULL and (self.sm_active is None or self.sm_active >= SM_FEW)
+
+    @property
+    def gpu_works(self) -> bool:
+        """Whether the GPU does most of what it could; assumed where nothing is told, which `unseen` says."""
+        busy, active = self.busy_mean, self.sm_active
+        return (busy is None or busy >= GPU_WORKS) and (active is None or active >= SM_FEW)
 
     @property
     def crowded(self) -> bool:

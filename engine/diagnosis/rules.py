@@ -2,8 +2,9 @@
 
 The rules are one table: each line names a figure, the threshold from which it counts, the threshold from which it
 decides, and the source. XProf stands for the analysis of TensorFlow's profiler, SageMaker for the rules of SageMaker
-Debugger, Kineto for PyTorch's profiler plugin, TF guide for TensorFlow's guides to GPU and data performance; gputui
-marks thresholds that were chosen here. Measuring is in measurements.py, the remedies are in remedies.py.
+Debugger, Kineto for PyTorch's profiler plugin, DCGM for the guide to NVIDIA's Data Center GPU Manager, TF guide for
+TensorFlow's guides to GPU and data performance; gputui marks thresholds that were chosen here. Measuring is in
+measurements.py, the remedies are in remedies.py.
 
 All rules but two judge a run while it trains: `ablation` needs `gputui diagnose --preset` or a proof, which measure
 without the input; `communication` needs a profile (--profile there). The transfer of batches to a GPU has no rule: it
@@ -23,15 +24,26 @@ from ..runs import Run
 from ..runs.events import Diagnosis, Verdict
 from ..runs.reading import RunEvents
 from ..text import seconds
-from .measurements import CORES_BUSY, DISK_WAITED, ENOUGH_SECONDS, Measurements, read, stage_ms
+from .measurements import (
+    CORES_BUSY,
+    DISK_WAITED,
+    ENOUGH_SECONDS,
+    GPU_WORKS,
+    SM_FEW,
+    Measurements,
+    read,
+    stage_ms,
+)
 from .remedies import for_computing, remedies
 
 FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
 LEAST_SECONDS = 0.5  # of a run that has ended: a delay of 20 ms is then 4 %, so that only deciding thresholds count
 ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 % of this many readings
+MUCH_PYTHON = 0.15  # share of the step from which Python decides
 LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
 SURE_SECONDS = 10.0
 AGREES = 0.10  # ablation and input wait measure the same thing in two ways
+HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # judged by times of the host, unless the GPU is seen
 COMPUTES = 0.80  # share of the step: the rest is too small to limit the speed
 
 
@@ -67,8 +79,13 @@ class Rule:
 
 
 def _gpu_waits(s: Measurements) -> bool:
-    """Whether the GPU is ever idle: one that is always busy loses nothing while the host runs Python."""
-    return not s.on_gpu or s.busy_mean is None or s.busy_mean < 0.9
+    """Whether the GPU is ever idle: one that never is loses nothing while the host runs Python.
+
+    A GPU that nothing is told of may hide what Python takes, so that only much of it counts.
+    """
+    if s.unseen:
+        return (s.python_share or 0.0) >= MUCH_PYTHON
+    return not s.on_gpu or not s.gpu_full
 
 
 def _pauses_repeat(s: Measurements) -> bool:
@@ -84,7 +101,12 @@ def _slow_by_itself(s: Measurements) -> bool:
 
 
 def _gpu_works(s: Measurements) -> bool:
-    return not s.on_gpu or s.busy_mean is None or s.busy_mean >= 0.7
+    return not s.on_gpu or s.gpu_works
+
+
+def _kernels_run(s: Measurements) -> bool:
+    """Whether kernels run nearly all of the time, however small; the rule of `busy_mean` judges the rest."""
+    return s.on_gpu and (s.busy_mean is None or s.busy_mean >= GPU_WORKS)
 
 
 RULES: tuple[Rule, ...] = (
@@ -94,7 +116,7 @@ RULES: tuple[Rule, ...] = (
          "TF guide (retracing), gputui", FAULT),
     Rule("throttled", "throttled", 0.10, 0.20, "the GPU slows itself down in {value} of the readings",
          "SageMaker (outliers), gputui", FAULT),
-    Rule("memory_growing", "memory_growth", 0.05, 0.05, "its memory has grown by {value} of the GPU's",
+    Rule("memory_growing", "memory_growth", 0.05, 0.05, "its memory has grown by {value} of what it may take",
          "SageMaker (mean of 10 readings + 5 points)", FAULT),
     Rule("memory_growing", "host_memory_growth", 0.05, 0.05, "its memory has grown by {value} of the machine's",
          "SageMaker (mean of 10 readings + 5 points)", FAULT),
@@ -107,7 +129,7 @@ RULES: tuple[Rule, ...] = (
          "SageMaker (I/O wait 50 %), gputui", BESIDE, when=lambda s: s.reads_from_disk),
     Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value})",
          "SageMaker (CPU >= 90 %)", BESIDE),
-    Rule("python_overhead", "python_share", 0.03, 0.15, "Python between the steps takes {value} of the time",
+    Rule("python_overhead", "python_share", 0.03, MUCH_PYTHON, "Python between the steps takes {value} of the time",
          "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
     # Needs a profile.
     Rule("communication_bound", "communication", 0.03, 0.15, "the exchange of gradients takes {value} of the step",
@@ -116,15 +138,18 @@ RULES: tuple[Rule, ...] = (
          "gputui", LOST_TIME, when=_pauses_repeat),
     Rule("imbalance", "busy_gap", 0.20, 0.50, "the most and the least busy GPU differ by {value} of the time",
          "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
-    Rule("underfilled", "busy_mean", 0.70, 0.50, "the GPU is busy {value} of the time",
+    Rule("underfilled", "busy_mean", GPU_WORKS, 0.50, "the GPU is busy {value} of the time",
          "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
+    # Kernels too small for the chip: some kernel always runs, on few of the multiprocessors.
+    Rule("underfilled", "sm_active", SM_FEW, SM_FEW, "the GPU's multiprocessors have work only {value} of the time",
+         "DCGM (SM activity below 50 %), gputui", UNUSED, below=True, when=_kernels_run),
     Rule("stalls", "busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value}",
          "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
     Rule("stalls", "uneven", 3, 6, "one step in 20 takes {value} as long as usual, or longer",
          "SageMaker (outliers), gputui", UNUSED, when=_slow_by_itself),
-    Rule("memory_limit", "memory_peak", 0.90, 0.97, "TensorFlow's memory reached {value} of the device",
+    Rule("memory_limit", "memory_peak", 0.90, 0.97, "tensors took up to {value} of the memory that TensorFlow may take",
          "Kineto (90 %)", LIMIT),
-    Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "computing takes {value} of the step",
+    Rule("compute_bound", "compute_share", COMPUTES, COMPUTES, "TensorFlow's graph takes {value} of the step",
          "TF guide (97 % of synthetic), gputui", LIMIT, when=lambda s: _gpu_works(s) and bool(for_computing(s))),
 )
 VERDICT_LABELS: Mapping[Verdict, str] = {
@@ -181,7 +206,7 @@ def diagnose(measured: Measurements) -> Diagnosis:
         verdict=verdict,
         sentence=_sentence(verdict, measured, mine),
         confidence=_confidence(measured, verdict, mine),
-        evidence=[*(_evidence(finding) for finding in mine), *_beside(measured, verdict)],
+        evidence=_all_evidence(measured, verdict, mine),
         others=[other for other in verdicts if other != verdict],
         remedies=[asdict(remedy) for remedy in remedies(measured, verdicts or [verdict])],
         steps=measured.steps,
@@ -223,6 +248,13 @@ def _computes(s: Measurements) -> bool:
     return s.compute_share is not None and s.compute_share >= COMPUTES and _gpu_works(s)
 
 
+def _all_evidence(s: Measurements, verdict: Verdict, found: Sequence[Found]) -> list[dict[str, object]]:
+    """What the rules found, then the figures that explain it; each figure once, but for the host's view of a GPU."""
+    told = {finding.rule.measurement for finding in found}
+    beside = [row for row in _beside(s, verdict) if row["signal"] not in told or s.unseen]
+    return [*map(_evidence, found), *beside]
+
+
 def _evidence(finding: Found) -> dict[str, object]:
     rule = finding.rule
     return {
@@ -246,8 +278,11 @@ def _beside(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
     if verdict == "input_bound":
         rows += _about_input(s)
     if verdict == "healthy":
-        rows += _row("compute_share", s.compute_share, "computing takes {} of the step")
-    if verdict in ("compute_bound", "healthy", "underfilled"):
+        rows += _row("compute_share", s.compute_share, "TensorFlow's graph takes {} of the step")
+    if s.unseen and verdict in HOST_VIEWED:
+        rows += _row("compute_share", s.compute_share, "the host's view alone: the driver tells no use of this GPU, "
+                     "and the graph's {} of the step may hold idle time")
+    if verdict in ("compute_bound", "healthy", "underfilled", "python_overhead"):
         rows += _row("sm_active", s.sm_active, "the GPU's multiprocessors work {} of the time")
         rows += _row("tensor_active", s.tensor_active, "its tensor cores work {} of the time")
         rows += _row("mfu", s.mfu, "{} of the chip's peak is reached")
@@ -285,8 +320,8 @@ def _sentence(verdict: Verdict, s: Measurements, found: Sequence[Found]) -> str:
     """One line of at most 100 characters."""
     words = VERDICT_LABELS[verdict]
     if verdict == "healthy":
-        computing = figures.measurement("compute_share").text(s.compute_share or 0)
-        return f"{words}: computing takes {computing} of the step; gputui has no further option to try"
+        graph = figures.measurement("compute_share").text(s.compute_share or 0)
+        return f"{words}: TensorFlow's graph takes {graph} of the step; gputui has no further option to try"
     if not found:
         return f"{words}: no single cause stands out{_why_doubtful(s)}"
     whole = f"{words}: {found[0].rule.text.format(value=found[0].rule.figure.text(found[0].value))}"
@@ -314,7 +349,7 @@ def _confidence(s: Measurements, verdict: Verdict, found: Sequence[Found]) -> fl
     """Grows with the time measured and with the distance from the threshold; supporting figures add to it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(found[0]) if found else 0.5
-    value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance)
+    value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance) * (0.5 if s.unseen and verdict in HOST_VIEWED else 1.0)
     if s.ablation is not None and s.input_wait is not None:
         value = min(0.99, value / 0.9) if abs(s.ablation - s.input_wait) <= AGREES else value / 2
     elif any(finding.rule.rank == BESIDE for finding in found):

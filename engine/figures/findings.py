@@ -10,14 +10,15 @@ _EVENTS, _XPROF = "the run's events", "XProf"
 # What a diagnosis measures beside the figures of runs, GPUs and host.
 _MEASURED = _by_key(
     Figure("throttled", "throttled", "share", "the part of the readings in which the GPU slows itself down", "NVML"),
-    Figure("memory_growth", "memory growth", "share", "of the device's memory, from the first readings to the last",
+    Figure("memory_growth", "memory growth", "share", "of the memory that TensorFlow may take, from first to last",
            "tf.config.experimental.get_memory_info"),
     Figure("host_memory_growth", "memory growth", "share", "of the host's memory, by the training", "psutil"),
-    Figure("memory_peak", "peak memory", "share", "of the device's memory, by TensorFlow's tensors",
+    Figure("memory_peak", "peak memory", "share", "of the memory that TensorFlow may take on the device",
            "tf.config.experimental.get_memory_info"),
     Figure("ablation", "input cost", "share", "the part of the step that vanishes with the input",
            "trials with the input and on one batch that was prepared once"),
-    Figure("compute_share", "computing", "share", "the part of the step that is neither input nor Python", _EVENTS),
+    Figure("compute_share", "graph", "share", "the part of the step that is neither input nor Python: kernels, copies "
+           "to the device, exchange, and gaps between them", _EVENTS),
     Figure("pauses", "pauses", "share", "the part of the time for evaluation and checkpoints", _EVENTS),
     Figure("uneven", "uneven steps", "times", "step time p95 / step time p50", _EVENTS),
     Figure("communication", "exchange", "share", "the part of the step in collectives", _XPROF),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gputui.engine.diagnosis import BESIDE, RULES, VERDICT_LABELS, diagnose
 from gputui.engine.diagnosis.measurements import Measurements
+from gputui.engine.runs.events import Diagnosis
 from gputui.tui.printing.diagnosis import show_stages
 
 from tests.support.judged import PARALLEL, STAGES, gpu, measured, waits
@@ -26,6 +27,7 @@ CASES: tuple[tuple[str, Measurements], ...] = (
     ("memory_growing", gpu(memory_growth=0.2)),
     ("imbalance", gpu(gpus=2, busy_gap=0.7, busy_mean=0.6)),
     ("underfilled", gpu(busy_mean=0.3, busy_p95=0.4)),
+    ("underfilled", gpu(sm_active=0.3)),
     ("memory_limit", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True}, memory_peak=0.99)),
     ("communication_bound", gpu(gpus=4, communication=0.3)),
     ("compute_bound", measured(cpu_bfloat16=True)),
@@ -65,7 +67,7 @@ DECIDING = [rule for rule in RULES if rule.rank != BESIDE]
 def test_each_rule_counts_at_its_threshold_and_not_before(rule: Any) -> None:
     just = -1e-6 if rule.below else 1e-6
     base = gpu(gpus=2, busy_p95=0.95) if rule.measurement in ("busy_gap", "busy_p5") else measured(cpu_bfloat16=True)
-    on_gpu = rule.measurement in ("busy_mean", "busy_p5", "busy_gap")
+    on_gpu = rule.measurement in ("busy_mean", "busy_p5", "busy_gap", "sm_active")
     base = replace(base, on_gpu=on_gpu, input_wait=0.0, compute_share=0.5)
     counts = replace(base, **{rule.measurement: rule.notable + just})
     not_yet = replace(base, **{rule.measurement: rule.notable - just})
@@ -110,6 +112,38 @@ def test_a_strong_rule_beside_does_not_speak_for_a_weak_one() -> None:
 def test_a_busy_gpu_loses_nothing_while_the_host_is_in_python() -> None:
     found = diagnose(gpu(python_share=0.5, compute_share=0.49, busy_mean=0.98))
     assert "python_overhead" not in (found.verdict, *found.others)
+
+
+def test_a_gpu_that_is_busy_on_few_of_its_multiprocessors_acquits_nobody() -> None:
+    low = diagnose(gpu(python_share=0.2, compute_share=0.79, sm_active=0.2))
+    assert (low.verdict, low.others) == ("python_overhead", ["underfilled"])
+    full = diagnose(gpu(python_share=0.2, compute_share=0.79, sm_active=0.85))
+    assert (full.verdict, full.others) == ("undecided", [])
+
+
+def test_where_the_driver_tells_no_utilization_the_multiprocessors_decide() -> None:
+    for active, verdicts in (
+        (0.85, ["compute_bound"]),
+        (0.6, ["compute_bound", "python_overhead"]),
+        (0.3, ["underfilled", "python_overhead"]),
+    ):
+        found = diagnose(gpu(busy_mean=None, busy_p5=None, busy_p95=None, sm_active=active, python_share=0.05,
+                             compute_share=0.94))  # fmt: skip
+        assert [found.verdict, *found.others] == verdicts, active
+
+
+def test_what_is_the_hosts_view_alone_is_said_so_and_is_less_sure() -> None:
+    def unseen(python: float) -> Diagnosis:
+        return diagnose(gpu(busy_mean=None, busy_p5=None, busy_p95=None, python_share=python, compute_share=1 - python))
+
+    for python, verdict, others in ((0.1, "compute_bound", []), (0.2, "python_overhead", ["compute_bound"])):
+        found = unseen(python)
+        assert (found.verdict, found.others) == (verdict, others)
+        assert any("the host's view alone" in str(row["text"]) for row in found.evidence)
+        assert found.confidence <= 0.5
+    seen = diagnose(gpu())
+    assert not any("host's view" in str(row["text"]) for row in seen.evidence)
+    assert seen.confidence > 0.5
 
 
 def test_of_lost_time_the_most_decides_and_the_rest_is_named() -> None:
