@@ -34,6 +34,7 @@ BASE = {
     "train.steps_per_epoch": 120,
     "train.seed": 1,
     "precision.tf32": "false",
+    "compile.xla": "false",
 }
 VARIANTS: dict[str, dict[str, Any]] = {
     "float32": {},

@@ -151,7 +151,7 @@ def _precision(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _xla(options: Options, machine: Machine) -> Iterator[Finding]:
-    if not options.compile.xla:
+    if options.compile.xla is not True:
         return
     if options.train.deterministic:
         yield Finding(

@@ -71,6 +71,7 @@ class Measurements:
     replicas: int = 1
     cpus: int | None = None
     cpu_bfloat16: bool = False  # the CPU multiplies bfloat16 natively
+    jit_compile: bool | None = None  # whether XLA compiles the step, by the model itself
     train_samples: int | None = None
     sample_bytes: int | None = None
     inapplicable: Mapping[str, str] = field(default_factory=dict)  # without effect on a user's own code: why
@@ -123,6 +124,11 @@ class Measurements:
         """The stage that the others wait for: stages run in parallel, as do the calls of a parallel stage."""
         known = [stage for stage in self.stages if stage_ms(stage) is not None]
         return max(known, key=lambda stage: stage_ms(stage) or 0.0, default=None)
+
+    @property
+    def by_xla(self) -> bool:
+        """Whether XLA compiles the step; where the run does not tell, by its option."""
+        return self.option("compile.xla") is True if self.jit_compile is None else self.jit_compile
 
     @property
     def cores_busy(self) -> bool:
@@ -356,6 +362,7 @@ class Collector:
             "compute_capability": _pair(started.compute_capability),
             "replicas": started.replicas or 1,
             "cpu_bfloat16": bool(started.cpu_bfloat16),
+            "jit_compile": started.actual.get("jit_compile"),
         }
 
     def _steps(self) -> int:

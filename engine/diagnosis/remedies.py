@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..files.values import number, whole
-from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, xla_aborts
 from .measurements import Measurements
 from .remedies_input import for_input, in_the_data
 from .remedy import Remedy, gain
@@ -166,7 +166,7 @@ def _sixteen_bits(s: Measurements) -> str | None:
 
 
 def _xla(s: Measurements) -> Iterator[Remedy]:
-    if s.option("compile.xla") is not False or s.option("train.deterministic"):
+    if s.by_xla or s.option("train.deterministic") or (s.on_gpu and xla_aborts(s.compute_capability)):
         return
     changes: dict[str, Any] = {"compile.xla": True}
     if s.option("input.drop_remainder") is False and (s.train_samples or 0) % (s.global_batch_size or 1):

@@ -98,9 +98,19 @@ def training(script: Script, wanted: Options) -> None:
     training_part.optimizer(script, wanted, margin + "    ", "or ")
     script.text(f'{margin}    loss=made.get("loss"),\n{margin}    metrics=made.get("metrics"),\n{margin})')
     for name, value, told in training_part.execution(wanted):
-        script.add(f"model.{name} = {value}", *told)
+        if name == "jit_compile" and wanted.compile.xla == "auto":
+            _xla_as_compiled(script, wanted)
+        else:
+            script.add(f"model.{name} = {value}", *told)
     callbacks.callbacks(script, wanted, 'tf.nest.flatten(made.get("callbacks") or [])')
     _fit(script, wanted)
+
+
+def _xla_as_compiled(script: Script, wanted: Options) -> None:
+    """With `auto` the model keeps its jit_compile, for which Keras has the same rule, but where XLA would abort."""
+    if wanted.strategy.kind == "single":
+        script.text("if not by_xla:")
+        script.add("    model.jit_compile = False", "compile.xla")
 
 
 def _fit(script: Script, wanted: Options) -> None:

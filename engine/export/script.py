@@ -12,6 +12,7 @@ import re
 from ..options import Options
 from ..options.data import BLOCKS
 from ..presets import Preset
+from ..telemetry.chips import BLACKWELL_CAPABILITY
 from . import data, left_out, own, training
 from .source import extract
 from .text import Script, literal
@@ -112,6 +113,8 @@ def _devices(script: Script, wanted: Options) -> None:
     else:
         script.text("for gpu in gpus:")
         script.add(f"    tf.config.experimental.set_memory_growth(gpu, {device.grows})", "device.memory_growth")
+    if wanted.compile.xla == "auto" and wanted.strategy.kind == "single":
+        _by_xla(script)
     tf32 = wanted.precision.tf32
     script.add(f"tf.config.experimental.enable_tensor_float_32_execution({tf32})", "precision.tf32")
     script.add("keras.utils.set_random_seed(SEED)", "train.seed")
@@ -119,6 +122,14 @@ def _devices(script: Script, wanted: Options) -> None:
         script.add("tf.config.experimental.enable_op_determinism()", "train.deterministic")
     if wanted.precision.policy != "float32":
         script.add(f'keras.mixed_precision.set_global_policy("{wanted.precision.policy}")', "precision.policy")
+
+
+def _by_xla(script: Script) -> None:
+    """Keras' own rule, but for chips on which XLA would end the process (trainer/setup/xla.py)."""
+    chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
+    script.add('by_xla = "auto"', "compile.xla")
+    script.text(f"for gpu in gpus:\n    if {chip} >= {BLACKWELL_CAPABILITY}:")
+    script.text("        by_xla = False  # XLA of a TensorFlow built with CUDA below 12.8 ends the process on it")
 
 
 def _partitions(script: Script, wanted: Options) -> None:

@@ -52,16 +52,22 @@ def steps(script: Script, wanted: Options, unless: str = "") -> None:
 def execution(wanted: Options) -> list[tuple[str, str, list[str]]]:
     """How steps are run: name, value and the comment of each. Keras' own fit can do neither over several replicas."""
     mirrored = wanted.strategy.kind == "mirrored"
-    xla, together = wanted.compile.xla, wanted.compile.steps_per_execution
+    together = wanted.compile.steps_per_execution
     unable = ["Keras' fit fails with it over several replicas"] if mirrored else []
     return [
-        ("jit_compile", str(xla and not mirrored), ["compile.xla", *(unable if xla else [])]),
+        ("jit_compile", _jit_compile(wanted), ["compile.xla", *(unable if wanted.compile.xla is True else [])]),
         (
             "steps_per_execution",
             "1" if mirrored or together == 1 else "together",
             ["compile.steps_per_execution", *(unable if together > 1 else [])],
         ),
     ]
+
+
+def _jit_compile(wanted: Options) -> str:
+    if wanted.compile.xla == "auto":
+        return "by_xla" if wanted.strategy.kind == "single" else "False"
+    return str(wanted.compile.xla and wanted.strategy.kind != "mirrored")
 
 
 def rate(script: Script, wanted: Options) -> None:

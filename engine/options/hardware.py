@@ -129,9 +129,10 @@ class Precision(Group):
 class Compile(Group):
     """How the training step is compiled and called."""
 
-    xla: bool = option(
-        False,
-        "compile the training step with XLA",
+    xla: Literal["auto"] | bool = option(
+        "auto",
+        "compile the training step with XLA; auto: on one GPU without a strategy, where Keras compiles, too, and XLA "
+        "knows the chip; a model that your own code has compiled keeps its jit_compile",
         call="model.compile(jit_compile=)",
         helps="fuses many small operations into few kernels",
         hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",

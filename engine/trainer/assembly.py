@@ -22,7 +22,7 @@ from .fit.built import Built
 from .fit.loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup
-from .setup import models, optimizer, strategy
+from .setup import models, optimizer, strategy, xla
 from .setup.devices import Devices
 
 
@@ -60,16 +60,17 @@ def build(options: Options, devices: Devices, report: RunReport, stop: StopSwitc
     stop.check()
     with distribution.scope() if distribution else contextlib.nullcontext():
         model = models.build(options, pipeline.source.shape, pipeline.source.classes)
+        compiler = xla.choose(options, model)
         model.compile(
             optimizer=optimizer.build(options, steps_per_epoch * options.train.epochs, steps_per_epoch),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
-            jit_compile=options.compile.xla,
+            jit_compile=compiler.compiles,
             steps_per_execution=options.compile.steps_per_execution,
         )
         _build_state(model)
     checkpoints = Checkpoints(report.run.file("checkpoints"), options.run.keep, State(model))
-    return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop))
+    return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop, compiler))
 
 
 def _own(
@@ -81,7 +82,7 @@ def _own(
     stop.check()
     own = building.build(options, distribution, report)
     checkpoints = Checkpoints(report.run.file("checkpoints"), options.run.keep, own.state())
-    return TrainingLoop(Built(options, own.model, own.pipeline, devices, report, checkpoints, stop, own))
+    return TrainingLoop(Built(options, own.model, own.pipeline, devices, report, checkpoints, stop, own.xla, own))
 
 
 def _build_state(model: keras.Model) -> None:

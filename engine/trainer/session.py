@@ -107,7 +107,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
     per_step = flops.per_step(model, pipeline.global_batch_size) if peak else None
     report.speed.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in training.gpus if gpu.compute_capability]
-    actual = actual_settings.read(options, model, pipeline, built.devices)
+    actual = actual_settings.read(options, model, pipeline, built.devices) | {"xla_reason": built.xla.reason}
     report.writer.emit(
         events.Started(
             pid=training.pid,

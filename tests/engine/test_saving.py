@@ -31,7 +31,7 @@ VALUES: dict[str, list[Any]] = {
     "workload.args": [{}, {"lr": 0.1, "on": "yes", "no": [1, "2", None], "d": {"e": True, "f": "~", "g": "1e3"}}],
     "workload.entry": [None, "train.py:build", "/tmp/it's #1/a.py:f"],
     "device.visible": ["all", "none", [0, 1]],
-    "compile.xla": [True, False],
+    "compile.xla": ["auto", True, False],
     "input.cache": ["off", "memory", "/tmp/x y", "on"],
     "input.prefetch": ["off", "auto", 3],
     "train.learning_rate": [0.001, 1e-05, 2.0],

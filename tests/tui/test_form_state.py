@@ -27,8 +27,8 @@ def test_every_default_survives_its_field() -> None:
 
 def test_kinds_come_from_the_types() -> None:
     found = {key: kind(info) for key, info in INFO.items()}
-    assert found["compile.xla"] == "bool"
-    assert found["workload.model"] == found["input.augment"] == "choice"
+    assert found["precision.tf32"] == "bool"
+    assert found["workload.model"] == found["compile.xla"] == "choice"
     for key in ("input.batch_size", "input.prefetch", "device.visible", "run.checkpoint", "workload.data"):
         assert found[key] == "text"
 

@@ -185,7 +185,7 @@ async def test_letters_are_commands_only_while_nothing_is_written() -> None:
 async def test_switches_and_words() -> None:
     async with opened() as pilot:
         await go(pilot, "compile.xla")
-        await pilot.press("space")
+        await pilot.press("right")
         assert form(pilot).state.preset.options.compile.xla is True
         await go(pilot, "train.optimizer")
         await pilot.press("right")
@@ -217,10 +217,10 @@ async def test_the_mouse_changes_too() -> None:
         await pilot.pause()
         assert form(pilot).options.rows["workload.width"].children
         await pilot.press("escape")
-        await pilot.click("#row-compile-xla", offset=(27, 0))
-        assert form(pilot).state.texts["compile.xla"] == "true"
-        await pilot.click("#row-compile-xla", offset=(5, 0))
-        assert form(pilot).state.texts["compile.xla"] == "true"
+        await pilot.click("#row-precision-tf32", offset=(27, 0))
+        assert form(pilot).state.texts["precision.tf32"] == "false"
+        await pilot.click("#row-precision-tf32", offset=(5, 0))
+        assert form(pilot).state.texts["precision.tf32"] == "false"
 
 
 # ---- errors, warnings and Start ------------------------------------------------------------------
@@ -246,7 +246,7 @@ async def test_conflicts_are_listed_and_lead_to_their_option() -> None:
     async with opened() as pilot:
         for key in ("train.deterministic", "compile.xla"):
             await go(pilot, key)
-            await pilot.press("space")
+            await pilot.press("right")
         await settled(pilot)
         levels = [remark.level for remark in form(pilot).query_one(Findings).remarks]
         assert levels == sorted(levels, key=("error", "warning", "note").index)
@@ -384,7 +384,7 @@ async def test_moving_through_the_form() -> None:
 async def test_yaml_command_and_code_are_one_key_away(size: tuple[int, int]) -> None:
     async with opened(size) as pilot:
         await go(pilot, "compile.xla")
-        await pilot.press("space")
+        await pilot.press("right")
         for key, part in (("y", "schema_version: 1"), ("c", "--set compile.xla=true"), ("p", "import tensorflow")):
             await pilot.press(key)
             await pilot.pause()
@@ -475,7 +475,7 @@ def test_picture_of_errors_and_warnings_at_120x40(snap_compare: Compare) -> None
     async def change(pilot: Pilot[None]) -> None:
         await settled(pilot)
         await go(pilot, "compile.xla")
-        await pilot.press("space")
+        await pilot.press("right")
         await go(pilot, "input.batch_size")
         await write(pilot, "0")
         await pilot.press("enter")

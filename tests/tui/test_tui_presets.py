@@ -164,7 +164,7 @@ async def test_an_existing_file_is_not_overwritten_unasked() -> None:
 async def test_leaving_with_unsaved_changes_asks() -> None:
     async with opened() as pilot:
         await go(pilot, "compile.xla")
-        await pilot.press("space", "ctrl+q")
+        await pilot.press("right", "ctrl+q")
         await pilot.pause()
         assert isinstance(pilot.app.screen, Ask)
         assert "1 changed option not saved" in seen(pilot)
@@ -188,7 +188,7 @@ async def test_leaving_without_changes_asks_nothing() -> None:
 async def test_another_preset_over_unsaved_changes_asks() -> None:
     async with opened() as pilot:
         await go(pilot, "compile.xla")
-        await pilot.press("space")
+        await pilot.press("right")
         app = pilot.app
         assert isinstance(app, GputuiApp)
         app.open_form(presets.SHIPPED / "fast.yaml")

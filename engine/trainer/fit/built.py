@@ -13,6 +13,7 @@ from ..common.stopping import StopSwitch
 from ..data.batches import Batches
 from ..measure.run_report import RunReport
 from ..setup.devices import Devices
+from ..setup.xla import Xla
 
 if TYPE_CHECKING:
     from ..own.building import Own
@@ -29,4 +30,5 @@ class Built:
     report: RunReport
     checkpoints: Checkpoints
     stop: StopSwitch
+    xla: Xla
     own: Own | None = None

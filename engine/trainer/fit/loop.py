@@ -50,7 +50,7 @@ class TrainingLoop:
         self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)
         ours = self.timing.parts.clock.variables
         self._resume = ExactResume(built, self.watch.health, ours, self.steps_per_epoch)
-        self._first = FirstTimes(report, pipeline, options.compile.xla)
+        self._first = FirstTimes(report, pipeline, built.xla.compiles)
         together = options.compile.steps_per_execution
         self._evaluation = Evaluation(model, together, built.stop, self._first, self._resume)
         model.train_function = self._execute
@@ -154,7 +154,7 @@ class TrainingLoop:
 
     def _run_first(self, iterator: Any, count: int, began: float) -> Any:
         report, trace = self.built.report, functools.partial(self.executions.trace, iterator, count)
-        report.phase("compiling", "XLA" if self.built.options.compile.xla else "tracing")
+        report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
         self._resume.first_step_comes(trace)
         logs = self.executions.run(iterator, self.step, count)
         floats(logs)  # waits for the device: the first step has ended when its figures are known

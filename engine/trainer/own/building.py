@@ -19,6 +19,7 @@ from ..checkpoint.object_graph import Found, Module, walk
 from ..checkpoint.state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..measure.run_report import RunReport
+from ..setup.xla import Xla
 from . import context, fitting_batches, inapplicable, random_draws, returned, variables
 from .callbacks import OwnCallbacks, usable
 from .compiling import compile_model, tell_overridden
@@ -45,6 +46,7 @@ class Own:
     callbacks: list[keras.callbacks.Callback]
     inapplicable: dict[str, str]  # options that have no effect on this training, each with the reason
     own_compile: bool  # the user's code has compiled the model
+    xla: Xla
 
     def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
         """What tells the loop of epochs, and the user's callbacks with it."""
@@ -128,12 +130,13 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, report:
         handed = inapplicable.handed(found, options, pipeline.train, own_optimizer)
         fitting_batches.check(found.model, pipeline)
         tell_overridden(found.model, options, report)
-        compile_model(found, options, pipeline)
+        compiler = compile_model(found, options, pipeline)
         variables.create(found.model, pipeline.spec, distribution, code)
     settings.tell(code, report)
     follows = pipeline.global_batch_size == options.input.batch_size * replicas
     useless = inapplicable.reasons(handed, follows)
-    return Own(code, found.model, pipeline, usable(found.callbacks, options, report), useless, own_compile)
+    callbacks = usable(found.callbacks, options, report)
+    return Own(code, found.model, pipeline, callbacks, useless, own_compile, compiler)
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:

@@ -7,43 +7,42 @@ import keras
 from ... import plan
 from ...options import Options
 from ..measure.run_report import RunReport
-from ..setup import optimizer
+from ..setup import optimizer, xla
 from .pipeline import OwnPipeline
 from .returned import Returned
 from .user_code import UserError
 
-OVERRIDDEN = {
-    "jit_compile": "xla",
-    "steps_per_execution": "steps_per_execution",
-}  # arguments of model.compile that the options decide
+_TOGETHER = "compile.steps_per_execution"
 
 
-def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> None:
-    """Compile the model. One that is compiled keeps its optimizer, loss and metrics; the options decide how its steps
-    run.
+def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> xla.Xla:
+    """Compile the model. One that is compiled keeps its optimizer, loss and metrics, and with `compile.xla: auto` its
+    jit_compile; the options decide how its steps run otherwise.
     """
-    model, xla, together = found.model, options.compile.xla, options.compile.steps_per_execution
-    if xla and pipeline.replicas > 1 and custom_step(model):
+    model = found.model
+    compiler = xla.of_compiled(options, model) if model.compiled else xla.choose(options, model)
+    if compiler.compiles and pipeline.replicas > 1 and custom_step(model):
         raise UserError(
             f"{type(model).__name__} has a train_step of its own, which XLA cannot compile over several replicas: "
             "it assigns variables",
             "set compile.xla=false, or strategy.kind=single",
         )
-    if not model.compiled:
-        _compile(found, options, pipeline)
-        return
-    model.jit_compile = xla
-    model.steps_per_execution = together
+    if model.compiled:
+        model.jit_compile = compiler.compiles
+        model.steps_per_execution = options.compile.steps_per_execution
+    else:
+        _compile(found, options, pipeline, compiler.compiles)
+    return compiler
 
 
-def _compile(found: Returned, options: Options, pipeline: OwnPipeline) -> None:
+def _compile(found: Returned, options: Options, pipeline: OwnPipeline, by_xla: bool) -> None:
     per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
     chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch)
     found.model.compile(
         optimizer=chosen,
         loss=found.loss,
         metrics=found.metrics,
-        jit_compile=options.compile.xla,
+        jit_compile=by_xla,
         steps_per_execution=options.compile.steps_per_execution,
     )
     if found.optimizer is None and optimizer.scheduled(options.train):
@@ -56,12 +55,11 @@ def custom_step(model: keras.Model) -> bool:
 
 
 def tell_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
-    """Warn about settings in the user's compile that differ from an option which nobody has set."""
+    """Warn about settings in the user's compile that are not followed although nobody has set the option."""
     theirs = getattr(getattr(model, "_compile_config", None), "config", {})
-    unset = type(options.compile)()
-    for name, option in OVERRIDDEN.items():
-        value, asked = getattr(options.compile, option), theirs.get(name)
-        if asked not in (None, "auto", value) and value == getattr(unset, option):
-            key, told, wanted = f"compile.{option}", str(value).lower(), str(asked).lower()
-            message = f"{name}={asked} of your compile does nothing here: {key} is {told}"
-            report.warn("overridden", message, f"set {key}={wanted}", key)
+    key, value, asked = _TOGETHER, options.compile.steps_per_execution, theirs.get("steps_per_execution")
+    if asked not in (None, value) and value == type(options.compile)().steps_per_execution:
+        message = f"steps_per_execution={asked} of your compile does nothing here: {key} is {value}"
+        report.warn("overridden", message, f"set {key}={asked}", key)
+    if options.compile.xla == "auto" and theirs.get("jit_compile") and (chip := xla.aborting_chip()):
+        report.warn("overridden", f"jit_compile=True of your compile does nothing here: {chip}", option="compile.xla")

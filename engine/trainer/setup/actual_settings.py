@@ -48,7 +48,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
 def differences(options: Options, actual: dict[str, Any], devices: Devices, gpus_expected: int) -> list[Difference]:
     """The differences between `actual` and the options."""
     found: list[Difference] = []
-    if options.compile.xla != actual["jit_compile"]:
+    if options.compile.xla not in ("auto", actual["jit_compile"]):
         found.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
     if gpus_expected and devices.kind == "CPU" and options.device.visible != "none":
         found.append(("device.visible", f"the driver shows {gpus_expected} GPU(s), but TensorFlow uses the CPU"))

@@ -40,7 +40,7 @@ def configure(options: Options) -> Devices:
         parts = [tf.config.LogicalDeviceConfiguration() for _ in range(device.logical_devices)]
         tf.config.set_logical_device_configuration(cpu, parts)
     tf.config.experimental.enable_tensor_float_32_execution(options.precision.tf32)
-    if not options.compile.xla:
+    if options.compile.xla is not True:
         tf.config.optimizer.set_jit(False)
     keras.utils.set_random_seed(options.train.seed)
     if options.train.deterministic:

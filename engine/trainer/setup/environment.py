@@ -39,12 +39,12 @@ def prepare(options: Options) -> None:
     os.environ["TF_GPU_THREAD_MODE"] = options.device.gpu_thread_mode
     # The package has no machine code for the newest chips: keep the kernels that are compiled at first use.
     os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
-    if not options.compile.xla:
+    if options.compile.xla is not True:
         _forbid_automatic_xla()
 
 
 def _forbid_automatic_xla() -> None:
-    """With `xla: false` nothing is compiled by XLA, whatever the caller's environment asks for."""
+    """Only the step is compiled by XLA, and only as `compile.xla` says, whatever the caller's environment asks for."""
     flags = os.environ.get("TF_XLA_FLAGS", "").split()
     kept = [flag for flag in flags if not flag.startswith("--tf_xla_auto_jit")]
     if kept:

@@ -1,0 +1,64 @@
+"""Decides whether XLA compiles the training step, and says why.
+
+`compile.xla: auto` follows Keras' rule for jit_compile="auto" (keras 3.15, Trainer._resolve_auto_jit_compile and
+model_supports_jit): on a GPU, without a strategy, without deterministic operations, and where every layer can be
+compiled. Beyond it, nothing is compiled for chips on which XLA would end the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import keras
+import tensorflow as tf
+
+from ...options import Options
+from ...telemetry import chips
+
+
+@dataclass(frozen=True)
+class Xla:
+    """Whether XLA compiles the step, and why."""
+
+    compiles: bool
+    reason: str
+
+
+def choose(options: Options, model: keras.Model) -> Xla:
+    """The choice for a model whose `compile` the options decide."""
+    wanted = options.compile.xla
+    if wanted != "auto":
+        return Xla(wanted, f"compile.xla is {str(wanted).lower()}")
+    against = against_auto(options, model)
+    return Xla(not against, against or "one GPU, without a strategy")
+
+
+def of_compiled(options: Options, model: keras.Model) -> Xla:
+    """The choice for a model that the user's own code has compiled: with `auto` it keeps its own jit_compile."""
+    if options.compile.xla != "auto":
+        return choose(options, model)
+    compiles = bool(model.jit_compile)
+    if compiles and (chip := aborting_chip()):
+        return Xla(False, chip)
+    return Xla(compiles, f"your code has compiled the model with jit_compile={compiles}")
+
+
+def against_auto(options: Options, model: keras.Model) -> str:
+    """What speaks against compiling this model; nothing where `auto` compiles it."""
+    if options.train.deterministic:
+        return "train.deterministic is true: Keras then compiles nothing"
+    if not tf.config.get_visible_devices("GPU"):
+        return "no GPU trains"
+    if options.strategy.kind != "single":
+        return f"strategy.kind is {options.strategy.kind}: under a strategy Keras compiles nothing"
+    fixed = sorted({type(layer).__name__ for layer in model._flatten_layers() if not layer.supports_jit})
+    return f"XLA cannot compile {', '.join(fixed)}" if fixed else aborting_chip()
+
+
+def aborting_chip() -> str:
+    """Says that XLA would end the process on a GPU that trains; nothing where it does not."""
+    for gpu in tf.config.get_visible_devices("GPU"):
+        found = tf.config.experimental.get_device_details(gpu).get("compute_capability")
+        if chips.xla_aborts(found):
+            return f"XLA of this TensorFlow ends the process on compute capability {'.'.join(map(str, found))}"
+    return ""
