@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from . import bytecode, driver, gpus, hardware, host, libraries, nvml_module, tensorflow_check
+from . import bytecode, cuda_query, driver, gpus, hardware, host, libraries, nvml_module, tensorflow_check
+from .cuda_query import CudaQuery
 from .finding import LEVELS, Finding
 from .nvml_query import NvmlAnswers, NvmlQuery
 
@@ -24,17 +25,20 @@ class Examination:
 
     def __init__(self, deep: bool = False) -> None:
         self._deadline = time.monotonic() + (DEEP_PATIENCE_SECONDS if deep else PATIENCE_SECONDS)
-        self._child = tensorflow_check.Child() if deep else None
-        self._nvml = NvmlQuery()
+        self._child = tensorflow_check.started() if deep else None
+        self._nvml, self._cuda = NvmlQuery(), CudaQuery()
 
     def findings(self) -> list[Finding]:
         """All findings, causes before consequences. The driver and TensorFlow answer while the rest is examined."""
         bus, confined = hardware.gpus_on_bus(), hardware.confined()
-        software = [*nvml_module.findings(), *libraries.tensorflow(), *bytecode.findings()]
+        software = [*nvml_module.findings(), *bytecode.findings()]
         machine, missing = list(host.findings()), libraries.missing()
-        seen = self._nvml.by(self._deadline)
-        found = [*driver.findings(seen, bus, confined), *gpus.findings(seen), *software]
-        found += libraries.cuda(missing, driver.present(seen, bus))
+        seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)
+        there = driver.present(seen, bus)
+        found = [*driver.findings(seen, bus, confined), *gpus.findings(seen), *libraries.tensorflow(there), *software]
+        found += [*libraries.cuda(missing, there), *libraries.xla_tools(there)]
+        if there:
+            found += cuda_query.findings(cuda, seen.driver)
         if seen.count:
             found += libraries.libcuda(seen.driver, confined)
         return [*found, *machine, *self._tensorflow(seen)]
@@ -45,6 +49,7 @@ class Examination:
 
     def end(self) -> None:
         """End the processes that the examination has started."""
+        self._cuda.end()
         if self._child is not None:
             self._child.end()
 

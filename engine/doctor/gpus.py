@@ -21,6 +21,13 @@ _REMEDIES: dict[Reason | None, str] = {
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
     """The GPUs that cannot be used, then the findings about the others."""
+    yield from hidden(seen)
+    there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
+    yield from _together(finding for gpu in there for rule in RULES for finding in rule(gpu))
+
+
+def hidden(seen: NvmlAnswers) -> Iterator[Finding]:
+    """The GPUs that CUDA does not show."""
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
     level = "warning" if left else "error"
     missing = [gpu for gpu in seen.gpus if gpu.get("missing")]
@@ -29,7 +36,6 @@ def findings(seen: NvmlAnswers) -> Iterator[Finding]:
         yield Finding(level, _name(gpu), gpu["missing"], _REMEDIES.get(gpu.get("why"), other))
     there = [gpu for gpu in seen.gpus if gpu not in missing]
     yield from _together(_empty(gpu, level) for gpu in there if not usable(gpu))
-    yield from _together(finding for gpu in there for rule in RULES for finding in rule(gpu))
 
 
 def usable(gpu: dict[str, Any]) -> bool:

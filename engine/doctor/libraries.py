@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -28,14 +29,20 @@ LIBRARIES = {
     "libnvJitLink.so.12": "nvidia-nvjitlink-cu12",
 }
 LIBCUDA = "libcuda.so.1"
-ALL = "pip install 'tensorflow[and-cuda]'"
+_ALL = "pip install 'tensorflow[and-cuda]'"
+_FOR_ARM = "use NVIDIA's TensorFlow container (nvcr.io/nvidia/tensorflow), or a TensorFlow built from source with CUDA"
 
 
-def tensorflow() -> Iterator[Finding]:
-    """TensorFlow's version, and the CUDA version that it was built for."""
+def with_cuda() -> str:
+    """How to get a TensorFlow that can use GPUs: its packages for aarch64 are built without CUDA."""
+    return _ALL if platform.machine() in ("x86_64", "AMD64") else _FOR_ARM
+
+
+def tensorflow(has_driver: bool) -> Iterator[Finding]:
+    """TensorFlow's version, and the CUDA version that it was built for; without CUDA it is an error beside GPUs."""
     version = installed.tensorflow_version()
     if version is None:
-        remedy = "pip install 'tensorflow[and-cuda]' (or tensorflow, on a machine without a GPU)"
+        remedy = f"{with_cuda()}; on a machine without a GPU: pip install tensorflow"
         yield Finding("error", "TensorFlow", "TensorFlow is not installed", remedy)
         return
     built = installed.build_info()
@@ -44,7 +51,8 @@ def tensorflow() -> Iterator[Finding]:
         what += f", built for CUDA {built.get('cuda_version')} and cuDNN {built.get('cudnn_version')}"
         yield Finding("ok", "TensorFlow", what)
     else:
-        yield Finding("note", "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", ALL)
+        level = "error" if has_driver else "note"
+        yield Finding(level, "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", with_cuda())
 
 
 def missing() -> dict[str, str]:
@@ -53,8 +61,8 @@ def missing() -> dict[str, str]:
 
 
 def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Findings about the libraries and tools that training on a GPU needs; none on a machine without a driver."""
-    if installed.tensorflow_version() is None or not installed.build_info().get("is_cuda_build"):
+    """Findings about the libraries that training on a GPU needs; notes on a machine without a driver."""
+    if not _has_cuda():
         return
     for package in sorted(set(missing.values())):
         names = ", ".join(name for name, owner in missing.items() if owner == package)
@@ -62,14 +70,14 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
         yield Finding(level, "CUDA", f"{names} is missing: TensorFlow cannot use a GPU", f"pip install {package}")
     if not missing:
         yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are installed")
-    yield from _xla_tools(has_driver)
 
 
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
     """A finding where the driver's CUDA library is missing, which can happen even though NVML works."""
     if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in _driver_folders()):
         return
-    remedy = f"install the compute part of driver {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})"
+    package = f" {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})" if driver else ""
+    remedy = f"install the compute part of the driver{package}"
     if confined:
         remedy = "start the container with --gpus all (NVIDIA_DRIVER_CAPABILITIES must contain compute,utility)"
     yield Finding("error", "CUDA", f"{LIBCUDA} is missing: TensorFlow cannot use a GPU", remedy)
@@ -82,11 +90,14 @@ def _driver_folders() -> Iterator[Path]:
     yield from (limits.ROOT / "usr/lib").glob("*-linux-gnu")
 
 
-def _xla_tools(has_driver: bool) -> Iterator[Finding]:
+def xla_tools(has_driver: bool) -> Iterator[Finding]:
+    """Whether XLA finds what it compiles with, where it looks: beside TensorFlow, and in the CUDA toolkit's folder."""
+    if not _has_cuda():
+        return
     lacking = []
     if not _wheel("cuda_nvcc/bin/ptxas") and not shutil.which("ptxas"):
         lacking.append("ptxas")
-    data = Path(os.environ.get("CUDA_DIR", "/usr/local/cuda")) / "nvvm/libdevice/libdevice.10.bc"
+    data = _xla_folder() / "nvvm/libdevice/libdevice.10.bc"
     if not _wheel("cuda_nvcc/nvvm/libdevice/libdevice.10.bc") and not data.exists():
         lacking.append("libdevice.10.bc")
     if lacking:
@@ -94,6 +105,16 @@ def _xla_tools(has_driver: bool) -> Iterator[Finding]:
         yield Finding("warning" if has_driver else "note", "XLA", what, "pip install nvidia-cuda-nvcc-cu12")
     else:
         yield Finding("ok", "XLA", "ptxas and libdevice are installed")
+
+
+def _xla_folder() -> Path:
+    """The CUDA toolkit that XLA uses: CUDA_DIR and CUDA_HOME are not read, whatever its messages advise."""
+    named = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
+    return Path(named[-1]) if named else limits.ROOT / "usr/local/cuda"
+
+
+def _has_cuda() -> bool:
+    return installed.tensorflow_version() is not None and bool(installed.build_info().get("is_cuda_build"))
 
 
 # ---- files ------------------------------------------------------------------------------------

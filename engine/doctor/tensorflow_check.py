@@ -8,16 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from ..telemetry.background_call import BackgroundCall
-from . import visible
+from . import cuda_errors, libraries, visible
+from .child import Child, Output
+from .cuda_errors import LOOK, Cause
 from .finding import Finding
 from .gpus import usable
 from .nvml_query import NvmlAnswers
@@ -31,65 +27,30 @@ details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
 print("\\n" + json.dumps({"version": tf.__version__, "gpus": [one.get("device_name", "GPU") for one in details]}))
 """
 _TELLING = (
-    (r"Could not load dynamic library '([^']+)'", "the library {} cannot be loaded"),
-    (r"Cannot dlopen some GPU libraries", "CUDA libraries are missing"),
-    (r"libcuda\.so\.1: cannot open|Could not find cuda drivers|UNKNOWN ERROR \(303\)", "libcuda.so.1 cannot be loaded"),
-    (r"no CUDA-capable device is detected", "CUDA sees no device"),
-    (r"cuInit: (?:INTERNAL: |CUDA error: |Failed call to cuInit: )*([^\n]+)", "the CUDA driver refuses: {}"),
-    (r"Ignoring visible gpu device.*?(compute capability [\d.]+)", "TensorFlow ignores a GPU: {}"),
+    (r"Could not load dynamic library '([^']+)'", "the library {} cannot be loaded", libraries.with_cuda()),
+    (r"Cannot dlopen some GPU libraries", "CUDA libraries are missing", libraries.with_cuda()),
+    (
+        r"libcuda\.so\.1: cannot open|Could not find cuda drivers|UNKNOWN ERROR \(303\)",
+        "libcuda.so.1 cannot be loaded",
+        "install the compute part of the driver; start a container with NVIDIALOOK_CAPABILITIES=compute,utility",
+    ),
+    (r"no CUDA-capable device is detected", "CUDA sees no device", LOOK),
+    (
+        r"cuInit: (?:INTERNAL: |CUDA error: |Failed call to cuInit: )*([^\n]+)",
+        "the CUDA driver refuses: {}",
+        LOOK,
+    ),
+    (
+        r"Ignoring visible gpu device.*?(compute capability [\d.]+)",
+        "TensorFlow ignores a GPU: {}",
+        "leave it out with device.visible",
+    ),
 )
 
 
-@dataclass(frozen=True)
-class Output:
-    """The return code and the output of the process."""
-
-    returncode: int
-    text: str
-    log: str
-
-
-class Child:
-    """The process, which starts when the object is made. `end` may be called by any thread at any time."""
-
-    def __init__(self) -> None:
-        self._began, self.seconds = time.monotonic(), 0.0
-        # Only at this level does TensorFlow log why it does not use a GPU.
-        environment = os.environ | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"}
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        command = [sys.executable, "-P", "-c", PROGRAM]
-        self._process: subprocess.Popen[str] | None = None
-        self._fault = ""
-        try:
-            self._process = subprocess.Popen(
-                command, stdout=pipe, stderr=pipe, stdin=nothing, text=True, errors="replace", env=environment
-            )
-        except OSError as fault:
-            self._fault = str(fault)
-        self._output = BackgroundCall(self._listen)
-
-    def _listen(self) -> Output:
-        if self._process is None:
-            return Output(-1, "", self._fault)
-        output, log = self._process.communicate()
-        self.seconds = time.monotonic() - self._began
-        return Output(self._process.returncode, output, log)
-
-    def output(self, deadline: float) -> Output | None:
-        """The result once the process has ended; None when it has not by the deadline."""
-        try:
-            return self._output.result(max(0.1, deadline - time.monotonic()))
-        except TimeoutError:
-            self.seconds = time.monotonic() - self._began
-            self.end()
-            return None
-
-    def end(self) -> None:
-        """Kill the process; one in the driver's uninterruptible sleep does not die and is left to the system."""
-        if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.kill()
-                self._process.wait(1)
+def started() -> Child:
+    """The process that imports TensorFlow; only at this level of logging does it say why it does not use a GPU."""
+    return Child(PROGRAM, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"})
 
 
 def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Finding]:
@@ -133,7 +94,7 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
     there = [gpu for gpu in visible.all_of(seen) if usable(gpu)]
     due, partitioned = visible.expected(seen, chosen), any(gpu.get("mig") for gpu in there)
     if len(names) != due and not (partitioned and len(names) > due):
-        return _differing(len(there), due, len(names), log)
+        return _differing(len(there), due, len(names), likely(log, seen.driver))
     if len(names) == len(there) and not partitioned:
         return Finding("ok", ABOUT, f"TensorFlow sees the same {len(names)} GPU(s) as the driver")
     what = f"TensorFlow sees {len(names)} of the driver's {len(there)} GPU(s)"
@@ -142,24 +103,21 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
     return Finding("note", ABOUT, f"{what}: with MIG it uses one instance", "name one with device.visible")
 
 
-def _differing(there: int, due: int, found: int, log: str) -> Finding:
+def _differing(there: int, due: int, found: int, reason: Cause | None) -> Finding:
     """A finding where TensorFlow does not see the GPUs that the driver and the settings should leave it."""
     what = f"the driver shows {there} GPU(s), but TensorFlow sees {found}"
     if due != there:
         what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {found}"
-    reason = _reason(log)
-    return Finding("warning" if found else "error", ABOUT, f"{what}{f': {reason}' if reason else ''}", _remedy(reason))
+    told = f"{what}: {reason.what}" if reason else what
+    return Finding("warning" if found else "error", ABOUT, told, reason.remedy if reason else LOOK)
 
 
-def _reason(log: str) -> str:
-    for pattern, words in _TELLING:
+def likely(log: str, driver: str) -> Cause | None:
+    """The reason that TensorFlow has logged for a GPU that it cannot use, and what helps."""
+    if cuda_errors.named(log):
+        return cuda_errors.cause(log, driver)
+    for pattern, words, remedy in _TELLING:
         found = re.search(pattern, log)
         if found:
-            return words.format(*found.groups())
-    return ""
-
-
-def _remedy(reason: str) -> str:
-    if "librar" in reason:
-        return "pip install 'tensorflow[and-cuda]'"
-    return "check the driver with nvidia-smi and ls -l /dev/nvidia*; start a container with --gpus all"
+            return Cause(words.format(*found.groups()), remedy)
+    return None

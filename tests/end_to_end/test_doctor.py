@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -297,3 +298,40 @@ def test_a_tensorflow_compiled_at_each_start_is_said_with_the_remedy(tmp_path: P
     # Where the first import leaves it behind, there is nothing to do.
     _, found = asked(**no_gpu, **empty | {"PYTHONDONTWRITEBYTECODE": ""})
     assert not [finding for finding in found if "compiled again" in finding["what"]]
+
+
+# ---- why TensorFlow sees no GPU ---------------------------------------------------------------
+
+
+def test_cuda_that_does_not_start_is_an_error_with_its_cause(box: Machine) -> None:
+    environment = box("gpus=8", gpus=8) | {"FAKE_CUDA": "SYSTEM_NOT_READY"}
+    code, found = asked(**environment)
+    finding = of(found, "CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY): the NVLink switches")
+    assert (code, finding["level"]) == (1, "error")
+    assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 580.10" in finding["remedy"]
+    _, found = asked(**environment | {"FAKE_CUDA": "NO_DEVICE", "CUDA_VISIBLE_DEVICES": "-1"})  # as was wished
+    assert not [finding for finding in found if "CUDA does not start" in finding["what"]]
+
+
+def test_the_reason_why_tensorflow_sees_no_gpu_is_one_line(box: Machine, nvml: FakeNvml, tmp_path: Path) -> None:
+    log = "failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: {}"
+    cases = (
+        ("gpus=8", "SYSTEM_NOT_READY", "", "systemctl start nvidia-fabricmanager"),
+        ("gpus=8", "8", log.format("CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized"), "fabric manager"),
+        ("gpus=8", "8", "Cannot dlopen some GPU libraries.", "CUDA libraries are missing; pip install"),
+        ("gpus=1", "COMPAT_NOT_SUPPORTED_ON_DEVICE", "", "off LD_LIBRARY_PATH"),
+        ("init=18", "1", "", "different versions"),
+        ("gpus=1 mig=0", "1", "", "MIG is on without an instance"),
+        ("gpus=1", "1", "", ""),
+    )
+    environment = box("gpus=1", gpus=1)
+    program = "import json, os\nfrom gputui.engine.doctor import no_gpu\nfound = []\n"
+    program += f"for words, cuda, log, _ in {cases!r}:\n    os.environ |= dict(FAKE_NVML=words, FAKE_CUDA=cuda)\n"
+    program += "    found.append(no_gpu.reason(log))\nprint(json.dumps(found))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    for case, told in zip(cases, json.loads(done.stdout), strict=True):
+        assert case[-1] in told, (case, told)
+        assert "\n" not in told
+        assert bool(told) is bool(case[-1]), (case, told)

@@ -212,7 +212,7 @@ def test_no_tensorflow_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", nothing)
-    found = list(libraries.tensorflow())
+    found = list(libraries.tensorflow(False))
     assert [finding.level for finding in found] == ["error"]
     assert doctor.blocks(found)
 

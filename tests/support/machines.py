@@ -50,11 +50,9 @@ def _device(folder: Path, address: str, vendor: str, kind: str, driver: str) -> 
 def whole(nvml: FakeNvml, folder: Path, words: str, gpus: int) -> dict[str, str]:
     """A machine with as many GPUs on the bus, whose driver has all its libraries and says what the words wish."""
     folder.mkdir()
-    libraries = folder / "lib"
-    libraries.mkdir()
-    (libraries / "libcuda.so.1").touch()
     given = nvml.environment(words)
-    return machine(folder, gpus) | given | {"LD_LIBRARY_PATH": f"{given['LD_LIBRARY_PATH']}:{libraries}"}
+    libraries = {"LD_LIBRARY_PATH": f"{given['LD_LIBRARY_PATH']}:{nvml.cuda}", "FAKE_CUDA": str(gpus)}
+    return machine(folder, gpus) | given | libraries
 
 
 def tensorflow(folder: Path, wish: str) -> dict[str, str]:

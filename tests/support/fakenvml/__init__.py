@@ -16,10 +16,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FakeNvml:
-    """Folders with the library as of today, and as it was in older drivers."""
+    """Folders with the library as of today, as it was in older drivers, and with one for libcuda.so.1 (cuda.c)."""
 
     current: Path
     old: Path
+    cuda: Path = Path("/nowhere")
 
     def environment(self, words: str, old: bool = False) -> dict[str, str]:
         """What makes a new process see the stand-in; the words are explained in nvml.c."""

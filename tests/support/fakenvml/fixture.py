@@ -11,6 +11,7 @@ import pytest
 from tests.support.fakenvml import FakeNvml
 
 SOURCE = Path(__file__).with_name("nvml.c")
+CUDA_SOURCE = Path(__file__).with_name("cuda.c")
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +20,12 @@ def nvml(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
     if compiler is None:
         pytest.skip("no C compiler on this machine to build the stand-in for NVML with")
     folder = tmp_path_factory.mktemp("nvml")
-    libraries = {"current": [], "old": ["-DOLD"]}
-    for name, more in libraries.items():
-        (folder / name).mkdir()
-        target = folder / name / "libnvidia-ml.so.1"
-        command = [compiler, *more, "-O1", "-shared", "-fPIC", "-pthread", "-o", str(target), str(SOURCE)]
-        subprocess.run(command, check=True)
-    return FakeNvml(folder / "current", folder / "old")
+    libraries: dict[str, list[str | Path]] = {
+        "current/libnvidia-ml.so.1": [SOURCE],
+        "old/libnvidia-ml.so.1": ["-DOLD", SOURCE],
+        "cuda/libcuda.so.1": [CUDA_SOURCE],
+    }
+    for name, words in libraries.items():
+        (folder / name).parent.mkdir()
+        subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-pthread", "-o", folder / name, *words], check=True)
+    return FakeNvml(folder / "current", folder / "old", folder / "cuda")

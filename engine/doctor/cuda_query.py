@@ -1,0 +1,71 @@
+"""Asks the driver's CUDA library itself whether it works, in a process of its own: NVML may answer where CUDA fails.
+
+Opening CUDA is what TensorFlow does first. It takes no context on any GPU and, once the driver is awake, milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..telemetry.visible import VARIABLE
+from . import cuda_errors
+from .child import Child
+from .finding import Finding
+
+PROGRAM = """
+import ctypes, json
+cuda, count, name = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0), ctypes.c_char_p()
+code = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
+if code and not cuda.cuGetErrorName(code, ctypes.byref(name)) and name.value:
+    code = name.value.decode("ascii", "replace")
+print(json.dumps([code, count.value]))
+"""
+_NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
+
+
+@dataclass(frozen=True)
+class CudaAnswer:
+    """`error` is the name of CUDA's error, empty where it works; `count` the GPUs that it shows to this process.
+
+    `told` is False where the library could not be asked, or has not answered in time.
+    """
+
+    told: bool = False
+    error: str = ""
+    count: int = 0
+
+    @property
+    def works(self) -> bool:
+        return self.told and not self.error
+
+
+class CudaQuery:
+    """Asks from when it is made."""
+
+    def __init__(self) -> None:
+        self._child = Child(PROGRAM, {}, "-S", "-E")
+
+    def by(self, deadline: float) -> CudaAnswer:
+        """The answer, or that there was none by the deadline."""
+        output = self._child.output(deadline)
+        try:
+            code, count = json.loads(output.text) if output else (None, 0)
+        except (ValueError, TypeError):  # no library, or one that does not load
+            return CudaAnswer()
+        if code is None:
+            return CudaAnswer()
+        return CudaAnswer(True, str(code) if code else "", int(count))
+
+    def end(self) -> None:
+        self._child.end()
+
+
+def findings(answer: CudaAnswer, driver: str) -> Iterator[Finding]:
+    """A finding where CUDA refuses to work on a machine with GPUs."""
+    hidden = answer.error == _NO_DEVICE and os.environ.get(VARIABLE) is not None
+    if answer.error and not hidden:
+        cause = cuda_errors.cause(answer.error, driver)
+        yield Finding("error", "CUDA", f"CUDA does not start ({answer.error}): {cause.what}", cause.remedy)

@@ -1,0 +1,47 @@
+"""The doctor's shortest answer to one question: why does TensorFlow see no GPU on a machine that has some?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from . import cuda_query, driver, gpus, hardware, libraries, tensorflow_check
+from .cuda_query import CudaQuery
+from .finding import Finding
+from .nvml_query import NvmlQuery
+
+PATIENCE_SECONDS = 2.0
+_BLOCKS = ("error", "warning")
+
+
+def reason(log: str = "") -> str:
+    """One line that says what is wrong and what to do, empty where nothing is found; takes two seconds at the most.
+
+    `log` is what TensorFlow has logged when it looked for GPUs. It imports no TensorFlow and starts a short process.
+    """
+    finding = first(log)
+    return "" if finding is None else "; ".join(part for part in (finding.what, finding.remedy) if part)
+
+
+def first(log: str = "") -> Finding | None:
+    """The same as the doctor's finding: `what` is wrong and the `remedy`."""
+    return next((finding for finding in _causes(log) if finding.level in _BLOCKS), None)
+
+
+def _causes(log: str) -> Iterator[Finding]:
+    """What hides GPUs from TensorFlow, the surest causes first."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    nvml, cuda = NvmlQuery(), CudaQuery()
+    try:
+        yield from libraries.tensorflow(True)
+        bus, confined = hardware.gpus_on_bus(), hardware.confined()
+        seen = nvml.by(deadline)
+        yield from cuda_query.findings(cuda.by(deadline), seen.driver)
+        if (cause := tensorflow_check.likely(log, seen.driver)) is not None:
+            yield Finding("error", "TensorFlow", cause.what, cause.remedy)
+        yield from libraries.libcuda(seen.driver, confined)
+        yield from libraries.cuda(libraries.missing(), True)
+        yield from driver.findings(seen, bus, confined)
+        yield from gpus.hidden(seen)
+    finally:
+        cuda.end()
