@@ -21,6 +21,7 @@ from gputui.engine.diagnosis import rules
 from gputui.engine.files.shapes import Fields
 from gputui.engine.options import OPTIONS, OptionInfo, Options
 from gputui.engine.options.own import OWN_CODE_LABELS
+from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events
 from gputui.engine.telemetry import questions
 
@@ -209,6 +210,22 @@ def verdicts() -> str:
     return table(["verdict", "shown as"], [[code(verdict), words] for verdict, words in rules.VERDICT_LABELS.items()])
 
 
+# ---- endings ----------------------------------------------------------------------------------
+
+
+def failures() -> str:
+    """Every failure that is known by its text and has advice of its own."""
+    rows = [
+        [_ellipsis(one.message), code(one.kind), code(one.outcome), _ellipsis(one.hint)] for one in FAILURES if one.hint
+    ]
+    return table(["the run says", "kind", "outcome", "what to do"], rows)
+
+
+def _ellipsis(text: str) -> str:
+    """What is filled in from the log, as three dots."""
+    return re.sub(r"\{\w+\}", "...", text)
+
+
 # ---- the map of the code ----------------------------------------------------------------------
 
 
@@ -250,6 +267,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "gpu": gpu_readings,
     "rules": diagnosis_rules,
     "verdicts": verdicts,
+    "failures": failures,
     "engine": partial(layers, "engine"),
     "trainer": partial(layers, "engine.trainer"),
     "tui": partial(layers, "tui"),

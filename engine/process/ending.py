@@ -6,7 +6,6 @@ A pure function of the evidence, so that every kind of ending can be tested with
 from __future__ import annotations
 
 import math
-import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,18 +14,14 @@ from pathlib import Path
 from ..runs.events import Outcome
 from ..telemetry.limits import Ceilings, ceilings
 from ..text import size
+from . import known_failures
+from .known_failures import MEMORY, THREADS, Found
 
-# What TensorFlow, XLA, CUDA, the C++ runtime, the loader and Python print when memory runs out.
-_MEMORY_WORDS = re.compile(
-    r"OOM when allocating|Out of memory|out of memory|ResourceExhausted|RESOURCE_EXHAUSTED|std::bad_alloc"
-    r"|CUDA_ERROR_OUT_OF_MEMORY|MemoryError|failed to allocate|[Cc]annot allocate memory|failed to map segment"
-)
-_THREAD_WORDS = re.compile(r"can't start new thread|pthread_create(\(\))? failed")
-_UNKNOWN_FLAGS = re.compile(r"Unknown flags? in (?P<variable>[A-Z_]+): (?P<flags>--\S+(?: --\S+)*)")
 # Phases in which the memory use does not depend on the batch size.
 _DOING = {"starting": "starting", "importing": "being imported", "configuring": "opening devices"}
 # Measured: TensorFlow 2.21 trains a tiny model on a CPU with 2.5 GB of address space, and dies in 2.0 GB.
 ADDRESS_SPACE_NEEDED_BYTES = 4_000_000_000
+QUOTED_LETTERS = 200  # of a line of the log
 _SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more address space than it uses"
 _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job), or end other processes of yours"
 
@@ -73,8 +68,8 @@ def classify(seen: Evidence) -> Ending:
         return Ending("stopped", "killed", f"stopped by {_name(seen.returncode)}")
     if number == signal.SIGKILL:
         return _killed(seen)
-    if seen.returncode and (told := named_by("\n".join(seen.log_tail), seen, how)):
-        return told
+    if seen.returncode and (found := known_failures.in_log(seen.log_tail)):
+        return _known(found, seen, f"{found.line[:QUOTED_LETTERS]}; {how}")
     if number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         if (seen.memory_share or 0) > 0.8:
             return _memory(seen, how)
@@ -84,22 +79,25 @@ def classify(seen: Evidence) -> Ending:
 
 
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
-    """The ending that an exception or the end of a log names; None where it is not known here.
+    """The ending that the text of an exception names; None where it is not known.
 
     `how` introduces a text that is not a sentence of its own.
     """
-    if unknown := _UNKNOWN_FLAGS.search(text):
-        variable, flags = unknown["variable"], unknown["flags"]
-        message = f"{variable} in the environment has flags that TensorFlow does not know: {flags}"
-        return Ending("error", "environment", message, f"correct it, or: unset {variable}")
-    if _THREAD_WORDS.search(text):
+    found = known_failures.in_exception(text)
+    return _known(found, seen, how) if found else None
+
+
+def _known(found: Found, seen: Evidence, how: str) -> Ending:
+    failure = found.failure
+    if failure.kind == THREADS:
         return _no_thread(seen)
-    if not _MEMORY_WORDS.search(text):
-        return None
-    space = seen.ceilings.address_space_bytes
-    if space is not None and (space < ADDRESS_SPACE_NEEDED_BYTES or "failed to map segment" in text):
-        return _space(seen, how)
-    return _memory(seen, how)
+    if failure.kind == MEMORY and not failure.hint:
+        space = seen.ceilings.address_space_bytes
+        if space is not None and (space < ADDRESS_SPACE_NEEDED_BYTES or "failed to map segment" in found.line):
+            return _space(seen, how)
+        return _memory(seen, how)
+    message = f"{found.message}: {how}" if failure.quoted else found.message
+    return Ending(failure.outcome, failure.kind, message, found.hint)
 
 
 def of_fault(fault: BaseException) -> Ending | None:

@@ -39,6 +39,7 @@ from .watcher import Watcher
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0
+LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of all that it holds
 IDLE_CORES = 0.02  # a process that uses less than this share of one core counts as idle
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
@@ -158,7 +159,7 @@ class Supervisor:
         end = ending.classify(
             ending.Evidence(
                 returncode=self.trainer.returncode,
-                log_tail=self.run.log_tail(60),
+                log_tail=self.run.log_tail(LOG_LINES),
                 batch_size=self.preset["input"]["batch_size"],
                 stopped_because=self.asked_because,
                 limit=self.limit,

@@ -144,16 +144,26 @@ def _failed(
     fault: BaseException, phase: str, batch_size: int, run_folder: Path
 ) -> tuple[events.Outcome, dict[str, str]]:
     """An exception -> outcome and error; an exhausted resource is told apart in all its forms."""
+    seen = ending.Evidence(1, (), batch_size, phase=phase, ceilings=limits.ceilings())
     if isinstance(fault, TrainerError):
-        return "error", _error(fault.kind, fault.message, fault.hint)
+        # The user's line is where TensorFlow found out; a failure of the device is not that line's fault.
+        end = ending.named_by(str(fault.__cause__), seen, fault.message) if _is_tensorflows(fault.__cause__) else None
+        return (end.outcome, _error(end.kind, end.message, end.hint)) if end else _as_told(fault)
     if (number := disk.refusal(fault)) is not None:
         message = f"{disk.describe(number, disk.place(fault) or run_folder)}: the training could not go on"
         return "error", _error("disk", message, "free some space; the full traceback is in engine.log")
     kind, message = type(fault).__name__, _first_line(str(fault))
-    seen = ending.Evidence(1, (), batch_size, phase=phase, ceilings=limits.ceilings())
     if end := ending.named_by(f"{kind}: {fault}", seen, message):
         return end.outcome, _error(end.kind, end.message, end.hint)
     return "error", _error(kind, f"{kind}: {message}", "the full traceback is in engine.log")
+
+
+def _as_told(fault: TrainerError) -> tuple[events.Outcome, dict[str, str]]:
+    return "error", _error(fault.kind, fault.message, fault.hint)
+
+
+def _is_tensorflows(fault: BaseException | None) -> bool:
+    return type(fault).__module__.startswith("tensorflow.")
 
 
 def _first_line(text: str) -> str:

@@ -1,0 +1,246 @@
+"""The ways in which TensorFlow, XLA, CUDA and NCCL die, each with the text that they leave and what to do about it.
+
+The same table names an exception in the trainer and the end of the log of a trainer that a signal has ended. The
+patterns are the texts of TensorFlow 2.21 and of the CUDA libraries that it installs, and older forms of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..runs.events import Outcome
+
+MEMORY, THREADS = "out_of_memory", "process_limit"  # kinds whose message depends on the limits of the process
+RESUME = "gputui resume continues from the last checkpoint"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`pattern` is searched in a line of the log or in an exception; its groups may be used in `message` and `hint`.
+
+    A `vague` text follows from many causes: any other error in the log explains more. A message that is not `quoted`
+    already holds what the line says.
+    """
+
+    kind: str
+    pattern: re.Pattern[str]
+    message: str
+    hint: str
+    outcome: Outcome = "error"
+    vague: bool = False
+    quoted: bool = True
+
+
+@dataclass(frozen=True)
+class Found:
+    """A failure, and the line that names it."""
+
+    failure: Failure
+    match: re.Match[str]
+    line: str
+
+    @property
+    def message(self) -> str:
+        return self.failure.message.format(**self.match.groupdict())
+
+    @property
+    def hint(self) -> str:
+        return self.failure.hint.format(**self.match.groupdict())
+
+
+def _failure(kind: str, pattern: str, message: str, hint: str, outcome: Outcome = "error", **more: bool) -> Failure:
+    return Failure(kind, re.compile(pattern), message, hint, outcome, **more)
+
+
+FAILURES = (
+    _failure(
+        "environment",
+        r"Unknown flags? in (?P<variable>[A-Z_]+): (?P<flags>--\S+(?: --\S+)*)",
+        "{variable} in the environment has flags that TensorFlow does not know: {flags}",
+        "correct it, or: unset {variable}",
+        quoted=False,
+    ),
+    _failure(THREADS, r"can't start new thread|pthread_create(\(\))? failed", "no more threads can be started", ""),
+    _failure(
+        "gpu_ecc",
+        r"ECC_UNCORRECTABLE|[Uu]ncorrectable ECC|[Uu]ncorrectable NVLink|NVLINK_UNCORRECTABLE|CUDA_ERROR_CONTAINED",
+        "the memory or a link of a GPU has an error that its ECC could not correct",
+        "as root: nvidia-smi --gpu-reset, or reboot; where it comes back the GPU is to be replaced; " + RESUME,
+        "crashed",
+    ),
+    _failure(
+        "gpu_lost",
+        r"GPU is lost|GPU_IS_LOST|fallen off the bus|Xid\b.*: 79\b",
+        "the driver has lost a GPU: it does not answer any more",
+        "reboot; dmesg says why (Xid), often power, heat or its slot; then " + RESUME,
+        "crashed",
+    ),
+    _failure(
+        "gpu_xid",
+        r"NVRM: Xid \([^)]*\): (?P<number>\d+)",
+        "the NVIDIA driver has reported an error of a GPU (Xid {number})",
+        "dmesg has the whole report, and NVIDIA's list of Xid errors its meaning; " + RESUME,
+        "crashed",
+    ),
+    _failure(
+        "device",
+        r"CUDA_ERROR_SYSTEM_NOT_READY|system not yet initialized",
+        "CUDA is not ready on this machine: the fabric manager of its NVSwitches does not run",
+        "as root: systemctl start nvidia-fabricmanager; its version must be that of the driver",
+    ),
+    _failure(
+        "device",
+        r"CUDA_ERROR_DEVICES?_UNAVAILABLE|busy or unavailable",
+        "a GPU is not available: another process has it for itself, or it has failed",
+        "look with nvidia-smi -q -d COMPUTE; as root: nvidia-smi -c DEFAULT lets several processes use it",
+    ),
+    _failure(
+        "driver",
+        r"UNSUPPORTED_PTX_VERSION|compiled with an unsupported toolchain|driver version is insufficient for CUDA",
+        "the NVIDIA driver is too old for the code that TensorFlow has for this GPU",
+        "install driver 555 or later (570 for Blackwell)",
+    ),
+    _failure(
+        "gpu_code",
+        r"CUDA_ERROR_INVALID_PTX|CUDA_ERROR_NO_BINARY_FOR_GPU|no kernel image is available",
+        "TensorFlow or a library of its has no code for this GPU",
+        "gputui doctor says what this GPU needs",
+    ),
+    _failure(
+        "xla",
+        r"LLVM ERROR:.*PTX|PTX version \S+ does not support target|ptx\d+ is required for target",
+        "XLA of this TensorFlow cannot compile for this GPU",
+        "set compile.xla=false",
+    ),
+    _failure(
+        "xla",
+        r"libdevice not found|libdevice is required by this HLO|No PTX compilation provider|Failed to launch ptxas",
+        "XLA does not find a part of the CUDA toolkit (libdevice or ptxas)",
+        "pip install 'tensorflow[and-cuda]' brings it; or set compile.xla=false",
+    ),
+    _failure(
+        "gpu_fault",
+        r"(?P<name>CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_MISALIGNED_ADDRESS|CUDA_ERROR_ILLEGAL_INSTRUCTION"
+        r"|CUDA_ERROR_INVALID_PC|CUDA_ERROR_INVALID_ADDRESS_SPACE|CUDA_ERROR_HARDWARE_STACK_ERROR"
+        r"|CUDA_ERROR_LAUNCH_FAILED|an illegal memory access was encountered|unspecified launch failure)",
+        "a kernel failed on a GPU ({name})",
+        "a fault in a library or in the hardware: dmesg may show an Xid; try compile.xla=false, another driver or "
+        "another GPU; " + RESUME,
+        "crashed",
+    ),
+    _failure(
+        "gpu_timeout",
+        r"CUDA_ERROR_LAUNCH_TIMEOUT|the launch timed out and was terminated",
+        "the driver ended a kernel that ran too long on a GPU with a display",
+        "use a GPU without a display, or a smaller input.batch_size; " + RESUME,
+        "crashed",
+    ),
+    _failure(
+        MEMORY,
+        r"Dst tensor is not initialized",
+        "the memory of the GPU is too small for an array that was to be copied to it as a whole",
+        "in code of your own keep arrays on the host: with tf.device('/CPU:0'): "
+        "tf.data.Dataset.from_tensor_slices(...); else try a smaller input.batch_size",
+        "oom",
+    ),
+    _failure(
+        MEMORY,
+        r"OOM when allocating|Out of memory|out of memory|ResourceExhausted|RESOURCE_EXHAUSTED|std::bad_alloc"
+        r"|CUDA_ERROR_OUT_OF_MEMORY|CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED|MemoryError"
+        r"|failed to allocate|[Cc]annot allocate memory|failed to map segment",
+        "out of memory",
+        "",
+        "oom",
+    ),
+    _failure(
+        "nccl",
+        r"ncclSystemError|unhandled system error|Error while creating shared memory segment",
+        "NCCL, which exchanges gradients between GPUs, got an error from the system",
+        "often /dev/shm is too small: docker run --shm-size=1g; NCCL_DEBUG=INFO writes the reason into engine.log",
+    ),
+    _failure(
+        "nccl",
+        r"NCCL operation .* failed|NCCL: \w|ncclInternalError|ncclUnhandledCudaError|ncclRemoteError",
+        "NCCL, which exchanges gradients between GPUs, has failed",
+        "NCCL_DEBUG=INFO writes the reason into engine.log; try NCCL_P2P_DISABLE=1, or "
+        "strategy.communication=hierarchical_copy",
+        vague=True,
+    ),
+    _failure(
+        "cudnn",
+        r"[Cc]ould not create cudnn handle|cudnn library could not create a handle|DNN library initialization failed"
+        r"|DNN library is not found|CUDNN_STATUS_(NOT_INITIALIZED|ARCH_MISMATCH|SUBLIBRARY)",
+        "cuDNN could not be started on the GPU",
+        "other programs may hold its memory (F5, nvidia-smi), or the installed cuDNN has no code for this GPU: see "
+        "gputui doctor",
+        vague=True,
+    ),
+    _failure(
+        "cublas",
+        r"create cublas handle|Failed to create cuBlas instance|CUBLAS_STATUS_NOT_INITIALIZED",
+        "cuBLAS could not be started on the GPU",
+        "other programs may hold its memory: F5 and nvidia-smi name them; device.visible chooses another GPU",
+        vague=True,
+    ),
+    _failure(
+        "cudnn",
+        r"No algorithm worked",
+        "cuDNN has no algorithm that works for a convolution, mostly for want of memory",
+        "try a smaller input.batch_size, and see gputui doctor",
+        vague=True,
+    ),
+    _failure(
+        "gpu_fault",
+        r"Unexpected Event status",
+        "a GPU reported an error that TensorFlow does not name",
+        "dmesg may show an Xid: a fault of the hardware or the driver; " + RESUME,
+        "crashed",
+        vague=True,
+    ),
+)
+
+# Allocators say these while they try several sizes or algorithms, and all is well.
+_HARMLESS = re.compile(r"this is not a failure|retrying with less|[Ww]ill retry|retrying with smaller")
+# Log lines of TensorFlow 2.21 (`E0000 00:00:1795330088.760963   24111 file.cc:283] ...`) and of older ones.
+_PREFIX = re.compile(
+    r"^(?:(?P<level>[IWEF])\d{4} (?:\d\d:\d\d:[\d.]+ +\d+ )?|\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: (?P<old>[IWEF]) )"
+    r"(?P<text>.*)$"
+)
+
+
+def in_log(lines: Sequence[str]) -> Found | None:
+    """The failure that the end of a log names: the last error that is known, and only without any a warning.
+
+    Lines without TensorFlow's prefix are Python's, the C++ runtime's and LLVM's, and count as errors.
+    """
+    told = [_level(line) for line in reversed(lines) if not _HARMLESS.search(line)]
+    errors = list(_found(text for level, text in told if level in "EF"))
+    warnings = list(_found(text for level, text in told if level == "W"))
+    clear = [found for found in errors if not found.failure.vague]
+    return next(iter(clear + errors + warnings), None)
+
+
+def in_exception(text: str) -> Found | None:
+    """The failure that the text of an exception names, the most telling first."""
+    lines = [line for line in text.splitlines() if not _HARMLESS.search(line)]
+    for failure in FAILURES:
+        for line in lines:
+            if match := failure.pattern.search(line):
+                return Found(failure, match, line.strip())
+    return None
+
+
+def _level(line: str) -> tuple[str, str]:
+    """I, W, E or F, and the text behind the prefix."""
+    match = _PREFIX.match(line)
+    return (match["level"] or match["old"], match["text"]) if match else ("E", line)
+
+
+def _found(lines: Iterable[str]) -> Iterator[Found]:
+    for line in lines:
+        for failure in FAILURES:
+            if match := failure.pattern.search(line):
+                yield Found(failure, match, line.strip())
+                break
