@@ -14,6 +14,7 @@ import pynvml
 
 from . import chips, limits
 from .flow import REFUSED, Flow
+from .instances import Instances
 from .processes import described
 from .questions import MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, text
 from .reasons import Reason, or_none, reason_of, text_of
@@ -46,6 +47,7 @@ class Device:
         self._refused: dict[Question, Reason] = {}  # until the next slow reading
         self._slow_values: Values = {}
         self._flow: Flow | None = None  # found at the first reading
+        self._instances: Instances | None = None
         self._fault = ""  # the last one, for people
         self._handle: Handle | None = None
         self._look_again, self._why = 0.0, Reason.NOT_ASKED
@@ -111,9 +113,10 @@ class Device:
 
     def close(self) -> None:
         """Release what the driver holds for this GPU."""
-        if self._flow is not None:
-            self._flow.close()
-            self._flow = None
+        for reader in (self._flow, self._instances):
+            if reader is not None:
+                reader.close()
+        self._flow = self._instances = None
 
     def _values(self, slow: bool) -> Values:
         if slow:
@@ -124,7 +127,8 @@ class Device:
         values: Values = {}
         for question, answer in answers.items():
             (self._slow_values if question.slow else values).update(answer)
-        return self._slow_values | values | flow
+        known = self._slow_values | values | flow
+        return known | self._instances_now(known.get("mig"))
 
     def _questions(self) -> tuple[Question, ...]:
         """The questions to ask. GPM also reports PCIe traffic, for the whole time between two readings and without
@@ -169,7 +173,17 @@ class Device:
     def _flow_now(self) -> Values:
         try:
             self._flow = self._flow or Flow(self._handle)
-            return self._flow.read()
+            return self._flow.read(self._instances is None or self._instances.turn_of_the_whole)
+        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
+            raise _Lost(text_of(fault)) from None
+
+    def _instances_now(self, listed: Any) -> Values:
+        """The instances with their activity, where the GPU is in MIG mode and has any."""
+        if not isinstance(listed, list) or not listed:
+            return {}
+        try:
+            self._instances = self._instances or Instances(self._handle)
+            return {"mig": self._instances.read(listed)}
         except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
             raise _Lost(text_of(fault)) from None
 
@@ -205,7 +219,7 @@ class Device:
             self._why, self.missing = why, message
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
-        self._handle = self._flow = None  # the flow is not closed: a lost GPU may not even answer that
+        self._handle = self._flow = self._instances = None  # not closed: a lost GPU may not even answer that
         self._look_again = time.monotonic() + LOOK_AGAIN_SECONDS
 
 

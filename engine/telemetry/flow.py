@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from .questions import PCIE, Handle, Values
 from .reasons import Reason, or_none, reason_of
-from .traffic import GPM_KEYS, Gpm, NvLink
+from .traffic import GPM_KEYS, Gpm, NvLink, ask_for_gpm
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -25,18 +25,24 @@ class Flow:
     """
 
     def __init__(self, gpu: Handle) -> None:
-        self._gpm = _Source(lambda: Gpm(gpu))
-        self._links = _Source(lambda: NvLink(gpu))
+        self._gpu = gpu
+        self._gpm = Source(self._make_gpm)
+        self._links = Source(lambda: NvLink(gpu))
         self.tells_pcie = self._gpm.ask(lambda _: True) not in REFUSED
 
-    def read(self) -> Values:
-        found = self._gpm.ask(Gpm.read)
+    def read(self, fresh: bool = True) -> Values:
+        """`fresh`: of now, else GPM's of the last reading, and the rest of now."""
+        found = self._gpm.ask(Gpm.read if fresh else Gpm.last)
         values: Values = dict.fromkeys(GPM_KEYS, found) if isinstance(found, Reason) else dict(found)
         nvlink = self._nvlink(values.pop("nvlink_rx"), values.pop("nvlink_tx"))
         self.tells_pcie = not any(values[key] in REFUSED for key in PCIE.keys)
         if not self.tells_pcie:
             values = {key: value for key, value in values.items() if key not in PCIE.keys}
         return values | nvlink
+
+    def _make_gpm(self) -> Gpm:
+        ask_for_gpm(self._gpu)
+        return Gpm(self._gpu)
 
     def close(self) -> None:
         """Release what the driver holds for GPM."""
@@ -55,7 +61,7 @@ class Flow:
         return {"nvlink": found} if isinstance(found, Reason) else found
 
 
-class _Source(Generic[T]):
+class Source(Generic[T]):
     """A reader that is made when it is first asked; `refused` is the reason where the source is given up."""
 
     def __init__(self, make: Callable[[], T]) -> None:

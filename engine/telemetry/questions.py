@@ -18,6 +18,7 @@ Handle = Any
 Values = dict[str, Any]
 Way = Callable[[Handle], Values]
 
+_GPU_INSTANCES: dict[str, int | None] = {}
 NOT_AVAILABLE = (2**64 - 1, 2**32 - 1)
 
 # From nvml.h, "nvmlClocksEventReasons": the bits that mean the chip runs slower than it could. The last two are in the
@@ -172,8 +173,16 @@ def _mig(gpu: Handle) -> Values:
             instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, position)
         except pynvml.NVMLError_NotFound:
             continue
-        found.append({"uuid": text(pynvml.nvmlDeviceGetUUID, instance)} | _instance_memory(instance))
+        uuid = text(pynvml.nvmlDeviceGetUUID, instance)
+        found.append({"uuid": uuid, "gpu_instance": _gpu_instance(uuid, instance)} | _instance_memory(instance))
     return {"mig": found}
+
+
+def _gpu_instance(uuid: str, instance: Handle) -> int | None:
+    """The id of the GPU instance, asked once: the UUID is made from it."""
+    if uuid not in _GPU_INSTANCES:
+        _GPU_INSTANCES[uuid] = or_none(lambda: int(pynvml.nvmlDeviceGetGpuInstanceId(instance)))
+    return _GPU_INSTANCES[uuid]
 
 
 def _instance_memory(instance: Handle) -> Values:

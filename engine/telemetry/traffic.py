@@ -32,15 +32,21 @@ _RATES = {  # MiB/s
     "nvlink_rx": 60,
     "nvlink_tx": 61,
 }
+GPM_SHARES = tuple(_SHARES)
 GPM_KEYS = (*_SHARES, *_RATES)
 
 
-class Gpm:
-    """The performance metrics of one GPU; raises NVMLError (not supported) where the chip has none."""
+def ask_for_gpm(gpu: Handle) -> None:
+    """Raise NVMLError (not supported) where the chip has no performance metrics."""
+    if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
+        raise pynvml.NVMLError(Code.NOT_SUPPORTED)
 
-    def __init__(self, gpu: Handle) -> None:
-        if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
-            raise pynvml.NVMLError(Code.NOT_SUPPORTED)
+
+class Gpm:
+    """The performance metrics of one GPU that has them, or of a GPU instance of it by its id."""
+
+    def __init__(self, gpu: Handle, instance: int | None = None) -> None:
+        self._instance = instance
         self._gpu, self._last = gpu, dict.fromkeys(GPM_KEYS, Reason.NOT_ASKED)
         self._older, self._newer = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
         self._taken: float | None = None
@@ -50,13 +56,20 @@ class Gpm:
         for position, metric in enumerate(self._wanted.values()):
             self._request.metrics[position].metricId = metric
 
+    def last(self) -> Values:
+        """The means of the last reading."""
+        return self._last
+
     def read(self) -> Values:
         """Means of each of GPM_KEYS since the last reading; when that is too recent, the same means again."""
         now = time.monotonic()
         if self._taken is not None and now - self._taken < GPM_SECONDS:
             return self._last
         self._older, self._newer = self._newer, self._older
-        pynvml.nvmlGpmSampleGet(self._gpu, self._newer)
+        if self._instance is None:
+            pynvml.nvmlGpmSampleGet(self._gpu, self._newer)
+        else:
+            pynvml.nvmlGpmMigSampleGet(self._gpu, self._instance, self._newer)
         if self._taken is not None:
             self._last = self._between()
         self._taken = now

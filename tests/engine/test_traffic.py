@@ -18,15 +18,17 @@ def test_calls_stay_within_the_budget(nvml: FakeNvml, tmp_path: Path) -> None:
 import json, sys, time
 from gputui.engine.telemetry.nvml import Nvml
 nvml, counts = Nvml(pcie=True), []
-for slow in (True, True, False):
+for slow in (True, *[False] * WARM_UP, True, False):
     before = len(open(sys.argv[1]).readlines())
     nvml.read(slow)
     counts.append(len(open(sys.argv[1]).readlines()) - before)
     time.sleep(0.11)
 print(json.dumps(counts))
 """.replace("sys.argv[1]", repr(str(log)))
-    for more in ("gpm=1", "gpm=0", "gpm=1 gpm_lacks=20,21,60,61", "mig=7"):
-        _, slow, fast = nvml.run(program, f"nvlinks=4 procs=1 {more} log={log}")
+    for more, warm_up in (
+        ("gpm=1", 0), ("gpm=0", 0), ("gpm=1 gpm_lacks=20,21,60,61", 0), ("mig=7", 0), ("mig=2 gpm=1", 4)
+    ):  # fmt: skip
+        *_, slow, fast = nvml.run(program.replace("WARM_UP", str(warm_up)), f"nvlinks=4 procs=1 {more} log={log}")
         assert fast + (slow - fast) / reader.SLOW_FIGURES_SECONDS <= 12
 
 
@@ -95,3 +97,31 @@ print(json.dumps([nvml.read(False)[0].get("sm_active") for _ in range(3)]))
 nvml.close()
 """
     assert nvml.run(program, "gpm=1") == [0.2, 0.2, 0.2]
+
+
+INSTANCES = """
+import json, time
+from gputui.engine.telemetry.nvml import Nvml
+nvml, found = Nvml(), []
+for _ in range(8):
+    found.append(nvml.read(False)[0])
+    time.sleep(0.11)
+nvml.close()
+print(json.dumps(found))
+"""
+
+
+def test_instances_of_a_gpu_in_mig_mode_tell_their_activity_in_turn(nvml: FakeNvml, tmp_path: Path) -> None:
+    first, *_, last = nvml.run(INSTANCES, "gpm=1 mig=2")
+    assert [one.get("sm_active") for one in first["mig"]] == [None, None]
+    assert [(one["gpu_instance"], one["sm_active"]) for one in last["mig"]] == [(1, 0.21), (2, 0.22)]
+    assert last["sm_active"] == 0.2
+    assert "dram_active" not in last["mig"][0]
+    log = tmp_path / "calls"
+    for refusal, asked in ((f"gpm=1 mig=2 fail=GpmMigSampleGet:3 log={log}", 2), (f"gpm=0 mig=2 log={log}", 0)):
+        *_, last = nvml.run(INSTANCES, refusal)
+        assert [one.get("sm_active") for one in last["mig"]] == [None, None]
+        assert sum(function == "GpmMigSampleGet" for function, _, _ in calls(log)) == asked
+        log.unlink()
+    *_, last = nvml.run(INSTANCES, "gpm=1 mig=2 lost=0+40")
+    assert last["reasons"] == {"*": "lost"}

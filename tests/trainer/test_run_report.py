@@ -7,18 +7,28 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import EventWriter
+from gputui.engine.runs.events import EventWriter, PhaseName
+from gputui.engine.system.run_clock import RunClock, steady
 from gputui.engine.trainer.measure.run_report import RunReport
 
 
-def test_busy_and_power_are_means_over_the_gpus_that_train_since_training_began(tmp_path: Path) -> None:
+def test_busy_and_power_are_means_over_the_gpus_and_the_moments_that_train(tmp_path: Path) -> None:
     run = Run(tmp_path)
+    phases: tuple[tuple[PhaseName, float], ...] = (
+        ("training", 90.0), ("evaluating", 110.0), ("compiling", 112.0), ("saving", 115.0), ("training", 120.0),
+        ("saving", 130.0),
+    )  # fmt: skip
     report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+    for phase, t in phases:
+        report.writer.clock = RunClock(t, steady())
+        report.phase(phase)
     report.gpus, report.training_since = {"GPU-a", "GPU-b"}, 100.0
     readings = (
         (99.0, "GPU-a", 0.1, 70.0),  # before the first step
         (101.0, "GPU-a", 0.8, 300.0), (102.0, "GPU-b", 0.6, None), (103.0, "GPU-b", None, 500.0),
         (104.0, "GPU-c", 1.0, 900.0),  # somebody else's
+        (111.0, "GPU-a", 0.0, 60.0), (116.0, "GPU-a", 0.0, 60.0), (131.0, "GPU-a", 0.0, 60.0),  # not while it trains
+        (121.0, "GPU-a", 0.7, 400.0),
     )  # fmt: skip
     lines = [json.dumps({"t": t, "type": "gpu", "gpus": [{"uuid": uuid, "busy": busy, "power_w": power}]})
              for t, uuid, busy, power in readings]

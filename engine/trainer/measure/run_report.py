@@ -6,8 +6,10 @@ The training loop reports what has happened; nothing here is called more often t
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -28,6 +30,8 @@ class RunReport:
         self.speed, self.epochs, self.first_seconds = Speed(), Epochs(), FirstSeconds()
         self.training_since: float | None = None
         self.peak_memory_bytes: int | None = None
+        self._pauses: list[tuple[float, float]] = []  # beginning and end of what is no training, between its phases
+        self._paused_at: float | None = None
         self._warned: set[str] = set()
         self._finishing = threading.Lock()
         self._finished = False
@@ -38,8 +42,14 @@ class RunReport:
         return self.writer.clock.elapsed()
 
     def phase(self, phase: events.PhaseName, detail: str = "") -> None:
+        now = self.writer.clock.now()
+        if self.doing == "training" and phase != "training":
+            self._paused_at = now
+        elif phase == "training" and self._paused_at is not None:
+            self._pauses.append((self._paused_at, now))
+            self._paused_at = None
         self.doing = phase
-        self.writer.emit(events.Phase(phase=phase, detail=detail))
+        self.writer.emit(events.Phase(phase=phase, detail=detail), now)
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
         """Write a warning, once for each kind and option."""
@@ -139,9 +149,12 @@ class RunReport:
         return (sums[key] / counts[key] if counts[key] else None for key in keys)
 
     def _gpu_readings(self) -> Iterator[Mapping[str, Any]]:
-        """The engine's readings of the GPUs that train, since training began."""
+        """The engine's readings of the GPUs that train, since training began, without evaluation and saving."""
         if self.training_since is None:
             return
+        pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])
         for event in read_events(self.run.path, [ENGINE_FILE]).of(events.GpuReadings):
-            if event.t >= self.training_since:
+            while event.t >= pauses[0][1]:
+                pauses.popleft()
+            if self.training_since <= event.t < pauses[0][0]:
                 yield from (gpu for gpu in event.gpus if gpu.get("uuid") in self.gpus)

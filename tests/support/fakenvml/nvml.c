@@ -396,6 +396,12 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(Gpu gpu, unsigned position, void **i
     return OK;
 }
 
+API int nvmlDeviceGetGpuInstanceId(Gpu gpu, unsigned *id) {
+    CALL("DeviceGetGpuInstanceId", gpu->index);
+    *id = gpu->index - INSTANCE + 1;
+    return OK;
+}
+
 API int nvmlDeviceGetPcieThroughput(Gpu gpu, int counter, unsigned *kib) {
     CALL("DeviceGetPcieThroughput", gpu->index);
     sleep_ms(20);
@@ -468,9 +474,12 @@ API int nvmlGpmQueryDeviceSupport(Gpu gpu, unsigned *support) {
     return OK;
 }
 
+/* A sample: its time, and the id of the GPU instance, 0 for the whole GPU, by which the figures of instances differ. */
+typedef struct { double time; unsigned instance; } Sample;
+
 API int nvmlGpmSampleAlloc(void **sample) {
     CALL("GpmSampleAlloc", -1);
-    *sample = calloc(1, sizeof(double));
+    *sample = calloc(1, sizeof(Sample));
     return OK;
 }
 
@@ -480,21 +489,32 @@ API int nvmlGpmSampleFree(void *sample) {
     return OK;
 }
 
-API int nvmlGpmSampleGet(Gpu gpu, double *sample) {
-    CALL("GpmSampleGet", gpu->index);
+static void sampled(Sample *sample, unsigned instance) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    *sample = now.tv_sec + now.tv_nsec / 1e9;
+    *sample = (Sample){now.tv_sec + now.tv_nsec / 1e9, instance};
+}
+
+API int nvmlGpmSampleGet(Gpu gpu, Sample *sample) {
+    CALL("GpmSampleGet", gpu->index);
+    sampled(sample, 0);
+    return OK;
+}
+
+API int nvmlGpmMigSampleGet(Gpu gpu, unsigned instance, Sample *sample) {
+    CALL("GpmMigSampleGet", gpu->index);
+    sampled(sample, instance);
     return OK;
 }
 
 API int nvmlGpmMetricsGet(Metrics *get) {
     CALL("GpmMetricsGet", -1);
-    if (*(double *)get->second - *(double *)get->first < 0.1)
+    const Sample *first = get->first, *second = get->second;
+    if (second->time - first->time < 0.1 || first->instance != second->instance)
         return INVALID;
     for (unsigned i = 0; i < get->count; i++) {
         get->metrics[i].result = get->metrics[i].id == 10 || listed("gpm_lacks", get->metrics[i].id) ? UNSUPPORTED : OK;
-        get->metrics[i].value = get->metrics[i].id * 10;
+        get->metrics[i].value = get->metrics[i].id * 10 + second->instance;
     }
     return OK;
 }
