@@ -11,15 +11,15 @@ from pathlib import Path
 
 import keras
 import pytest
-from gputui.engine import runs
+from gputui.engine import presets, runs
 from gputui.engine.files.writing import write_atomically
-from gputui.engine.runs import checkpoint_files
+from gputui.engine.runs import Run, checkpoint_files
 from gputui.engine.runs.checkpoint_files import MANIFEST
 from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints
 from gputui.engine.trainer.checkpoint.state import State
 from gputui.engine.trainer.common.faults import TrainerError
 
-from tests.support.front_door import LONG, detached, ended, gputui, happened, last_losses, step, until
+from tests.support.front_door import gputui, happened, last_losses
 from tests.support.training import Build, Training
 
 TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=2", "steps_per_epoch=6",
@@ -152,9 +152,7 @@ def test_where_none_is_whole_nothing_is_changed_and_each_reason_told(trained: Tr
     before = sorted(folder.rglob("*"))
     with pytest.raises(TrainerError, match=r"no checkpoint can be used: checkpoint of step 12 is damaged \(the chec"):
         newest(folder)
-    run = runs.create("tiny", "schema_version: 1\n")
-    shutil.copytree(folder, run.file("checkpoints"))
-    write_atomically(run.file("result.json"), '{"outcome": "stopped"}')
+    run = stopped_run(folder, "schema_version: 1\n")
     refused = gputui("resume", run.id)
     assert refused.returncode == 2
     assert "no intact checkpoint to resume from (checkpoint of step 12 is damaged (the checksum of" in refused.stderr
@@ -226,26 +224,26 @@ def test_what_is_renamed_has_reached_the_disk(trained: Training, monkeypatch: py
     assert os.listdir(made.path) == ["preset.yaml"]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left_running")
-def test_resume_goes_on_from_the_last_whole_checkpoint_and_says_what_is_lost() -> None:
-    run = detached(*LONG, "--set", "run.checkpoint=20", "--set", "run.keep=9")
-    until(lambda: step(run) > 70)
-    gputui("stop", run.id)
-    ended(run)
-    text = run.file("preset.yaml").read_text().replace("epochs: 5000", "epochs: 20")
-    assert "epochs: 20" in text
-    run.file("preset.yaml").write_text(text)
-    newest_step, older = checkpoint_files.steps_in(run.file("checkpoints"))[:2]
-    flip(checkpoint_files.path_of(run.file("checkpoints"), newest_step) / DATA, 0.5)
+def test_resume_goes_on_from_the_last_whole_checkpoint_and_says_what_is_lost(build: Build) -> None:
+    learning = ("model=mlp", "width=0.25", "epochs=4", "steps_per_epoch=20", "checkpoint=20", "keep=9")
+    before = build(*learning).train()
+    run = stopped_run(before.run.file("checkpoints"), presets.defaults(["seed=7", *learning]).to_yaml())
+    flip(run.file("checkpoints") / "step-0000000080" / DATA, 0.5)
     (run.file("checkpoints") / "step-abc").mkdir()
     done = gputui("resume", run.id)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (
-        f"warning: checkpoint of step {newest_step} is damaged (the checksum of {DATA} does not match); "
-        f"resuming from step {older}, {newest_step - older} steps are lost"
+        f"warning: checkpoint of step 80 is damaged (the checksum of {DATA} does not match); "
+        "resuming from step 60, 20 steps are lost"
     ) in done.stdout
-    assert happened(run, "started")[-1]["resumed_at_step"] == older
-    assert last_losses(run)["loss"] < 2
+    assert happened(run, "started")[-1]["resumed_at_step"] == 60
+    assert last_losses(run)["loss"] < min(2, before.losses()[1])
 
 
+def stopped_run(checkpoints: Path, preset: str) -> Run:
+    """A run that was stopped and has left these checkpoints."""
+    run = runs.create("tiny", preset)
+    shutil.copytree(checkpoints, run.file("checkpoints"))
+    write_atomically(run.file("result.json"), '{"outcome": "stopped"}')
+    return run
