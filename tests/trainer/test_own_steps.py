@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -181,19 +178,6 @@ def test_backup_and_restore_is_refused(own: Write) -> None:
 
 
 UNCOMPILED = FILES.replace("model(), ", "model(False), \"loss\": \"mse\", ")
-
-
-def test_what_their_callback_saves_of_a_scheduled_model_loads_in_plain_keras(own: Write, tmp_path: Path) -> None:
-    training = own(UNCOMPILED, *SHORT, "schedule=cosine", "warmup_steps=3").train()
-    load = (
-        "import keras, sys; m = keras.saving.load_model('best.keras'); "
-        "assert 'gputui' not in sys.modules; print(m.get_weights()[0].ravel().tolist())"
-    )
-    hidden = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run([sys.executable, "-c", load], cwd=tmp_path, env=hidden, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    weights = np.array(json.loads(done.stdout))
-    assert weights == pytest.approx(training.loop.built.model.get_weights()[0].ravel())
 
 
 def test_what_they_compiled_and_an_option_takes_the_place_of_is_told(own: Write) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import statistics
@@ -24,7 +25,9 @@ from gputui.engine.trainer.setup.devices import Devices
 
 from tests.support.front_door import events as printed
 from tests.support.front_door import gputui, happened
+from tests.support.own import Write
 from tests.support.training import Build, Training, built, options
+from tests.trainer import test_own_steps
 
 ROOT = Path(__file__).parents[2]
 TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1")
@@ -63,24 +66,22 @@ def same(a: Training, b: Training) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("xla", "environment"), [("true", {}), ("false", AUTO_JIT)], ids=["on", "off"])
-def test_xla_compiles_when_on_and_nothing_when_off(xla: str, environment: dict[str, str], tmp_path: Path) -> None:
-    # XLA itself writes each module that it compiles; single first, so that mirrored shows what it adds.
+def test_xla_compiles_when_on_and_nothing_when_off(tmp_path: Path) -> None:
+    # XLA itself writes each module that it compiles; single before mirrored, so that mirrored shows what it adds, and
+    # off before on. Off takes what asks for XLA out of the environment, so that on has nothing of it.
     dump = tmp_path / "dump"
     told = program(
         f"""
-for kind in ("single", "mirrored"):
-    common = ("model=mlp", "width=0.05", "steps_per_epoch=3", "epochs=1", "logical_devices=2", "xla={xla}")
-    train(f"{tmp_path}/{{kind}}", *common, f"strategy.kind={{kind}}")
-    print(kind, len(list(Path({str(dump)!r}).glob("*before_optimizations*"))))
+for xla, kind in (("false", "single"), ("false", "mirrored"), ("true", "single"), ("true", "mirrored")):
+    common = ("model=mlp", "width=0.05", "steps_per_epoch=3", "epochs=1", "logical_devices=2", f"xla={{xla}}")
+    train(f"{tmp_path}/{{xla}}-{{kind}}", *common, f"strategy.kind={{kind}}")
+    print(len(list(Path({str(dump)!r}).glob("*before_optimizations*"))))
 """,
-        {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"} | environment,
+        {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"} | AUTO_JIT,
     )
-    counts = {line.split()[0]: int(line.split()[1]) for line in told.splitlines()}
-    if xla == "true":
-        assert 0 < counts["single"] < counts["mirrored"]
-    else:
-        assert counts == {"single": 0, "mirrored": 0}
+    off_single, off_mirrored, single, mirrored = map(int, told.split())
+    assert (off_single, off_mirrored) == (0, 0)
+    assert 0 < single < mirrored
 
 
 # ---- steps ------------------------------------------------------------------------------------
@@ -297,20 +298,6 @@ def test_where_operations_must_be_deterministic_there_is_no_reading(build: Build
     assert training.loop.timing.parts.totals() == (None, None)
 
 
-@pytest.mark.slow
-def test_deterministic_runs_tell_neither_input_wait_nor_python(tmp_path: Path) -> None:
-    told = program(
-        f"""
-loop = train({str(tmp_path)!r}, "model=mlp", "steps_per_epoch=60", "epochs=1", "deterministic=true")
-loop.built.report.finish("ok", 0)
-print(loop.built.report.run.result["input_wait"], loop.built.report.run.result["python_share"])
-print(loop.built.report.run.result["traces"])
-""",
-        {},
-    )
-    assert told.split() == ["None", "None", "1"]
-
-
 def test_traces_are_counted(build: Build) -> None:
     told = result(build(*TINY, "steps_per_epoch=20").train())
     assert told["traces"] == 1
@@ -332,7 +319,7 @@ def test_the_seed_decides_the_weights(build: Build) -> None:
 
 
 @pytest.mark.slow
-def test_deterministic_gives_bitwise_the_same_twice(tmp_path: Path) -> None:
+def test_deterministic_gives_bitwise_the_same_twice_and_tells_neither_input_wait_nor_python(tmp_path: Path) -> None:
     told = program(
         f"""
 import hashlib
@@ -340,11 +327,15 @@ for number in range(2):
     loop = train(f"{tmp_path}/{{number}}", "model=cnn", "width=0.25", "augment=light", "steps_per_epoch=8",
                  "epochs=1", "deterministic=true")
     print(hashlib.sha256(b"".join(np.asarray(v).tobytes() for v in loop.built.model.weights)).hexdigest())
+loop = train("{tmp_path}/measured", "model=mlp", "steps_per_epoch=60", "epochs=1", "deterministic=true")
+loop.built.report.finish("ok", 0)
+print(*(loop.built.report.run.result[name] for name in ("input_wait", "python_share", "traces")))
 """,
         {},
     )
-    first, second = told.split()
+    first, second, *figures = told.split()
     assert first == second
+    assert figures == ["None", "None", "1"]
 
 
 # ---- not-a-number -----------------------------------------------------------------------------
@@ -458,16 +449,24 @@ def test_profile_writes_the_profile_of_these_steps(build: Build) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in Keras' saving
-def test_the_saved_model_loads_in_plain_keras_and_predicts_the_same(build: Build, tmp_path: Path) -> None:
+def test_saved_models_load_in_plain_keras_and_predict_the_same(build: Build, own: Write, tmp_path: Path) -> None:
     training = build("model=separable_cnn", "width=0.25", "steps_per_epoch=4", "epochs=1", "schedule=cosine").train()
     models.save(training.loop.built.model, tmp_path / "model.keras")
     x = np.random.default_rng(0).random((5, 8, 8, 1), dtype="float32")
     np.save(tmp_path / "x.npy", x)
+    # What a callback of a user's own saves while it trains with a schedule of gputui's.
+    theirs = own(test_own_steps.UNCOMPILED, *test_own_steps.SHORT, "schedule=cosine", "warmup_steps=3").train()
     # In a folder and a process that know nothing of gputui's classes.
-    load = "import keras, numpy as np; model = keras.models.load_model('model.keras');"
-    command = [sys.executable, "-P", "-c", load + "np.save('y.npy', model(np.load('x.npy')))"]
-    subprocess.run(command, cwd=tmp_path, check=True)
+    load = """
+import json, sys, keras, numpy as np
+np.save("y.npy", keras.models.load_model("model.keras")(np.load("x.npy")))
+json.dump(keras.saving.load_model("best.keras").get_weights()[0].ravel().tolist(), open("weights.json", "w"))
+assert "gputui" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-P", "-c", load], cwd=tmp_path, check=True)
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), training.loop.built.model(x).numpy(), atol=1e-5)
+    weights = json.loads((tmp_path / "weights.json").read_text())
+    assert weights == pytest.approx(theirs.loop.built.model.get_weights()[0].ravel())
 
 
 # ---- devices ----------------------------------------------------------------------------------
