@@ -82,5 +82,5 @@ async def wait_for(pilot: Pilot[None], what: str | Callable[[], Any], seconds: f
         shown = text_of(pilot.app)
         if (what in shown) if isinstance(what, str) else what():
             return shown
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.04)
     raise AssertionError(f"not seen in {seconds} s: {what}\n{text_of(pilot.app)}")

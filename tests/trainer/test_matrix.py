@@ -13,6 +13,7 @@ from gputui.engine.options import OPTIONS, by_key
 from gputui.engine.presets import PresetError
 from gputui.engine.telemetry.machine import Machine
 
+from tests.support.combinations import any_three
 from tests.support.training import Build, Training, options
 
 STRATEGIES = ("single", "one_device", "mirrored")
@@ -23,21 +24,15 @@ TWO_CPUS = Machine(gpus=(), no_gpu_reason="no NVIDIA driver", cpus=2, memory_byt
 SMALL = ("model=mlp", "width=0.1", "batch_size=32", "learning_rate=0.02", "validation_split=0", "logical_devices=2")
 
 
-def combinations() -> list[tuple[str, str, str, int]]:
-    """Half of all: the steps per execution follow from the rest, so that any three options still meet in every way."""
-    return [
-        (strategy, precision, xla, TOGETHER[(s + p + x) % 2])
-        for s, strategy in enumerate(STRATEGIES)
-        for p, precision in enumerate(PRECISIONS)
-        for x, xla in enumerate(XLA)
-    ]
+COMBINATIONS = any_three(STRATEGIES, PRECISIONS, XLA, TOGETHER)
 
 
 def test_any_three_options_meet_in_every_way() -> None:
     every = (STRATEGIES, PRECISIONS, XLA, TOGETHER)
     for three in itertools.combinations(range(4), 3):
-        met = {tuple(combination[index] for index in three) for combination in combinations()}
+        met = {tuple(combination[index] for index in three) for combination in COMBINATIONS}
         assert met == set(itertools.product(*(every[index] for index in three))), three
+    assert len(COMBINATIONS) == 18, "all 36 take twice as long"
 
 
 def refused(*settings: str) -> str:
@@ -47,7 +42,7 @@ def refused(*settings: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "precision", "xla", "together"), combinations())
+@pytest.mark.parametrize(("strategy", "precision", "xla", "together"), COMBINATIONS)
 def test_each_combination_learns_or_is_refused(
     strategy: str, precision: str, xla: str, together: int, build: Build
 ) -> None:
