@@ -16,7 +16,7 @@ from typing import Any
 
 from ..files import located_yaml
 from ..files.reading import why
-from ..files.values import harmless, harmless_in, mapping, number
+from ..files.values import harmless, harmless_in, mapping, number, text
 from ..runs import Run
 from ..runs.events import (
     Allocator,
@@ -68,10 +68,12 @@ class Measurements:
     usable_gpus: tuple[int, ...] | None = None  # indexes of those that train or are idle; None: all of the machine's
     given_gpus: tuple[int, ...] | None = None  # indexes of those that a launcher has given; None: all
     compute_capability: tuple[int, int] | None = None  # the lowest compute capability of the GPUs that train
+    newest_capability: tuple[int, int] | None = None  # the highest
     replicas: int = 1
     cpus: int | None = None
     cpu_bfloat16: bool = False  # the CPU multiplies bfloat16 natively
     jit_compile: bool | None = None  # whether XLA compiles the step, by the model itself
+    xla_reason: str = ""  # why it does or does not
     train_samples: int | None = None
     sample_bytes: int | None = None
     inapplicable: Mapping[str, str] = field(default_factory=dict)  # without effect on a user's own code: why
@@ -147,10 +149,14 @@ class Measurements:
         return self.busy_mean >= GPU_FULL and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property
+    def kernels_run(self) -> bool:
+        """Whether kernels run most of the time, however small; assumed where only the multiprocessors' work is told."""
+        return self.on_gpu and (self.busy_mean is None or self.busy_mean >= GPU_WORKS)
+
+    @property
     def gpu_works(self) -> bool:
         """Whether the GPU does most of what it could; assumed where nothing is told, which `unseen` says."""
-        busy, active = self.busy_mean, self.sm_active
-        return (busy is None or busy >= GPU_WORKS) and (active is None or active >= SM_FEW)
+        return self.kernels_run and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property
     def crowded(self) -> bool:
@@ -360,9 +366,11 @@ class Collector:
             "on_gpu": self.on_gpu_device,
             "gpus": len(started.gpus),
             "compute_capability": _pair(started.compute_capability),
+            "newest_capability": _newest(started),
             "replicas": started.replicas or 1,
             "cpu_bfloat16": bool(started.cpu_bfloat16),
             "jit_compile": started.actual.get("jit_compile"),
+            "xla_reason": text(started.actual.get("xla_reason")) or "",
         }
 
     def _steps(self) -> int:
@@ -422,6 +430,11 @@ _HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {
     Allocator: Collector.on_allocator,
     Finished: Collector.on_finished,
 }
+
+
+def _newest(started: Started) -> tuple[int, int] | None:
+    told = [mapping(one).get("compute_capability") for one in started.gpu_devices]
+    return max((pair for one in (*told, started.compute_capability) if (pair := _pair(one))), default=None)
 
 
 def _pair(value: Any) -> tuple[int, int] | None:

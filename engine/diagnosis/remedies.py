@@ -2,8 +2,9 @@
 
 Each remedy has a reason and, where the figures show it, the greatest possible gain. Whether it helps is decided only by
 measuring (proof/). The order is that of TensorFlow's guide to GPU performance: input, one device, precision, XLA,
-several GPUs; one change at a time. A remedy without changes is advice for the user. Remedies for the input are in
-remedies_input.py.
+several GPUs; one change at a time. For a GPU that has too little to do XLA comes first: it makes few kernels of many
+small ones, and changes nothing that is learnt. A remedy without changes is advice for the user. Remedies for the input
+are in remedies_input.py.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Any
 
 from ..files.values import number, whole
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, xla_aborts
-from .measurements import Measurements
+from .measurements import GPU_FULL, Measurements
 from .remedies_input import for_input, in_the_data
 from .remedy import Remedy, gain
 
 ORDER = ("input", "device", "precision", "xla", "gpus")
+UNDERFILLED_ORDER = ("input", "xla", "device", "precision", "gpus")
 FEW_STEPS = 16  # steps in one execution: more hardly shorten a step (gputui's mlp on a CPU: 622 us at 1, 228 us at 50)
-ROOM_FOR_BATCH = 0.45  # share of the device's memory: twice as much still fits
+MUCH_PYTHON = 0.15  # share of the step from which Python decides
+ROOM_FOR_BATCH = 0.45  # share of what TensorFlow may take of the device's memory: twice as much still fits
+_CANNOT = "XLA cannot compile"  # how the reason begins for a model with layers that Keras does not let XLA compile
 
 
 def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
@@ -45,7 +49,8 @@ def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
     if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in found):
         found.append(in_the_data(measured))
     found = [_within_reach(remedy, measured.inapplicable) for remedy in found]
-    return sorted(found, key=lambda remedy: (ORDER.index(remedy.step), not remedy.changes))
+    order = UNDERFILLED_ORDER if verdicts[:1] == ["underfilled"] else ORDER
+    return sorted(found, key=lambda remedy: (order.index(remedy.step), not remedy.changes))
 
 
 def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
@@ -69,33 +74,46 @@ def _none(s: Measurements) -> Iterator[Remedy]:
 
 
 def _python(s: Measurements) -> Iterator[Remedy]:
-    steps = number(s.option("compile.steps_per_execution")) or 1
-    if steps < FEW_STEPS:
+    """On a GPU a larger batch comes first: also within one call of several steps TensorFlow waits at each step for what
+    passes between host and device.
+    """
+    much = (s.python_share or 0.0) >= MUCH_PYTHON
+    if s.on_gpu and much:
+        yield from _larger_batch(s)
+    yield from _steps(s)
+    if much and _steps_per_execution(s) >= FEW_STEPS:
+        yield from _larger_batch(s)
+
+
+def _steps(s: Measurements) -> Iterator[Remedy]:
+    if _steps_per_execution(s) < FEW_STEPS:
         yield Remedy(
             step="device",
             changes={"compile.steps_per_execution": FEW_STEPS},
             reason=f"{FEW_STEPS} steps in one call share its cost in Python",
             expected_gain=gain(s.python_share or 0.0),
         )
-    elif (s.python_share or 0.0) >= 0.15:
-        yield from _larger_batch(s)
+
+
+def _steps_per_execution(s: Measurements) -> float:
+    return number(s.option("compile.steps_per_execution")) or 1
 
 
 def _underfilled(s: Measurements) -> Iterator[Remedy]:
-    yield from _python(s)
+    yield from _xla(s)
     yield from _larger_batch(s)
-    if s.option("device.gpu_thread_mode") == "global":
+    if s.option("device.gpu_thread_mode") == "global" and (s.busy_mean is None or s.busy_mean < GPU_FULL):
         yield Remedy(
             step="device",
             changes={"device.gpu_thread_mode": "gpu_private"},
             reason="the input pipeline may delay kernel launches; this gives them threads of their own",
         )
-    yield from _xla(s)
+    yield from _steps(s)
 
 
 def _larger_batch(s: Measurements) -> Iterator[Remedy]:
     batch = whole(s.option("input.batch_size"))
-    fits = s.memory_peak is None or s.memory_peak <= ROOM_FOR_BATCH
+    fits = not s.on_gpu if s.memory_peak is None else s.memory_peak <= ROOM_FOR_BATCH
     enough = (s.global_batch_size or 0) * 4 <= (s.train_samples or 0)
     if batch is not None and fits and enough:
         yield Remedy(
@@ -166,14 +184,18 @@ def _sixteen_bits(s: Measurements) -> str | None:
 
 
 def _xla(s: Measurements) -> Iterator[Remedy]:
-    if s.by_xla or s.option("train.deterministic") or (s.on_gpu and xla_aborts(s.compute_capability)):
+    never = s.xla_reason.startswith(_CANNOT) or (s.on_gpu and xla_aborts(s.newest_capability))
+    if s.by_xla or s.option("train.deterministic") or never:
         return
     changes: dict[str, Any] = {"compile.xla": True}
     if s.option("input.drop_remainder") is False and (s.train_samples or 0) % (s.global_batch_size or 1):
         changes["input.drop_remainder"] = True
     both = ", and steps of one shape compile only once" if len(changes) > 1 else ""
+    off = f"; auto leaves it off here: {s.xla_reason}" if s.option("compile.xla") == "auto" and s.xla_reason else ""
     yield Remedy(
-        step="xla", changes=changes, reason=f"XLA fuses small operations into few kernels{both}; some models get faster"
+        step="xla",
+        changes=changes,
+        reason=f"XLA fuses small operations into few kernels{both}; some models get faster{off}",
     )
 
 
@@ -183,6 +205,13 @@ def _xla(s: Measurements) -> Iterator[Remedy]:
 def _memory(s: Measurements) -> Iterator[Remedy]:
     yield from _precision(s)
     yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
+    if s.gpu_neighbours:
+        yield Remedy(step="device", reason=f"other programs take memory of this GPU: {', '.join(s.gpu_neighbours)}")
+    if s.option("strategy.kind") != "mirrored":
+        yield Remedy(
+            step="device",
+            reason="train.gradient_accumulation learns as with a larger batch, in the memory of this one",
+        )
 
 
 def _stalls(s: Measurements) -> Iterator[Remedy]:
@@ -194,13 +223,23 @@ def _stalls(s: Measurements) -> Iterator[Remedy]:
 
 
 def _communication(s: Measurements) -> Iterator[Remedy]:
-    if s.option("strategy.communication") in ("auto", "nccl"):
+    if s.option("strategy.communication") in ("auto", "nccl") and s.nvlink is False:
         yield Remedy(
             step="gpus",
             changes={"strategy.communication": "hierarchical_copy"},
-            reason="without NVLink between the GPUs, hierarchical copies can be faster than NCCL",
+            reason="nothing passes over NVLink between these GPUs: hierarchical copies can be faster than NCCL",
         )
     yield from _larger_batch(s)
+    yield Remedy(
+        step="gpus",
+        reason="gradients are exchanged once a step, however large: a larger batch for each GPU exchanges them less "
+        "often; train.gradient_accumulation, which would as well, works with strategy.kind=single alone",
+    )
+    yield Remedy(
+        step="gpus",
+        reason="NCCL_DEBUG=INFO in the environment writes into engine.log which way NCCL takes: P2P from GPU to GPU, "
+        "SHM through the host's memory",
+    )
 
 
 def _retracing(s: Measurements) -> Iterator[Remedy]:

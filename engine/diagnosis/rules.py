@@ -34,12 +34,11 @@ from .measurements import (
     read,
     stage_ms,
 )
-from .remedies import for_computing, remedies
+from .remedies import MUCH_PYTHON, for_computing, remedies
 
 FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
 LEAST_SECONDS = 0.5  # of a run that has ended: a delay of 20 ms is then 4 %, so that only deciding thresholds count
 ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 % of this many readings
-MUCH_PYTHON = 0.15  # share of the step from which Python decides
 LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
 SURE_SECONDS = 10.0
 AGREES = 0.10  # ablation and input wait measure the same thing in two ways
@@ -104,11 +103,6 @@ def _gpu_works(s: Measurements) -> bool:
     return not s.on_gpu or s.gpu_works
 
 
-def _kernels_run(s: Measurements) -> bool:
-    """Whether kernels run nearly all of the time, however small; the rule of `busy_mean` judges the rest."""
-    return s.on_gpu and (s.busy_mean is None or s.busy_mean >= GPU_WORKS)
-
-
 RULES: tuple[Rule, ...] = (
     #    verdict, figure, thresholds to count and to decide, sentence, source, rank
     # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
@@ -142,7 +136,7 @@ RULES: tuple[Rule, ...] = (
          "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
     # Kernels too small for the chip: some kernel always runs, on few of the multiprocessors.
     Rule("underfilled", "sm_active", SM_FEW, SM_FEW, "the GPU's multiprocessors have work only {value} of the time",
-         "DCGM (SM activity below 50 %), gputui", UNUSED, below=True, when=_kernels_run),
+         "DCGM (SM activity below 50 %), gputui", UNUSED, below=True, when=lambda s: s.kernels_run),
     Rule("stalls", "busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value}",
          "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
     Rule("stalls", "uneven", 3, 6, "one step in 20 takes {value} as long as usual, or longer",

@@ -101,6 +101,55 @@ def test_larger_batches_only_where_memory_and_data_allow() -> None:
     assert {"input.batch_size": 128} not in _changes(diagnose(gpu(**low, train_samples=100)))
 
 
+def test_a_batch_is_not_doubled_on_a_gpu_whose_memory_is_not_known() -> None:
+    assert {"input.batch_size": 128} not in _changes(diagnose(gpu(busy_mean=0.3, busy_p95=0.4, memory_peak=None)))
+
+
+def test_a_gpu_with_too_little_to_do_gets_xla_first_and_several_steps_last() -> None:
+    threads = {"device.gpu_thread_mode": "gpu_private"}
+    batch, steps, xla = {"input.batch_size": 128}, {"compile.steps_per_execution": 16}, {"compile.xla": True}
+    off: dict[str, Any] = {"jit_compile": False, "xla_reason": "strategy.kind is mirrored: Keras compiles nothing"}
+    low: dict[str, Any] = {"busy_mean": 0.3, "busy_p95": 0.4}
+    for figures, expected in (
+        (low | off, [xla, batch, threads, steps]),
+        ({"sm_active": 0.2} | off, [xla, batch, steps]),
+        (low | {"jit_compile": True}, [batch, threads, steps]),
+        (low | {"jit_compile": False, "xla_reason": "XLA cannot compile StringLookup"}, [batch, threads, steps]),
+        # 5090: XLA of a TensorFlow that was built with CUDA 12.5 ends the process there.
+        (low | off | {"newest_capability": (12, 0)}, [batch, threads, steps]),
+        (low | off | {"memory_peak": 0.6}, [xla, threads, steps]),
+    ):
+        found = diagnose(gpu(**figures))
+        assert (found.verdict, _changes(found)) == ("underfilled", expected), figures
+    told = diagnose(gpu(**low, **off)).remedies[0]["reason"]
+    assert "auto leaves it off here: strategy.kind is mirrored" in told
+    assert "auto" not in diagnose(gpu({"compile.xla": False}, **low, **off)).remedies[0]["reason"]
+
+
+def test_python_between_the_steps_of_a_gpu_is_shared_by_a_larger_batch_before_several_steps() -> None:
+    python: dict[str, Any] = {"python_share": 0.3, "compute_share": 0.69}
+    batch, steps = {"input.batch_size": 128}, {"compile.steps_per_execution": 16}
+    assert _changes(diagnose(gpu(**python, busy_mean=0.75)))[:2] == [batch, steps]
+    assert _changes(diagnose(measured(**python)))[0] == steps
+
+
+def test_copies_through_the_host_are_tried_only_where_nothing_passes_over_nvlink() -> None:
+    copies = {"strategy.communication": "hierarchical_copy"}
+    for nvlink, proposed in ((False, True), (True, False), (None, False)):
+        found = diagnose(gpu({"strategy.kind": "mirrored"}, gpus=4, communication=0.3, nvlink=nvlink))
+        assert found.verdict == "communication_bound"
+        assert (copies in _changes(found)) == proposed, nvlink
+        advice = [remedy["reason"] for remedy in found.remedies if not remedy["changes"]]
+        assert any("NCCL_DEBUG=INFO" in reason for reason in advice)
+
+
+def test_memory_at_the_limit_names_who_else_takes_of_it() -> None:
+    full = gpu({"precision.policy": "mixed_bfloat16"}, memory_peak=0.99, gpu_neighbours=("Xorg",), jit_compile=True)
+    advice = [remedy["reason"] for remedy in diagnose(full).remedies]
+    assert any("Xorg" in reason for reason in advice)
+    assert any("train.gradient_accumulation" in reason for reason in advice)
+
+
 def test_remedies_come_in_the_order_of_the_guide_and_each_once() -> None:
     found = remedies(gpu({"input.prefetch": "off"}, idle_gpus=3), ["compute_bound", "underfilled", "input_bound"])
     steps = [ORDER.index(remedy.step) for remedy in found]
