@@ -2,8 +2,8 @@
 
 Dense means without the factor of two for structured sparsity that data sheets print first. From NVIDIA's data sheets
 (V100, T4, A100, A30, A10, A10G, A40, L4, L40, L40S, H100, H200, HGX B200, RTX A4000 to A6000, RTX 6000 Ada) and the
-appendices of its GA102, Ada and Blackwell white papers. A chip that is not in the table has no known peak, nor has a
-number format that it does not compute in tensor cores.
+appendices of its GA102, Ada and Blackwell white papers; another source stands beside the chip. A chip that is not in
+the table has no known peak, nor has a number format that it does not compute in tensor cores.
 
 GeForce cards are listed by their float32 rate, which is two operations a clock in each CUDA core at the boost clock
 that NVIDIA specifies. With float32 accumulation, as TensorFlow multiplies, their tensor cores do twice that in 16 bits
@@ -64,8 +64,12 @@ _CHIPS: tuple[tuple[str, Peak], ...] = (
     (r"\bH100 PCIe\b", Peak(51, 756, 378)),
     (r"\bH100 NVL\b", Peak(60, 835.5, 417.5)),
     (r"\bH100 80GB HBM3\b", Peak(67, 989.5, 494.5)),
+    (r"\bH20\b", Peak(44, 148, 74)),  # zangshuxian.com/new/674733024499207168, after NVIDIA's data sheet
     (r"\bB200\b", Peak(75, 2250, 1100)),
-    (r"\bA100\b", Peak(19.5, 312, 156)),
+    (r"\bGB200\b", Peak(80, 2500, 1250)),  # NVIDIA's Blackwell data sheet, "Individual Blackwell GPU", GB200 NVL72
+    (r"\bB300\b", Peak(75, 2250, 1125)),  # glennklockwood.com/garden/processors/B300, after HGX B300's data sheet
+    (r"\bGB300\b", Peak(80, 2500, 1250)),  # verda.com/blog/gb300-nvl72-architecture, per GPU without sparsity
+    (r"\bA[18]00\b", Peak(19.5, 312, 156)),  # A800: aiwiki.ai/wiki/nvidia_a800, an A100 with a slower NVLink
     (r"\bA30\b", Peak(10.3, 165, 82)),
     (r"\bA40\b", Peak(37.4, 149.7, 74.8)),
     (r"\bA10\b", Peak(31.2, 125, 62.5)),
@@ -73,6 +77,8 @@ _CHIPS: tuple[tuple[str, Peak], ...] = (
     (r"\bL40\b", Peak(90.5, 181, 90.5)),
     (r"\bL4\b", Peak(30.3, 121, 60)),
     (r"\bA10G\b", Peak(31.5, 70, 35)),
+    # hmc-tech.com/gpu, RTX PRO 6000 Blackwell; the Max-Q and the server edition have other clocks.
+    (r"\bRTX PRO 6000 Blackwell Workstation\b", Peak(126, 503.8, 251.9)),
     (r"\bRTX 6000 Ada\b", Peak(91.1, 364.2, 182.1)),
     (r"\bRTX A6000\b", Peak(38.7, 154.8, 77.4)),
     (r"\bRTX A5000\b", Peak(27.8, 111.1, 55.6)),

@@ -98,7 +98,7 @@ def test_what_runs_an_unknown_number_of_times_is_not_counted(build: Build) -> No
     assert flops.per_step(model, 8) is None
 
 
-def test_the_peak_is_that_of_the_gpus_that_train() -> None:
+def test_the_peak_is_that_of_the_gpus_that_train(monkeypatch: pytest.MonkeyPatch) -> None:
     from gputui.engine.trainer.measure import flops
 
     bfloat16 = options("precision.policy=mixed_bfloat16")
@@ -106,6 +106,10 @@ def test_the_peak_is_that_of_the_gpus_that_train() -> None:
     assert flops.peak(bfloat16, [chip(0), chip(1)], 2) == 2 * 989.5e12
     assert flops.peak(options(), [chip(0)], 1) == 494.5e12
     assert flops.peak(options("precision.tf32=false"), [chip(0)], 1) == 67e12
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")  # cuBLAS and cuDNN then leave it off, whatever the option says
+    assert flops.peak(options(), [chip(0)], 1) == 67e12
+    assert flops.peak(bfloat16, [chip(0)], 1) == 989.5e12
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     assert flops.peak(options("logical_devices=2", "memory_growth=false"), [chip(0)], 2) == 494.5e12
     assert flops.peak(bfloat16, [chip(0), chip(1, "NVIDIA A100-SXM4-40GB")], 1) is None
     assert flops.peak(bfloat16, [chip(0, "unheard of")], 1) is None
@@ -126,6 +130,14 @@ def test_the_peak_is_that_of_the_gpus_that_train() -> None:
         ("NVIDIA RTX 6000 Ada Generation", 364.2, 182.1),
         ("NVIDIA A10G", 70, 35),
         ("NVIDIA A10", 125, 62.5),
+        ("NVIDIA A800-SXM4-80GB", 312, 156),
+        ("NVIDIA H20", 148, 74),
+        ("NVIDIA H200", 989.5, 494.5),
+        ("NVIDIA B200", 2250, 1100),
+        ("NVIDIA GB200", 2500, 1250),
+        ("NVIDIA B300 SXM6 AC", 2250, 1125),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8, 251.9),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", None, None),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None),
         ("NVIDIA GeForce RTX 4090 D", None, None),
     ],

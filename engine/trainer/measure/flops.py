@@ -11,6 +11,7 @@ product are not known there is no figure, since a part of it would look like a b
 from __future__ import annotations
 
 import math
+import os
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -30,10 +31,12 @@ _PRODUCTS = ("MatMul", "Conv", "Einsum")  # in the names of operations, such as 
 def peak(options: Options, gpus: list[Gpu], replicas: int) -> float | None:
     """Dense FLOP/s of all GPUs that train, in the number format of their products; None where a chip is unknown.
 
-    A part of a chip (MIG) has no peak of its own in the table.
+    A part of a chip (MIG) has no peak of its own in the table. NVIDIA_TF32_OVERRIDE=0 switches TF32 off in NVIDIA's
+    libraries, whatever TensorFlow is told.
     """
     used = plan.gpus_used(replicas, options.device.logical_devices)
-    wanted = number_format(options.precision.policy, options.precision.tf32)
+    tf32 = options.precision.tf32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    wanted = number_format(options.precision.policy, tf32)
     peaks = {None if gpu.mig else peak_flops(gpu.name, wanted) for gpu in gpus}
     one = peaks.pop() if len(peaks) == 1 else None  # with different chips it is unknown which ones train
     return one * used if one is not None else None
