@@ -40,7 +40,8 @@ IDLE = {
 TITLE = "# Not in this script:"
 PYDATASET = (
     "# Of a keras.utils.PyDataset also not, for Keras loads its batches with the workers that your code gives it:",
-    "# input.prefetch, input.parallel_calls, input.private_threads, input.deterministic_order, input.one_batch",
+    "# input.prefetch, input.prefetch_to_device, input.parallel_calls, input.private_threads,",
+    "# input.deterministic_order, input.one_batch",
 )
 ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoch"
 

@@ -13,6 +13,7 @@ from ..presets import entry as entries
 from . import callbacks, draws
 from . import training as training_part
 from .own_data import PYDATASET, VALIDATION_PYDATASET, data
+from .source import extract
 from .text import Script, literal
 
 
@@ -103,6 +104,11 @@ def training(script: Script, wanted: Options) -> None:
         else:
             script.add(f"model.{name} = {value}", *told)
     callbacks.callbacks(script, wanted, 'tf.nest.flatten(made.get("callbacks") or [])')
+    script.blocks(extract("trainer/data/on_device.py", "fits_devices"))
+    training_part.onto_devices(
+        script, wanted, "if validation is not None:\n    ",
+        fits=" or isinstance(batches, keras.utils.PyDataset) or not fits_devices(batches.element_spec)",
+    )
     _fit(script, wanted)
 
 

@@ -125,8 +125,33 @@ def optimizer(script: Script, wanted: Options, margin: str, before: str) -> None
     script.text(f"{margin}),")
 
 
+def onto_devices(script: Script, wanted: Options, *validates: str, fits: str = "") -> None:
+    """Prefetch to the devices' memory, the last stage of all; `fits`: a condition for it besides that there are GPUs.
+
+    `validates`: conditions under which there is validation data.
+    """
+    key, count = "input.prefetch_to_device", wanted.input.device_batches
+    single = wanted.strategy.kind == "single"
+    if single and not count:
+        script.add("# each step copies its own batch to the GPU", key)
+        return
+    script.text("\n\ndef onto_devices(batches):")
+    script.text(f"    if not gpus{fits}:\n        return batches")
+    if single:
+        script.add(f'    return batches.apply(tf.data.experimental.prefetch_to_device("/GPU:0", {count}))', key)
+    else:
+        script.text("    settings = tf.distribute.InputOptions(")
+        script.add(f"        experimental_fetch_to_device={count > 0},", key)
+        script.add(f"        experimental_per_replica_buffer_size={count},", key)
+        script.text("    )\n    return strategy.experimental_distribute_dataset(batches, settings)")
+    script.text("\n\ntrain = onto_devices(train)")
+    if validates:
+        script.text(f"{validates[0]}validation = onto_devices(validation)")
+
+
 def _fit(script: Script, wanted: Options) -> None:
     callbacks.callbacks(script, wanted)
+    onto_devices(script, wanted, *([""] if wanted.train.validates else []))
     script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
     script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
     if wanted.train.validates:

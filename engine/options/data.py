@@ -19,6 +19,8 @@ BLOCKS = 2  # of the transformer, where no number is given
 # What the models are known with.
 NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet50": "batch", "transformer": "layer"}
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+# A copy that is enqueued behind a whole step ends after it: with a second batch the next step need not wait.
+DEVICE_BATCHES = 2
 
 
 def _is_plain(value: Any) -> bool:
@@ -242,6 +244,17 @@ class Input(Group):
         unit="batches",
         own="prefetch",
     )
+    prefetch_to_device: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=4)] = option(
+        "auto",
+        "batches copied ahead into the memory of each GPU: off (each step waits for the copy of its own batch), auto "
+        "(2; none where input.prefetch is off) or a number",
+        call="tf.data.experimental.prefetch_to_device, tf.distribute.InputOptions",
+        helps="the copy over the bus overlaps with computing",
+        hurts="holds that many batches in the memory of each GPU",
+        unit="batches",
+        gpu_only=True,
+        own="device",
+    )
     augment: Literal["off", "light", "heavy"] = option(
         "off",
         "random changes of the images, made on the CPU inside the pipeline: light (flip, shift), "
@@ -292,6 +305,14 @@ class Input(Group):
         helps="the speed against the same without it shows what the input costs",
         hurts="nothing useful is learnt",
     )
+
+    @property
+    def device_batches(self) -> int:
+        """How many batches are to be copied ahead into the memory of each GPU, `auto` resolved."""
+        wanted = self.prefetch_to_device
+        if isinstance(wanted, int):
+            return wanted
+        return DEVICE_BATCHES if wanted == "auto" and self.prefetch != "off" else 0
 
     @field_validator("cache", mode="before")
     @classmethod

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Own = Literal[
-    "applies", "prefetch", "pipeline", "order", "workers", "arrays", "images", "uncompiled", "unread", "replaced"
+    "applies", "prefetch", "device", "pipeline", "order", "workers", "arrays", "images", "uncompiled", "unread",
+    "replaced",
 ]  # fmt: skip
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
@@ -17,6 +18,7 @@ UNREAD = "your code reads its data itself"
 OWN_CODE_LABELS: dict[str, str] = {
     "applies": "always",
     "prefetch": "always; a prefetch of your own in a tf.data.Dataset stays",
+    "device": "to dense tensors of numbers",
     "pipeline": "to arrays, and to a tf.data.Dataset with `map`; else your code has batched the data",
     "order": "to a tf.data.Dataset with `map`; of arrays, and of a PyDataset's batches, any number shuffles all",
     "workers": "to arrays, and to a tf.data.Dataset with `map`; to a PyDataset up to its `workers`",
@@ -38,6 +40,7 @@ class Handed:
     validation: bool
     workers: int = 1  # threads that may load batches of a PyDataset at once
     prefetches: bool = False  # where no prefetch is wanted, and a Dataset has one
+    hosted: bool = False  # part of a batch cannot be copied to a GPU ahead of its step
 
 
 def obstacle(own: str, handed: Handed) -> str:
@@ -52,6 +55,8 @@ def obstacle(own: str, handed: Handed) -> str:
         return "the PyDataset loads one batch at a time; give it workers where threads may load several at once"
     if own == "prefetch" and handed.prefetches:
         return "your Dataset has a prefetch of its own, which stays"
+    if own == "device" and handed.hosted:
+        return "text, ragged and sparse tensors stay in the host's memory"
     if own == "images" and not (ours and handed.images):
         return batched if not ours else "x is not one batch of float32 images"
     if own == "arrays" and handed.validation:

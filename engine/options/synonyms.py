@@ -44,6 +44,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         ("workers num_workers n_workers autotune num_parallel_calls dataloader_num_workers loader",
          ("input.parallel_calls",)),
         ("prefetch_factor prefetch_size buffer prefetch_buffer", ("input.prefetch",)),
+        ("device_prefetch copy_to_device pin_memory non_blocking", ("input.prefetch_to_device",)),
         ("aug augmentation data_augmentation augmentations", ("input.augment",)),
         ("drop_last", ("input.drop_remainder",)),
         ("threadpool private_threadpool_size", ("input.private_threads",)),

@@ -46,6 +46,7 @@ CHANGES = {
     "input.augment": "heavy",
     "input.cache": "/tmp/cache",
     "input.prefetch": "off",
+    "input.prefetch_to_device": "3",
     "input.parallel_calls": "off",
     "input.private_threads": "2",
     "input.drop_remainder": "true",

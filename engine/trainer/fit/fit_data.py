@@ -1,7 +1,7 @@
-"""Passes batches from the pipeline to fit: directly, or through the strategy to its devices.
+"""Passes batches from the pipeline to fit: directly, or ahead of their steps into the memory of the devices.
 
-A strategy creates the iterator over its data set internally, where the state of the pipeline cannot be read; so it gets
-its training batches through an iterator that is created here.
+How far a training has come is counted in steps, never in batches that were drawn: those that wait on a device when a
+checkpoint is written are drawn again by the training that resumes from it.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ from typing import Any
 import tensorflow as tf
 
 from ...options import Options
+from ..data.on_device import batches_ahead, prefetched_to, through_an_iterator
+from ..setup.devices import Devices
 
 
 class FitData:
     """Training and validation batches for fit, and the iterator that runs the training pipeline."""
 
-    def __init__(self, options: Options, strategy: tf.distribute.Strategy) -> None:
+    def __init__(self, options: Options, strategy: tf.distribute.Strategy, devices: Devices) -> None:
         self._strategy = strategy if options.strategy.kind != "single" else None
-        self._ahead = options.input.prefetch != "off"
+        self._devices, self._input = devices, options.input
         self._ours: Any = None
         self._iterator: Any = None
 
     def training(self, batches: tf.data.Dataset) -> Any:
-        if self._strategy is None:
+        if self._strategy is None and not self._ahead(batches):
             return batches
-        handed_on, self._ours = _through_an_iterator(batches)
-        return self._distributed(handed_on)
+        handed_on, self._ours = through_an_iterator(batches)
+        return self._on_devices(handed_on)
 
     def validation(self, batches: tf.data.Dataset) -> Any:
-        return batches if self._strategy is None else self._distributed(batches)
+        return self._on_devices(batches)
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
         """The iterator of the pipeline, behind the one that fit uses."""
@@ -38,22 +40,21 @@ class FitData:
         self._iterator = of_fit
         return of_fit if self._ours is None else self._ours
 
-    def _distributed(self, batches: tf.data.Dataset) -> Any:
-        # Otherwise the strategy also prefetches for each replica.
+    def _ahead(self, batches: tf.data.Dataset) -> int:
+        return batches_ahead(self._input, self._devices.kind, batches.element_spec)
+
+    def _on_devices(self, batches: tf.data.Dataset) -> Any:
+        ahead = self._ahead(batches)
+        if self._strategy is not None:
+            return self._distributed(batches, ahead)
+        return prefetched_to(self._devices.names[0], batches, ahead) if ahead else batches
+
+    def _distributed(self, batches: tf.data.Dataset, ahead: int) -> Any:
+        """Without GPUs a batch ahead of each replica, as the strategy does by itself."""
+        if self._devices.kind != "GPU":
+            ahead = int(self._input.prefetch != "off")
         settings = tf.distribute.InputOptions(
-            experimental_fetch_to_device=self._ahead, experimental_per_replica_buffer_size=int(self._ahead)
+            experimental_fetch_to_device=ahead > 0, experimental_per_replica_buffer_size=ahead
         )
         assert self._strategy is not None
         return self._strategy.distribute_datasets_from_function(lambda context: batches, settings)
-
-
-def _through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]:
-    """The same batches, one after the other on demand, and the iterator that they come from."""
-    with tf.device("/CPU:0"):
-        iterator = iter(batches)
-    # The pipeline behind the iterator is complete; TensorFlow must not add anything here.
-    settings = tf.data.Options()
-    settings.autotune.enabled = False
-    settings.experimental_optimization.inject_prefetch = False
-    settings.experimental_optimization.map_parallelization = False
-    return tf.data.Dataset.counter().map(lambda _: iterator.get_next()).with_options(settings), iterator

@@ -43,7 +43,7 @@ class TrainingLoop:
         self.steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
         self.steps = self.steps_per_epoch * options.train.epochs
         self.step = 0
-        self.data = FitData(options, model.distribute_strategy)
+        self.data = FitData(options, model.distribute_strategy, built.devices)
         self.timing = Timing(options, report, built.devices.kind == "GPU")
         self.executions = Executions(model, pipeline, self.timing.parts)
         self.watch = Watch(built, self.data, self.timing, self.executions.traces, self.steps_per_epoch)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ...options import OPTIONS, OptionInfo, Options
 from ...options.own import Handed, obstacle
+from ..data.on_device import fits_devices
 from .py_dataset import Indexed, workers
 from .returned import Returned
 from .streams import Samples, Stream, prefetches
@@ -38,6 +39,7 @@ def handed(found: Returned, options: Options, stream: Stream, own_optimizer: boo
         images=isinstance(stream, Samples) and stream.images,
         validation=found.validation is not None,
         workers=workers(stream.data) if isinstance(stream, Indexed) else 1,
+        hosted=not fits_devices(stream.spec),
         prefetches=options.input.prefetch == "off" and prefetches(found.train),
     )
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ...options import Options
 from ..data.batches import Batches
+from ..data.on_device import batches_ahead
 from .devices import Devices
 
 Difference = tuple[str, str]  # option key, what was found instead
@@ -22,7 +23,8 @@ Difference = tuple[str, str]  # option key, what was found instead
 
 def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
     """The actual state of everything that options ask for, as plain values for the `started` event."""
-    settings = pipeline.stream().options()
+    stream = pipeline.stream()
+    settings = stream.options()
     threading = tf.config.threading
     return {
         "variables_on": dict(Counter(_place(variable) for variable in model.variables)),
@@ -35,6 +37,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
         "strategy": type(model.distribute_strategy).__name__ if options.strategy.kind != "single" else "none",
         "replicas": int(model.distribute_strategy.num_replicas_in_sync),
         "inject_prefetch": settings.experimental_optimization.inject_prefetch is not False,
+        "device_batches": batches_ahead(options.input, devices.kind, stream.element_spec),
         "deterministic_order": settings.deterministic,
         "private_threads": settings.threading.private_threadpool_size,
         "inter_op_threads": threading.get_inter_op_parallelism_threads(),
