@@ -1,9 +1,11 @@
 """What the GPU options bring on this machine's GPU, each against plain float32, by runs of `gputui --preset`.
 
 Every round runs the baseline and all variants once, so that a GPU whose clocks drift favours none. The model is
-ResNet-50 on cached synthetic images: the GPU computes, nothing waits for input. Says so and ends where there is no GPU.
+ResNet-50 on one batch that is prepared once (`input.one_batch`), as the host's memory alone could not feed an H100.
+What is left of the input stands beside each row: the wait for it, and the transfer to the GPU where that is measured.
+So does the first step, which for XLA is its compiling. Says so and ends where there is no GPU.
 
-    python benchmarks/gpu.py [--rounds 3] [--width 1] [--batch-size 128]
+    python benchmarks/gpu.py [--rounds 3] [--width 1] [--batch-size 128] [--steps 120]
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gputui.engine.telemetry import machine
+from gputui.engine.telemetry import chips, machine
 
 BASE = {
     "workload.model": "resnet50",
@@ -26,7 +28,7 @@ BASE = {
     "workload.shape": "[224, 224, 3]",
     "workload.classes": 1000,
     "workload.samples": 1024,
-    "input.cache": "memory",
+    "input.one_batch": "true",
     "input.shuffle": "off",
     "input.drop_remainder": "true",
     "train.validation_split": 0,
@@ -48,6 +50,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+COLUMNS = ("variant", "samples/s", "times float32", "peak MiB", "busy %", "MFU %", "input wait %", "transfer %",
+           "first step s")  # fmt: skip
+
+
 def measure(settings: dict[str, Any]) -> dict[str, Any]:
     """The summary of one run; an outcome such as oom stands in it."""
     command = [str(Path(sys.executable).parent / "gputui"), "--preset", "quickstart", "--json"]
@@ -61,19 +67,31 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
     return summary
 
 
+def middle(runs: list[dict[str, Any]], key: str) -> float | None:
+    """The median over the rounds that have this figure."""
+    known = [run[key] for run in runs if run.get(key) is not None]
+    return statistics.median(known) if known else None
+
+
+def cell(value: float | None, factor: float = 1, digits: int = 0) -> str:
+    return "-" if value is None else f"{factor * value:.{digits}f}"
+
+
 def row(name: str, runs: list[dict[str, Any]], base: list[dict[str, Any]]) -> str:
     """One line of the table: medians, and the ratio to the baseline round by round."""
-    speeds = [run["samples_per_second"] for run in runs]
-    if not all(speeds):
-        return f"| {name} | {runs[0]['outcome']} | | | |"
-    ratios = [a / b["samples_per_second"] for a, b in zip(speeds, base, strict=True)]
-    peak = max(run["peak_memory_bytes"] or 0 for run in runs) / 2**20
-    busy = [run["gpu_busy_mean"] for run in runs if run["gpu_busy_mean"] is not None]
-    percent = f"{100 * statistics.mean(busy):.0f}" if busy else "-"
-    return (
-        f"| {name} | {statistics.median(speeds):.0f} | {statistics.median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f}) | {peak:.0f} | {percent} |"
-    )
+    ended = next((run for run in runs if not run["samples_per_second"]), None)
+    if ended is not None:
+        return f"| {name} | {ended['outcome']}: {(ended.get('error') or {}).get('message', 'no speed')} |" + " |" * 7
+    pairs = [(run["samples_per_second"], of["samples_per_second"]) for run, of in zip(runs, base, strict=True)]
+    ratios = [mine / theirs for mine, theirs in pairs if theirs]
+    times = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "-"
+    cells = (
+        name, cell(middle(runs, "samples_per_second")), times, cell(middle(runs, "peak_memory_bytes"), 2**-20),
+        cell(middle(runs, "gpu_busy_mean"), 100), cell(middle(runs, "mfu"), 100, 1),
+        cell(middle(runs, "input_wait"), 100, 1), cell(middle(runs, "transfer"), 100, 1),
+        cell(middle(runs, "first_step_seconds"), 1, 1),
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -81,19 +99,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--width", type=float, default=1)
     parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=120)
     arguments = parser.parse_args()
     here = machine.read()
     if not here.gpus:
-        raise SystemExit(f"this benchmark needs a GPU: {here.no_gpu_reason}")
-    base = BASE | {"workload.width": arguments.width, "input.batch_size": arguments.batch_size}
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in VARIANTS}
+        raise SystemExit(f"this benchmark needs a GPU: {here.missing or here.no_gpu_reason}")
+    base = BASE | {
+        "workload.width": arguments.width,
+        "input.batch_size": arguments.batch_size,
+        "train.steps_per_epoch": arguments.steps,
+    }
+    aborts = any(chips.xla_aborts(gpu.compute_capability) for gpu in machine.visible_gpus())
+    variants = {name: change for name, change in VARIANTS.items() if not (aborts and change.get("compile.xla"))}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
     for _ in range(arguments.rounds):
-        for name, change in VARIANTS.items():
+        for name, change in variants.items():
             runs[name].append(measure(base | change))
     size = f"ResNet-50 x {arguments.width}, batch {arguments.batch_size}"
-    print(f"{here.gpus[0].name}, {size}, {arguments.rounds} rounds\n")
-    print("| variant | samples/s | times float32 | peak MiB | busy % |")
-    print("| --- | --- | --- | --- | --- |")
+    left = "; without XLA, which ends the process on this chip" if aborts else ""
+    print(f"{here.gpus[0].name}, {size}, {arguments.rounds} rounds of {arguments.steps} steps{left}\n")
+    print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
     for name, measured in runs.items():
         print(row(name, measured, runs["float32"]))
 
