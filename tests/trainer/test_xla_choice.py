@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 from tests.support.fakegpu import FakeGpu
-from tests.support.fakegpu.fixture import fakegpu, nvml
 
-__all__ = ["fakegpu", "nvml"]
+pytest_plugins = ("tests.support.fakegpu.fixture",)
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys

@@ -17,7 +17,8 @@ import pytest
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml import FakeNvml
-from tests.support.fakenvml.fixture import nvml as nvml
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 SOURCE = Path(__file__).with_name("src")
 # TensorFlow's own libraries are in the process before this one: empty ones with their names satisfy the linker.
