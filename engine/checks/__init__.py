@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .finding import Finding
-from .rules import RULES, check, of_job, of_preset, replicas, training_gpus
+from .gpus import on_cpu, replicas, training_gpus, visible_gpus
+from .rules import RULES, check, of_job, of_preset
 
-__all__ = ["RULES", "Finding", "check", "of_job", "of_preset", "replicas", "training_gpus"]
+__all__ = ["RULES", "Finding", "check", "of_job", "of_preset", "on_cpu", "replicas", "training_gpus", "visible_gpus"]

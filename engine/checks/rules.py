@@ -15,13 +15,14 @@ from ..options import OPTIONS, Options
 from ..options.field import About
 from ..options.training import MOMENTUM
 from ..presets import Preset, paths
-from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from ..telemetry.machine import Gpu, Machine
+from ..telemetry.machine import Machine
 from ..text import size
+from . import chips, gpus
 from .data import _accumulation
 from .files import _entry, _entry_alone, _paths, _validation
 from .finding import Finding as Finding
 from .finding import error
+from .gpus import on_cpu, share_a_gpu, training_gpus, visible_gpus
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
 
@@ -46,21 +47,6 @@ def check(options: Options, machine: Machine) -> list[Finding]:
     return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
 
 
-def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """The GPUs of the machine that the options let TensorFlow see."""
-    visible = options.device.visible
-    if visible == "none":
-        return []
-    if visible == "all":
-        return list(machine.gpus)
-    return [gpu for name in visible for gpu in machine.gpus if name in (gpu.index, gpu.uuid)]
-
-
-def replicas(options: Options, machine: Machine) -> int:
-    """How many replicas of the model train in parallel."""
-    return plan.replicas(options.strategy, plan.devices(options, len(training_gpus(options, machine))))
-
-
 def of_job(machine: Machine) -> list[Finding]:
     """The finding about other tasks of the job, whatever the options are."""
     return [Finding(remark.level, ("strategy.kind",), remark.message, remark.change) for remark in machine.job]
@@ -70,26 +56,9 @@ def _job(options: Options, machine: Machine) -> Iterator[Finding]:
     yield from of_job(machine)
 
 
-def _missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
-    visible = options.device.visible
-    if isinstance(visible, str):
-        return
-    known = {gpu.index for gpu in machine.gpus} | {gpu.uuid for gpu in machine.gpus}
-    for name in visible:
-        if name not in known and not str(name).startswith("MIG-"):
-            have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
-            yield error(
-                "device.visible",
-                f"there is no GPU {name} ({have})",
-                "set it to all, none, or the numbers of existing GPUs",
-            )
-    if len(set(visible)) != len(visible):
-        yield error("device.visible", "names a GPU twice", "name each once")
-
-
 def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
     device = options.device
-    if not training_gpus(options, machine) or device.memory_growth is not True:
+    if device.memory_growth is not True or on_cpu(options, machine):
         return
     for name, used in (("memory_limit_mb", device.memory_limit_mb), ("logical_devices", device.logical_devices > 1)):
         if used:
@@ -102,8 +71,8 @@ def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
-    device, gpus = options.device, training_gpus(options, machine)
-    for gpu in gpus:
+    device = options.device
+    for gpu in training_gpus(options, machine):
         total = gpu.memory_total_bytes or 0
         limit = (device.memory_limit_mb or 0) * 1024**2
         if total and limit * device.logical_devices > total:
@@ -112,7 +81,7 @@ def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
                 f"{device.logical_devices} x {size(limit)} is more than GPU {gpu.index} has ({size(total)})",
                 f"give at most {total // 1024**2 * 9 // 10 // device.logical_devices}",
             )
-    if not gpus and device.logical_devices > 1:
+    if device.logical_devices > 1 and on_cpu(options, machine):
         yield Finding(
             "note",
             ("device.logical_devices",),
@@ -122,32 +91,13 @@ def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:
-    if training_gpus(options, machine):
+    if not on_cpu(options, machine):
         return
     for info in OPTIONS:
         about: About = info.about
         value = getattr(getattr(options, info.group), info.name)
         if about.gpu_only and value != info.default:
             yield Finding("note", (info.key,), "does nothing without a GPU", "training continues without it")
-
-
-def _precision(options: Options, machine: Machine) -> Iterator[Finding]:
-    needed = {"mixed_float16": FLOAT16_CAPABILITY, "mixed_bfloat16": BFLOAT16_CAPABILITY}.get(options.precision.policy)
-    for gpu in training_gpus(options, machine):
-        if needed and gpu.compute_capability and tuple(gpu.compute_capability) < needed:
-            have = ".".join(str(part) for part in gpu.compute_capability)
-            yield error(
-                "precision.policy",
-                f"it needs compute capability {needed[0]}.{needed[1]}, and GPU {gpu.index} has {have}",
-                "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32",
-            )
-    if options.precision.policy == "mixed_float16" and not training_gpus(options, machine):
-        yield Finding(
-            "warning",
-            ("precision.policy",),
-            "float16 is slower than float32 on a CPU",
-            "use mixed_bfloat16, which is faster on CPUs with AVX-512 BF16 or AMX",
-        )
 
 
 def _xla(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -171,7 +121,7 @@ def _xla(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
     kind, devices = options.strategy.kind, options.strategy.devices
-    available = plan.devices(options, len(training_gpus(options, machine)))
+    available = plan.devices(options, len(visible_gpus(options, machine)))
     if kind == "single" and devices != "all":
         yield Finding("warning", ("strategy.devices",), "single uses the first device only", "set strategy.kind")
     if kind != "single" and devices != "all":
@@ -190,14 +140,26 @@ def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
             "mirrored over one device is no faster than single",
             "use strategy.kind=single, or device.logical_devices=2 to try the strategy",
         )
-    if options.strategy.communication == "nccl" and not training_gpus(options, machine):
-        yield error("strategy.communication", "nccl works between GPUs only", "set it to auto")
+    if options.strategy.communication == "nccl":
+        yield from _nccl(options, machine)
     if options.strategy.communication != "auto" and kind != "mirrored":
         yield Finding(
             "warning",
             ("strategy.communication",),
             f"strategy {kind} exchanges no gradients, so this has no effect",
             "set it to auto",
+        )
+
+
+def _nccl(options: Options, machine: Machine) -> Iterator[Finding]:
+    if on_cpu(options, machine):
+        yield error("strategy.communication", "nccl works between GPUs only", "set it to auto")
+    elif options.strategy.kind == "mirrored" and share_a_gpu(options, machine):
+        yield Finding(
+            "error",
+            ("strategy.communication", "device.logical_devices"),
+            "NCCL refuses two replicas on one GPU",
+            "set strategy.communication=auto, or device.logical_devices=1",
         )
 
 
@@ -325,11 +287,16 @@ def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:
 
 RULES: tuple[Rule, ...] = (
     _job,
-    _missing_gpus,
+    gpus.missing_gpus,
+    gpus.allocation,
     _memory_modes,
     _partitions,
     _gpu_only,
-    _precision,
+    chips.precision,
+    chips.build,
+    chips.driver,
+    chips.cudnn,
+    chips.xla_on_the_chip,
     _xla,
     _strategy,
     _determinism,

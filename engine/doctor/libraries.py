@@ -29,20 +29,13 @@ LIBRARIES = {
     "libnvJitLink.so.12": "nvidia-nvjitlink-cu12",
 }
 LIBCUDA = "libcuda.so.1"
-_ALL = "pip install 'tensorflow[and-cuda]'"
-_FOR_ARM = "use NVIDIA's TensorFlow container (nvcr.io/nvidia/tensorflow), or a TensorFlow built from source with CUDA"
-
-
-def with_cuda() -> str:
-    """How to get a TensorFlow that can use GPUs: its packages for aarch64 are built without CUDA."""
-    return _ALL if platform.machine() in ("x86_64", "AMD64") else _FOR_ARM
 
 
 def tensorflow(has_driver: bool) -> Iterator[Finding]:
     """TensorFlow's version, and the CUDA version that it was built for; without CUDA it is an error beside GPUs."""
     version = installed.tensorflow_version()
     if version is None:
-        remedy = f"{with_cuda()}; on a machine without a GPU: pip install tensorflow"
+        remedy = f"{installed.with_cuda()}; on a machine without a GPU: pip install tensorflow"
         yield Finding("error", "TensorFlow", "TensorFlow is not installed", remedy)
         return
     built = installed.build_info()
@@ -52,7 +45,7 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
         yield Finding("ok", "TensorFlow", what)
     else:
         level = "error" if has_driver else "note"
-        yield Finding(level, "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", with_cuda())
+        yield Finding(level, "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", installed.with_cuda())
 
 
 def missing() -> dict[str, str]:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from . import cuda_errors, libraries, visible
+from ..system import installed
+from . import cuda_errors, visible
 from .child import Child, Output
 from .cuda_errors import LOOK, Cause
 from .finding import Finding
@@ -27,8 +28,8 @@ details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
 print("\\n" + json.dumps({"version": tf.__version__, "gpus": [one.get("device_name", "GPU") for one in details]}))
 """
 _TELLING = (
-    (r"Could not load dynamic library '([^']+)'", "the library {} cannot be loaded", libraries.with_cuda()),
-    (r"Cannot dlopen some GPU libraries", "CUDA libraries are missing", libraries.with_cuda()),
+    (r"Could not load dynamic library '([^']+)'", "the library {} cannot be loaded", installed.with_cuda()),
+    (r"Cannot dlopen some GPU libraries", "CUDA libraries are missing", installed.with_cuda()),
     (
         r"libcuda\.so\.1: cannot open|Could not find cuda drivers|UNKNOWN ERROR \(303\)",
         "libcuda.so.1 cannot be loaded",

@@ -27,7 +27,8 @@ class Device(Group):
 
     visible: Literal["all", "none"] | list[GpuName] = option(
         "all",
-        "GPUs that TensorFlow may see: all, none (the CPU trains), or a list of indices or UUIDs",
+        "GPUs that TensorFlow may see: all that the job has been given, none (the CPU trains), or a list of UUIDs or "
+        "of indices, which count in the order of the PCI bus as nvidia-smi does",
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
         helps="shares a box between people; none compares GPU with CPU",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import platform
 import re
 from importlib import metadata
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu")
 CUDNN = "nvidia-cudnn-cu12"
+_WITH_CUDA = "pip install 'tensorflow[and-cuda]'"
+_WITH_CUDA_ON_ARM = "use NVIDIA's TensorFlow container (nvcr.io/nvidia/tensorflow) or a TensorFlow built with CUDA"
 
 
 def version(*packages: str) -> str | None:
@@ -25,6 +28,11 @@ def version(*packages: str) -> str | None:
 
 def tensorflow_version() -> str | None:
     return version(*_TENSORFLOW)
+
+
+def with_cuda() -> str:
+    """How to get a TensorFlow that can use GPUs: TensorFlow's own packages for aarch64 are built without CUDA."""
+    return _WITH_CUDA if platform.machine() in ("x86_64", "AMD64") else _WITH_CUDA_ON_ARM
 
 
 def cudnn_version() -> tuple[int, int] | None:

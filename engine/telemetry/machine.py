@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import allocation, limits, nodes
+from ..system import installed
+from . import allocation, chips, limits, nodes
 from . import job as jobs
 from .allocation import Allocation
 from .background_call import BackgroundCall
 from .job import Remark as JobRemark
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
 from .reasons import Code
-from .visible import VARIABLE, Device, visible
+from .visible import VARIABLE, Device, find, visible
 
 PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must not make gputui hang
 WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CUDA cannot work either
@@ -72,7 +73,15 @@ class Machine:
     @property
     def shown(self) -> tuple[Gpu, ...]:
         """The GPUs that CUDA shows to this process, in CUDA's order; see `visible_gpus`."""
-        return _shown(self.gpus, self.visible_devices)
+        return self.shown_by(self.visible_devices)
+
+    def shown_by(self, value: str | None) -> tuple[Gpu, ...]:
+        """Those that it would show with this value of CUDA_VISIBLE_DEVICES."""
+        return _shown(self.gpus, value)
+
+    def finds(self, name: str | int) -> bool:
+        """Whether a GPU or a MIG instance is called so."""
+        return find(str(name), self.devices) is not None
 
 
 def read() -> Machine:
@@ -97,6 +106,21 @@ def visible_gpus() -> tuple[Gpu, ...]:
     In the place of a MIG instance stands the GPU that it is a part of, with the instance's memory.
     """
     return _shown(_answers().gpus, os.environ.get(VARIABLE))
+
+
+def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Of the GPUs that CUDA shows, those that TensorFlow does not leave out as too small or too old.
+
+    As in gpu_device.cc, GetValidDeviceIds: beside a chip for computing a display card is not used.
+    """
+    least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
+    oldest = min(installed.capabilities(), default=(0, 0))
+    return [
+        gpu
+        for gpu in gpus
+        if (gpu.multiprocessors is None or gpu.multiprocessors >= least)
+        and (gpu.compute_capability is None or tuple(gpu.compute_capability) >= oldest)
+    ]
 
 
 def _shown(gpus: tuple[Gpu, ...], value: str | None) -> tuple[Gpu, ...]:

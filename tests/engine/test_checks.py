@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from gputui.engine import checks
 from gputui.engine.checks import Finding
 from gputui.engine.options import OPTIONS
-from gputui.engine.telemetry import job
-from gputui.engine.telemetry.machine import Gpu, Machine
+from gputui.engine.system import installed
+from gputui.engine.telemetry import allocation, job
+from gputui.engine.telemetry.machine import Gpu, Instance, Machine
 
 from tests.support.cases import all_hold
 from tests.support.training import options
@@ -35,7 +37,28 @@ TWO = machine(gpu(0), gpu(1))
 PASCAL = machine(gpu(0, (6, 1), 8 * GB))
 VOLTA = machine(gpu(0, (7, 0), 16 * GB))
 MIXED = machine(gpu(0), gpu(1, (6, 1)))
+P100 = machine(gpu(0, (6, 0), 16 * GB))
+BLACKWELL = machine(gpu(0, (12, 0), 32 * GB))
 UNKNOWN = machine(gpu(0, None, None))
+SILENT = replace(NONE, missing="no NVML here")  # GPUs may be there
+OLD_DRIVER = replace(ONE, cuda=(12, 2))
+EIGHT = machine(*(gpu(index) for index in range(8)))
+WITH_DISPLAY = machine(  # a Quadro P400 before an RTX 4090
+    replace(gpu(0, (6, 1), 2 * GB), multiprocessors=2), replace(gpu(1, (8, 9), 24 * GB), multiprocessors=128)
+)
+PARTED = machine(  # two MIG instances
+    replace(gpu(0), mig=True, instances=(Instance("MIG-a", 20 * GB), Instance("MIG-b", 40 * GB)))
+)
+
+
+def given(of: Machine, **variables: str) -> Machine:
+    """The machine in a job whose launcher has set these variables."""
+    shown = variables.get("CUDA_VISIBLE_DEVICES")
+    return replace(of, visible_devices=shown, allocation=allocation.read(variables, len(of.gpus)))
+
+
+FOUR_FIVE = given(EIGHT, CUDA_VISIBLE_DEVICES="4,5", SLURM_JOB_GPUS="4,5")
+NOT_FENCED = given(EIGHT, SLURM_JOB_GPUS="4-5")
 
 # rule, machine, settings that trigger it, level, a word of the message
 TEXTS = "tests/support/programs/entry/text.py"
@@ -47,10 +70,23 @@ TRIGGERS = [
     ("_entry", NONE, "entry=no.module:build", "error", "there is no module no.module"),
     ("_entry", NONE, f"entry={TEXTS}:other", "error", "has no function other (it has make_texts"),
     ("_entry", NONE, f"entry={TEXTS}:make_texts folder=/nowhere", "error", "does not exist"),
-    ("_missing_gpus", NONE, "visible=0", "error", "there is no GPU 0 (no NVIDIA driver)"),
-    ("_missing_gpus", TWO, "visible=0,2", "error", "there is no GPU 2 (this machine has 2)"),
-    ("_missing_gpus", TWO, "visible=GPU-9", "error", "there is no GPU GPU-9"),
-    ("_missing_gpus", TWO, "visible=0,0", "error", "twice"),
+    ("missing_gpus", NONE, "visible=0", "error", "there is no GPU 0 (no NVIDIA driver)"),
+    ("missing_gpus", TWO, "visible=0,2", "error", "there is no GPU 2 (this machine has 2)"),
+    ("missing_gpus", TWO, "visible=GPU-9", "error", "there is no GPU GPU-9"),
+    ("missing_gpus", TWO, "visible=0,0", "error", "twice"),
+    ("missing_gpus", TWO, "visible=GPU-1,0", "error", "mixes indices and UUIDs"),
+    ("allocation", FOUR_FIVE, "visible=0", "error", "GPU 0 is not this job's: this job has been given 4,5 (CUDA_VIS"),
+    ("allocation", FOUR_FIVE, "visible=4,6", "error", "GPU 6 is not"),
+    ("allocation", FOUR_FIVE, "visible=GPU-3", "error", "GPU GPU-3 is not"),
+    ("allocation", given(EIGHT, CUDA_VISIBLE_DEVICES="GPU-4"), "visible=5", "error", "given GPU-4"),
+    ("allocation", given(EIGHT, CUDA_VISIBLE_DEVICES=""), "visible=0", "error", "has been given no GPU"),
+    ("allocation", given(SILENT, CUDA_VISIBLE_DEVICES="4,5"), "visible=0", "error", "has been given 4,5"),
+    ("allocation", given(PARTED, CUDA_VISIBLE_DEVICES="MIG-a"), "visible=MIG-b", "error", "GPU MIG-b is not"),
+    ("allocation", NOT_FENCED, "visible=0", "error", "has been given 4,5 (SLURM_JOB_GPUS)"),
+    ("allocation", NOT_FENCED, "epochs=3", "warning", "does not keep the others from it"),
+    ("allocation", given(EIGHT, SLURM_STEP_GPUS="2", SLURM_JOB_GPUS="2,3"), "visible=3", "error", "given 2 (SLURM"),
+    ("driver", OLD_DRIVER, "epochs=3", "error", "only as PTX 8.5, which this driver, for CUDA 12.2, cannot compile"),
+    ("xla_on_the_chip", BLACKWELL, "xla=on", "error", "built with CUDA 12.5, ends the process on GPU 0 (compute cap"),
     ("_memory_modes", ONE, "memory_growth=on memory_limit_mb=1024", "error", "ignores memory growth"),
     ("_memory_modes", ONE, "memory_growth=on logical_devices=2", "error", "ignores memory growth"),
     ("_partitions", VOLTA, "memory_growth=off memory_limit_mb=99999", "error", "more than GPU 0 has"),
@@ -60,10 +96,11 @@ TRIGGERS = [
     ("_gpu_only", NONE, "memory_limit_mb=1024", "note", "nothing without a GPU"),
     ("_gpu_only", NONE, "gpu_thread_mode=gpu_private", "note", "nothing without a GPU"),
     ("_gpu_only", ONE, "visible=none tf32=off", "note", "nothing without a GPU"),
-    ("_precision", PASCAL, "policy=mixed_float16", "error", "7.0, and GPU 0 has 6.1"),
-    ("_precision", VOLTA, "policy=mixed_bfloat16", "error", "8.0, and GPU 0 has 7.0"),
-    ("_precision", MIXED, "policy=mixed_bfloat16", "error", "GPU 1 has 6.1"),
-    ("_precision", NONE, "policy=mixed_float16", "warning", "slower than float32 on a CPU"),
+    ("precision", PASCAL, "policy=mixed_float16", "error", "7.0, and GPU 0 has 6.1"),
+    ("precision", VOLTA, "policy=mixed_bfloat16", "error", "8.0, and GPU 0 has 7.0"),
+    ("precision", MIXED, "policy=mixed_bfloat16 strategy.kind=mirrored", "error", "GPU 1 has 6.1"),
+    ("precision", P100, "policy=mixed_float16", "warning", "GPU 0 (compute capability 6.0) has no tensor cores"),
+    ("precision", NONE, "policy=mixed_float16", "warning", "slower than float32 on a CPU"),
     ("_xla", ONE, "xla=on deterministic=on", "error", "deterministic"),
     ("_xla", NONE, "xla=on", "warning", "last, smaller batch"),
     ("_strategy", TWO, "strategy.devices=1", "warning", "single uses the first device only"),
@@ -74,6 +111,7 @@ TRIGGERS = [
     ("_strategy", ONE, "strategy.kind=mirrored", "warning", "no faster than single"),
     ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=1", "warning", "no faster than single"),
     ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=nccl", "error", "between GPUs only"),
+    ("_strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2", "error", "two replicas on one"),
     ("_strategy", TWO, "communication=hierarchical_copy", "warning", "exchanges no gradients"),
     ("_determinism", NONE, "deterministic=on deterministic_order=off", "error", "same result twice"),
     ("_determinism", NONE, "checkpoint=epoch deterministic_order=off", "warning", "not resumed exactly"),
@@ -109,9 +147,27 @@ FINE = [
     ("_entry_alone", NONE, "model=mlp"),
     ("_entry", NONE, f"entry={TEXTS}:build"),
     ("_entry", NONE, "entry=entry.text:build folder=tests/support/programs"),
-    ("_missing_gpus", NONE, "visible=none"),
-    ("_missing_gpus", TWO, "visible=1,GPU-0"),
-    ("_missing_gpus", TWO, "visible=MIG-1234"),
+    ("missing_gpus", NONE, "visible=none"),
+    ("missing_gpus", TWO, "visible=GPU-1,GPU-0"),
+    ("missing_gpus", TWO, "visible=MIG-1234"),
+    ("missing_gpus", SILENT, "visible=0"),
+    ("allocation", EIGHT, "visible=0"),
+    ("allocation", FOUR_FIVE, "epochs=3"),
+    ("allocation", FOUR_FIVE, "visible=5,4"),
+    ("allocation", FOUR_FIVE, "visible=GPU-5"),
+    ("allocation", FOUR_FIVE, "visible=none"),
+    ("allocation", given(EIGHT, CUDA_VISIBLE_DEVICES="GPU-4,GPU-5"), "visible=4"),
+    ("allocation", given(EIGHT, CUDA_VISIBLE_DEVICES=""), "epochs=3"),
+    ("allocation", given(TWO, SLURM_JOB_GPUS="4,5"), "visible=0"),  # fenced: NVML shows the job's own alone
+    ("allocation", given(PARTED, CUDA_VISIBLE_DEVICES="0"), "visible=MIG-b"),
+    ("allocation", given(SILENT, CUDA_VISIBLE_DEVICES="4,5"), "visible=GPU-5"),
+    ("driver", replace(OLD_DRIVER, cuda=(12, 5)), "epochs=3"),
+    ("driver", replace(machine(gpu(0, (8, 0)), gpu(1, (8, 9))), cuda=(12, 2)), "strategy.kind=mirrored"),
+    ("driver", replace(OLD_DRIVER, gpus=(gpu(0, (8, 0)), gpu(1))), "epochs=3"),
+    ("driver", OLD_DRIVER, "visible=none"),
+    ("xla_on_the_chip", ONE, "xla=on"),
+    ("xla_on_the_chip", BLACKWELL, "epochs=3"),
+    ("xla_on_the_chip", BLACKWELL, "xla=on visible=none"),
     ("_memory_modes", ONE, "memory_growth=off memory_limit_mb=1024 logical_devices=2"),
     ("_memory_modes", ONE, "memory_limit_mb=1024"),
     ("_memory_modes", ONE, "logical_devices=2"),
@@ -122,16 +178,25 @@ FINE = [
     ("_partitions", UNKNOWN, "memory_growth=off memory_limit_mb=99999"),
     ("_gpu_only", ONE, "gpu_thread_mode=gpu_private tf32=off"),
     ("_gpu_only", NONE, "epochs=3"),
-    ("_precision", VOLTA, "policy=mixed_float16"),
-    ("_precision", ONE, "policy=mixed_bfloat16"),
-    ("_precision", MIXED, "policy=mixed_bfloat16 visible=0"),
-    ("_precision", PASCAL, "policy=float32"),
-    ("_precision", NONE, "policy=mixed_bfloat16"),
-    ("_precision", UNKNOWN, "policy=mixed_bfloat16"),
+    ("_gpu_only", SILENT, "gpu_thread_mode=gpu_private tf32=off memory_limit_mb=1024"),
+    ("_gpu_only", PARTED, "visible=MIG-b gpu_thread_mode=gpu_private"),
+    ("precision", VOLTA, "policy=mixed_float16"),
+    ("precision", ONE, "policy=mixed_bfloat16"),
+    ("precision", MIXED, "policy=mixed_bfloat16 visible=0"),
+    ("precision", MIXED, "policy=mixed_bfloat16"),
+    ("precision", WITH_DISPLAY, "policy=mixed_bfloat16"),
+    ("precision", WITH_DISPLAY, "policy=mixed_bfloat16 strategy.kind=mirrored"),
+    ("precision", given(MIXED, CUDA_VISIBLE_DEVICES="0"), "policy=mixed_bfloat16 strategy.kind=mirrored"),
+    ("precision", SILENT, "policy=mixed_float16"),
+    ("precision", PASCAL, "policy=float32"),
+    ("precision", NONE, "policy=mixed_bfloat16"),
+    ("precision", UNKNOWN, "policy=mixed_bfloat16"),
     ("_xla", NONE, "xla=on drop_remainder=on"),
     ("_xla", NONE, "deterministic=on"),
     ("_strategy", TWO, "strategy.kind=mirrored communication=nccl"),
     ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,1"),
+    ("_strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2 strategy.devices=0,2"),
+    ("_strategy", SILENT, "strategy.kind=one_device communication=auto"),
     ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=hierarchical_copy"),
     ("_strategy", TWO, "strategy.kind=one_device strategy.devices=1"),
     ("_strategy", ONE, "strategy.kind=mirrored logical_devices=2 memory_growth=off"),
@@ -187,11 +252,43 @@ def test_what_only_looks_like_a_conflict_is_none() -> None:
 
 def test_every_rule_has_a_case_that_triggers_it_and_one_that_does_not() -> None:
     names = {function.__name__ for function in checks.RULES}
-    assert names == {case[0] for case in TRIGGERS} == {case[0] for case in FINE}
+    by_packages = {"build", "cudnn"}
+    assert names == {case[0] for case in TRIGGERS} | by_packages == {case[0] for case in FINE} | by_packages
 
 
-@pytest.mark.parametrize("on", [NONE, ONE, TWO, PASCAL, UNKNOWN])
-def test_the_defaults_are_fine_on_any_machine(on: Machine) -> None:
+def test_what_the_installed_packages_cannot_do_on_this_machines_chips(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_cuda, with_cuda, nothing = {"is_cuda_build": False}, {"is_cuda_build": True}, dict[str, object]()
+    mend = "pip install 'nvidia-cudnn-cu12>=9.3,<9.11'"
+    for rule, on, settings, build, version, levels, words in (
+        ("build", ONE, "epochs=3", without_cuda, None, ["error"], "pip install 'tensorflow[and-cuda]'"),
+        ("build", ONE, "visible=none", without_cuda, None, [], ""),
+        ("build", NONE, "epochs=3", without_cuda, None, [], ""),
+        ("build", ONE, "epochs=3", nothing, None, [], ""),
+        ("build", ONE, "epochs=3", with_cuda, None, [], ""),
+        ("build", ONE, "epochs=3", without_cuda | {"is_rocm_build": True}, None, [], ""),
+        ("cudnn", VOLTA, "epochs=3", with_cuda, (9, 28), ["error"], mend),
+        ("cudnn", PASCAL, "model=mlp", with_cuda, (9, 11), ["warning"], mend),
+        ("cudnn", VOLTA, f"entry={TEXTS}:build", with_cuda, (10, 0), ["warning"], mend),
+        ("cudnn", VOLTA, "epochs=3", with_cuda, (9, 10), [], ""),
+        ("cudnn", VOLTA, "epochs=3", with_cuda, None, [], ""),
+        ("cudnn", machine(gpu(0, (7, 5))), "epochs=3", with_cuda, (9, 28), [], ""),
+        ("cudnn", WITH_DISPLAY, "strategy.kind=mirrored", with_cuda, (9, 28), [], ""),
+    ):
+        monkeypatch.setattr(installed, "build_info", lambda build=build: build)
+        monkeypatch.setattr(installed, "cudnn_version", lambda version=version: version)
+        found = found_by(rule, on, settings)
+        assert [finding.level for finding in found] == levels, (rule, settings, version)
+        assert all(words in finding.change for finding in found), found
+    monkeypatch.setattr(installed, "build_info", lambda: without_cuda)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    (found_on_arm,) = found_by("build", ONE, "epochs=3")
+    assert "nvcr.io/nvidia/tensorflow" in found_on_arm.change
+    assert "pip" not in found_on_arm.change
+
+
+@pytest.mark.parametrize("on", [NONE, ONE, TWO, PASCAL, UNKNOWN, SILENT, WITH_DISPLAY, PARTED, BLACKWELL, FOUR_FIVE])
+def test_the_defaults_are_fine_on_any_machine(on: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "cudnn_version", lambda: (9, 10))  # later ones have no code for Pascal
     assert checks.check(options(), on) == []
 
 
@@ -247,14 +344,37 @@ def test_errors_come_first() -> None:
     assert set(levels) == {"error", "warning", "note"}
 
 
-def test_training_gpus_are_those_that_are_visible() -> None:
+def test_gpus_are_those_that_cuda_shows_and_tensorflow_uses_and_the_first_alone_trains_as_single() -> None:
+    for on, settings, visible, training, replicas in (
+        (EIGHT, "", [0, 1, 2, 3, 4, 5, 6, 7], [0], 1),
+        (EIGHT, "strategy.kind=mirrored strategy.devices=1,3 logical_devices=2", [*range(8)], [0, 1], 2),
+        (EIGHT, "strategy.kind=one_device strategy.devices=3", [*range(8)], [3], 1),
+        (FOUR_FIVE, "", [4, 5], [4], 1),
+        (FOUR_FIVE, "strategy.kind=mirrored", [4, 5], [4, 5], 2),
+        (FOUR_FIVE, "strategy.kind=mirrored visible=5", [5], [5], 1),
+        (given(EIGHT, CUDA_VISIBLE_DEVICES="5,4"), "", [5, 4], [5], 1),
+        (WITH_DISPLAY, "strategy.kind=mirrored", [1], [1], 1),
+        (WITH_DISPLAY, "visible=0", [0], [0], 1),  # alone it is used
+        (PARTED, "strategy.kind=mirrored", [0], [0], 1),
+        (PARTED, "visible=MIG-b", [0], [0], 1),
+        (SILENT, "", [], [], 1),
+    ):
+        wanted = options(*settings.split())
+        found = [[gpu.index for gpu in of(wanted, on)] for of in (checks.visible_gpus, checks.training_gpus)]
+        assert (found, checks.replicas(wanted, on)) == ([visible, training], replicas), settings
+    (instance,) = checks.training_gpus(options("visible=MIG-b"), PARTED)
+    assert instance.memory_total_bytes == 40 * GB
+    assert [checks.on_cpu(options(), on) for on in (NONE, SILENT, ONE, WITH_DISPLAY)] == [True, False, False, False]
+
+
+def test_visible_gpus_are_those_that_are_named() -> None:
     def indices(visible: str) -> list[int]:
-        return [g.index for g in checks.training_gpus(options(f"visible={visible}"), TWO)]
+        return [g.index for g in checks.visible_gpus(options(f"visible={visible}"), TWO)]
 
     assert indices("all") == [0, 1]
     assert indices("none") == []
     assert indices("1") == [1]
-    assert indices("GPU-1,0") == [1, 0]
+    assert indices("GPU-1,GPU-0") == [1, 0]
 
 
 def test_an_npz_without_a_test_part_is_found_without_opening_its_arrays(tmp_path: Path) -> None:

@@ -184,7 +184,8 @@ def _asked(*settings: str) -> request.Request:
 
 @pytest.mark.parametrize(("ours", "theirs", "shared"), [
     (["device.visible=[0, 1]"], ["device.visible=[2]"], False),
-    (["device.visible=[0, 1]"], ["device.visible=[1]"], True),
+    (["device.visible=[0, 1]", "strategy.kind=mirrored"], ["device.visible=[1]"], True),
+    (["device.visible=[0, 1]"], ["device.visible=[1]"], False),
     (["device.visible=[0]"], ["device.visible=all"], True),
     (["device.visible=[0]"], ["device.visible=none"], True),
     (["device.visible=none"], ["device.visible=none"], True),
@@ -211,7 +212,9 @@ def test_an_ab_whose_sides_train_on_the_same_device_is_refused() -> None:
     asked = request.of_change("quickstart", ["device.visible=[0]"])
     with pytest.raises(ProofError, match="both sides train on GPU 0"):
         request.refuse(asked, one)
-    request.refuse(asked, GPUS)
+    with pytest.raises(ProofError, match="both sides train on GPU 0"):
+        request.refuse(asked, GPUS)
+    request.refuse(request.of_change("quickstart", ["device.visible=[1]"]), GPUS)
     with pytest.raises(ProofError, match="there is no GPU 0"):
         request.refuse(asked, HERE)
 

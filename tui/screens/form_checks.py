@@ -77,12 +77,12 @@ class CheckedForm(FormView):
 
     @property
     def no_gpu_reason(self) -> str:
-        """Why no GPU trains with these options, or nothing if one does."""
+        """Why no GPU trains with these options, or nothing if one does or may do so."""
         if self.machine is None:
             return ""
         from ...engine import checks
 
-        if checks.training_gpus(self.state.preset.options, self.machine):
+        if not checks.on_cpu(self.state.preset.options, self.machine):
             return ""
         return "device.visible is none" if self.machine.gpus else self.machine.no_gpu_reason
 

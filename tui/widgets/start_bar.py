@@ -55,7 +55,7 @@ def outlook(options: Options, machine: Machine | None) -> str:
         return f"batch {size:,}  examining this machine ..."
     from ...engine import checks
 
-    gpus = checks.training_gpus(options, machine)
+    gpus = checks.visible_gpus(options, machine)
     count = checks.replicas(options, machine)
     batch = f"global batch {size * count:,}" + (f" = {size:,} x {count} replicas" if count > 1 else "")
     return f"{batch}  {_devices([gpu.name or 'GPU' for gpu in gpus], options, machine)}"
@@ -66,5 +66,7 @@ def _devices(names: list[str], options: Options, machine: Machine) -> str:
         kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
         used = "" if options.strategy.kind == "mirrored" or len(names) == 1 else " (only one is used)"
         return f"on {kinds}{used}"
+    if machine.missing and options.device.visible != "none":
+        return f"on the GPUs that CUDA shows, of which nothing is known: {machine.missing}"
     why = "device.visible is none" if machine.gpus else f"no GPU: {machine.no_gpu_reason}"
     return f"on {machine.cpus} CPU cores ({why})"

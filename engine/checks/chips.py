@@ -1,0 +1,82 @@
+"""Whether the GPUs that train can compute what the options ask for, with this driver and the installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..options import Options
+from ..system import installed
+from ..telemetry import chips
+from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, dotted
+from ..telemetry.machine import Gpu, Machine
+from .finding import Finding, error
+from .gpus import on_cpu, training_gpus
+
+_WITH_CUDNN = ("cnn", "separable_cnn", "resnet50")  # gputui's models whose layers are cuDNN's
+_OTHER_GPU = "choose another GPU with device.visible"
+
+
+def precision(options: Options, machine: Machine) -> Iterator[Finding]:
+    needed = {"mixed_float16": FLOAT16_CAPABILITY, "mixed_bfloat16": BFLOAT16_CAPABILITY}.get(options.precision.policy)
+    for gpu in training_gpus(options, machine):
+        if needed and gpu.compute_capability and tuple(gpu.compute_capability) < needed:
+            yield _too_old(gpu, gpu.compute_capability, needed)
+    if options.precision.policy == "mixed_float16" and on_cpu(options, machine):
+        yield Finding(
+            "warning",
+            ("precision.policy",),
+            "float16 is slower than float32 on a CPU",
+            "use mixed_bfloat16, which is faster on CPUs with AVX-512 BF16 or AMX",
+        )
+
+
+def _too_old(gpu: Gpu, capability: tuple[int, int], needed: tuple[int, int]) -> Finding:
+    if needed == FLOAT16_CAPABILITY and capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
+        told = f"GPU {gpu.index} (compute capability {dotted(capability)}) has no tensor cores: float16 gains little"
+        return Finding("warning", ("precision.policy",), told, "compare with float32: gputui ab measures both")
+    return error(
+        "precision.policy",
+        f"it needs compute capability {dotted(needed)}, and GPU {gpu.index} has {dotted(capability)}",
+        "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32",
+    )
+
+
+def xla_on_the_chip(options: Options, machine: Machine) -> Iterator[Finding]:
+    if options.compile.xla is not True:
+        return
+    for gpu in training_gpus(options, machine):
+        if chips.xla_aborts(gpu.compute_capability):
+            built = dotted(installed.cuda_version() or (0, 0))
+            yield error(
+                "compile.xla",
+                f"XLA of this TensorFlow, built with CUDA {built}, ends the process on GPU {gpu.index} "
+                f"(compute capability {dotted(gpu.compute_capability or ())})",
+                "set it to false: without XLA the GPU works",
+            )
+
+
+def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
+    for gpu in training_gpus(options, machine):
+        if chips.lacks_cudnn(gpu.compute_capability):
+            surely = options.workload.entry is None and options.workload.model in _WITH_CUDNN
+            version = dotted(installed.cudnn_version() or ())
+            yield Finding(
+                "error" if surely else "warning",
+                ("device.visible",),
+                f"the installed cuDNN {version} has no code for GPU {gpu.index} (compute capability "
+                f"{dotted(gpu.compute_capability or ())}): convolutions and other layers end the process",
+                f"{chips.CUDNN_FOR_OLD_CHIPS}, or {_OTHER_GPU}",
+            )
+
+
+def driver(options: Options, machine: Machine) -> Iterator[Finding]:
+    for gpu in training_gpus(options, machine):
+        if told := chips.driver_lacks(gpu.compute_capability, machine.cuda):
+            yield error("device.visible", f"GPU {gpu.index}: {told}", f"{chips.newer_driver()}, or {_OTHER_GPU}")
+
+
+def build(options: Options, machine: Machine) -> Iterator[Finding]:
+    info = installed.build_info()
+    if training_gpus(options, machine) and info and not (info.get("is_cuda_build") or info.get("is_rocm_build")):
+        told = "the installed TensorFlow is built without CUDA: it cannot use this machine's GPUs"
+        yield error("device.visible", told, f"{installed.with_cuda()}; or set it to none to train on the CPU")

@@ -1,0 +1,94 @@
+"""Which GPUs the options let TensorFlow see, which of them train, and whether those are there and this job's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import plan
+from ..options import Options
+from ..telemetry.machine import Gpu, Machine, used_by_tensorflow
+from .finding import Finding, error
+
+
+def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
+    """The GPUs that TensorFlow sees and does not leave out, in its order."""
+    visible = options.device.visible
+    if visible == "none":
+        return []
+    shown = machine.shown if visible == "all" else machine.shown_by(",".join(map(str, visible)))
+    return used_by_tensorflow(shown)
+
+
+def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
+    """Those of them on which a replica of the model trains: one for `single` and `one_device`."""
+    gpus = visible_gpus(options, machine)
+    return [gpus[position] for position in dict.fromkeys(_positions(options, len(gpus))) if position < len(gpus)]
+
+
+def replicas(options: Options, machine: Machine) -> int:
+    """How many replicas of the model train in parallel."""
+    return plan.replicas(options.strategy, plan.devices(options, len(visible_gpus(options, machine))))
+
+
+def on_cpu(options: Options, machine: Machine) -> bool:
+    """Whether it is sure that no GPU trains: not where NVML cannot be read, or does not know a MIG instance."""
+    visible = options.device.visible
+    unknown = machine.missing or (isinstance(visible, list) and any(str(name).startswith("MIG-") for name in visible))
+    return visible == "none" or not (unknown or visible_gpus(options, machine))
+
+
+def share_a_gpu(options: Options, machine: Machine) -> bool:
+    """Whether two replicas train on partitions of one GPU."""
+    positions = _positions(options, len(visible_gpus(options, machine)))
+    return len(set(positions)) < len(positions)
+
+
+def _positions(options: Options, gpus: int) -> list[int]:
+    """The place of the GPU, among those that are visible, of each replica."""
+    strategy, parts = options.strategy, options.device.logical_devices
+    chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
+    positions = [device // parts for device in chosen]
+    return positions if strategy.kind == "mirrored" else positions[:1]
+
+
+# ---- rules --------------------------------------------------------------------------------------
+
+
+def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
+    visible = options.device.visible
+    if isinstance(visible, str):
+        return
+    for name in visible:
+        if not machine.missing and not machine.finds(name) and not str(name).startswith("MIG-"):
+            have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
+            yield error(
+                "device.visible",
+                f"there is no GPU {name} ({have})",
+                "set it to all, none, or the numbers of existing GPUs",
+            )
+    if len(set(visible)) != len(visible):
+        yield error("device.visible", "names a GPU twice", "name each once")
+    if len({str(name)[:4] if isinstance(name, str) else "" for name in visible}) > 1:
+        yield error(
+            "device.visible",
+            "mixes indices and UUIDs, of which CUDA reads only those of the first kind",
+            "give indices alone, or UUIDs alone",
+        )
+
+
+def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
+    """GPUs outside of those that the launcher gave, which are somebody else's."""
+    given, visible = machine.allocation, options.device.visible
+    if given is None or visible == "none":
+        return
+    if visible == "all":
+        beyond = [gpu.index for gpu in visible_gpus(options, machine) if not given.allows(gpu.index, machine.devices)]
+        if beyond:
+            own = ",".join(given.names)
+            told = f"{given}, and CUDA_VISIBLE_DEVICES does not keep the others from it"
+            yield Finding("warning", ("device.visible",), told, f"set it to {own}" if own else "set it to none")
+        return
+    for name in visible:
+        if not given.allows(name, machine.devices):
+            change = "name GPUs of this job only, or set it to all" if given.names else "set it to none"
+            yield error("device.visible", f"GPU {name} is not this job's: {given}", change)
