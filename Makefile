@@ -9,7 +9,7 @@ export UV_NATIVE_TLS := true
 # Bytecode is kept, whatever the shell says: without it every process that imports TensorFlow takes 4 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check lock docs screenshots clean
+.PHONY: demo test check lock docs screenshots gpu-report clean
 
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
@@ -46,6 +46,10 @@ lock: $(READY)
 # The pictures of the documents, from runs trained for them.
 screenshots: $(READY)
 	$(BIN)/python docs/screenshots.py
+
+# The first hour on a GPU: what only a GPU can show, measured and written into gpu-report.md.
+gpu-report: $(READY)
+	@$(BIN)/python -m benchmarks.gpu_report
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache
