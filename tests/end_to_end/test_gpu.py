@@ -97,7 +97,7 @@ def enough(gpu: Gpu, capability: tuple[int, int]) -> None:
 
 
 # Some seconds long, so that the driver's readings see it.
-LASTING = ("data=synthetic", "shape=[32,32,3]", "samples=4096", "batch_size=128", "cache=memory", "steps_per_epoch=400")
+LASTING = ("data=synthetic", "shape=[32,32,3]", "samples=1024", "batch_size=32", "cache=memory", "steps_per_epoch=300")
 
 
 def test_variables_live_on_the_gpu_and_the_allocators_peak_is_within_what_the_driver_sees(gpu: Gpu) -> None:
