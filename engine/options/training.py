@@ -261,9 +261,11 @@ class Run(Group):
     )
     hang_seconds: Literal["off"] | Annotated[float, Field(ge=1, le=1_000_000)] = option(
         300.0,
-        "end the run when it has made no progress and used no CPU time for this long",
-        helps="a strategy that waits for a device for ever does not hold the GPUs until somebody looks",
-        hurts="a hang that uses CPU time, such as a thread that polls a device, is not ended; see run.max_minutes",
+        "end the run as hung when no step was completed for this long while it trains or evaluates, or, in any other "
+        "phase, when it used no CPU time",
+        helps="a device or an exchange between GPUs that never answers does not hold the GPUs until somebody looks",
+        hurts="more is waited where steps take long (docs/troubleshooting.md has the rule), and 24 times as long for "
+        "the first step, which may be compiling",
         unit="seconds",
     )
     sample_seconds: float = option(

@@ -26,6 +26,26 @@ _SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more ad
 _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job), or end other processes of yours"
 
 
+SEVERAL_GPUS = (
+    "with several GPUs often their exchange of gradients: try NCCL_P2P_DISABLE=1, switch off an IOMMU, or give a "
+    "container more /dev/shm (--shm-size=1g); NCCL_DEBUG=INFO writes what NCCL does into engine.log; its end has the "
+    "stack of each thread"
+)
+ONE_DEVICE = (
+    "the end of engine.log has the stack of each thread, and dmesg tells of a GPU that failed (Xid); where a step only "
+    "takes long, raise run.hang_seconds"
+)
+HELD_HINT = (
+    "usually a GPU that does not answer: reset it as root (nvidia-smi --gpu-reset) or reboot; until then it stays "
+    "taken. A network disk that does not answer does the same"
+)
+
+
+def held(pid: int) -> str:
+    """What is said of a process that does not end although it was killed."""
+    return f"the process of the training (pid {pid}) was killed and does not end: the driver holds it"
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What is known when a trainer fails, or ends without a result."""
@@ -34,11 +54,13 @@ class Evidence:
     log_tail: Sequence[str]
     batch_size: int
     stopped_because: str = ""  # "", "stop", "timeout" or "hang": why the engine itself ended the trainer
-    limit: str = ""  # the option and value of that limit
+    limit: str = ""  # the option and value of that limit; of a hang, what did not happen
     kernel_oom_kills: int = 0
     memory_share: float | None = None  # the trainer's share of the host's memory at the last reading
     phase: str = ""  # the last one in the trainer's events
     ceilings: Ceilings = field(default_factory=Ceilings)
+    gpus: int = 0  # that train
+    held_pid: int | None = None  # the trainer, where it does not end although it was killed
 
 
 @dataclass(frozen=True)
@@ -51,17 +73,17 @@ class Ending:
 
 def classify(seen: Evidence) -> Ending:
     """Outcome, message and hint; where nothing else fits, `crashed` with the return code."""
+    if seen.held_pid is not None:
+        outcome: Outcome = "stopped" if seen.stopped_because == "stop" else "timeout"
+        because = f"{seen.limit}; " if seen.limit else ""
+        return Ending(outcome, "held", f"{because}{held(seen.held_pid)}", HELD_HINT)
     if seen.stopped_because == "stop":
         return Ending("stopped", "killed", "ended by force, as it did not respond to the request to stop")
     if seen.stopped_because == "timeout":
         return Ending("timeout", "timeout", f"ended after {seen.limit}", "raise run.max_minutes")
     if seen.stopped_because == "hang":
-        return Ending(
-            "timeout",
-            "hang",
-            f"the training hung: no progress and no CPU time for {seen.limit}",
-            "see the end of engine.log; a strategy that waits for a missing device or worker hangs like this",
-        )
+        hint = SEVERAL_GPUS if seen.gpus > 1 else ONE_DEVICE
+        return Ending("timeout", "hang", f"the training hung: {seen.limit}", hint)
     number = _signal(seen.returncode)
     how = f"the trainer ended with {_name(seen.returncode)}"
     if number in (signal.SIGTERM, signal.SIGINT):

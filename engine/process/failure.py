@@ -30,7 +30,7 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     if trainer is not None:
         _end(trainer)
     scratch.remove()
-    reaper.end_descendants()
+    reaper.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
     run, error = Run(Path(run_folder)), _error(fault)
     summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(run.result or {})
     summary |= {"outcome": "error", "error": error}
@@ -57,4 +57,5 @@ def _end(trainer: Trainer) -> None:
         trainer.process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         trainer.process.kill()
-        trainer.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process that the kernel holds does not end
+            trainer.process.wait(GRACE_SECONDS)

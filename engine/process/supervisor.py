@@ -17,14 +17,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import psutil
 import yaml
 
 from ..files import disk, scratch
 from ..files.writing import write_atomically
 from ..runs import Run, events, results
-from ..runs.events import EpochEnd, Phase, Progress, Started
-from ..runs.parsing import parse_line
+from ..runs.events import EpochEnd, Progress, Started
 from ..runs.reading import TRAINER_FILE, read_events
 from ..system import reaper, stop_signals
 from ..system.identity import Place, Process
@@ -33,14 +31,16 @@ from ..system.run_clock import RunClock
 from ..telemetry import limits
 from ..telemetry.sampler import Sampler
 from . import ending
-from .spawn import Trainer
+from .activity import SUSPENDED_SECONDS, Activity
+from .spawn import WHERE_IT_STANDS, Trainer
 from .watcher import Watcher
 
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0
 LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of all that it holds
-IDLE_CORES = 0.02  # a process that uses less than this share of one core counts as idle
+HELD_SECONDS = 30.0  # a process that is killed and has not ended by then is held by the kernel
+STACKS_SECONDS = 1.0  # in which a trainer that hangs writes where each of its threads stands
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
 NO_LOCKS_HINT = "do not resume it elsewhere while it runs; better set GPUTUI_HOME to a folder on a local disk"
@@ -51,7 +51,7 @@ class Supervisor:
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock) -> None:
         self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
-        self.lock, self.report = lock, trainer.report
+        self.lock, self.report, self.signs = lock, trainer.report, trainer.signs
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
         self.limits: dict[str, Any] = self.preset["run"]
         self.clock = clock
@@ -59,8 +59,9 @@ class Supervisor:
         self.phase = "starting"
         self.stop_requests = self.stops_told = 0
         self.asked_because = ""
-        self.asked_at = 0.0
-        self.killed = False
+        self.asked_at: float | None = None
+        self.killed_at: float | None = None
+        self.held = self.said_suspended = False
         self.limit = ""
         self.oom_kills = ending.kernel_oom_kills()
         self.events = events.EventWriter(run.file("telemetry.jsonl"), run.id, clock)
@@ -89,6 +90,8 @@ class Supervisor:
         self._clean_up()
         watcher.stop()
         self.phase = "ended"
+        if self.held:
+            del self._processes["trainer"]  # for everybody who reads the status the run has ended
         self._write_status()
         self.events.drain(results.TRAINER_SECONDS)
         self.events.close()
@@ -97,7 +100,7 @@ class Supervisor:
     def _clean_up(self) -> None:
         """Remove what the trainer has left behind."""
         scratch.remove()
-        if ended := reaper.end_descendants():
+        if ended := reaper.end_descendants(spared=self.trainer.pid):
             self.events.emit(events.Warn(kind="left_behind", message=reaper.describe(ended), hint=reaper.HINT))
 
     def _take_signals(self) -> None:
@@ -109,9 +112,10 @@ class Supervisor:
         self.stop_requests += 1
 
     def _watch(self, sampler: Sampler) -> None:
-        tail = _Activity(self.run, self.trainer.pid)
+        tail = Activity(self.run, self.trainer.pid, self.signs)
         next_heartbeat = 0.0
-        while self.trainer.poll() is None:
+        # A process in a call that the kernel cannot interrupt does not end when it is killed.
+        while self.trainer.poll() is None and not _is_over(self.killed_at, HELD_SECONDS):
             told = tail.phase == self.phase and self.stop_requests == self.stops_told
             if not told or time.monotonic() >= next_heartbeat:
                 self.phase = tail.phase
@@ -124,20 +128,35 @@ class Supervisor:
                 self.trainer.wait(TICK_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
+        self.held = self.trainer.poll() is None
 
-    def _enforce(self, tail: _Activity) -> None:
+    def _enforce(self, tail: Activity) -> None:
         """Pass on a request to stop, apply the time limits, and kill the trainer when it does not respond."""
         minutes, hang = self.limits["max_minutes"], self.limits["hang_seconds"]
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
         elif minutes is not None and self.clock.elapsed() > minutes * 60 and not self.asked_because:
             self._ask("timeout", f"run.max_minutes={minutes:g}")
-        elif hang != "off" and tail.idle_seconds > hang and not self.killed:
-            self.limit = f"run.hang_seconds={hang:g}"
-            self._kill("hang" if not self.asked_because else self.asked_because)
-        no_answer = self.asked_because and time.monotonic() - self.asked_at > GRACE_SECONDS
-        if (self.stop_requests > 1 or no_answer) and not self.killed:
+        elif hang != "off" and self.killed_at is None and (hangs := tail.hang(hang)):
+            self.limit = self.limit if self.asked_because else hangs
+            self._ask_where_it_stands()
+            self._kill(self.asked_because or "hang")
+        no_answer = self.asked_because and _is_over(self.asked_at, GRACE_SECONDS)
+        if (self.stop_requests > 1 or no_answer) and self.killed_at is None:
             self._kill(self.asked_because)
+        self._tell_suspended(tail)
+
+    def _tell_suspended(self, tail: Activity) -> None:
+        if tail.suspended_seconds > SUSPENDED_SECONDS and not self.said_suspended and self.killed_at is None:
+            self.said_suspended = True
+            hint = f"it is not taken for a hang; kill -CONT {self.trainer.pid} lets it go on"
+            message = "the training is suspended: its process was stopped by SIGSTOP or by a debugger"
+            self.events.emit(events.Warn(kind="suspended", message=message, hint=hint))
+
+    def _ask_where_it_stands(self) -> None:
+        self.trainer.send_signal(WHERE_IT_STANDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.trainer.wait(STACKS_SECONDS)
 
     def _ask(self, why: str, limit: str) -> None:
         self.asked_because, self.limit, self.asked_at = why, limit, time.monotonic()
@@ -145,7 +164,7 @@ class Supervisor:
             os.write(self.lifeline, f"{why}\n".encode())
 
     def _kill(self, why: str) -> None:
-        self.asked_because, self.killed = why, True
+        self.asked_because, self.killed_at = why, time.monotonic()
         self.trainer.kill()
 
     def _leave_result(self, sampler: Sampler) -> None:
@@ -155,10 +174,13 @@ class Supervisor:
             self._write(report.result)
         self._append(report)
         if self.run.result is not None or report.result is not None:
+            if self.held:
+                self.events.emit(events.Warn(kind="held", message=ending.held(self.trainer.pid), hint=ending.HELD_HINT))
             return
+        started = read_events(self.run.path, [TRAINER_FILE]).last(Started)
         end = ending.classify(
             ending.Evidence(
-                returncode=self.trainer.returncode,
+                returncode=self.trainer.returncode or 0,
                 log_tail=self.run.log_tail(LOG_LINES),
                 batch_size=self.preset["input"]["batch_size"],
                 stopped_because=self.asked_because,
@@ -167,6 +189,8 @@ class Supervisor:
                 memory_share=sampler.trainer_memory_share,
                 phase=self.phase,
                 ceilings=limits.ceilings(),
+                gpus=len(started.gpus) if started else 0,
+                held_pid=self.trainer.pid if self.held else None,
             )
         )
         if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
@@ -231,58 +255,13 @@ class Supervisor:
             write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
 
 
+def _is_over(since: float | None, seconds: float) -> bool:
+    return since is not None and time.monotonic() - since > seconds
+
+
 def _missing(count: int) -> events.Warn:
     message = f"the last {count} events of the training are missing: they could not be written to disk when it ended"
     return events.Warn(kind="disk", message=message)
-
-
-class _Activity:
-    """Whether the trainer is active: its events file grows, or it uses CPU time."""
-
-    def __init__(self, run: Run, pid: int) -> None:
-        self.run, self.phase = run, "starting"
-        self._process = psutil.Process(pid)
-        self._size = 0
-        self._cpu_seconds = 0.0
-        self._since = self._looked = time.monotonic()
-
-    @property
-    def idle_seconds(self) -> float:
-        return time.monotonic() - self._since
-
-    def look(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < 0.25:
-            return
-        size, cpu = self._events_size(), self._cpu()
-        busy = (cpu - self._cpu_seconds) / (now - self._looked) > IDLE_CORES
-        if size != self._size:
-            self._read_phase(self._size, size)
-        if busy or size != self._size:
-            self._since = now
-        self._size, self._cpu_seconds, self._looked = size, cpu, now
-
-    def _events_size(self) -> int:
-        try:
-            return self.run.file("events.jsonl").stat().st_size
-        except OSError:
-            return 0
-
-    def _cpu(self) -> float:
-        try:
-            times = self._process.cpu_times()
-        except psutil.Error:
-            return self._cpu_seconds
-        return float(times.user + times.system)
-
-    def _read_phase(self, start: int, end: int) -> None:
-        with self.run.file("events.jsonl").open("rb") as stream:
-            stream.seek(max(0, start))
-            block = stream.read(end - max(0, start)).decode("utf-8", "replace")
-        for line in block.splitlines():
-            event = parse_line(line)
-            if isinstance(event, Phase):
-                self.phase = event.phase
 
 
 def _means_so_far(progress: Progress | None) -> dict[str, float]:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ..diagnosis.measurements import options_of
+from ..files.reading import open_regular
 from ..runs import Run
-from ..runs.events import InputStages
+from ..runs.events import InputStages, Started
 from ..runs.reading import TRAINER_FILE, read_events
 from . import xprof_input
 from . import xprof_tables as tables
@@ -28,6 +29,11 @@ from .xprof_tables import Operation, Shares
 
 READ_SECONDS = 300.0
 ASK = "--set run.profile=50-69 --set compile.steps_per_execution=1"
+RIGHTS = (
+    "as root: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and restart; "
+    "in a container: --cap-add SYS_ADMIN"
+)
+_CUPTI_ERROR = re.compile(rb"CUPTI_ERROR_\w+|CUPTI needs root access")
 _LOG_LINE = re.compile(r"[IWEF]\d{4} |WARNING: All log messages")
 
 
@@ -79,6 +85,8 @@ def from_plain(told: Mapping[str, Any]) -> ProfileReport:
 
 
 def _report(run: Run, options: Mapping[str, Any], tools: tables.Tools) -> ProfileReport:
+    if not tables.on_gpu(tools) and _trained_on_gpus(run):
+        raise ProfileError(_no_gpu(run))
     rows = tables.step_rows(tools)
     if not rows:
         raise ProfileError(_no_steps(options))
@@ -111,6 +119,23 @@ def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
     steps = (run.result or {}).get("steps")
     ended = f"the run ended after step {steps}" if steps is not None else "the run has not reached them yet"
     raise ProfileError(f"{run.id} has no profile of its steps {wanted} yet\n{ended}")
+
+
+def _trained_on_gpus(run: Run) -> bool:
+    started = read_events(run.path, [TRAINER_FILE]).last(Started)
+    return any("GPU:" in name for name in (started.devices if started else ()))
+
+
+def _no_gpu(run: Run) -> str:
+    """TensorFlow goes on without the GPU's part of a profile where CUPTI refuses it, and says so in the log alone."""
+    told = "the run trained on a GPU, of which its profile has nothing"
+    try:
+        with open_regular(run.file("engine.log")) as stream:
+            refusal = next((found[0].decode() for line in stream if (found := _CUPTI_ERROR.search(line))), "")
+    except OSError:
+        refusal = ""
+    why = refusal or "usually because the driver lets only administrators profile"
+    return f"{told}: {why}\n{RIGHTS}"
 
 
 def _no_steps(options: Mapping[str, Any]) -> str:

@@ -40,21 +40,21 @@ def collect_dead(trainer: int) -> None:
             os.waitpid(dead.si_pid, os.WNOHANG)
 
 
-def end_descendants() -> list[str]:
+def end_descendants(spared: int = 0) -> list[str]:
     """End every descendant, by request and later by force; returns the names of those that had to be ended.
 
-    Processes that they start meanwhile are ended, too.
+    Processes that they start meanwhile are ended, too. Nothing more is done to the one whose process id is `spared`.
     """
-    _gone_within(LEAVE_SECONDS)
-    left = _below()
+    _gone_within(LEAVE_SECONDS, spared)
+    left = _below(spared)
     names = [f"{_name(process)} (pid {process.pid})" for process in left]
     for process in left:
         with contextlib.suppress(psutil.Error):
             process.terminate()
             process.resume()  # a stopped process does not react to signals
-    if not _gone_within(TERM_SECONDS):
+    if not _gone_within(TERM_SECONDS, spared):
         until = time.monotonic() + KILL_SECONDS
-        while (left := _below()) and time.monotonic() < until:
+        while (left := _below(spared)) and time.monotonic() < until:
             for process in left:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
@@ -69,20 +69,22 @@ def describe(names: Sequence[str]) -> str:
     return f"{which} started in this run outlived it and had to be ended: {shown}"
 
 
-def _gone_within(seconds: float) -> bool:
+def _gone_within(seconds: float, spared: int) -> bool:
     until = time.monotonic() + seconds
-    while _below():
+    while _below(spared):
         if time.monotonic() > until:
             return False
         time.sleep(_TICK_SECONDS)
     return True
 
 
-def _below() -> list[psutil.Process]:
-    """The descendants that still run; those that have ended are collected on the way."""
+def _below(spared: int) -> list[psutil.Process]:
+    """The descendants that still run, but one; those that have ended are collected on the way."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
+            if process.pid == spared:
+                continue
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
             elif process.ppid() == os.getpid():

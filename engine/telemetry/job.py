@@ -30,11 +30,24 @@ class Remark:
     message: str
     change: str
 
+    def __str__(self) -> str:
+        return f"{self.message}; {self.change}"
+
 
 def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
     """The remark on the job that this process belongs to, if there is one."""
     started = [*_slurm(environment), *_launched(environment)]  # srun also sets MPI's variables
     return (*started[:1], *_tf_config(environment))
+
+
+def when_detached(environment: Mapping[str, str]) -> Remark | None:
+    """The remark on a run that is to outlive the command or the screen that has started it, if there is one."""
+    job, step = environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_STEP_ID")
+    if not job:
+        return None
+    what = f"the Slurm job step {job}.{step}" if step is not None else f"the Slurm job {job}"
+    told = f"the run dies with {what}: when its first process ends, Slurm kills everything that it has started"
+    return Remark("warning", told, "keep gputui running until the end, without --detach; set run.checkpoint to resume")
 
 
 def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:

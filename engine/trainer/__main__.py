@@ -6,16 +6,19 @@ instead of the folder it imports TensorFlow first, touches no device, and waits 
 Deferred imports: TensorFlow takes seconds, and the first sign of life comes before what it needs.
 """
 
+import faulthandler
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from ..files import log_streams, scratch
-from ..process.spawn import WARM, read_address, write_to_log
+from ..process.spawn import WARM, WHERE_IT_STANDS, read_address, write_to_log
 from ..runs.events import EventWriter, Phase
 from ..system import stop_signals
 from ..system.run_clock import VARIABLE, RunClock
+from ..system.signs import VARIABLE as SIGNS
+from ..system.signs import Signs
 from .common.stopping import StopSwitch
 from .setup import environment
 
@@ -25,6 +28,8 @@ def main() -> None:
     lifeline = os.fdopen(int(os.environ.pop("GPUTUI_LIFELINE")))
     engine_pipe = int(os.environ.pop("GPUTUI_REPORT"))
     os.set_inheritable(engine_pipe, False)
+    signs = Signs.inherited(os.environ.pop(SIGNS, None))
+    faulthandler.register(WHERE_IT_STANDS, file=2)  # the engine asks for it where the training hangs
     another_backend = environment.choose_backend()
     clock, folder = RunClock.read(os.environ.pop(VARIABLE, None)), sys.argv[1]
     if folder == WARM:
@@ -39,7 +44,7 @@ def main() -> None:
     from .measure.run_report import RunReport
 
     report, stop = RunReport(Run(Path(folder)), writer), StopSwitch()
-    report.engine_pipe = engine_pipe
+    report.engine_pipe, report.signs = engine_pipe, signs
     process_exit = ProcessExit(stop)
     stop.leave_result = lambda reason: report.finish("stopped", 0) if reason == "stopped" else None
     stop.exit = process_exit.at_once

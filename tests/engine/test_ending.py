@@ -133,9 +133,12 @@ def test_what_the_engine_asked_for_comes_before_how_it_died(returncode: int) -> 
     timeout = end(returncode, lines, stopped_because="timeout", limit="run.max_minutes=2")
     assert (timeout.outcome, timeout.kind) == ("timeout", "timeout")
     assert "run.max_minutes=2" in timeout.message
-    hang = end(returncode, lines, stopped_because="hang", limit="run.hang_seconds=300")
+    hung = {"stopped_because": "hang", "limit": "no step was completed for 5:00 (run.hang_seconds=300)"}
+    hang = end(returncode, lines, **hung)
     assert (hang.outcome, hang.kind) == ("timeout", "hang")
     assert "run.hang_seconds=300" in hang.message
+    assert "NCCL" not in hang.hint
+    assert "NCCL_P2P_DISABLE=1" in end(returncode, lines, gpus=2, **hung).hint
 
 
 def test_memory_that_ran_out_at_batch_size_one_suggests_no_smaller_than_one() -> None:

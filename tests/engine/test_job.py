@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from gputui.engine import runs
@@ -10,6 +11,10 @@ from gputui.engine.telemetry import job
 from gputui.tui import cli
 
 from tests.support.form_pilot import finished, form, opened, seen, settled
+from tests.support.front_door import gputui, until
+from tests.support.standing_in import stand_in
+
+__all__ = ["stand_in"]
 
 STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
 
@@ -77,6 +82,20 @@ def test_what_is_not_used_is_said_where_one_task_is_right(
 @pytest.mark.parametrize("environment", SILENT, ids=range(len(SILENT)))
 def test_one_task_alone_is_told_nothing(environment: dict[str, str]) -> None:
     assert job.read(environment) == ()
+
+
+def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: None) -> None:
+    alone = STEP | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_JOB_ID": "12"}
+    done = gputui("--preset", "quickstart", "--detach", env=os.environ | alone)
+    assert done.returncode == 0
+    run = runs.find(done.stdout.strip())
+    assert "the run dies with the Slurm job step 12.0" in done.stderr
+    assert "without --detach" in done.stderr
+    until(lambda: run.status.get("phase") == "training")
+    runs.request_stop(run)
+    until(lambda: run.state == "stopped")
+    assert "the Slurm job 7:" in str(job.when_detached({"SLURM_JOB_ID": "7"}))
+    assert job.when_detached({"PBS_JOBID": "7"}) is None
 
 
 async def test_the_form_refuses_to_start_as_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,21 @@ def test_on_a_cpu_what_does_not_apply_is_unknown_and_not_0(run: Run) -> None:
     assert without_python.shares == xprof_tables.Shares(input=0.2)
 
 
+def test_a_profile_without_the_gpu_that_trained_says_which_right_is_missing(run: Run) -> None:
+    analyzer = [table([step(1, 0, 0, 0, 7, 0, 2, 0, 0, 1)], hardware_type="CPU_ONLY")]
+    told = tools(input_pipeline_analyzer=analyzer, framework_op_stats=[])
+    started = {"t": 1.0, "type": "started", "run": run.id, "devices": ["/device:GPU:0"]}
+    run.file("events.jsonl").write_text(json.dumps(started) + "\n")
+    rights = r".*\nas root: .*NVreg_RestrictProfilingToAdminUsers=0.*--cap-add SYS_ADMIN"
+    with pytest.raises(ProfileError, match="nothing: usually because the driver lets only administrators" + rights):
+        reported(told, run)
+    log = "I0000 00:00:17 1 x.cc:1] Profiler session started.\nE0000 00:00:17 1 cupti_tracer.cc:1] failed with error "
+    run.file("engine.log").write_text(f"{log}CUPTI_ERROR_INSUFFICIENT_PRIVILEGES\n")
+    with pytest.raises(ProfileError, match="nothing: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" + rights):
+        reported(told, run)
+    assert reported(tools(), run).device == "GPU"
+
+
 def test_operations_are_the_gpus_else_its_kernels(run: Run) -> None:
     report = reported(tools(), run)
     assert report.operations_on == "GPU"

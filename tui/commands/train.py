@@ -26,7 +26,7 @@ from ...engine.presets import Preset
 from ...engine.process import launch
 from ...engine.runs import Follower, Run, RunError
 from ...engine.runs.events import Event, fields_of
-from ...engine.telemetry import machine
+from ...engine.telemetry import job, machine
 from ..base.errors import DONE, UNHEARD, Refused, complain, discard_output, exit_code
 from ..printing.console import console
 
@@ -61,6 +61,8 @@ def run_preset(
     run, process = launch.start(preset)
     if detach:
         _say(findings)
+        if remark := job.when_detached(os.environ):
+            complain(f"{remark.level}: {remark}")
         print(run.id)
         return DONE
     return _follow(run, Follower(run), process, as_json, findings, presses)
@@ -84,6 +86,8 @@ def resume_run(name: str, *, as_json: bool = False, detach: bool = False) -> int
     process = launch.resume(run)
     if detach:
         _say(findings)
+        if remark := job.when_detached(os.environ):
+            complain(f"{remark.level}: {remark}")
         print(run.id)
         return DONE
     return _follow(run, follower, process, as_json, findings, presses)

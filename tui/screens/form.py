@@ -5,6 +5,7 @@ Deferred imports: the first paint needs none of what a key asks for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -163,7 +164,11 @@ class FormScreen(CheckedForm):
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
         """A run was started with the values of the form, which are now saved in the run."""
+        from ...engine.telemetry import job
+
         state.keep()
+        if remark := job.when_detached(os.environ):
+            self.app.notify(str(remark), title="Slurm", severity="warning", markup=False, timeout=20)
         self.app.engines.append(engine)
         self.app.open_run(run)
 

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import keras
 
+from ...system.signs import Signs
+
 
 class Loop(Protocol):
     """The part of the training loop that is notified of epochs and evaluations."""
@@ -16,6 +18,7 @@ class Loop(Protocol):
     step: int
     steps: int
     steps_per_epoch: int
+    signs: Signs
 
     def pause(self) -> None: ...
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
+from ...system.signs import Signs
 from ..common.step_logs import floats
 from ..common.stopping import StopSwitch
 from ..measure.first_times import FirstTimes
@@ -16,14 +18,23 @@ from . import train_function
 from .exact_resume import ExactResume
 from .executions import constant
 
+SIGN_SECONDS = 5.0
+
 
 class Evaluation:
     """Runs the model's test function; a stop does not wait for the rest of an evaluation."""
 
     def __init__(
-        self, model: keras.Model, steps_per_execution: int, stop: StopSwitch, first: FirstTimes, resume: ExactResume
+        self,
+        model: keras.Model,
+        steps_per_execution: int,
+        stop: StopSwitch,
+        first: FirstTimes,
+        resume: ExactResume,
+        signs: Signs,
     ) -> None:
         self._steps_per_execution, self._stop, self._first, self._resume = steps_per_execution, stop, first, resume
+        self._signs, self._next_sign = signs, 0.0
         function = train_function.testing(model)
         self._run: Callable[[Any, Any], dict[str, Any]] = function
         self._trace = function.get_concrete_function
@@ -39,6 +50,7 @@ class Evaluation:
         self.epoch_metrics = epoch_metrics
         self._first.evaluation.begins()
         self._left = steps
+        self._next_sign = time.monotonic() + SIGN_SECONDS
 
     def end(self) -> None:
         self._left = 0
@@ -56,6 +68,10 @@ class Evaluation:
         if compiles:
             floats(logs)  # waits for the device
             self._first.evaluation.compiled()
+        elif time.monotonic() >= self._next_sign:
+            floats(logs)
+            self._signs.work_ended()
+            self._next_sign = time.monotonic() + SIGN_SECONDS
         self._resume.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
         return logs
 

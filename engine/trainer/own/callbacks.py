@@ -63,56 +63,52 @@ class OwnCallbacks(EpochCallbacks):
         """Called once in a run, although a resumed epoch is a fit of its own."""
         if not self._begun:
             self._begun = True
-            for callback in self._theirs:
-                callback.on_train_begin(as_keras(logs))
+            self._call(self._theirs, "on_train_begin", as_keras(logs))
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._loop.step >= self._loop.steps or self.model.stop_training:
-            for callback in self._theirs:
-                callback.on_train_end(as_keras(logs))
+            self._call(self._theirs, "on_train_end", as_keras(logs))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
-        for callback in self._theirs:
-            callback.on_epoch_begin(epoch, as_keras(logs))
+        self._call(self._theirs, "on_epoch_begin", epoch, as_keras(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._loop.pause()
         told = as_keras(logs)
-        for callback in self._theirs:
-            callback.on_epoch_end(epoch, told)
+        self._call(self._theirs, "on_epoch_end", epoch, told)
         super().on_epoch_end(epoch, told)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        for callback in self._batch_begin:
-            callback.on_train_batch_begin(batch, as_keras(logs))
+        if self._batch_begin:
+            self._call(self._batch_begin, "on_train_batch_begin", batch, as_keras(logs))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._batch_end:
-            told = as_keras(logs)
-            for callback in self._batch_end:
-                callback.on_train_batch_end(batch, told)
+            self._call(self._batch_end, "on_train_batch_end", batch, as_keras(logs))
         super().on_train_batch_end(batch, logs)
 
     def on_test_begin(self, logs: Any = None) -> None:
         super().on_test_begin(logs)
-        for callback in self._theirs:
-            callback.on_test_begin(as_keras(logs))
+        self._call(self._theirs, "on_test_begin", as_keras(logs))
 
     def on_test_end(self, logs: Any = None) -> None:
-        for callback in self._theirs:
-            callback.on_test_end(as_keras(logs))
+        self._call(self._theirs, "on_test_end", as_keras(logs))
         super().on_test_end(logs)
 
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        for callback in self._test_begin:
-            callback.on_test_batch_begin(batch, as_keras(logs))
+        if self._test_begin:
+            self._call(self._test_begin, "on_test_batch_begin", batch, as_keras(logs))
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._test_end:
-            told = as_keras(logs)
-            for callback in self._test_end:
-                callback.on_test_batch_end(batch, told)
+            self._call(self._test_end, "on_test_batch_end", batch, as_keras(logs))
+
+    def _call(self, theirs: Sequence[keras.callbacks.Callback], method: str, *values: Any) -> None:
+        """Call one of their methods; how long it takes says nothing of the training."""
+        with self._loop.signs:
+            for callback in theirs:
+                getattr(callback, method)(*values)
 
 
 def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:

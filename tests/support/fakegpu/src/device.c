@@ -48,8 +48,14 @@ int64_t fakegpu_now(void) {
   return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+static bool hung(void) {
+  const Settings* s = fakegpu_settings();
+  return s->hang_after && kernels > s->hang_after;
+}
+
 static void sleep_until(int64_t at) {
-  struct timespec t = {at / 1000000000, at % 1000000000};
+  struct timespec t = {at / 1000000000, at % 1000000000}, moment = {0, 20000};
+  while (hung()) nanosleep(&moment, NULL); /* polling, as CUDA does */
   if (at > fakegpu_now())
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
     }
@@ -257,6 +263,7 @@ static void destroy_event(const SP_Device* device, SP_Event event) {
 static SE_EventStatus event_status(const SP_Device* device, SP_Event event) {
   (void)device;
   if (lost()) return SE_EVENT_ERROR;
+  if (hung()) return SE_EVENT_PENDING;
   pthread_mutex_lock(&lock);
   int64_t at = event->at;
   pthread_mutex_unlock(&lock);

@@ -23,6 +23,7 @@ typedef struct {
   int64_t copy_ns;             /* simulated time of a copy between host and device: this, ... */
   double copy_bytes_per_ns;    /* ... and its bytes divided by this; 0: no time */
   int64_t lost_after;          /* the device is lost after so many kernels; 0: never */
+  int64_t hang_after;          /* nothing ends any more after so many kernels; 0: never */
   char nvml[256];              /* beginning of the path of a file that tells the stand-in for NVML what is used */
   char log[256];               /* file that gets a line per kernel */
   char cpu[1024];              /* operations without a kernel for the GPU, between commas */

@@ -38,6 +38,8 @@ static void take(const char* key, const char* value) {
     settings.copy_bytes_per_ns = number;
   } else if (!strcmp(key, "lost_after")) {
     settings.lost_after = (int64_t)number;
+  } else if (!strcmp(key, "hang_after")) {
+    settings.hang_after = (int64_t)number;
   } else if (!strcmp(key, "nvml")) {
     snprintf(settings.nvml, sizeof settings.nvml, "%s", value);
   } else if (!strcmp(key, "log")) {

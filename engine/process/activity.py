@@ -1,0 +1,121 @@
+"""Tells from outside whether a trainer is at work: by its events and signs, and by its CPU time.
+
+While it trains or evaluates, only completed steps count: TensorFlow polls a device that never answers, and NCCL spins,
+so that a process which hangs there uses CPU time. Everywhere else the time that a piece of work takes is unknown, and a
+process that uses CPU time counts as active.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+from ..runs import Run
+from ..runs.events import Phase, PhaseName
+from ..runs.parsing import parse_line
+from ..system.signs import Signs
+from ..text import seconds
+
+IDLE_CORES = 0.02  # a process that uses less than this share of one core counts as idle
+LOOK_SECONDS = 0.25
+LONGEST_LOOK_SECONDS = 5.0  # a longer time between two looks was this process's own: it or the machine was suspended
+STEPS: tuple[PhaseName, ...] = ("training", "evaluating")
+# How long is waited, as multiples. A device that hangs at the first step is found, too, but late: to compile for a new
+# chip may take half an hour (TensorFlow's own estimate for a chip that it has no code for).
+OF_LONGEST_GAP = 20
+OF_FIRST_STEP = 3  # another shape of a batch is compiled anew, and a shuffle buffer is filled again
+WHILE_COMPILING = 24
+WHILE_SAVING = 4  # a slow disk is waited for without any CPU time
+SUSPENDED_SECONDS = 5.0
+
+
+class Activity:
+    """Looks at the trainer of a run a few times a second."""
+
+    def __init__(self, run: Run, pid: int, signs: Signs, clock: Callable[[], float] = time.monotonic) -> None:
+        self.run, self.signs, self._clock = run, signs, clock
+        self.phase: PhaseName = "starting"
+        self.suspended_seconds = 0.0  # since it was stopped by SIGSTOP or a debugger
+        self._process = psutil.Process(pid)
+        self._size, self._given = 0, (0, False)
+        self._cpu_seconds = 0.0
+        self._looked = clock()
+        self._silent_seconds = self._idle_seconds = 0.0  # without a sign; without a sign and without CPU time
+        self._longest_gap = self._first_step = 0.0
+
+    def look(self) -> None:
+        """Bring everything up to date; does nothing if the last look was just now."""
+        now = self._clock()
+        passed = now - self._looked
+        if passed < LOOK_SECONDS:
+            return
+        self._looked = now
+        suspended, cpu_seconds = self._state()
+        busy = (cpu_seconds - self._cpu_seconds) / passed > IDLE_CORES
+        self._cpu_seconds = cpu_seconds
+        self.suspended_seconds = self.suspended_seconds + passed if suspended else 0.0
+        if self._has_given_a_sign():
+            self._silent_seconds = self._idle_seconds = 0.0
+        elif not suspended:
+            counted = min(passed, LONGEST_LOOK_SECONDS)
+            self._silent_seconds += counted
+            self._idle_seconds = 0.0 if busy else self._idle_seconds + counted
+
+    def hang(self, hang_seconds: float) -> str:
+        """What the trainer has not done for too long; nothing where it is at work."""
+        option = f"run.hang_seconds={hang_seconds:g}"
+        if self.phase in STEPS and not self.signs.in_users_code:
+            gap, first = OF_LONGEST_GAP * self._longest_gap, OF_FIRST_STEP * self._first_step
+            return self._no_step(option) if self._silent_seconds > max(hang_seconds, gap, first) else ""
+        if self.phase == "compiling" and self._silent_seconds > WHILE_COMPILING * hang_seconds:
+            return self._no_step(option)
+        allowed = hang_seconds * (WHILE_SAVING if self.phase == "saving" else 1)
+        return f"no progress and no CPU time for {option}" if self._idle_seconds > allowed else ""
+
+    def _no_step(self, option: str) -> str:
+        return f"no step was completed for {seconds(self._silent_seconds)} ({option})"
+
+    def _has_given_a_sign(self) -> bool:
+        """An event, work that has ended, or that a user's code begins or ends."""
+        size, given = self._events_size(), (self.signs.count, self.signs.in_users_code)
+        in_users_code = self._given[1]
+        signed = size != self._size or given != self._given
+        if signed and not in_users_code:
+            self._remember_gap()
+        if size != self._size:
+            self._read_phase(self._size, size)
+        self._size, self._given = size, given
+        return signed
+
+    def _remember_gap(self) -> None:
+        if self.phase in STEPS:
+            self._longest_gap = max(self._longest_gap, self._silent_seconds)
+        elif self.phase == "compiling":
+            self._first_step = max(self._first_step, self._silent_seconds)
+
+    def _events_size(self) -> int:
+        try:
+            return self.run.file("events.jsonl").stat().st_size
+        except OSError:
+            return 0
+
+    def _state(self) -> tuple[bool, float]:
+        """Whether it is suspended, and the CPU seconds that it has used."""
+        try:
+            with self._process.oneshot():
+                times = self._process.cpu_times()
+                suspended = self._process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        except psutil.Error:
+            return False, self._cpu_seconds
+        return suspended, float(times.user + times.system)
+
+    def _read_phase(self, start: int, end: int) -> None:
+        with self.run.file("events.jsonl").open("rb") as stream:
+            stream.seek(max(0, start))
+            block = stream.read(end - max(0, start)).decode("utf-8", "replace")
+        for line in block.splitlines():
+            event = parse_line(line)
+            if isinstance(event, Phase):
+                self.phase = event.phase
