@@ -2,7 +2,7 @@
 
 While it trains or evaluates, only completed steps count: TensorFlow polls a device that never answers, and NCCL spins,
 so that a process which hangs there uses CPU time. Everywhere else the time that a piece of work takes is unknown, and a
-process that uses CPU time counts as active.
+process that uses CPU time, itself or in processes of its own, counts as active.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..runs import Run
 from ..runs.events import Phase, PhaseName
 from ..runs.parsing import parse_line
 from ..system.signs import Signs
+from ..telemetry.children import Children
 from ..text import seconds
 
 IDLE_CORES = 0.02  # a process that uses less than this share of one core counts as idle
@@ -29,6 +30,7 @@ OF_FIRST_STEP = 3  # another shape of a batch is compiled anew, and a shuffle bu
 WHILE_COMPILING = 24
 WHILE_SAVING = 4  # a slow disk is waited for without any CPU time
 SUSPENDED_SECONDS = 5.0
+CHILDREN_SECONDS = 5.0  # an idle trainer may wait for processes of its own, which are looked at this often
 
 
 class Activity:
@@ -38,7 +40,8 @@ class Activity:
         self.run, self.signs, self._clock = run, signs, clock
         self.phase: PhaseName = "starting"
         self.suspended_seconds = 0.0  # since it was stopped by SIGSTOP or a debugger
-        self._process = psutil.Process(pid)
+        self._process, self._children = psutil.Process(pid), Children(pid)
+        self._children_looked = clock()
         self._size, self._given = 0, (0, False)
         self._cpu_seconds = 0.0
         self._looked = clock()
@@ -53,7 +56,7 @@ class Activity:
             return
         self._looked = now
         suspended, cpu_seconds = self._state()
-        busy = (cpu_seconds - self._cpu_seconds) / passed > IDLE_CORES
+        busy = (cpu_seconds - self._cpu_seconds) / passed > IDLE_CORES or self._children_work(now)
         self._cpu_seconds = cpu_seconds
         self.suspended_seconds = self.suspended_seconds + passed if suspended else 0.0
         if self._has_given_a_sign():
@@ -62,6 +65,12 @@ class Activity:
             counted = min(passed, LONGEST_LOOK_SECONDS)
             self._silent_seconds += counted
             self._idle_seconds = 0.0 if busy else self._idle_seconds + counted
+
+    def _children_work(self, now: float) -> bool:
+        if self._idle_seconds < CHILDREN_SECONDS or now - self._children_looked < CHILDREN_SECONDS:
+            return False
+        self._children_looked = now
+        return self._children.cores() > IDLE_CORES
 
     def hang(self, hang_seconds: float) -> str:
         """What the trainer has not done for too long; nothing where it is at work."""

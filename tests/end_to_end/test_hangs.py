@@ -15,6 +15,7 @@ from gputui.engine.process.activity import Activity
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import EventWriter, Phase, PhaseName
 from gputui.engine.system.signs import Signs
+from gputui.engine.telemetry.children import Children
 
 from tests.support.cases import all_hold
 from tests.support.fakegpu import FakeGpu
@@ -58,6 +59,13 @@ class Watched:
     def begun(self, first_step_seconds: float = 10.0) -> Watched:
         """It has trained its first step."""
         return self.phase("compiling").works(first_step_seconds).phase("training").works(1)
+
+
+class AtWork(Children):
+    """Processes of a trainer that use a core."""
+
+    def cores(self) -> float:
+        return 1.0
 
 
 @pytest.fixture
@@ -113,6 +121,10 @@ def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watch
                 assert one.hung == ""
                 one.cores = 0.0
                 assert "no CPU time" in one.works(310).hung
+        with cases.case("building in processes of its own"):
+            one = watched().phase("building")
+            one.cores, one.activity._children = 0.0, AtWork(1)
+            assert one.works(4000).hung == ""
         with cases.case("compiling"):
             one = watched().phase("compiling").works(7000)
             assert one.hung == ""
