@@ -224,6 +224,8 @@ def test_a_trainer_that_does_not_die_does_not_keep_the_run_alive(polling: None, 
         assert not any(event["kind"] == "left_behind" for event in happened(run, "warning"))
         assert [event.type for event in runs.follow(run)][-1] == "finished"
     finally:
+        engine.kill()
+        engine.wait()
         if trainer is not None and trainer.alive():
             os.kill(trainer.pid, signal.SIGKILL)
 
