@@ -23,9 +23,7 @@ from typing import Any
 from gputui.engine.telemetry import chips, machine
 
 BASE = {
-    "workload.model": "resnet50",
     "workload.data": "synthetic",
-    "workload.shape": "[224, 224, 3]",
     "workload.classes": 1000,
     "workload.samples": 1024,
     "input.one_batch": "true",
@@ -97,6 +95,8 @@ def row(name: str, runs: list[dict[str, Any]], base: list[dict[str, Any]]) -> st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--width", type=float, default=1)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--steps", type=int, default=120)
@@ -105,6 +105,8 @@ def main() -> None:
     if not here.gpus:
         raise SystemExit(f"this benchmark needs a GPU: {here.missing or here.no_gpu_reason}")
     base = BASE | {
+        "workload.model": arguments.model,
+        "workload.shape": f"[{arguments.pixels}, {arguments.pixels}, 3]",
         "workload.width": arguments.width,
         "input.batch_size": arguments.batch_size,
         "train.steps_per_epoch": arguments.steps,
@@ -115,7 +117,7 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for name, change in variants.items():
             runs[name].append(measure(base | change))
-    size = f"ResNet-50 x {arguments.width}, batch {arguments.batch_size}"
+    size = f"{arguments.model}, width {arguments.width:g}, {arguments.pixels} pixels, batch {arguments.batch_size}"
     left = "; without XLA, which ends the process on this chip" if aborts else ""
     print(f"{here.gpus[0].name}, {size}, {arguments.rounds} rounds of {arguments.steps} steps{left}\n")
     print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")

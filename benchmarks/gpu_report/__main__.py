@@ -70,7 +70,8 @@ def done(lab: Lab, name: str) -> Row:
 
 def report(lab: Lab, rows: Sequence[Row]) -> str:
     gpus = ", ".join(f"{gpu.name} ({gpu.compute_capability})" for gpu in machine.read().gpus) or "unknown to NVML"
-    size = f"ResNet-50 x {lab.width:g}, 224 x 224 x 3, batch {lab.batch_size}, {lab.steps} steps"
+    pixels = f"{lab.pixels} x {lab.pixels} pixels"
+    size = f"{lab.model}, width {lab.width:g}, {pixels}, batch {lab.batch_size}, {lab.steps} steps"
     head = [
         "# gputui on a GPU",
         f"{time.strftime('%Y-%m-%d %H:%M')}, gputui {_commit()}, TensorFlow {version('tensorflow')}, Keras "
@@ -105,6 +106,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("gpu-report.md"))
     parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS), metavar="STEP",
                         help=f"of {', '.join(STEPS)}")  # fmt: skip
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--pixels", type=int, default=224)
     parser.add_argument("--width", type=float, default=1.0)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=200)
@@ -114,7 +117,8 @@ def main() -> None:
         print(f"no GPU to report on: {reason}")
         return
     folder = Path(tempfile.mkdtemp(prefix="gpu-report-"))
-    lab = Lab(folder, arguments.width, arguments.batch_size, arguments.steps, arguments.limit_seconds)
+    size = (arguments.model, arguments.pixels, arguments.width, arguments.batch_size, arguments.steps)
+    lab = Lab(folder, *size, arguments.limit_seconds)
     rows: list[Row] = []
     try:
         for name in arguments.only:

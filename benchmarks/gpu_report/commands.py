@@ -106,6 +106,8 @@ class Lab:
     """Where the report's runs are kept, and how large they are."""
 
     folder: Path
+    model: str
+    pixels: int
     width: float
     batch_size: int
     steps: int
@@ -152,12 +154,12 @@ class Lab:
             time.sleep(2)
 
     def image_model(self, **more: Any) -> dict[str, Any]:
-        """Settings of ResNet-50 on images that wait in the host's memory, so that batches pass to the GPU."""
+        """Settings of a network for images that wait in the host's memory, so that batches pass to the GPU."""
         return {
-            "workload.model": "resnet50",
+            "workload.model": self.model,
             "workload.width": self.width,
             "workload.data": "synthetic",
-            "workload.shape": "[224, 224, 3]",
+            "workload.shape": f"[{self.pixels}, {self.pixels}, 3]",
             "workload.samples": 8 * self.batch_size,
             "workload.classes": 1000,
             "input.batch_size": self.batch_size,

@@ -7,7 +7,7 @@ import re
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gputui.engine.options import OPTIONS
@@ -90,11 +90,12 @@ COLUMNS = ("training", "samples/s", "step ms p50", "p95", "input wait %", "Pytho
 
 def row(name: str, one: Training) -> list[str]:
     summary, times = one.summary, one.summary.get("step_ms") or {}
-    share = lambda key: figure(summary.get(key), factor=100)  # noqa: E731
-    return [name, figure(summary.get("samples_per_second")), figure(times.get("p50"), 2), figure(times.get("p95"), 2),
-            share("input_wait"), share("python_share"), share("transfer"), share("gpu_busy_mean"),
-            figure(one.mean("sm_active"), factor=100), figure(summary.get("peak_memory_bytes"), 0, 1 / MB),
-            figure(summary.get("first_step_seconds"))]  # fmt: skip
+    shares = [summary.get(key) for key in ("input_wait", "python_share", "transfer", "gpu_busy_mean")]
+    return [
+        name, figure(summary.get("samples_per_second")), figure(times.get("p50"), 2), figure(times.get("p95"), 2),
+        *(figure(value, factor=100) for value in (*shares, one.mean("sm_active"))),
+        figure(summary.get("peak_memory_bytes"), 0, 1 / MB), figure(summary.get("first_step_seconds")),
+    ]  # fmt: skip
 
 
 def code(text: str) -> str:
@@ -148,12 +149,14 @@ def first() -> Any:
 def by_strategy(lab: Lab) -> str:
     """Each strategy, and the first with what changes how batches and steps reach the GPU."""
     kinds = strategies()
-    more = {"single, 8 steps together": {"compile.steps_per_execution": 8},
-            "single, batches copied within the step": {"input.prefetch_to_device": "off"}}  # fmt: skip
+    more: dict[str, dict[str, Any]] = {
+        "single, 8 steps together": {"compile.steps_per_execution": 8},
+        "single, batches copied within the step": {"input.prefetch_to_device": "off"},
+    }
     for name, change in more.items():
         if change.keys() <= KEYS:
             kinds[name] = kinds["single"] | change
-    profiled = {} if "single" not in kinds else {"run.profile": f"{lab.steps // 2}-{lab.steps // 2 + 19}"}
+    profiled = {"run.profile": f"{lab.steps // 2}-{lab.steps // 2 + 19}"}
     rows, shares = [], []
     for name, settings in kinds.items():
         together = settings.get("compile.steps_per_execution", 1) > 1
@@ -216,8 +219,10 @@ def clock(lab: Lab) -> str:
 
 def options(lab: Lab) -> str:
     """benchmarks/gpu.py, one round."""
-    command = [sys.executable, "-m", "benchmarks.gpu", "--rounds", "1", "--width", str(lab.width)]
-    done = call([*command, "--batch-size", str(lab.batch_size), "--steps", str(lab.steps)], 9 * lab.limit_seconds)
+    size = {"model": lab.model, "pixels": lab.pixels, "width": lab.width, "batch-size": lab.batch_size,
+            "steps": lab.steps}  # fmt: skip
+    given = [word for name, value in size.items() for word in (f"--{name}", str(value))]
+    done = call([sys.executable, "-m", "benchmarks.gpu", "--rounds", "1", *given], 9 * lab.limit_seconds)
     if done.code != 0:
         raise Failed((done.errors or done.out).strip().splitlines()[-1][:300])
     return done.out
@@ -228,7 +233,7 @@ def xla(lab: Lab) -> str:
     if any(chips.xla_aborts(gpu.compute_capability) for gpu in machine.visible_gpus()):
         raise Skipped("XLA of this TensorFlow has no code for this chip and would end the process")
     settings = lab.image_model(**strategies()["single"]) | {"compile.xla": True}
-    cases: dict[str, tuple[str, Mapping[str, Any]]] = {"first": ("xla", {}), "again, in a new process": ("xla", {})}
+    cases: dict[str, tuple[str, dict[str, Any]]] = {"first": ("xla", {}), "again, in a new process": ("xla", {})}
     if "compile.xla_cache" in KEYS:
         cases["again, with compile.xla_cache=false"] = ("xla", {"compile.xla_cache": False})
     rows = [row(name, lab.train(settings | change, home=home)) for name, (home, change) in cases.items()]
