@@ -171,7 +171,7 @@ class Strategy(Group):
         "which of the visible devices (or partitions) take part, by their position",
         call="tf.distribute.MirroredStrategy(devices=)",
         helps="measures how the speed grows with the number of GPUs",
-        hurts="TensorFlow still opens the visible GPUs that take no part; device.visible leaves them to others",
+        hurts="the GPUs that take no part are left to others, and do nothing for this training",
     )
     communication: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = option(
         "auto",

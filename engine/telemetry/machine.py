@@ -44,6 +44,7 @@ class Gpu:
     mig: bool = False
     instances: tuple[Instance, ...] = ()
     multiprocessors: int | None = None
+    pci_bus_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Machine:
     """`no_gpu_reason` says why `gpus` is empty; `job` is what is to be said of the job that this process belongs to.
 
     `missing` says why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of them,
-    and nothing may be concluded from `gpus` being empty. `cuda` is the newest CUDA that the driver supports.
-    `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` what the launcher has given.
+    and nothing may be concluded from `gpus` being empty. `driver` is the driver's version, `cuda` the newest
+    CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` what the launcher has given.
     """
 
     gpus: tuple[Gpu, ...]
@@ -64,6 +65,7 @@ class Machine:
     cuda: tuple[int, int] | None = None
     visible_devices: str | None = None
     allocation: Allocation | None = None
+    driver: str = ""
 
     @property
     def devices(self) -> list[Device]:
@@ -97,6 +99,7 @@ def read() -> Machine:
         found.cuda,
         os.environ.get(VARIABLE),
         allocation.read(os.environ, len(found.gpus)),
+        found.driver,
     )
 
 
@@ -123,6 +126,24 @@ def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
     ]
 
 
+def memory_free_bytes(index: int) -> int | None:
+    """What nobody has taken of a GPU's memory at this moment; None where the driver does not tell."""
+    try:
+        (reading,) = BackgroundCall(lambda: _readings(index)).result(PATIENCE_SECONDS)
+        free = reading["memory_total_bytes"] - reading["memory_used_bytes"] - reading.get("memory_reserved_bytes", 0)
+    except (NvmlUnavailable, TimeoutError, ValueError, KeyError, TypeError):
+        return None
+    return max(0, int(free))
+
+
+def _readings(index: int) -> list[dict[str, Any]]:
+    nvml = Nvml()
+    try:
+        return [reading for reading in nvml.read() if reading["index"] == index]
+    finally:
+        nvml.close()
+
+
 def _shown(gpus: tuple[Gpu, ...], value: str | None) -> tuple[Gpu, ...]:
     by_index = {gpu.index: gpu for gpu in gpus}
     shown = visible(value, [_device(gpu) for gpu in gpus])
@@ -145,6 +166,7 @@ class _Answers:
     reason: str = ""
     missing: str = ""
     cuda: tuple[int, int] | None = None
+    driver: str = ""
 
 
 def _answers() -> _Answers:
@@ -162,7 +184,7 @@ def _ask() -> _Answers:
     nvml = Nvml()
     try:
         gpus = tuple(_gpu(identity) for identity in nvml.identities())
-        return _Answers(gpus, "" if gpus else NO_GPU, "", nvml.cuda())
+        return _Answers(gpus, "" if gpus else NO_GPU, "", nvml.cuda(), nvml.driver())
     finally:
         nvml.close()
 
@@ -178,4 +200,5 @@ def _gpu(identity: Mapping[str, Any]) -> Gpu:
         mig=instances is not None,
         instances=tuple(Instance(one["uuid"], one["memory_total_bytes"]) for one in instances or ()),
         multiprocessors=identity.get("multiprocessors"),
+        pci_bus_id=identity.get("pci_bus_id"),
     )

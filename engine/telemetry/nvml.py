@@ -49,6 +49,10 @@ class Nvml:
         version = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
         return (version // 1000, version % 1000 // 10) if version else None
 
+    def driver(self) -> str:
+        """The driver's version; empty where it does not tell."""
+        return or_none(pynvml.nvmlSystemGetDriverVersion) or ""
+
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
         """A reading of each GPU; stops between two GPUs when `stopping` is set."""
         readings = []

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from .. import plan
 from ..options import Options
-from ..telemetry.machine import Gpu, visible_gpus
 from .checkpoint.checkpoints import Checkpoints
 from .checkpoint.state import State
 from .common.stopping import StopSwitch
@@ -31,7 +30,6 @@ class Training:
     """Everything built, ready to run."""
 
     loop: TrainingLoop
-    gpus: list[Gpu]  # by the driver; TensorFlow may see fewer
     versions: dict[str, str]
     pid: int
 
@@ -41,9 +39,8 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
     devices = device_setup.configure(options)
     loop = build(options, devices, report, stop)
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
-    gpus = list(visible_gpus()) if options.device.visible != "none" else []
-    report.gpus = {gpu.uuid for gpu in gpus if gpu.uuid} if devices.kind == "GPU" else set()
-    return Training(loop, gpus, versions, os.getpid())
+    report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
+    return Training(loop, versions, os.getpid())
 
 
 def build(options: Options, devices: Devices, report: RunReport, stop: StopSwitch) -> TrainingLoop:

@@ -103,17 +103,19 @@ def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
 
     loop, built = training.loop, training.loop.built
     options, model, pipeline, own = built.options, built.model, built.pipeline, built.own
-    peak = flops.peak(options, training.gpus, pipeline.replicas) if report.gpus else None
+    gpus = built.devices.gpus
+    peak = flops.peak(options, gpus, pipeline.replicas)
     per_step = flops.per_step(model, pipeline.global_batch_size) if peak else None
     report.speed.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
-    capabilities = [gpu.compute_capability for gpu in training.gpus if gpu.compute_capability]
+    capabilities = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     actual = actual_settings.read(options, model, pipeline, built.devices) | {"xla_reason": built.xla.reason}
     report.writer.emit(
         events.Started(
             pid=training.pid,
             versions=training.versions,
             devices=list(built.devices.names),
-            gpus=[gpu.uuid or str(gpu.index) for gpu in training.gpus] if report.gpus else [],
+            gpus=[gpu.id for gpu in gpus],
+            gpu_devices=[gpu.told() for gpu in gpus],
             options=options.model_dump(mode="json"),
             actual=actual,
             replicas=pipeline.replicas,
@@ -128,7 +130,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
             peak_flops_per_second=peak,
             cpus=len(os.sched_getaffinity(0)),
             cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
-            compute_capability=min(capabilities, default=None) if report.gpus else None,
+            compute_capability=min(capabilities, default=None),
             sample_bytes=pipeline.sample_bytes,
             not_applied=own.not_applied(options) if own is not None else (),
             inapplicable=own.inapplicable if own is not None else {},
@@ -136,8 +138,10 @@ def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
     )
     if own is not None:
         own.tell(options, report, resume_at)
-    for key, instead in actual_settings.differences(options, actual, built.devices, len(training.gpus)):
+    for key, instead in actual_settings.differences(options, actual, built.devices):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
+    if built.devices.uncertain:
+        report.warn("gpus_uncertain", built.devices.uncertain)
 
 
 def _failed(

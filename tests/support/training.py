@@ -56,7 +56,7 @@ class Training:
         from gputui.engine.trainer import session
         from gputui.engine.trainer.assembly import Training as Assembled
 
-        built = Assembled(self.loop, [], {}, 0)
+        built = Assembled(self.loop, {}, 0)
         session._announce(built, self.loop.built.report, None)
         return self
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from gputui.engine.telemetry.machine import Gpu
+from dataclasses import replace
+from typing import Any
+
+from gputui.engine.telemetry.machine import Gpu, Machine
 
 from tests.support.training import Build
 
@@ -10,11 +13,31 @@ from tests.support.training import Build
 def test_a_training_tells_its_gpus_in_tensorflows_order(build: Build) -> None:
     from gputui.engine.trainer import session
     from gputui.engine.trainer.assembly import Training
+    from gputui.engine.trainer.setup.training_gpus import TrainingGpu
 
     training = build("workload.model=mlp")
-    gpus = [Gpu(index, uuid, "A GPU", (9, 0), 80 * 1024**3) for index, uuid in ((3, "GPU-b"), (1, "GPU-a"), (2, None))]
-    training.loop.built.report.gpus = {"GPU-a", "GPU-b"}
+    known = (("/device:GPU:0", "GPU-b", (9, 0)), ("/device:GPU:1", "GPU-a", (8, 0)), ("/device:GPU:2", None, None))
+    gpus = tuple(
+        TrainingGpu(device, f"0000:0{place}:00.0", uuid, place, "A GPU", capability, 70 * 1024**3, 80 * 1024**3)
+        for place, (device, uuid, capability) in enumerate(known)
+    )
     loop = training.loop
-    session._announce(Training(loop, gpus, {}, 0), loop.built.report, None)
+    object.__setattr__(loop, "built", replace(loop.built, devices=replace(loop.built.devices, gpus=gpus)))
+    session._announce(Training(loop, {}, 0), loop.built.report, None)
     (started,) = training.events("started")
-    assert started["gpus"] == ["GPU-b", "GPU-a", "2"]
+    assert started["gpus"] == ["GPU-b", "GPU-a", "0000:02:00.0"]
+    assert [gpu["device"] for gpu in started["gpu_devices"]] == [device for device, _, _ in known]
+    assert started["gpu_devices"][1]["compute_capability"] == [8, 0]
+    assert started["compute_capability"] == [8, 0]
+
+
+def test_gpus_of_which_nobody_tells_the_place_are_the_first_and_uncertain(cpus: Any) -> None:
+    from gputui.engine.trainer.setup import training_gpus
+
+    gpus = tuple(Gpu(index, f"GPU-{index}", "A GPU", (9, 0), 80 * 1024**3) for index in range(3))
+    box = Machine(gpus, "", 1, 1, visible_devices="2,1")
+    (found,), uncertain = training_gpus.identify(["/device:GPU:0"], box, {})
+    assert (found.uuid, found.index, found.memory_limit_bytes) == ("GPU-2", 2, None)
+    assert "taken to be the first that CUDA shows" in uncertain
+    (found,), uncertain = training_gpus.identify(["/device:GPU:0"], replace(box, gpus=gpus[2:]), {})
+    assert (found.uuid, uncertain) == ("GPU-2", "")

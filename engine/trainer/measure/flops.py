@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import os
 import traceback
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -22,13 +22,21 @@ import tensorflow as tf
 from ... import plan
 from ...options import Options
 from ...telemetry.chips import number_format, peak_flops
-from ...telemetry.machine import Gpu
 
 PASSES = 3
 _PRODUCTS = ("MatMul", "Conv", "Einsum")  # in the names of operations, such as BatchMatMulV2 and Conv2D
 
 
-def peak(options: Options, gpus: list[Gpu], replicas: int) -> float | None:
+class Chip(Protocol):
+    """A GPU by its name; `mig` says that it is a part of one."""
+
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def mig(self) -> bool: ...
+
+
+def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
     """Dense FLOP/s of all GPUs that train, in the number format of their products; None where a chip is unknown.
 
     A part of a chip (MIG) has no peak of its own in the table. NVIDIA_TF32_OVERRIDE=0 switches TF32 off in NVIDIA's
@@ -38,7 +46,7 @@ def peak(options: Options, gpus: list[Gpu], replicas: int) -> float | None:
     tf32 = options.precision.tf32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
     wanted = number_format(options.precision.policy, tf32)
     peaks = {None if gpu.mig else peak_flops(gpu.name, wanted) for gpu in gpus}
-    one = peaks.pop() if len(peaks) == 1 else None  # with different chips it is unknown which ones train
+    one = peaks.pop() if len(peaks) == 1 else None  # different chips wait for the slowest: they have no peak together
     return one * used if one is not None else None
 
 

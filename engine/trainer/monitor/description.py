@@ -13,7 +13,9 @@ import tensorflow as tf
 import yaml
 
 from ...runs import events
+from ...telemetry import machine
 from ..measure.run_report import RunReport
+from ..setup import training_gpus
 from ..setup.devices import Devices
 
 
@@ -34,14 +36,15 @@ def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: in
 
 
 def started(
-    report: RunReport, model: keras.Model, present: Devices, gpus: list[str], steps_per_epoch: int | None
+    report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None
 ) -> events.Started:
     """What is known of the fit at its beginning."""
     return events.Started(
         pid=os.getpid(),
         versions=_versions(),
         devices=list(present.names),
-        gpus=gpus,
+        gpus=[gpu.id for gpu in present.gpus],
+        gpu_devices=[gpu.told() for gpu in present.gpus],
         options=yaml.safe_load(report.run.file("preset.yaml").read_text(encoding="utf-8")),
         actual={"jit_compile": bool(model.jit_compile), "optimizer": type(model.optimizer).__name__},
         replicas=int(model.distribute_strategy.num_replicas_in_sync),
@@ -59,7 +62,34 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
 
 
-def devices() -> Devices:
-    """The devices that TensorFlow trains on, which fit has already opened."""
-    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    return Devices(kind, tuple(device.name for device in tf.config.list_logical_devices(kind)))
+def devices(model: keras.Model) -> Devices:
+    """The devices that the fit trains on, which TensorFlow has already opened."""
+    here, seen = machine.read(), len(tf.config.list_physical_devices("GPU"))
+    opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
+    if not opened:
+        names = tuple(device.name for device in tf.config.list_logical_devices("CPU"))
+        return Devices("CPU", names, shown=len(here.shown), seen=seen)
+    names = _training(model, opened)
+    gpus, uncertain = training_gpus.identify(names, here, {})
+    return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen)
+
+
+def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the strategy, or on which the model's variables are; the first where neither tells."""
+    replicas = model.distribute_strategy.extended.worker_devices
+    values = [variable.value for variable in model.variables] if len(replicas) < 2 else []
+    told = {_short(place) for place in (*replicas, *(str(value.device) for value in values))}
+    return tuple(name for name in opened if _short(name) in told) or opened[:1]
+
+
+def _short(name: str) -> str:
+    return name.rpartition("device:")[2]
+
+
+def warn_of_gpus(report: RunReport, present: Devices) -> None:
+    """What the user should know of the GPUs: a script decides itself whether it trains on the CPU."""
+    if present.shown and not present.seen:
+        what = f"the driver shows {present.shown} GPU(s) to this process, but TensorFlow trains on the CPU"
+        report.warn("no_gpu", what, "gputui doctor --deep looks for the reason")
+    if present.uncertain:
+        report.warn("gpus_uncertain", present.uncertain)

@@ -10,7 +10,6 @@ import keras
 
 from ... import plan
 from ...runs import Run, events
-from ...telemetry.machine import visible_gpus
 from ..common.step_logs import floats
 from ..measure.first_times import FirstEvaluation
 from ..measure.pulses import Pulses
@@ -63,12 +62,11 @@ class WatchedFit:
         fit: Fit,
     ) -> None:
         self.model, self.position = model, Position(params)
-        devices = description.devices()
+        devices = description.devices(model)
         on_gpu = devices.kind == "GPU"
         self.report = RunReport(run, events.EventWriter(run.file("events.jsonl"), run.id))
         self.report.speed.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
-        gpus = [gpu.uuid for gpu in visible_gpus() if gpu.uuid] if on_gpu else []
-        self.report.gpus = set(gpus)
+        self.report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
         self._timer = StepTimer(self.report.speed, on_gpu)
         self._timer.begin(plan.warmup_steps(self.position.steps or UNKNOWN_STEPS))
         self._pulses = Pulses(self.report, devices.names, slows_down=False)
@@ -76,7 +74,8 @@ class WatchedFit:
         self._executions, self._began = 0, 0.0  # when the last one began
         self._logs: Any = None  # what the last one returned
         self._stopping, self._finishing = False, threading.Lock()
-        self.report.writer.emit(description.started(self.report, model, devices, gpus, self.position.steps_per_epoch))
+        self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
+        description.warn_of_gpus(self.report, devices)
         self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
 
     def epoch_begins(self, epoch: int) -> None:

@@ -28,6 +28,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
     threading = tf.config.threading
     return {
         "variables_on": dict(Counter(_place(variable) for variable in model.variables)),
+        "weights_on_cpu": sum("CPU" in _place(variable) for variable in model.variables if _is_float(variable)),
         "devices": list(devices.names),
         "jit_compile": bool(model.jit_compile),
         "steps_per_execution": int(model.steps_per_execution),
@@ -48,15 +49,14 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
     }
 
 
-def differences(options: Options, actual: dict[str, Any], devices: Devices, gpus_expected: int) -> list[Difference]:
+def differences(options: Options, actual: dict[str, Any], devices: Devices) -> list[Difference]:
     """The differences between `actual` and the options."""
     found: list[Difference] = []
     if options.compile.xla not in ("auto", actual["jit_compile"]):
         found.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
-    if gpus_expected and devices.kind == "CPU" and options.device.visible != "none":
-        found.append(("device.visible", f"the driver shows {gpus_expected} GPU(s), but TensorFlow uses the CPU"))
-    astray = [place for place in actual["variables_on"] if f":{devices.kind}:" not in place and "CPU" in place]
-    if devices.kind == "GPU" and astray:
+    if options.device.visible != "none" and (instead := _gpus_missing(devices)):
+        found.append(("device.visible", instead))
+    if devices.kind == "GPU" and actual["weights_on_cpu"]:
         found.append(("device.visible", "variables of the model are on the CPU"))
     wanted = options.precision.policy.removeprefix("mixed_")
     if wanted not in actual["compute_dtypes"]:
@@ -68,6 +68,14 @@ def differences(options: Options, actual: dict[str, Any], devices: Devices, gpus
     return found
 
 
+def _gpus_missing(devices: Devices) -> str:
+    if devices.kind == "CPU" and devices.unknown:
+        return f"TensorFlow sees no GPU and uses the CPU; whether there are GPUs is not known: {devices.unknown}"
+    if devices.kind == "GPU" and devices.seen < devices.shown:
+        return f"the driver shows {devices.shown} GPU(s) to this training, but TensorFlow sees {devices.seen}"
+    return ""
+
+
 def _output_dtype(model: keras.Model) -> str | None:
     """The type of the model's outputs; None for a subclassed model, which does not know them before it has run."""
     outputs = getattr(model, "outputs", None)
@@ -77,6 +85,11 @@ def _output_dtype(model: keras.Model) -> str | None:
 def _place(variable: Any) -> str:
     value = getattr(variable.value, "values", [variable.value])
     return "+".join(str(part.device).split("task:0")[-1].replace("/device", "") for part in value)
+
+
+def _is_float(variable: Any) -> bool:
+    """Whether it computes: TensorFlow keeps counters, which are integers, on the CPU beside any GPU."""
+    return keras.backend.is_float_dtype(variable.dtype)
 
 
 def _growth() -> bool | None:

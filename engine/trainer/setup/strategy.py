@@ -31,15 +31,16 @@ def build(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
 def _chosen(wanted: StrategyOptions, devices: Devices) -> list[str]:
     if wanted.devices == "all":
         return list(devices.names)
-    beyond = [index for index in wanted.devices if index >= len(devices.names)]
+    there = devices.by_position
+    beyond = [position for position in wanted.devices if position not in there]
     if beyond:
+        available = len(there) if devices.available is None else devices.available
         raise TrainerError(
             "device",
-            f"strategy.devices names {devices.kind} {beyond[0]}, but there are {len(devices.names)} "
-            "(counted from 0)",
+            f"strategy.devices names {devices.kind} {beyond[0]}, but there are {available} (counted from 0)",
             "list fewer devices, or set device.logical_devices",
         )
-    return [devices.names[index] for index in wanted.devices]
+    return [there[position] for position in wanted.devices]
 
 
 def _communication(wanted: StrategyOptions, devices: Devices) -> tf.distribute.CrossDeviceOps | None:

@@ -5,6 +5,7 @@ README.md says what it can show. TensorFlow loads the library when it is importe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,17 +27,26 @@ class FakeGpu:
         settings: str = "",
         words: str = "",
         in_tensorflow: int | None = None,
+        multiprocessors: Sequence[int] = (),
     ) -> dict[str, str]:
         """What gives a new process as many GPUs; processes that shall meet on them are given the same folder.
 
         `settings` are more of those that README.md lists (`kernel_us=300;lost_after=99`), `words` more of those in
         fakenvml/nvml.c. Where `in_tensorflow` is given, TensorFlow has only the first so many of the GPUs.
+        `multiprocessors` are those of each GPU: TensorFlow leaves GPUs with few alone.
         """
         folder.mkdir(parents=True, exist_ok=True)
         use = folder / "use"
         seen = gpus if in_tensorflow is None else in_tensorflow
         told = f"gpus={gpus} mem_total={memory_mb} use={use} {words}"
-        return self.nvml.environment(told.strip()) | {
-            "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(self.library),
-            "FAKEGPU": f"gpus={seen};mem={memory_mb};nvml={use};{settings}",
+        nvml = self.nvml.environment(told.strip())
+        small = "".join(f";gpu{place}.sms={count}" for place, count in enumerate(multiprocessors))
+        return nvml | {
+            "LD_LIBRARY_PATH": f"{nvml['LD_LIBRARY_PATH']}:{self.nvml.cuda}",
+            "FAKE_CUDA": str(gpus),
+            "FAKE_CUDA_MIB": str(memory_mb),
+            "FAKE_CUDA_SMS": ",".join(map(str, multiprocessors)),
+            # Without the library TensorFlow asks the stand-in for CUDA, which starts for no TensorFlow.
+            "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(self.library) if seen else "",
+            "FAKEGPU": f"gpus={seen};mem={memory_mb};nvml={use}{small};{settings}",
         }

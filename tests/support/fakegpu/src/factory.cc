@@ -52,9 +52,16 @@ class FakeGpuFactory : public DeviceFactory {
     const int wanted = count == options.config.device_count().end() ? MAX_GPUS : count->second;
     const int gpus_here = visible.empty() ? fakegpu_settings()->visible_count : static_cast<int>(visible.size());
     const auto& partitions = gpus.experimental().virtual_devices();
-    int next = 0;
+    int next = 0, least = 0;  // as the factory for CUDA leaves the small GPUs of displays alone
+    for (int i = 0; i < gpus_here; i++)
+      least = std::max(least, std::min(8, Multiprocessors(visible.empty() ? i : std::stoi(visible[i]))));
     for (int i = 0; i < std::min(wanted, gpus_here) && (partitions.empty() || i < partitions.size()); i++) {
       const int ordinal = visible.empty() ? i : std::stoi(visible[i]);
+      if (Multiprocessors(ordinal) < least) {
+        LOG(INFO) << "Ignoring visible gpu device (device: " << ordinal << ") with core count: " << Multiprocessors(ordinal)
+                  << ". The minimum required count is " << least << ".";
+        continue;
+      }
       std::vector<int64_t> limits;
       if (!partitions.empty())
         for (float limit_mb : partitions[i].memory_limit_mb()) limits.push_back(static_cast<int64_t>(limit_mb) << 20);
@@ -73,6 +80,10 @@ class FakeGpuFactory : public DeviceFactory {
       at = end + 1;
     }
     return words;
+  }
+
+  static int Multiprocessors(int ordinal) {
+    return fakegpu_settings()->multiprocessors[fakegpu_settings()->visible[ordinal]];
   }
 
   static int64_t WithoutSystemMemory(int64_t free) { return free - std::max<int64_t>(300LL << 20, free / 16); }

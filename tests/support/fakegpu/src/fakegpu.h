@@ -17,6 +17,7 @@ typedef struct {
   char capability[16];
   char uuid[MAX_GPUS][64];
   int64_t memory[MAX_GPUS];    /* bytes */
+  int multiprocessors[MAX_GPUS];
   int64_t used[MAX_GPUS];      /* bytes that others have taken */
   int64_t kernel_ns;           /* simulated time of a kernel: this, ... */
   double kernel_scale;         /* ... and the host's time for it times this */

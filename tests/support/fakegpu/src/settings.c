@@ -16,6 +16,7 @@ static void take(const char* key, const char* value) {
     const char* of_gpu = key + length;
     if (!strcmp(of_gpu, "mem")) settings.memory[gpu] = (int64_t)(number * 1048576);
     else if (!strcmp(of_gpu, "used")) settings.used[gpu] = (int64_t)(number * 1048576);
+    else if (!strcmp(of_gpu, "sms")) settings.multiprocessors[gpu] = (int)number;
     else if (!strcmp(of_gpu, "uuid")) snprintf(settings.uuid[gpu], sizeof settings.uuid[gpu], "%s", value);
     else fprintf(stderr, "fakegpu: unknown setting %s\n", key);
   } else if (!strcmp(key, "gpus")) {
@@ -78,6 +79,7 @@ static void read_settings(void) {
   snprintf(settings.capability, sizeof settings.capability, "9.0");
   for (int i = 0; i < MAX_GPUS; i++) {
     settings.memory[i] = 8192LL << 20;
+    settings.multiprocessors[i] = 132;
     snprintf(settings.uuid[i], sizeof settings.uuid[i], "GPU-0000-%d", i);
   }
   const char* words = getenv("FAKEGPU");

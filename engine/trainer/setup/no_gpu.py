@@ -1,0 +1,32 @@
+"""Refuses a training that would run on the CPU although it is to run on GPUs that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...doctor import tensorflow_check
+from ...options import Options
+from ...telemetry.machine import Machine
+from ..common.faults import TrainerError
+from .library_log import LibraryLog
+
+_ON_THE_CPU = "device.visible=none trains on the CPU"
+
+
+def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
+    """Raises TrainerError where GPUs are asked for by name, or are there, and TensorFlow cannot use them."""
+    wanted, shown = options.device.visible, len(machine.shown)
+    if wanted == "none":
+        return
+    if not usable and (shown or seen):
+        what = f"the driver shows {shown} GPU(s) to this training" if shown else f"TensorFlow sees {seen} GPU(s)"
+        raise _error(f"{what}, but TensorFlow can use none", log, machine)
+    if isinstance(wanted, list) and seen < len(wanted):
+        raise _error(f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine)
+
+
+def _error(what: str, log: LibraryLog, machine: Machine) -> TrainerError:
+    cause = tensorflow_check.likely(log.text(), machine.driver)
+    if cause is None:
+        return TrainerError("device", what, f"gputui doctor --deep looks for the reason; {_ON_THE_CPU}")
+    return TrainerError("device", f"{what}: {cause.what}", f"{cause.remedy}; {_ON_THE_CPU}")

@@ -1,0 +1,173 @@
+"""Which GPUs a training computes on: TensorFlow says which, and the driver (NVML) what they are.
+
+TensorFlow tells where each of its devices lies on the PCI bus, and NVML knows GPUs by that place. Names such as
+CUDA_VISIBLE_DEVICES and the order that CUDA gives to GPUs need not be understood for this.
+
+Deferred imports: these parts of TensorFlow are not public. Where they have moved, only what they tell is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from ...telemetry import machine as nvml
+from ...telemetry.machine import Gpu, Machine
+from . import cuda_driver
+from .library_log import Created
+
+_UNTOLD = "TensorFlow does not tell where its GPUs are on the bus: they are taken to be the first that CUDA shows"
+
+
+@dataclass(frozen=True)
+class TrainingGpu:
+    """A GPU that trains; what neither TensorFlow nor the driver tells is None.
+
+    `device` is TensorFlow's name of the first logical device on it, `index` NVML's. `memory_limit_bytes` is what
+    TensorFlow may take, of all logical devices on it together. `mig` says that it is an instance of a GPU.
+    """
+
+    device: str
+    pci_bus_id: str | None
+    uuid: str | None
+    index: int | None
+    name: str | None
+    compute_capability: tuple[int, int] | None
+    memory_limit_bytes: int | None
+    memory_total_bytes: int | None
+    mig: bool = False
+
+    @property
+    def id(self) -> str:
+        """The UUID; without NVML the place on the bus, or else TensorFlow's name."""
+        return self.uuid or self.pci_bus_id or self.device
+
+    def told(self) -> dict[str, Any]:
+        """As it stands in the event `started`."""
+        return asdict(self)
+
+
+def identify(
+    names: Sequence[str], machine: Machine, created: Mapping[str, Created]
+) -> tuple[tuple[TrainingGpu, ...], str]:
+    """The GPUs of these logical devices, each once and in their order; with what is uncertain about them."""
+    ordinals, limits = _ordinals(created), _memory_limits()  # by names such as GPU:0
+    gpus: dict[int, TrainingGpu] = {}
+    certain = True
+    for position, name in enumerate(names):
+        ordinal = ordinals.get(_short(name), position)
+        if ordinal in gpus:
+            continue
+        bus = created[_short(name)].pci_bus_id if _short(name) in created else cuda_driver.pci_bus_id(ordinal)
+        known = at_place(bus, machine)
+        certain = certain and (len(machine.gpus) < 2 or (known is not None and _short(name) in ordinals))
+        known = known or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
+        there = [limits.get(one) for one, where in ordinals.items() if where == ordinal]
+        gpus[ordinal] = _training_gpu(name, ordinal, bus, known, _sum(there))
+    return tuple(gpus.values()), "" if certain else _UNTOLD
+
+
+def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
+    """What NVML knows of the GPU that TensorFlow has in this place."""
+    known = at_place(cuda_driver.pci_bus_id(ordinal), machine)
+    return known or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
+
+
+def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
+    """What nobody has taken yet; where only the whole size is known, that; NVML has no such figure of an instance."""
+    known = before_opening(ordinal, machine)
+    free = nvml.memory_free_bytes(known.index) if known and not known.mig else None
+    return free or (known.memory_total_bytes if known else None) or cuda_driver.memory_total_bytes(ordinal)
+
+
+def at_place(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
+    """NVML's GPU in this place on the bus; in MIG mode with the memory of the instance that CUDA shows."""
+    if pci_bus_id is None:
+        return None
+    # CUDA shows one instance alone, and the GPU that it is a part of only then.
+    return next((gpu for gpu in (*machine.shown, *machine.gpus) if _place(gpu.pci_bus_id) == _place(pci_bus_id)), None)
+
+
+def _training_gpu(name: str, ordinal: int, bus: str | None, known: Gpu | None, limit: int | None) -> TrainingGpu:
+    details = _details(ordinal)
+    chip = (known.name if known else None) or details.get("device_name")
+    return TrainingGpu(
+        device=name,
+        pci_bus_id=(known.pci_bus_id if known else None) or bus,
+        uuid=known.uuid if known else None,
+        index=known.index if known else None,
+        name=chip,
+        compute_capability=(known.compute_capability if known else None) or details.get("compute_capability"),
+        memory_limit_bytes=limit,
+        memory_total_bytes=(known.memory_total_bytes if known else None) or cuda_driver.memory_total_bytes(ordinal),
+        mig=known.mig if known else " MIG " in str(chip),
+    )
+
+
+def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
+    """The place among TensorFlow's physical GPUs that each of its logical devices (GPU:0, ...) is on."""
+    names = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
+    if all(name in created for name in names):
+        return {name: created[name].ordinal for name in names}
+    places = list(_configured())
+    return dict(zip(names, places, strict=True)) if len(places) == len(names) else {}
+
+
+def _configured() -> Iterator[int]:
+    """The place of the GPU of each logical device as configured: TensorFlow opens visible GPUs in their order."""
+    opened = tf.config.get_visible_devices("GPU")
+    for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
+        if gpu in opened:
+            parts = tf.config.get_logical_device_configuration(gpu) or (None,)
+            yield from (ordinal for _ in parts)
+
+
+def _memory_limits() -> dict[str, int]:
+    """Bytes that TensorFlow's allocator may take on each logical device.
+
+    TensorFlow has this figure in the attributes of its devices only, which no public function reads without opening the
+    devices once more.
+    """
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.client import pywrap_tf_session as listing
+        from tensorflow.python.eager import context
+
+        found = pywrap_tfe.TFE_ContextListDevices(context.context()._context_handle)
+        try:
+            count = range(listing.TF_DeviceListCount(found))
+            return {
+                _short(listing.TF_DeviceListName(found, place)): int(listing.TF_DeviceListMemoryBytes(found, place))
+                for place in count
+            }
+        finally:
+            pywrap_tfe.TF_DeleteDeviceList(found)
+    except (ImportError, AttributeError, TypeError):
+        return {}
+
+
+def _details(ordinal: int) -> dict[str, Any]:
+    physical = tf.config.list_physical_devices("GPU")
+    return dict(tf.config.experimental.get_device_details(physical[ordinal])) if ordinal < len(physical) else {}
+
+
+def _short(name: str) -> str:
+    """GPU:0 of /job:localhost/replica:0/task:0/device:GPU:0."""
+    return name.rpartition("device:")[2]
+
+
+def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
+    """NVML writes the domain with 8 digits, CUDA with 4."""
+    domain, _, rest = (pci_bus_id or "").lower().partition(":")
+    try:
+        return int(domain, 16), rest
+    except ValueError:
+        return None
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
