@@ -65,7 +65,8 @@ def test_under_mixed_precision_layers_compute_in_it_and_the_last_one_in_float32(
 @pytest.mark.parametrize("name", MODELS)
 def test_the_width_shrinks_the_model(name: str) -> None:
     shape = SMALL_IMAGE if name == "transformer" else IMAGE
-    sizes = [model(name, shape, width=width).count_params() for width in (0.25, 0.5, 1.0, 2.0)]
+    largest = 1 if name == "resnet50" else 2  # twice the published network takes seconds to fill with numbers
+    sizes = [model(name, shape, width=largest * share).count_params() for share in (0.125, 0.25, 0.5, 1.0)]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[2] / 4
     assert sizes[3] > sizes[2] * (1.5 if name == "transformer" else 2)
@@ -161,7 +162,7 @@ def test_normalization_is_a_switch_of_every_model(name: str) -> None:
     assert counts["none"] == {"batch": 0, "layer": 0}
     assert counts["batch"]["batch"] == counts["layer"]["layer"] > 0
     assert counts["batch"]["layer"] == counts["layer"]["batch"] == 0
-    usual = {kind: len(of(layer, model(name))) for kind, layer in NORMS.items()}
+    usual = {kind: len(of(layer, model(name, width=0.1))) for kind, layer in NORMS.items()}
     assert usual in counts.values()
     convolutions = of((layers.Conv2D, layers.SeparableConv2D), built["none"])
     assert all(layer.use_bias for layer in convolutions), "without normalization a layer needs its bias"
