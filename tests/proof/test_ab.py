@@ -50,6 +50,7 @@ def build(context):
 """
 # Others of gputui may train on this machine while the tests run; the differences looked for are large.
 ANYWAY = ("--seconds", "0.5", "--anyway")
+STAGED = ("--seconds", "1.2", "--anyway")  # the stages of the input are told after a second
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_proof_left_running")]
 
@@ -173,7 +174,7 @@ def test_losing_the_terminal_leaves_the_proof_measuring(tiny: Path, tmp_path: Pa
 
 
 def test_a_preset_is_diagnosed_with_and_without_its_input(sleepy: Path) -> None:
-    done = gputui("diagnose", "--preset", "sleepy.yaml", "--profile", *ANYWAY, cwd=sleepy)
+    done = gputui("diagnose", "--preset", "sleepy.yaml", "--profile", *STAGED, cwd=sleepy)
     assert done.returncode == 0, done.stderr
     data = the_proof().data
     _is_input_bound(data, done.stdout)
@@ -201,7 +202,7 @@ def _is_input_bound(data: dict[str, Any], shown: str) -> None:
 @pytest.mark.flaky(reruns=2)
 def test_the_loop_makes_a_training_that_waits_for_its_input_three_times_as_fast(tmp_path: Path) -> None:
     """Ctrl-C ends it when it measures its second remedy: its trial ends too, and what was proved before stays."""
-    arguments = ("diagnose", "--preset", "input-heavy", "--apply", *ANYWAY, "-o", "better.yaml")
+    arguments = ("diagnose", "--preset", "input-heavy", "--apply", *STAGED, "-o", "better.yaml")
     with opened(*arguments, cwd=tmp_path) as viewer:
         proof = the_proof()
         until(lambda: len(proof.data.get("comparisons") or ()) > 1 or viewer.poll() is not None)
