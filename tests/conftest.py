@@ -15,6 +15,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.system import stop_signals
 
+from tests.support.forking import forks as forks
 from tests.support.own import own as own
 from tests.support.training import Build, options
 

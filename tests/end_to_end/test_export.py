@@ -16,10 +16,10 @@ from gputui.engine.export.source import extract
 from gputui.engine.options import OPTIONS
 
 from tests.support.cases import all_hold
-from tests.support.exporting import Scripts, closing_list, named, scripts
+from tests.support.exporting import closing_list, named, trained_by_both
+from tests.support.forking import Forks
+from tests.support.front_door import happened
 from tests.support.smaller import SMALLER
-
-__all__ = ["scripts"]
 
 MODELS = ("mlp", "cnn", "separable_cnn", "resnet50", "transformer")
 DATA = ("digits", "synthetic", "mnist", "npz:/tmp/a.npz", "images:/tmp/folder", "tfrecord:/tmp/*.rec")
@@ -214,30 +214,34 @@ def test_what_is_extracted_stands_above_its_users() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(path.stem for path in presets.SHIPPED.glob("*.yaml")))
-def test_the_script_of_a_shipped_preset_trains_to_the_same_losses(
-    name: str, tmp_path: Path, scripts: Scripts
-) -> None:
+def test_a_shipped_preset_trains_and_its_script_to_the_same_losses(name: str, tmp_path: Path, forks: Forks) -> None:
+    """With its own options, XLA among them, at a size for two CPU cores."""
     steps = 16 if name == "fast" else 4  # whole executions
-    settings = ["deterministic=true", "xla=false", "epochs=3", f"steps_per_epoch={steps}", *SMALLER.get(name, ())]
+    settings = ["epochs=3", f"steps_per_epoch={steps}", *SMALLER.get(name, ())]
     if name == "multi-gpu":
         settings.append("logical_devices=2")
-    if name == "xla-bf16":
-        settings.append("model=separable_cnn")  # a ResNet takes half a minute, and is that of resnet50-224
-    ours, theirs = scripts.losses_of_both(presets.resolve(name, [*settings, "seed=5"]), tmp_path)
+    preset = presets.resolve(name, [*settings, "seed=5"])
+    if not preset.options.compile.xla:  # Keras compiles nothing with XLA where operations must be deterministic
+        preset = presets.resolve(name, [*settings, "seed=5", "deterministic=true"])
+    run, ours, theirs = trained_by_both(forks, preset, tmp_path)
+    assert ours == pytest.approx(theirs, rel=1e-6)
     assert len(ours) == 3
     assert all(0 < loss < 10 for loss in ours)
-    assert ours == pytest.approx(theirs, rel=1e-6)
+    assert run.result is not None
+    assert (run.result["outcome"], run.result["steps"]) == ("ok", 3 * steps)
+    (started,) = happened(run, "started")
+    assert started["actual"]["jit_compile"] == preset.options.compile.xla
 
 
 @pytest.mark.slow
-def test_the_script_augments_and_drops_out_as_gputui_does(tmp_path: Path, scripts: Scripts) -> None:
+def test_the_script_augments_and_drops_out_as_gputui_does(tmp_path: Path, forks: Forks) -> None:
     settings = ["augment=heavy", "deterministic=true", "epochs=2", "batch_size=200", "schedule=exponential"]
-    ours, theirs = scripts.losses_of_both(presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)
+    _, ours, theirs = trained_by_both(forks, presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
 @pytest.mark.slow
-def test_the_script_holds_validates_and_optimizes_as_gputui_does(tmp_path: Path, scripts: Scripts) -> None:
+def test_the_script_holds_validates_and_optimizes_as_gputui_does(tmp_path: Path, forks: Forks) -> None:
     """One run for the options that the shipped presets leave alone."""
     x, y = np.random.default_rng(1).random((60, 6, 6, 1), "float32"), np.arange(60) % 3
     np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:20] / 2, y_test=y[:20])
@@ -246,5 +250,5 @@ def test_the_script_holds_validates_and_optimizes_as_gputui_does(tmp_path: Path,
                 "weight_decay=0.01", "schedule=exponential", "hold_steps=4", "warmup_steps=2",
                 "gradient_accumulation=4",
                 "deterministic=true"]  # fmt: skip
-    ours, theirs = scripts.losses_of_both(presets.defaults([*settings, "seed=5"]), tmp_path)
+    _, ours, theirs = trained_by_both(forks, presets.defaults([*settings, "seed=5"]), tmp_path)
     assert ours == pytest.approx(theirs, rel=1e-6)

@@ -16,9 +16,8 @@ from gputui.tui import cli
 
 from tests.end_to_end.test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT, SPECIAL
 from tests.support.cases import all_hold
-from tests.support.exporting import Scripts, closing_list, losses_of_command, named, scripts
-
-__all__ = ["scripts"]
+from tests.support.exporting import closing_list, losses_of_command, named, trained_by_both
+from tests.support.forking import Forks
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -96,12 +95,12 @@ def script(*settings: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path, scripts: Scripts) -> None:
+def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path, forks: Forks) -> None:
     write(folder, form)
     # Their file by its path, or as a module.
     entry = "entry=train:build" if form == "compiled" else "entry=train.py:build"
     settings = ["deterministic=true", "shuffle=off", "epochs=3", "seed=5", "batch_size=20", entry]
-    ours, theirs = scripts.losses_of_both(presets.defaults([*settings, *SETTINGS.get(form, [])]), folder)
+    _, ours, theirs = trained_by_both(forks, presets.defaults([*settings, *SETTINGS.get(form, [])]), folder)
     assert len(ours) == (2 if form == "weighted" else 3)
     assert all(map(math.isfinite, ours))
     assert ours == pytest.approx(theirs, rel=1e-6)

@@ -13,10 +13,9 @@ from gputui.engine import plan, presets
 from gputui.engine.export.script import to_script
 from gputui.engine.options import Options
 
-from tests.support.exporting import Scripts, scripts
+from tests.support.exporting import trained_by_both
+from tests.support.forking import Forks
 from tests.support.training import options
-
-__all__ = ["scripts"]
 
 GRID: list[dict[str, Any]] = [
     {"samples": samples, "validation_split": split, "batch_size": batch, "drop_remainder": drop,
@@ -100,9 +99,9 @@ def test_the_script_runs_the_steps_of_the_trainer_over_a_grid_of_sizes(monkeypat
 
 
 @pytest.mark.slow
-def test_a_rest_too_small_for_all_replicas_is_left_out_by_both(tmp_path: Path, scripts: Scripts) -> None:
+def test_a_rest_too_small_for_all_replicas_is_left_out_by_both(tmp_path: Path, forks: Forks) -> None:
     """1617 samples, 1616 of them in the global batch: an epoch is one step."""
     settings = [*DIGITS, "deterministic=true", "seed=5", "width=0.1", "shuffle=off"]
-    ours, theirs = scripts.losses_of_both(presets.defaults(settings), tmp_path)
+    _, ours, theirs = trained_by_both(forks, presets.defaults(settings), tmp_path)
     assert len(ours) == 2
     assert ours == pytest.approx(theirs, rel=1e-6)

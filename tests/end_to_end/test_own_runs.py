@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
+from gputui.engine import presets, runs
+from gputui.engine.runs import Run
 
+from tests.support.forking import Forks, Program, trainer_of
 from tests.support.front_door import ended, events, gputui, happened, last_losses, opened, step, until
 from tests.support.own import PROGRAMS
 
@@ -159,17 +161,23 @@ def build(context):
 """
 
 
+def whole_and_broken(forks: Forks, folder: Path, *settings: str) -> tuple[Run, Run]:
+    """A run of the preset to its end, and one whose trainer has been killed."""
+    whole, trainer = trainer_of(presets.resolve("preset.yaml", settings))
+    forks.run(trainer)
+    (folder / "kill me").touch()
+    done = gputui("--preset", "preset.yaml", *(word for setting in settings for word in ("--set", setting)))
+    assert done.returncode == 1
+    assert not (folder / "kill me").exists()
+    return whole, runs.find(done.stdout.split()[1])  # its first line is: run ID
+
+
 @pytest.mark.slow
 def test_a_killed_run_of_their_model_goes_on_to_the_very_same_losses(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "train.py").write_text(KILLED_ONCE)
-    settings = ["--set", "seed=5", "--set", "deterministic=true", "--set", "epochs=8", "--set", "run.checkpoint=40"]
-    assert gputui("--preset", "preset.yaml", *settings).returncode == 0
-    whole = runs.find("latest")
-    (folder / "kill me").touch()
-    assert gputui("--preset", "preset.yaml", *settings).returncode == 1
-    broken = runs.find("latest")
+    whole, broken = whole_and_broken(forks, folder, "seed=5", "deterministic=true", "epochs=8", "run.checkpoint=40")
     assert ended(broken)["outcome"] == "crashed"
     monkeypatch.chdir(tmp_path)  # from elsewhere: the run knows where it belongs
     done = gputui("resume", broken.id, "--json")
@@ -200,14 +208,11 @@ def build(context):
 
 
 @pytest.mark.slow
-def test_a_killed_run_of_a_model_that_draws_random_numbers_goes_on_to_the_very_same_losses(folder: Path) -> None:
+def test_a_killed_run_of_a_model_that_draws_random_numbers_goes_on_to_the_very_same_losses(
+    folder: Path, forks: Forks
+) -> None:
     (folder / "train.py").write_text((PROGRAMS / "drawn" / "gan.py").read_text() + KILLER)
-    settings = ["--set", "seed=5", "--set", "epochs=8", "--set", "run.checkpoint=5"]
-    assert gputui("--preset", "preset.yaml", *settings).returncode == 0
-    whole = runs.find("latest")
-    (folder / "kill me").touch()
-    assert gputui("--preset", "preset.yaml", *settings).returncode == 1
-    broken = runs.find("latest")
+    whole, broken = whole_and_broken(forks, folder, "seed=5", "epochs=8", "run.checkpoint=5")
     done = gputui("resume", broken.id, "--json")
     assert done.returncode == 0, done.stderr
     told = events(done.stdout)
@@ -220,14 +225,13 @@ def test_a_killed_run_of_a_model_that_draws_random_numbers_goes_on_to_the_very_s
 
 
 @pytest.mark.slow
-def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path) -> None:
+def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path, forks: Forks) -> None:
     done = gputui("init", "new", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "gputui --preset preset.yaml" in done.stdout
     new = tmp_path / "new"
     with opened("--preset", "preset.yaml", "--json", cwd=new) as trained:
-        alone = subprocess.run([sys.executable, "train.py"], cwd=new, capture_output=True, text=True)
-        assert alone.returncode == 0, alone.stderr
+        forks.run(Program(str(new), str(tmp_path / "alone.out"), ["train.py"], [str(new)]))
         told = events(trained.communicate()[0])
     assert trained.returncode == 0
     assert told[-1]["summary"]["metrics"]["val_accuracy"] > 0.9
