@@ -1,4 +1,4 @@
-"""The worked examples of docs/own-code.md, each through the front door, in a copy of their folder."""
+"""The worked examples of docs/own-code.md, each trained in a copy of their folder."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from gputui.engine import presets
 
-from tests.support.front_door import events, gputui
+from tests.support.cases import all_hold
+from tests.support.forking import Forks, trainer_of
+from tests.support.front_door import happened
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LEARNT = {"arrays": ("val_accuracy", 0.9, 2.0), "images": ("val_accuracy", 0.9, 2.0), "records": ("loss", 0.0, 1.0)}
@@ -20,14 +23,18 @@ def test_every_example_has_a_test_and_a_word_in_the_docs() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LEARNT)
-def test_the_example_trains_and_every_option_of_its_preset_applies(name: str, tmp_path: Path) -> None:
-    folder = shutil.copytree(EXAMPLES, tmp_path / "examples")
-    done = gputui("--preset", f"{name}.yaml", "--json", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    told = events(done.stdout)
-    started = next(event for event in told if event["type"] == "started")
-    assert started["not_applied"] == []
-    assert [event for event in told if event["type"] == "warning"] == []
-    metric, least, most = LEARNT[name]
-    assert least < told[-1]["summary"]["metrics"][metric] < most
+def test_the_examples_train_and_every_option_of_their_presets_applies(
+    tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shutil.copytree(EXAMPLES, tmp_path / "examples"))
+    trainers = {name: trainer_of(presets.resolve(f"{name}.yaml")) for name in LEARNT}
+    forks.run(*(trainer for _, trainer in trainers.values()))
+    with all_hold() as cases:
+        for name, (run, _) in trainers.items():
+            with cases.case(name):
+                assert run.state == "ok"
+                (started,) = happened(run, "started")
+                assert started["not_applied"] == []
+                assert happened(run, "warning") == []
+                metric, least, most = LEARNT[name]
+                assert least < (run.result or {})["metrics"][metric] < most

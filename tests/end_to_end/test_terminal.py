@@ -47,8 +47,16 @@ def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
     assert ended(run)["outcome"] == "ok"
 
 
-@pytest.mark.parametrize("killer", [signal.SIGKILL, signal.SIGHUP])
-def test_a_run_outlives_its_screen_and_is_seen_again_with_its_history(killer: signal.Signals) -> None:
+def killed_screen(window: Terminal, number: signal.Signals) -> None:
+    """Kill the gputui of a window; its run goes on."""
+    run, screen = runs.find("latest"), interface(window)
+    os.kill(screen.pid, number)
+    until(lambda: not screen.is_running() or screen.status() == psutil.STATUS_ZOMBIE)
+    before = step(run)
+    until(lambda: step(run) > before + 20)
+
+
+def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None:
     own = Path(os.environ["XDG_CONFIG_HOME"]) / "gputui" / "presets"
     own.mkdir(parents=True)
     (own / "long.yaml").write_text("extends: quickstart\ndescription: Long enough\ntrain: {epochs: 5000}\n")
@@ -63,11 +71,10 @@ def test_a_run_outlives_its_screen_and_is_seen_again_with_its_history(killer: si
         window.shows("throughput", "training")
         run = runs.find("latest")
         until(lambda: step(run) > 1)
-        screen = interface(window)
-        os.kill(screen.pid, killer)
-        until(lambda: not screen.is_running() or screen.status() == psutil.STATUS_ZOMBIE)
-        before = step(run)
-        until(lambda: step(run) > before + 20)
+        killed_screen(window, signal.SIGKILL)
+    with terminal("watch") as window:
+        window.shows(run.id, "training", "samples/s")
+        killed_screen(window, signal.SIGHUP)
     with terminal("watch") as window:
         window.shows(run.id, "training", "samples/s")
         window.type("C-q")
