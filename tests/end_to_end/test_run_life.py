@@ -17,7 +17,7 @@ from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import LONG, detached, ended, events, gputui, happened, opened, step, until
 
 EXACT = ("model=separable_cnn", "width=0.5", "epochs=6", "deterministic=true", "augment=light", "run.checkpoint=25",
-         "shuffle=500", "cache=off", "batch_size=16")  # fmt: skip
+         "shuffle=500", "cache=off", "batch_size=16", "gradient_accumulation=7")  # fmt: skip
 STEPS_PER_EPOCH = 90  # of EXACT: far more than pass until what is seen has an effect
 # Who is killed, and after how many steps; the first checkpoint at the end of an epoch is that of step 450.
 KILLED = {"trainer": 95, "engine": 210, "engine+trainer": 310}
