@@ -119,6 +119,7 @@ def test_single_opens_one_of_several_gpus_and_mirrored_trains_on_all(gpus: tuple
     single = run(*LASTING, "epochs=1", "visible=all", "kind=single")
     assert single.code == 0, single.errors
     assert single.only("started")["gpus"] == [gpus[0].uuid]
+    assert [device["index"] for device in single.only("started")["gpu_devices"]] == [gpus[0].index]
     assert single.otherwise() == []
     for other in gpus[1:]:
         before, most = single.memory(other)
@@ -153,9 +154,8 @@ def test_memory_growth_takes_what_is_needed_and_without_it_nearly_all_is_taken(g
     free = gpu.memory_total_bytes - before - RESERVED
     assert most - before > 0.8 * free
     assert taking.only("started")["actual"]["memory_growth"] is False
-    for device in taking.only("started")["gpu_devices"]:  # where TensorFlow tells what it may take, it takes just that
-        if limit := device["memory_limit_bytes"]:
-            assert 0.9 * limit < most - before < limit + BESIDE
+    (device,) = taking.only("started")["gpu_devices"]
+    assert 0.9 * device["memory_limit_bytes"] < most - before < device["memory_limit_bytes"] + BESIDE
 
 
 def test_memory_limit_bounds_what_the_driver_sees(gpu: Gpu) -> None:
