@@ -60,6 +60,7 @@ class Evidence:
     phase: str = ""  # the last one in the trainer's events
     ceilings: Ceilings = field(default_factory=Ceilings)
     gpus: int = 0  # that train
+    lost_gpus: Sequence[str] = ()  # of them, that the driver has lost
     held_pid: int | None = None  # the trainer, where it does not end although it was killed
 
 
@@ -90,6 +91,9 @@ def classify(seen: Evidence) -> Ending:
         return Ending("stopped", "killed", f"stopped by {_name(seen.returncode)}")
     if number == signal.SIGKILL:
         return _killed(seen)
+    if seen.lost_gpus:
+        names = ", ".join(seen.lost_gpus)
+        return Ending("crashed", "gpu_lost", f"the driver has lost {names}: {how}", known_failures.LOST_HINT)
     if seen.returncode and (found := known_failures.in_log(seen.log_tail)):
         return _known(found, seen, f"{found.line[:QUOTED_LETTERS]}; {how}")
     if number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):

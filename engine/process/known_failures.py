@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from ..runs.events import Outcome
 
 MEMORY, THREADS = "out_of_memory", "process_limit"  # kinds whose message depends on the limits of the process
+LOST_HINT = (
+    "reboot; dmesg says why (Xid), often power, heat or its slot; then gputui resume continues from the last checkpoint"
+)
 RESUME = "gputui resume continues from the last checkpoint"
 
 
@@ -74,7 +77,7 @@ FAILURES = (
         "gpu_lost",
         r"GPU is lost|GPU_IS_LOST|fallen off the bus|Xid\b.*: 79\b",
         "the driver has lost a GPU: it does not answer any more",
-        "reboot; dmesg says why (Xid), often power, heat or its slot; then " + RESUME,
+        LOST_HINT,
         "crashed",
     ),
     _failure(

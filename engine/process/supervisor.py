@@ -22,8 +22,8 @@ import yaml
 from ..files import disk, scratch
 from ..files.writing import write_atomically
 from ..runs import Run, events, results
-from ..runs.events import EpochEnd, Progress, Started
-from ..runs.reading import TRAINER_FILE, read_events
+from ..runs.events import EpochEnd, GpuReadings, Progress, Started
+from ..runs.reading import ENGINE_FILE, TRAINER_FILE, Tail, read_events
 from ..system import reaper, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import Lock
@@ -40,6 +40,7 @@ HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0
 LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of all that it holds
 HELD_SECONDS = 30.0  # a process that is killed and has not ended by then is held by the kernel
+READING_SECONDS = 3.0  # in which the GPUs are read once more when the trainer has died
 STACKS_SECONDS = 1.0  # in which a trainer that hangs writes where each of its threads stands
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
@@ -62,6 +63,7 @@ class Supervisor:
         self.asked_at: float | None = None
         self.killed_at: float | None = None
         self.held = self.said_suspended = False
+        self.lost_gpus: list[str] = []
         self.limit = ""
         self.oom_kills = ending.kernel_oom_kills()
         self.events = events.EventWriter(run.file("telemetry.jsonl"), run.id, clock)
@@ -84,6 +86,7 @@ class Supervisor:
         watcher.start()
         try:
             self._watch(sampler)
+            self.lost_gpus = self._find_lost_gpus()
         finally:
             sampler.stop()
         self._leave_result(sampler)
@@ -129,6 +132,21 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 continue
         self.held = self.trainer.poll() is None
+
+    def _find_lost_gpus(self) -> list[str]:
+        """The GPUs of a trainer that has died of itself which the driver has lost, by the next reading."""
+        if self.asked_because or (self.trainer.returncode or 0) >= 0:
+            return []
+        started = read_events(self.run.path, [TRAINER_FILE]).last(Started)
+        training, tail = started.gpus if started else (), Tail(self.run.file(ENGINE_FILE), from_now=True)
+        until = time.monotonic() + (READING_SECONDS if training else 0.0)
+        while time.monotonic() < until:
+            for event in tail.read():
+                if isinstance(event, GpuReadings):
+                    gpus = [gpu for gpu in event.gpus if gpu.get("uuid") in training]
+                    return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
+            time.sleep(TICK_SECONDS)
+        return []
 
     def _enforce(self, tail: Activity) -> None:
         """Pass on a request to stop, apply the time limits, and kill the trainer when it does not respond."""
@@ -190,6 +208,7 @@ class Supervisor:
                 phase=self.phase,
                 ceilings=limits.ceilings(),
                 gpus=len(started.gpus) if started else 0,
+                lost_gpus=self.lost_gpus,
                 held_pid=self.trainer.pid if self.held else None,
             )
         )

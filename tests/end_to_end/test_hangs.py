@@ -238,16 +238,18 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
     fakegpu: FakeGpu, tmp_path: Path
 ) -> None:
     def with_gpus(settings: str) -> dict[str, str]:
-        return os.environ | fakegpu.environment(tmp_path / "gpus", gpus=2, memory_mb=4096, settings=settings)
+        folder = tmp_path / settings.partition("=")[0]
+        lost = f"lost_when={folder / 'use.lost'}@1"
+        return os.environ | fakegpu.environment(folder, gpus=2, memory_mb=4096, settings=settings, words=lost)
 
     wanted = ["--preset", "quickstart", "--set", "epochs=50", "--set", "run.checkpoint=5", "--set", "hang_seconds=2",
-              "--set", "xla=false"]  # fmt: skip
+              "--set", "xla=false", "--set", "sample_seconds=0.2"]  # fmt: skip
     lost = gputui(*wanted, env=with_gpus("lost_after=20000"))
     run = runs.find("latest")
     assert lost.returncode == 1
     assert run.result is not None
     assert (run.result["outcome"], run.result["error"]["kind"]) == ("crashed", "gpu_lost"), lost.stdout
-    assert "fakegpu: the GPU is lost" in run.result["error"]["message"]
+    assert "the driver has lost GPU 1" in run.result["error"]["message"]
     assert f"gputui resume {run.id}" in lost.stdout
     hung = gputui("resume", run.id, env=with_gpus("hang_after=20000"))
     result = ended(run)

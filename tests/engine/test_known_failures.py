@@ -149,3 +149,10 @@ def test_an_exception_has_the_same_name_in_the_trainer_and_in_code_of_the_users_
                 assert "train.py:7: it failed here" in error["message"]
                 theirs.__cause__ = ValueError(text)
                 assert session._failed(theirs, "building", 64, tmp_path)[1]["kind"] == "user_code"
+
+
+def test_a_gpu_that_the_driver_has_lost_is_named_where_the_log_names_nothing() -> None:
+    end = classify(Evidence(-signal.SIGABRT, (EVENT, *STACK), 64, lost_gpus=("GPU 3",)))
+    assert (end.outcome, end.kind) == ("crashed", "gpu_lost")
+    assert "the driver has lost GPU 3" in end.message
+    assert "gputui resume" in end.hint

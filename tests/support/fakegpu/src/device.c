@@ -71,9 +71,22 @@ static void occupy(SP_Stream stream, int64_t ns) {
   stream->free_at += ns;
 }
 
+/* The stand-in for NVML can be told to watch for this file. */
+static void tell_lost(const Settings* s) {
+  static bool told = false;
+  char name[300];
+  if (told || !s->nvml[0]) return;
+  told = true;
+  snprintf(name, sizeof name, "%s.lost", s->nvml);
+  FILE* file = fopen(name, "w");
+  if (file) fclose(file);
+}
+
 static bool lost(void) {
   const Settings* s = fakegpu_settings();
-  return s->lost_after && kernels > s->lost_after;
+  if (!s->lost_after || kernels <= s->lost_after) return false;
+  tell_lost(s);
+  return true;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
