@@ -79,14 +79,17 @@ def test_single_opens_the_one_gpu_that_trains_beside_a_display_card_that_comes_f
 
 def test_mirrored_over_two_of_four_opens_these(fakegpu: FakeGpu, tmp_path: Path) -> None:
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=4, words="mem_used=4096@2")
-    done = train(boxes, "kind=mirrored", "strategy.devices=3,1", "memory_limit_mb=512")
+    done = train(boxes, "kind=mirrored", "strategy.devices=3,1")
     assert done.code == 0, done.errors
     started = done.only("started")
     assert started["replicas"] == 2
     assert started["gpus"] == ["GPU-0000-3", "GPU-0000-1"]
     assert [gpu["device"] for gpu in started["gpu_devices"]] == ["/device:GPU:1", "/device:GPU:0"]
-    assert [gpu["memory_limit_bytes"] for gpu in started["gpu_devices"]] == [512 * MB, 512 * MB]
-    assert [used > 0 for used in done.most_used] == [False, True, True, True]
+    # Memory grows as it is needed, up to what TensorFlow may take.
+    assert all(gpu["memory_limit_bytes"] > 7000 * MB for gpu in started["gpu_devices"])
+    assert done.most_used[0] == 0
+    assert done.most_used[2] == 4096 * MB
+    assert all(0 < done.most_used[place] < 1024 * MB for place in (1, 3))
 
 
 def test_partitions_share_what_others_have_left_and_run_out_of_it(fakegpu: FakeGpu, tmp_path: Path) -> None:
@@ -143,19 +146,22 @@ def test_a_script_tells_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path, 
     program = (
         "import keras, numpy as np, tensorflow as tf\n"
         "from gputui.engine import Monitor\n"
-        "with tf.distribute.MirroredStrategy().scope():\n"
+        "x = np.zeros((64, 4), 'float32')\n"
+        "def fit():\n"
         "    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])\n"
         "    model.compile('sgd', 'mse', jit_compile=False)\n"
-        "x = np.zeros((64, 4), 'float32')\n"
-        "model.fit(x, x[:, :1], batch_size=16, verbose=0, callbacks=[Monitor()])\n"
+        "    model.fit(x, x[:, :1], batch_size=16, verbose=0, callbacks=[Monitor()])\n"
+        "fit()\n"
+        "with tf.distribute.MirroredStrategy().scope():\n"
+        "    fit()\n"
     )
     command = [sys.executable, "-P", "-c", program]
     done = subprocess.run(command, env=os.environ | boxes, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
-    (run,) = runs.all_runs()
-    (started,) = happened(run, "started")
-    assert started["gpus"] == ["0000:03:00.0", "0000:01:00.0"]
-    for gpu in started["gpu_devices"]:
+    both = [happened(run, "started", "warning") for run in runs.all_runs()]
+    alone, mirrored = sorted((started for (started,) in both), key=lambda started: len(started["gpus"]))
+    assert alone["gpus"] == ["0000:03:00.0"]
+    assert mirrored["gpus"] == ["0000:03:00.0", "0000:01:00.0"]
+    for gpu in (*alone["gpu_devices"], *mirrored["gpu_devices"]):
         assert (gpu["index"], gpu["name"], gpu["compute_capability"]) == (None, "NVIDIA H100 80GB HBM3", [9, 0])
         assert 0.9 * 8192 * MB < gpu["memory_limit_bytes"] < gpu["memory_total_bytes"] == 8192 * MB
-    assert happened(run, "warning") == []

@@ -76,9 +76,12 @@ def devices(model: keras.Model) -> Devices:
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
     """Those of the strategy, or on which the model's variables are; the first where neither tells."""
-    replicas = model.distribute_strategy.extended.worker_devices
-    values = [variable.value for variable in model.variables] if len(replicas) < 2 else []
-    told = {_short(place) for place in (*replicas, *(str(value.device) for value in values))}
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync > 1:
+        places = strategy.extended.worker_devices
+    else:  # TensorFlow's default strategy does not tell
+        places = [variable.value.device for variable in model.variables]
+    told = {_short(str(place)) for place in places}
     return tuple(name for name in opened if _short(name) in told) or opened[:1]
 
 
