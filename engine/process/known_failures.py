@@ -6,6 +6,7 @@ patterns are the texts of TensorFlow 2.21 and of the CUDA libraries that it inst
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ MEMORY, THREADS = "out_of_memory", "process_limit"  # kinds whose message depend
 LOST_HINT = (
     "reboot; dmesg says why (Xid), often power, heat or its slot; then gputui resume continues from the last checkpoint"
 )
+RESUMED = "gputui: the run is resumed"  # a line of the log, which goes on from one sitting to the next
 RESUME = "gputui resume continues from the last checkpoint"
 
 
@@ -119,7 +121,7 @@ FAILURES = (
     ),
     _failure(
         "xla",
-        r"libdevice not found|libdevice is required by this HLO|No PTX compilation provider|Failed to launch ptxas",
+        r"libdevice not found|libdevice is required by this HLO|No PTX compilation provider",
         "XLA does not find a part of the CUDA toolkit (libdevice or ptxas)",
         "pip install 'tensorflow[and-cuda]' brings it; or set compile.xla=false",
     ),
@@ -216,9 +218,11 @@ _PREFIX = re.compile(
 def in_log(lines: Sequence[str]) -> Found | None:
     """The failure that the end of a log names: the last error that is known, and only without any a warning.
 
-    Lines without TensorFlow's prefix are Python's, the C++ runtime's and LLVM's, and count as errors.
+    Lines without TensorFlow's prefix are Python's, the C++ runtime's and LLVM's, and count as errors. What was written
+    before the run was resumed does not count.
     """
-    told = [_level(line) for line in reversed(lines) if not _HARMLESS.search(line)]
+    newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
+    told = [_level(line) for line in newest_first if not _HARMLESS.search(line)]
     errors = list(_found(text for level, text in told if level in "EF"))
     warnings = list(_found(text for level, text in told if level == "W"))
     clear = [found for found in errors if not found.failure.vague]

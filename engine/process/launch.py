@@ -24,6 +24,7 @@ from ..system import locks, stop_signals
 from ..system.identity import Place
 from ..system.locks import ENGINE_LOCK, Lock
 from ..system.run_clock import VARIABLE, RunClock
+from .known_failures import RESUMED
 from .spawn import LOCK, WARM, addressed, put_result_aside
 
 ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds unless it was stopped or killed
@@ -118,6 +119,8 @@ def resume(run: Run) -> subprocess.Popen[bytes]:
         if not lock.works:  # this file shows that a run is starting
             put_result_aside(run.path)
             run.file("status.json").unlink(missing_ok=True)
+        with contextlib.suppress(OSError), run.file("engine.log").open("a") as log:  # the disk may be full
+            log.write(f"{RESUMED}\n")
         return _spawn(run, lock, clock)
 
 

@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 import yaml
@@ -22,7 +23,7 @@ import yaml
 from ..files import disk, scratch
 from ..files.writing import write_atomically
 from ..runs import Run, events, results
-from ..runs.events import EpochEnd, GpuReadings, Progress, Started
+from ..runs.events import GpuReadings, Started
 from ..runs.reading import ENGINE_FILE, TRAINER_FILE, Tail, read_events
 from ..system import reaper, stop_signals
 from ..system.identity import Place, Process
@@ -33,6 +34,7 @@ from ..telemetry.sampler import Sampler
 from . import ending
 from .activity import SUSPENDED_SECONDS, Activity
 from .spawn import WHERE_IT_STANDS, Trainer
+from .summary import summary_of
 from .watcher import Watcher
 
 TICK_SECONDS = 0.1
@@ -133,17 +135,22 @@ class Supervisor:
                 continue
         self.held = self.trainer.poll() is None
 
+    @cached_property
+    def _gpus(self) -> Sequence[str]:
+        """Those on which the trainer, which has ended, has trained."""
+        started = read_events(self.run.path, [TRAINER_FILE]).last(Started)
+        return started.gpus if started else ()
+
     def _find_lost_gpus(self) -> list[str]:
         """The GPUs of a trainer that has died of itself which the driver has lost, by the next reading."""
         if self.asked_because or (self.trainer.returncode or 0) >= 0:
             return []
-        started = read_events(self.run.path, [TRAINER_FILE]).last(Started)
-        training, tail = started.gpus if started else (), Tail(self.run.file(ENGINE_FILE), from_now=True)
-        until = time.monotonic() + (READING_SECONDS if training else 0.0)
+        tail = Tail(self.run.file(ENGINE_FILE), from_now=True)
+        until = time.monotonic() + (READING_SECONDS if self._gpus else 0.0)
         while time.monotonic() < until:
             for event in tail.read():
                 if isinstance(event, GpuReadings):
-                    gpus = [gpu for gpu in event.gpus if gpu.get("uuid") in training]
+                    gpus = [gpu for gpu in event.gpus if gpu.get("uuid") in self._gpus]
                     return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
             time.sleep(TICK_SECONDS)
         return []
@@ -195,7 +202,6 @@ class Supervisor:
             if self.held:
                 self.events.emit(events.Warn(kind="held", message=ending.held(self.trainer.pid), hint=ending.HELD_HINT))
             return
-        started = read_events(self.run.path, [TRAINER_FILE]).last(Started)
         end = ending.classify(
             ending.Evidence(
                 returncode=self.trainer.returncode or 0,
@@ -207,7 +213,7 @@ class Supervisor:
                 memory_share=sampler.trainer_memory_share,
                 phase=self.phase,
                 ceilings=limits.ceilings(),
-                gpus=len(started.gpus) if started else 0,
+                gpus=len(self._gpus),
                 lost_gpus=self.lost_gpus,
                 held_pid=self.trainer.pid if self.held else None,
             )
@@ -217,7 +223,7 @@ class Supervisor:
                 end, message=f"{full}; {end.message}", hint="free some space; gputui resume continues the run"
             )
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
-        self._keep(events.plain(asdict(self._summary(end))))
+        self._keep(events.plain(asdict(summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed()))))
 
     def _keep(self, summary: Mapping[str, Any]) -> None:
         self._write(summary)
@@ -238,27 +244,6 @@ class Supervisor:
             self.events.emit(_missing(missing + report.lost_events))
         if missing and report.result is not None:
             self.events.emit(events.Finished(outcome=report.result["outcome"], summary=report.result))
-
-    def _summary(self, end: ending.Ending) -> events.Summary:
-        """What is known of a run whose trainer left no summary: its last figures."""
-        found = read_events(self.run.path, [TRAINER_FILE])
-        progress, epoch, started = found.last(Progress), found.last(EpochEnd), found.last(Started)
-        p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)
-        return events.Summary(
-            outcome=end.outcome,
-            trainer_returncode=self.trainer.returncode,
-            samples_per_second=progress.samples_per_second if progress else None,
-            step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
-            global_batch_size=started.global_batch_size if started else None,
-            input_wait=progress.input_wait if progress else None,
-            python_share=progress.python_share if progress else None,
-            traces=progress.traces if progress else None,
-            epochs=epoch.epoch if epoch else 0,
-            steps=progress.step if progress else 0,
-            metrics=(epoch.metrics if epoch else None) or _means_so_far(progress),
-            seconds=self.clock.elapsed(),
-            error={"kind": end.kind, "message": end.message, "hint": end.hint},
-        )
 
     def _write_status(self) -> None:
         status: dict[str, Any] = {
@@ -281,9 +266,3 @@ def _is_over(since: float | None, seconds: float) -> bool:
 def _missing(count: int) -> events.Warn:
     message = f"the last {count} events of the training are missing: they could not be written to disk when it ended"
     return events.Warn(kind="disk", message=message)
-
-
-def _means_so_far(progress: Progress | None) -> dict[str, float]:
-    """The figures of an epoch that was not completed."""
-    figures = {"loss": progress.loss, **progress.metrics} if progress else {}
-    return {name: value for name, value in figures.items() if value is not None}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.process.activity import Activity
+from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import EventWriter, Phase, PhaseName
 from gputui.engine.system.signs import Signs
@@ -160,6 +161,16 @@ if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
 
     tell(type="started", gpus=["GPU-a", "GPU-b"])
     tell(type="phase", phase="training")
+    if os.environ.get("IN_A_CALLBACK"):
+        from gputui.engine.system.signs import VARIABLE, Signs
+
+        with Signs.inherited(os.environ[VARIABLE]):
+            until = time.monotonic() + 4
+            while time.monotonic() < until:
+                time.sleep(0.0005)
+        with open(f"{sys.orig_argv[-1]}/result.json", "w") as stream:
+            stream.write('{"outcome": "ok"}')
+        os._exit(0)
     while True:
         time.sleep(0.0005)
 '''
@@ -167,7 +178,10 @@ if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
 
 @pytest.fixture
 def polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All trainers from here on say that they train on two GPUs, and then poll a device that never answers."""
+    """All trainers from here on say that they train on two GPUs, and then poll a device that never answers.
+
+    With IN_A_CALLBACK in the environment they run a callback of the user's that takes four seconds, and end.
+    """
     folder = tmp_path / "standing-in"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(STANDS_IN)
@@ -183,6 +197,12 @@ def test_a_trainer_that_polls_a_device_for_ever_is_ended_and_the_usual_causes_ar
     for words in ("no step was completed", "run.hang_seconds=1", "NCCL_P2P_DISABLE=1", "IOMMU", "/dev/shm",
                   "NCCL_DEBUG=INFO"):  # fmt: skip
         assert words in done.stdout
+
+
+def test_a_trainer_in_a_callback_of_the_users_is_left_alone(polling: None) -> None:
+    environment = os.environ | {"IN_A_CALLBACK": "1"}
+    done = gputui("--preset", "quickstart", "--set", "hang_seconds=1", timeout=60, env=environment)
+    assert done.returncode == 0, done.stdout
 
 
 # An engine whose SIGKILL does not end the trainer, as where a driver holds it in a call.
@@ -257,4 +277,5 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
     assert [event["resumed_at_step"] for event in happened(run, "started")][1] >= 5
     assert (result["outcome"], result["error"]["kind"]) == ("timeout", "hang"), hung.stdout
     assert "no step was completed" in result["error"]["message"]
+    assert RESUMED in run.log_tail(2000)
     assert "in _execute" in "\n".join(run.log_tail(400)), "the log has the stack of the main thread"

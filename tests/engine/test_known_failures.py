@@ -109,6 +109,12 @@ def test_what_is_said_while_all_is_well_names_no_death() -> None:
     assert (end.outcome, end.kind) == ("crashed", "crash")
 
 
+def test_a_death_before_the_run_was_resumed_is_not_this_one() -> None:
+    before = f"E{NOW}cuda_event.cc:53] {CUDA}CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered"
+    assert classify(Evidence(-signal.SIGSEGV, (before, known_failures.RESUMED, "Epoch 7"), 64)).kind == "crash"
+    assert classify(Evidence(-signal.SIGSEGV, (known_failures.RESUMED, before), 64)).kind == "gpu_ecc"
+
+
 def of_tensorflow(kind: str, text: str) -> Exception:
     """An exception as TensorFlow's are, in a process that does not import it."""
     fault: Exception = type(kind, (Exception,), {"__module__": "tensorflow.python.framework.errors_impl"})(text)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.fit import evaluation
 
 from tests.support.own import Write
 from tests.support.training import Training
@@ -312,6 +313,7 @@ class Telling(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None): builtins.told.append(f"epoch {epoch}")
     def on_epoch_end(self, epoch, logs=None):
         builtins.told.append(sorted(logs))
+        builtins.inside.append(builtins.signs.in_users_code)
         self.model.stop_training = epoch == 1
     def on_test_begin(self, logs=None): builtins.told.append("test")
 class Steps(keras.callbacks.Callback):
@@ -319,17 +321,29 @@ class Steps(keras.callbacks.Callback):
 """
 
 
-def test_callbacks_are_told_as_keras_would_and_may_end_the_training(own: Write) -> None:
+def test_callbacks_are_told_as_keras_would_and_may_end_the_training(
+    own: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import builtins
 
+    monkeypatch.setattr(evaluation, "SIGN_SECONDS", 0.0)
     parts = "'model': model(), 'train': (x, y), 'validation': (x, y), 'callbacks': [Telling(), Steps()]"
     body = TELLING + f"return {{{parts}}}"
-    training = own(source(body), "epochs=50", "batch_size=50").train()
+    training = own(source(body), "epochs=50", "batch_size=50")
+    signs, inside = training.loop.signs, list[bool]()
+    monkeypatch.setattr(builtins, "signs", signs, raising=False)
+    monkeypatch.setattr(builtins, "inside", inside, raising=False)
+    training.train()
     logs = ["loss", "mae", "val_loss", "val_mae"]
     one = [0, 1, "test", logs]
     assert builtins.told == ["train", "epoch 0", *one, "epoch 1", *one, "end"]  # type: ignore[attr-defined]
     del builtins.told  # type: ignore[attr-defined]
     assert training.loop.step == 4
+    # What the engine sees of it, which takes a training without completed steps for a hang.
+    assert inside == [True, True]
+    assert not signs.in_users_code
+    calls = 1 + 2 + 4 + 2 + 2 + 2 + 1  # training, epochs, batches, evaluations (begin and end), epochs, training
+    assert signs.count > calls, "the second evaluation, which compiles nothing, gives signs of its own"
 
 
 # ---- what is refused ----------------------------------------------------------------------------

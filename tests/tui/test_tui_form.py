@@ -316,6 +316,8 @@ async def test_start_launches_the_form_and_opens_the_run(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(launch, "start", start)
     monkeypatch.setattr(GputuiApp, "open_run", lambda self, run: shown.append(run))
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
     async with opened() as pilot:
         await go(pilot, "train.epochs")
         await write(pilot, "9")
@@ -323,6 +325,7 @@ async def test_start_launches_the_form_and_opens_the_run(monkeypatch: pytest.Mon
         await finished(pilot, "start")
         await pilot.pause()
         assert [preset.options.train.epochs for preset in started] == [9]
+        assert "the run dies with the Slurm job step 12.0" in told(pilot)
         assert shown == [run]
         assert not form(pilot).state.at_risk
 

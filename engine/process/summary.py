@@ -1,0 +1,36 @@
+"""What is known of a run whose trainer left no summary: its last figures."""
+
+from __future__ import annotations
+
+from ..runs import Run
+from ..runs.events import EpochEnd, Progress, Started, Summary
+from ..runs.reading import TRAINER_FILE, read_events
+from .ending import Ending
+
+
+def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
+    """The summary that ends so, from the events of the trainer."""
+    found = read_events(run.path, [TRAINER_FILE])
+    progress, epoch, started = found.last(Progress), found.last(EpochEnd), found.last(Started)
+    p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)
+    return Summary(
+        outcome=end.outcome,
+        trainer_returncode=returncode,
+        samples_per_second=progress.samples_per_second if progress else None,
+        step_ms={"p50": p50, "p95": p95} if p50 is not None and p95 is not None else None,
+        global_batch_size=started.global_batch_size if started else None,
+        input_wait=progress.input_wait if progress else None,
+        python_share=progress.python_share if progress else None,
+        traces=progress.traces if progress else None,
+        epochs=epoch.epoch if epoch else 0,
+        steps=progress.step if progress else 0,
+        metrics=(epoch.metrics if epoch else None) or _means_so_far(progress),
+        seconds=seconds,
+        error={"kind": end.kind, "message": end.message, "hint": end.hint},
+    )
+
+
+def _means_so_far(progress: Progress | None) -> dict[str, float]:
+    """The figures of an epoch that was not completed."""
+    figures = {"loss": progress.loss, **progress.metrics} if progress else {}
+    return {name: value for name, value in figures.items() if value is not None}
