@@ -9,7 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from . import bytecode, cuda_query, driver, gpus, hardware, host, libraries, nvml_module, tensorflow_check
+from . import (
+    bytecode,
+    cuda_query,
+    driver,
+    gpus,
+    hardware,
+    host,
+    interconnect,
+    libraries,
+    nvml_module,
+    tensorflow_check,
+    visible,
+)
 from .cuda_query import CudaQuery
 from .finding import LEVELS, Finding
 from .nvml_query import NvmlAnswers, NvmlQuery
@@ -32,16 +44,18 @@ class Examination:
         """All findings, causes before consequences. The driver and TensorFlow answer while the rest is examined."""
         bus, confined = hardware.gpus_on_bus(), hardware.confined()
         software = [*nvml_module.findings(), *bytecode.findings()]
-        machine, missing = list(host.findings()), libraries.missing()
+        missing = libraries.missing()
         seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)
         there = driver.present(seen, bus)
-        found = [*driver.findings(seen, bus, confined), *gpus.findings(seen), *libraries.tensorflow(there), *software]
+        found = [*driver.findings(seen, bus, confined, cuda), *gpus.findings(seen, cuda.works)]
+        found += [*visible.findings(seen), *interconnect.findings(seen, bus or [])]
+        found += [*libraries.tensorflow(there), *software]
         found += [*libraries.cuda(missing, there), *libraries.xla_tools(there)]
         if there:
             found += cuda_query.findings(cuda, seen.driver)
         if seen.count:
             found += libraries.libcuda(seen.driver, confined)
-        return [*found, *machine, *self._tensorflow(seen)]
+        return [*found, *host.findings(seen.count), *self._tensorflow(seen)]
 
     def _tensorflow(self, seen: NvmlAnswers) -> Iterator[Finding]:
         if self._child is not None:

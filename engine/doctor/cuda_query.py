@@ -42,6 +42,9 @@ class CudaAnswer:
         return self.told and not self.error
 
 
+UNKNOWN = CudaAnswer()
+
+
 class CudaQuery:
     """Asks from when it is made."""
 
@@ -54,9 +57,9 @@ class CudaQuery:
         try:
             code, count = json.loads(output.text) if output else (None, 0)
         except (ValueError, TypeError):  # no library, or one that does not load
-            return CudaAnswer()
+            return UNKNOWN
         if code is None:
-            return CudaAnswer()
+            return UNKNOWN
         return CudaAnswer(True, str(code) if code else "", int(count))
 
     def end(self) -> None:

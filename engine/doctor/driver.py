@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from ..system import installed
+from ..telemetry import nodes
 from ..telemetry.nvml import NO_GPU
 from ..telemetry.reasons import Code
+from .cuda_query import UNKNOWN, CudaAnswer
 from .finding import Finding
 from .nvml_query import NvmlAnswers
 
 Bus = Sequence[str] | None
 _ON_CPU = "until then training runs on the CPU"
+_RESTART = "restart the container; systemctl daemon-reload on the host takes the GPUs of those that run"
 _REMEDIES = {
     Code.DRIVER_NOT_LOADED: "modprobe nvidia (as root) loads it; after a new kernel it may have to be installed again",
     Code.NO_PERMISSION: "ls -l /dev/nvidia* shows who has access: ask the administrator for it",
 }
 
 
-def findings(seen: NvmlAnswers, bus: Bus, confined: bool) -> Iterator[Finding]:
+def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNKNOWN) -> Iterator[Finding]:
     """The findings about the driver.
 
-    `bus` holds the addresses of all GPUs in the machine; `confined` says whether some may be withheld on purpose.
+    `bus` holds the addresses of all GPUs in the machine; `confined` says whether some may be withheld on purpose;
+    `cuda` is what CUDA itself has said.
     """
+    if unreadable(seen):
+        yield _unreadable(seen, cuda, confined)
+        return
     if seen.reason:
         yield _without(seen, bus, confined) if _expected(seen, bus) else _calm(seen, bus)
         return
@@ -36,7 +44,24 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool) -> Iterator[Finding]:
 
 def present(seen: NvmlAnswers, bus: Bus) -> bool:
     """Whether there is a driver whose GPUs TensorFlow should be able to use."""
-    return not seen.reason or (_expected(seen, bus) and seen.code != Code.LIBRARY_NOT_FOUND)
+    return not seen.reason or unreadable(seen) or (_expected(seen, bus) and seen.code != Code.LIBRARY_NOT_FOUND)
+
+
+def unreadable(seen: NvmlAnswers) -> bool:
+    """Whether NVML is missing where the driver's device nodes are: CUDA may work without it."""
+    return seen.code == Code.LIBRARY_NOT_FOUND and nodes.there()
+
+
+def _unreadable(seen: NvmlAnswers, cuda: CudaAnswer, confined: bool) -> Finding:
+    what = "the NVIDIA driver's libnvidia-ml.so.1 is missing: nothing is known of the GPUs"
+    if cuda.works:
+        what += f"; CUDA shows {cuda.count}, and training works without GPU readings"
+    remedy = "install the driver's library, which comes with nvidia-smi"
+    if confined:
+        given = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+        remedy = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        remedy += f" (it is {given!r} now)" if given is not None else ""
+    return Finding("warning", "driver", what, remedy)
 
 
 def _expected(seen: NvmlAnswers, bus: Bus) -> bool:
@@ -58,6 +83,8 @@ def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
     if seen.code in (None, Code.LIBRARY_NOT_FOUND) or (confined and seen.code == Code.DRIVER_NOT_LOADED):
         return _not_given(seen, len(bus or []), confined)
+    if confined and seen.code == Code.UNKNOWN:
+        return Finding("error", "driver", f"{seen.reason}: the container has lost its GPUs", _RESTART)
     other = f"check whether nvidia-smi works; {_ON_CPU}"
     remedy = next((words for code, words in _REMEDIES.items() if code == seen.code), other)
     return Finding("error", "driver", seen.reason, remedy)
@@ -89,9 +116,7 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     if seen.cuda[0] < built[0]:
         yield Finding("error", "driver", needs, "update the driver; TensorFlow cannot use the GPUs with this one")
     else:
-        yield Finding(
-            "warning", "driver", f"{needs}; kernels that are compiled at first use may fail", "update the driver"
-        )
+        yield Finding("note", "driver", f"{needs}, whose machine code runs with this driver as well")
 
 
 def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:

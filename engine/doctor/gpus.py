@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..system import installed
+from ..telemetry import chips
+from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, dotted
 from ..telemetry.reasons import Reason
 from ..text import size
 from .finding import Finding
+from .gpu_details import DETAILS
 from .nvml_query import NvmlAnswers
 
 NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
+_NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
+_HBM = re.compile(r"\b([GB]?[HB][12]00|GH200|GB\d00|A100|A30|V100S?|P100|TITAN V)\b")  # its ECC costs nothing
 _SLOWED = ("slowdown", "thermal", "brake")  # parts of the names of throttle reasons that mean a problem
 _REMEDIES: dict[Reason | None, str] = {
     Reason.LOST: "dmesg may show why; leave this GPU out with device.visible until the machine has been restarted",
@@ -19,11 +25,13 @@ _REMEDIES: dict[Reason | None, str] = {
 }
 
 
-def findings(seen: NvmlAnswers) -> Iterator[Finding]:
-    """The GPUs that cannot be used, then the findings about the others."""
+def findings(seen: NvmlAnswers, cuda_works: bool = False) -> Iterator[Finding]:
+    """The GPUs that cannot be used, then the findings about the others; `cuda_works` where CUDA itself has said so."""
     yield from hidden(seen)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
-    yield from _together(finding for gpu in there for rule in RULES for finding in rule(gpu))
+    least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
+    known = {"driver": seen.driver, "driver_cuda": seen.cuda, "cuda_works": cuda_works, "least": least}
+    yield from _together(finding for gpu in there for rule in RULES for finding in rule(known | gpu))
 
 
 def hidden(seen: NvmlAnswers) -> Iterator[Finding]:
@@ -71,38 +79,58 @@ def _worth(gpu: dict[str, Any]) -> Iterator[Finding]:
     if capability is None:
         yield Finding("ok", _name(gpu), name)
         return
-    good_for, remedy = _precision(capability)
-    yield Finding("ok", _name(gpu), f"{name}, compute capability {_dotted(capability)}: {good_for}", remedy)
-    yield from _kernels(gpu, capability)
+    good_for, remedy = _precision(gpu, capability)
+    obstacles = list(_obstacles(gpu, capability))
+    usable = all(finding.level == "note" for finding in obstacles) and not _left_out(gpu)
+    told = f"{name}, compute capability {dotted(capability)}: {good_for}"
+    yield Finding("ok", _name(gpu), told, remedy if usable else "")
+    yield from obstacles
 
 
-def _precision(capability: tuple[int, int]) -> tuple[str, str]:
-    if capability >= (8, 0):
+def _precision(gpu: dict[str, Any], capability: tuple[int, int]) -> tuple[str, str]:
+    if capability >= BFLOAT16_CAPABILITY:
         return "bfloat16, float16 and TF32", "precision.policy=mixed_bfloat16 uses its tensor cores"
-    if capability >= (7, 0):
+    if capability >= FLOAT16_CAPABILITY and not _NO_TENSOR_CORES.search(gpu.get("name") or ""):
         return "float16", "precision.policy=mixed_float16 uses its tensor cores"
+    if capability >= FLOAT16_CAPABILITY or capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
+        return "float32, and float16 without tensor cores", ""
     return "float32 only", ""
 
 
-def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
-    """A finding where TensorFlow has no machine code for the chip.
+def _left_out(gpu: dict[str, Any]) -> bool:
+    """Whether TensorFlow leaves out the GPU, as a display card beside one for computing."""
+    return (count := gpu.get("multiprocessors")) is not None and count < gpu.get("least", 0)
 
-    The machine code of a chip runs on later ones of its generation; for newer chips it is compiled from PTX.
-    """
-    built = installed.capabilities()
-    if not built or any(major == capability[0] and minor <= capability[1] for major, minor in built):
+
+def _obstacles(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
+    """What keeps TensorFlow's kernels, those of cuDNN, and XLA's from running on the chip."""
+    if _left_out(gpu):
+        few = f"it has {gpu['multiprocessors']} multiprocessors, fewer than {gpu['least']}"
+        remedy = "it trains where device.visible names it alone"
+        yield Finding("note", _name(gpu), f"TensorFlow leaves it out beside the others: {few}", remedy)
         return
-    if capability < min(built):
-        what = f"TensorFlow has no code for compute capability {_dotted(capability)}"
+    yield from _kernels(gpu, capability)
+    if told := chips.driver_lacks(capability, gpu.get("driver_cuda")):
+        yield Finding("error", _name(gpu), told, chips.newer_driver())
+    if chips.lacks_cudnn(capability):
+        version = dotted(installed.cudnn_version() or ())
+        told = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions end the process"
+        yield Finding("error", _name(gpu), told, chips.CUDNN_FOR_OLD_CHIPS)
+
+
+def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
+    """Findings where TensorFlow has no code for the chip, or compiles all of it at first use."""
+    built, newest = installed.capabilities(), installed.newest_target()
+    if built and capability < min(built):
+        what = f"TensorFlow has no code for compute capability {dotted(capability)}"
         yield Finding("error", _name(gpu), what, "leave this GPU out with device.visible, or use an older TensorFlow")
-    else:
+    elif newest is not None and capability[0] > newest[0]:
         what = "TensorFlow compiles its kernels for this chip at first use, which can take minutes"
-        yield Finding(
-            "note",
-            _name(gpu),
-            what,
-            "this happens once: gputui sets CUDA_CACHE_MAXSIZE so that the compiled kernels are kept",
-        )
+        yield Finding("note", _name(gpu), what, "this happens once: the driver keeps the compiled kernels")
+    if chips.xla_aborts(capability):
+        cuda = dotted(installed.cuda_version() or ())
+        what = f"it works without XLA, which ends the process: this TensorFlow is built with CUDA {cuda}"
+        yield Finding("note", _name(gpu), what, "leave compile.xla at auto or false")
 
 
 def _settings_found(gpu: dict[str, Any]) -> Iterator[Finding]:
@@ -111,9 +139,10 @@ def _settings_found(gpu: dict[str, Any]) -> Iterator[Finding]:
         remedy = "nvidia-smi -pm 1 (as root) makes each start some seconds faster"
         yield Finding("note", _name(gpu), "persistence mode is off", remedy)
     if gpu.get("ecc") is False:
-        yield Finding(
-            "note", _name(gpu), "ECC is off: memory errors are not noticed", "nvidia-smi -e 1 (as root) switches it on"
-        )
+        remedy = "nvidia-smi -e 1 (as root) switches it on"
+        if not _HBM.search(gpu.get("name") or ""):
+            remedy += "; on a card with GDDR memory that costs bandwidth and some of the memory"
+        yield Finding("note", _name(gpu), "ECC is off: memory errors are not noticed", remedy)
     if limit is not None and default is not None and limit < default - 1:
         what = f"the power limit is {limit:.0f} W, its default is {default:.0f} W"
         yield Finding(
@@ -151,12 +180,9 @@ RULES: tuple[Callable[[dict[str, Any]], Iterator[Finding]], ...] = (
     _settings_found,
     _health,
     _taken,
+    *DETAILS,
 )
 
 
 def _name(gpu: dict[str, Any]) -> str:
     return f"GPU {gpu['index']}"
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return f"{capability[0]}.{capability[1]}"

@@ -16,9 +16,12 @@ from .finding import Finding
 TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model
 
 
-def findings() -> Iterator[Finding]:
-    for look in (_processors, _memory, _shared_memory, _runs):
-        yield from look()
+def findings(gpus: int = 0) -> Iterator[Finding]:
+    """`gpus` is how many this machine has."""
+    yield from _processors()
+    yield from _memory()
+    yield from _shared_memory(gpus)
+    yield from _runs()
 
 
 def _processors() -> Iterator[Finding]:
@@ -44,7 +47,7 @@ def _memory() -> Iterator[Finding]:
         yield Finding("ok", "memory", what)
 
 
-def _shared_memory() -> Iterator[Finding]:
+def _shared_memory(gpus: int) -> Iterator[Finding]:
     """NCCL and worker processes exchange data through /dev/shm, of which containers get 64 MiB by default."""
     try:
         total = shutil.disk_usage("/dev/shm").total
@@ -53,7 +56,7 @@ def _shared_memory() -> Iterator[Finding]:
         return
     if total < GIB:
         remedy = "for training on several GPUs start the container with --shm-size=8g or --ipc=host"
-        yield Finding("note", "/dev/shm", size(total), remedy)
+        yield Finding("warning" if gpus > 1 else "note", "/dev/shm", size(total), remedy)
     else:
         yield Finding("ok", "/dev/shm", size(total))
 

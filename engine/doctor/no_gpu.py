@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from . import cuda_query, driver, gpus, hardware, libraries, tensorflow_check
+from . import cuda_query, driver, gpu_details, gpus, hardware, libraries, tensorflow_check
 from .cuda_query import CudaQuery
 from .finding import Finding
 from .nvml_query import NvmlQuery
@@ -36,12 +36,15 @@ def _causes(log: str) -> Iterator[Finding]:
         yield from libraries.tensorflow(True)
         bus, confined = hardware.gpus_on_bus(), hardware.confined()
         seen = nvml.by(deadline)
-        yield from cuda_query.findings(cuda.by(deadline), seen.driver)
+        opened = cuda.by(deadline)
+        yield from cuda_query.findings(opened, seen.driver)
         if (cause := tensorflow_check.likely(log, seen.driver)) is not None:
             yield Finding("error", "TensorFlow", cause.what, cause.remedy)
         yield from libraries.libcuda(seen.driver, confined)
         yield from libraries.cuda(libraries.missing(), True)
-        yield from driver.findings(seen, bus, confined)
+        yield from driver.findings(seen, bus, confined, opened)
         yield from gpus.hidden(seen)
+        there = {"driver": seen.driver, "cuda_works": opened.works}
+        yield from (finding for gpu in seen.gpus for finding in gpu_details.hides(there | gpu))
     finally:
         cuda.end()

@@ -14,10 +14,12 @@ import pynvml
 
 from ..telemetry import limits
 from ..telemetry.background_call import BackgroundCall
+from ..telemetry.chips import multiprocessors
 from ..telemetry.nvml import NO_GPU
 from ..telemetry.processes import described
 from ..telemetry.questions import QUESTIONS, Question, text
 from ..telemetry.reasons import Reason, or_none, reason_of, text_of
+from .nvml_details import details
 
 _FIGURES = ("memory_used_bytes", "power_limit_w", "throttle", "ecc_errors", "processes", "mig")
 _ASKED = [question for question in QUESTIONS if set(_FIGURES) & set(question.keys)]
@@ -57,6 +59,8 @@ class NvmlQuery:
 
     def _late(self) -> NvmlAnswers:
         seen, seconds = self._seen, time.monotonic() - self._began
+        if seen.count and len(seen.gpus) == seen.count:  # only details have not been answered
+            return seen
         nothing = f"the NVIDIA driver has not answered within {seconds:.0f} s"
         return replace(seen, late_seconds=seconds, reason=seen.reason or ("" if seen.count else nothing))
 
@@ -74,8 +78,16 @@ class NvmlQuery:
             self._ask_driver()
             for index in range(self._seen.count):
                 self._know(gpus=(*self._seen.gpus, _gpu(index)))
+            for index, gpu in enumerate(self._seen.gpus):
+                if not gpu.get("missing"):
+                    self._know_details(index)
         finally:
             or_none(pynvml.nvmlShutdown)
+
+    def _know_details(self, index: int) -> None:
+        gpus = list(self._seen.gpus)
+        gpus[index] = gpus[index] | (or_none(lambda: details(pynvml.nvmlDeviceGetHandleByIndex(index))) or {})
+        self._know(gpus=tuple(gpus))
 
     def _ask_driver(self) -> None:
         cuda = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
@@ -135,6 +147,7 @@ def _facts(handle: Any) -> dict[str, Any]:
         "uuid": or_none(lambda: text(pynvml.nvmlDeviceGetUUID, handle)),
         "pci_bus_id": or_none(lambda: text(lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId, handle)),
         "compute_capability": tuple(capability) if capability else None,
+        "multiprocessors": multiprocessors(or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(handle)), capability),
     }
 
 

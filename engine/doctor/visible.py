@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
-from ..telemetry.visible import Device, visible
+from ..telemetry import allocation
+from ..telemetry.visible import VARIABLE, Device, visible
+from .finding import Finding
 from .gpus import usable
 from .nvml_query import NvmlAnswers
 
@@ -14,6 +18,21 @@ def expected(seen: NvmlAnswers, chosen: str | None) -> int:
     gpus = all_of(seen)
     lost = {gpu["index"] for gpu in gpus if not usable(gpu)}
     return sum(one.index not in lost for one in visible(chosen, [_device(gpu) for gpu in gpus]))
+
+
+def findings(seen: NvmlAnswers) -> Iterator[Finding]:
+    """What the launcher has given to this process, where that is less than the driver shows."""
+    given = allocation.read(os.environ, seen.count)
+    if given is None or not seen.count:
+        return
+    devices = [_device(gpu) for gpu in all_of(seen)]
+    if all(given.allows(device.index, devices) for device in devices):
+        return
+    if VARIABLE in os.environ:
+        yield Finding("note", "GPU", str(given), "device.visible=all trains on these, and refuses others")
+    else:
+        remedy = f"export {VARIABLE}={','.join(given.names)}, or set device.visible to these"
+        yield Finding("warning", "GPU", f"{given}, but CUDA shows all {seen.count} to it", remedy)
 
 
 def all_of(seen: NvmlAnswers) -> list[dict[str, Any]]:

@@ -59,8 +59,17 @@ def cuda_version() -> tuple[int, int] | None:
 
 def capabilities() -> list[tuple[int, int]]:
     """The compute capabilities that TensorFlow contains machine code for."""
+    return _targets("sm")
+
+
+def newest_target() -> tuple[int, int] | None:
+    """The newest compute capability that TensorFlow was built for, as machine code or as PTX; later ones compile it."""
+    return max([*_targets("sm"), *_targets("compute")], default=None)
+
+
+def _targets(kind: str) -> list[tuple[int, int]]:
     names = build_info().get("cuda_compute_capabilities", [])
-    found = [re.fullmatch(r"sm_(\d+)(\d)", str(name)) for name in names]
+    found = [re.fullmatch(rf"{kind}_(\d+)(\d)", str(name)) for name in names]
     return [(int(match[1]), int(match[2])) for match in found if match]
 
 

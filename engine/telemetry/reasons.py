@@ -48,6 +48,7 @@ class Code(IntEnum):
     ARGUMENT_VERSION_MISMATCH = 25
     DEPRECATED = 26
     GPU_NOT_FOUND = 28
+    UNKNOWN = 999
 
 
 _BY_CODE = {

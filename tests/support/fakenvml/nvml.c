@@ -13,6 +13,12 @@
  *   nvlink_counters=0 the links have no counters          use=PREFIX       what the stand-in for TensorFlow's GPUs uses
  *   name=NVIDIA_T4@1  its name, blanks as underscores     mem_total=8192   its memory in MiB (all, or of one with @1)
  *   capability=8.9@1  its compute capability              mem_used=512     of that, taken by others
+ *   driver=535.104    its version                     nvlinks_down=6   so many of the links are not active
+ *   cores=16384@1     CUDA cores                      lanes=4/16@1     PCIe lanes, now and at most
+ *   fabric=2          NVML's number of its state      compute_mode=2   NVML's number of the mode
+ *   remap=1,0         a row waits for a reset, or     licensed=0@1     a virtual GPU without (1: with) its licence
+ *                     could not be replaced           retired=1        a page waits for a reset, before Ampere
+ *   ecc=0@1           off
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
 #include <glob.h>
@@ -204,7 +210,8 @@ API const char *nvmlErrorString(int code) {
 
 API int nvmlSystemGetDriverVersion(char *text, unsigned size) {
     CALL("SystemGetDriverVersion", -1);
-    snprintf(text, size, "580.10");
+    const char *version = word("driver");
+    snprintf(text, size, "%.*s", version ? (int)strcspn(version, " ") : 6, version ? version : "580.10");
     return OK;
 }
 
@@ -337,6 +344,14 @@ API int nvmlDeviceGetUtilizationRates(Gpu gpu, unsigned *rates) {
     return OK;
 }
 
+/* The first number of a word that is about this GPU, or the second of one such as 4/16. */
+static long part_of(const char *key, Gpu gpu, int second, long otherwise) {
+    const char *value = word_of(key, gpu->index % INSTANCE);
+    if (value && second)
+        value = strpbrk(value, "/, @"), value = value && strchr("/,", *value) ? value + 1 : NULL;
+    return value ? atol(value) : otherwise;
+}
+
 #define SIMPLE(name, value) \
     API int nvml##name(Gpu gpu, unsigned *result) { \
         CALL(#name, gpu->index); \
@@ -349,6 +364,16 @@ SIMPLE(DeviceGetPowerManagementDefaultLimit, 700000)
 SIMPLE(DeviceGetPerformanceState, 0)
 SIMPLE(DeviceGetPersistenceMode, 1)
 SIMPLE(DeviceGetMaxMigDeviceCount, 7)
+SIMPLE(DeviceGetComputeMode, part_of("compute_mode", gpu, 0, 0))
+SIMPLE(DeviceGetCurrPcieLinkWidth, part_of("lanes", gpu, 0, 16))
+SIMPLE(DeviceGetMaxPcieLinkWidth, part_of("lanes", gpu, 1, 16))
+SIMPLE(DeviceGetRetiredPagesPendingStatus, part_of("retired", gpu, 0, 0))
+
+API int nvmlDeviceGetNvLinkState(Gpu gpu, unsigned link, unsigned *active) {
+    CALL("DeviceGetNvLinkState", gpu->index);
+    *active = link >= number("nvlinks_down", 0);
+    return OK;
+}
 
 API int nvmlDeviceGetTemperature(Gpu gpu, int sensor, unsigned *celsius) {
     (void)sensor;
@@ -378,7 +403,7 @@ API int nvmlDeviceGetTotalEccErrors(Gpu gpu, int kind, int counter, u64 *count) 
 
 API int nvmlDeviceGetEccMode(Gpu gpu, unsigned *now, unsigned *later) {
     CALL("DeviceGetEccMode", gpu->index);
-    *now = *later = 1;
+    *now = *later = part_of("ecc", gpu, 0, 1);
     return OK;
 }
 
@@ -445,6 +470,45 @@ API int nvmlDeviceGetMemoryInfo_v2(Gpu gpu, Memory2 *info) {
         return WRONG_VERSION;
     info->reserved = word("use") ? 0 : GIB / 2;
     return memory(gpu, &info->total, &info->used, &info->free, info->reserved);
+}
+
+API int nvmlDeviceGetNumGpuCores(Gpu gpu, unsigned *cores) {
+    CALL("DeviceGetNumGpuCores", gpu->index);
+    *cores = part_of("cores", gpu, 0, 16896);
+    return OK;
+}
+
+API int nvmlDeviceGetRemappedRows(Gpu gpu, unsigned *right, unsigned *wrong, unsigned *waits, unsigned *failed) {
+    CALL("DeviceGetRemappedRows", gpu->index);
+    if (word_of("retired", gpu->index % INSTANCE)) /* a chip before Ampere */
+        return UNSUPPORTED;
+    *right = *wrong = 0;
+    *waits = part_of("remap", gpu, 0, 0), *failed = part_of("remap", gpu, 1, 0);
+    return OK;
+}
+
+typedef struct { unsigned version; unsigned char uuid[16]; unsigned result, clique; unsigned char state; } Fabric;
+
+API int nvmlDeviceGetGpuFabricInfoV(Gpu gpu, Fabric *info) {
+    CALL("DeviceGetGpuFabricInfoV", gpu->index);
+    info->result = 0, info->clique = 0, info->state = part_of("fabric", gpu, 0, 0);
+    return OK;
+}
+
+API int nvmlDeviceGetVirtualizationMode(Gpu gpu, u64 *mode) {
+    CALL("DeviceGetVirtualizationMode", gpu->index);
+    *mode = word_of("licensed", gpu->index % INSTANCE) ? 2 : 0;
+    return OK;
+}
+
+typedef struct { int code; unsigned state; char info[128], product[128]; unsigned enabled, expiry[4]; } Feature;
+typedef struct { int supported; unsigned count; Feature features[3]; } Features;
+
+API int nvmlDeviceGetGridLicensableFeatures_v4(Gpu gpu, Features *found) {
+    CALL("DeviceGetGridLicensableFeatures_v4", gpu->index);
+    found->supported = found->count = found->features[0].enabled = 1;
+    found->features[0].state = part_of("licensed", gpu, 0, 0);
+    return OK;
 }
 
 typedef struct { unsigned version; int sensor, celsius; } Temperature;

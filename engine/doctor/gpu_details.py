@@ -1,0 +1,79 @@
+"""Judges how a GPU is connected, locked, damaged and licensed, as nvml_details.py has asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pynvml
+
+from .cuda_errors import FABRIC
+from .finding import Finding
+
+Gpu = dict[str, Any]
+_RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
+_EXCLUSIVE = (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
+
+
+def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
+    reset = "as root: nvidia-smi -c DEFAULT"
+    if gpu.get("compute_mode") == pynvml.NVML_COMPUTEMODE_PROHIBITED:
+        yield _of(gpu, "error", "its compute mode is PROHIBITED: CUDA cannot use it", reset)
+    elif gpu.get("compute_mode") in _EXCLUSIVE:
+        busy = [process["pid"] for process in gpu.get("processes") or []]
+        told = "its compute mode is EXCLUSIVE_PROCESS: one process alone can use it"
+        told += f", and process {busy[0]} does" if busy else ""
+        yield _of(gpu, "warning" if busy else "note", told, f"{reset} lets several share it")
+
+
+def _lanes(gpu: Gpu) -> Iterator[Finding]:
+    now, most = gpu.get("pcie_lanes") or (0, 0)
+    if 0 < now < most:
+        told = f"PCIe uses {now} of {most} lanes: copies to and from it take {most / now:g} times as long"
+        yield _of(gpu, "warning", told, "another slot or riser, or seating the card anew, may give it all lanes")
+
+
+def _fabric(gpu: Gpu) -> Iterator[Finding]:
+    state = gpu.get("fabric")
+    if state is None or state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
+        return
+    remedy = FABRIC.remedy.format(driver=gpu.get("driver") or "of an unknown version")
+    if gpu.get("cuda_works"):
+        yield _of(gpu, "warning", f"{FABRIC.what}: there is no NVLink between the GPUs", remedy)
+    else:
+        yield _of(gpu, "error", f"CUDA cannot start: {FABRIC.what}", remedy)
+
+
+def _nvlinks(gpu: Gpu) -> Iterator[Finding]:
+    """None active is normal for a card without a bridge; all GPUs behind NVLink switches have them all."""
+    active, count = gpu.get("nvlinks") or (0, 0)
+    if 0 < active < count:
+        level = "note" if gpu.get("fabric") is None else "warning"
+        told = f"{active} of {count} NVLinks are active"
+        yield _of(gpu, level, told, "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links")
+
+
+def _memory(gpu: Gpu) -> Iterator[Finding]:
+    if gpu.get("repair"):
+        yield _of(gpu, "warning", f"{gpu['repair']} failed and wait for the next reset to be replaced", _RESET)
+    if gpu.get("unrepaired"):
+        told = "a failed row of its memory could not be replaced"
+        yield _of(gpu, "warning", told, "have the GPU exchanged; leave it out with device.visible until then")
+
+
+def _licence(gpu: Gpu) -> Iterator[Finding]:
+    if gpu.get("licensed") is False:
+        told = "this virtual GPU has no licence: it is slowed down, and CUDA stops working after a while"
+        yield _of(gpu, "warning", told, "systemctl status nvidia-gridd shows why it has none")
+
+
+def hides(gpu: Gpu) -> Iterator[Finding]:
+    """What keeps CUDA from using the GPU at all."""
+    yield from (finding for look in (_compute_mode, _fabric) for finding in look(gpu) if finding.level == "error")
+
+
+DETAILS: tuple[Callable[[Gpu], Iterator[Finding]], ...] = (_compute_mode, _lanes, _fabric, _nvlinks, _memory, _licence)
+
+
+def _of(gpu: Gpu, level: str, what: str, remedy: str) -> Finding:
+    return Finding(level, f"GPU {gpu['index']}", what, remedy)
