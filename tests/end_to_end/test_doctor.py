@@ -125,7 +125,7 @@ def test_a_machine_with_gpus(box: Machine) -> None:
         ("gpus=2 lost=1+0", 0, "GPU is lost"),
         ("gpus=1 lost=0+0", 1, "GPU is lost"),
         ("cuda=11040", 1, "TensorFlow was built for CUDA 12"),
-        ("cuda=12020", 0, "kernels that are compiled at first use may fail"),
+        ("cuda=12020", 1, "only as PTX 8.5, which this driver, for CUDA 12.2, cannot compile"),
         ("capability=5", 1, "no code for compute capability 5.0"),
         ("mig=2", 0, "MIG is on, with 2 instance(s)"),
         ("unified=1", 0, "shared with the host"),
@@ -139,6 +139,15 @@ def test_broken_and_unusual_drivers(box: Machine, words: str, code: int, says: s
     given, found = asked(**box(words, gpus=2))
     assert any(says in finding["what"] for finding in found), found
     assert given == code
+
+
+def test_a_container_that_has_lost_its_gpus_is_to_be_restarted(box: Machine, tmp_path: Path) -> None:
+    environment = box("init=999", gpus=1)
+    (tmp_path / "machine/.dockerenv").touch()
+    code, found = asked(**environment)
+    finding = of(found, "the container has lost its GPUs")
+    assert (code, finding["level"]) == (1, "error")
+    assert "restart the container" in finding["remedy"]
 
 
 def test_a_gpu_that_this_user_may_not_ask_is_no_lost_one(box: Machine) -> None:

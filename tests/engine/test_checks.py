@@ -196,7 +196,7 @@ FINE = [
     ("_strategy", TWO, "strategy.kind=mirrored communication=nccl"),
     ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,1"),
     ("_strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2 strategy.devices=0,2"),
-    ("_strategy", SILENT, "strategy.kind=one_device communication=auto"),
+    ("_strategy", SILENT, "strategy.kind=mirrored communication=nccl strategy.devices=0,2"),
     ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=hierarchical_copy"),
     ("_strategy", TWO, "strategy.kind=one_device strategy.devices=1"),
     ("_strategy", ONE, "strategy.kind=mirrored logical_devices=2 memory_growth=off"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import py_compile
 import sys
@@ -13,11 +14,25 @@ from typing import Any
 
 import pytest
 from gputui.engine import doctor
-from gputui.engine.doctor import Finding, bytecode, driver, gpus, host, libraries, nvml_module, tensorflow_check
+from gputui.engine.doctor import (
+    Finding,
+    bytecode,
+    driver,
+    gpus,
+    host,
+    interconnect,
+    libraries,
+    nvml_module,
+    tensorflow_check,
+)
 from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.system import installed
 from gputui.engine.telemetry import chips, limits
 from gputui.tui.text import doctor as doctor_text
+
+from tests.support.fakenvml import FakeNvml
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 H100 = {
     "index": 0,
@@ -63,6 +78,95 @@ def test_what_a_chip_is_good_for(capability: tuple[int, int], good_for: str) -> 
     found = list(gpus.findings(seen(compute_capability=capability)))
     assert any(finding.what.endswith(f": {good_for}") for finding in found)
     assert not about(found, "compiles its kernels")
+
+
+JUDGE = """
+import json, os, sys, time
+from gputui.engine.doctor import gpus
+from gputui.engine.doctor.nvml_query import NvmlQuery
+told = []
+for words, cuda_works in json.loads(sys.argv[1]):
+    os.environ["FAKE_NVML"] = words
+    seen = NvmlQuery().by(time.monotonic() + 20)
+    told.append([[finding.level, finding.what] for finding in gpus.findings(seen, cuda_works)])
+print(json.dumps(told))
+"""
+DETAILS: tuple[tuple[str, bool, str, str], ...] = (  # the machine, whether CUDA works, level and words of the finding
+    ("lanes=4/16", True, "warning", "PCIe uses 4 of 16 lanes: copies to and from it take 4 times as long"),
+    ("compute_mode=2", False, "error", "PROHIBITED"),
+    ("compute_mode=3", True, "note", "one process alone can use it"),
+    ("compute_mode=3 procs=77", True, "warning", "and process 77 does"),
+    ("fabric=2", False, "error", "CUDA cannot start: the NVLink switches"),
+    ("fabric=1", True, "warning", "there is no NVLink between the GPUs"),
+    ("nvlinks=18 nvlinks_down=6 fabric=3", True, "warning", "12 of 18 NVLinks are active"),
+    ("nvlinks=12 nvlinks_down=8", True, "note", "4 of 12 NVLinks are active"),
+    ("remap=1", True, "warning", "rows of its memory failed and wait"),
+    ("remap=0,1", True, "warning", "could not be replaced"),
+    ("retired=1", True, "warning", "pages of its memory failed and wait"),
+    ("licensed=0", True, "warning", "no licence"),
+    ("ecc=0", True, "note", "ECC is off"),
+    ("name=NVIDIA_GeForce_GTX_1660_Ti capability=7.5", True, "ok", "float32, and float16 without tensor cores"),
+    ("name=NVIDIA_T1000 capability=7.5", True, "ok", "float32, and float16 without tensor cores"),
+)
+SOUND = ("gpus=1", "nvlinks=18 fabric=3", "nvlinks=12 nvlinks_down=12", "licensed=1", "retired=0", "lanes=16/16",
+         "fail=DeviceGetComputeMode:3 fail=DeviceGetNvLinkState:999 nvlinks=4 fail=DeviceGetRemappedRows:13")  # fmt: skip
+
+
+def test_how_a_gpu_is_connected_locked_damaged_and_licensed(nvml: FakeNvml) -> None:
+    def judged(cases: list[tuple[str, bool]], *, old: bool = False) -> list[list[list[str]]]:
+        found: list[list[list[str]]] = nvml.run(JUDGE, "", json.dumps(cases), old=old)
+        return found
+
+    quiet = [(f"mem_used=0 {words}", works) for words, works, *_ in DETAILS]
+    for (words, _, level, says), told in zip(DETAILS, judged(quiet), strict=True):
+        assert [at for at, what in told if says in what] == [level], (words, told)
+    sound = [(f"mem_used=0 {words}", True) for words in SOUND]
+    for (words, _), told in zip(sound, judged(sound), strict=True):
+        assert [level for level, _ in told] == ["ok"], (words, told)
+    for told in judged([("mem_used=0 gpus=2", True)], old=True):  # a driver without these functions
+        assert [level for level, _ in told] == ["ok"], told
+
+
+def test_ecc_costs_bandwidth_where_memory_is_gddr() -> None:
+    for name, costs in (("NVIDIA GeForce RTX 4090", True), ("NVIDIA L40S", True), ("NVIDIA RTX A6000", True),
+                        ("NVIDIA H100 80GB HBM3", False), ("Tesla V100-SXM2-16GB", False), ("NVIDIA B200", False)):  # fmt: skip
+        (found,) = [one for one in gpus.findings(seen(ecc=False, name=name)) if "ECC" in one.what]
+        assert ("costs bandwidth" in found.remedy) is costs, name
+
+
+def test_an_iommu_that_translates_is_told_where_gpus_copy_over_pcie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus = ["0000:01:00.0", "0000:02:00.0"]
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    for kind, links, gpu_count, expected in (
+        ("DMA-FQ", None, 2, ["warning"]), ("DMA", (0, 12), 2, ["warning"]), ("identity", None, 2, []),
+        ("DMA-FQ", (12, 12), 2, []), ("DMA-FQ", None, 1, []),
+    ):  # fmt: skip
+        for address in bus:
+            place = tmp_path / "sys/bus/pci/devices" / address / "iommu_group"
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "type").write_text(f"{kind}\n")
+        asked = tuple(H100 | {"index": index, "compute_mode": 0, "nvlinks": links} for index in range(gpu_count))
+        found = list(interconnect.findings(NvmlAnswers(asked, gpu_count), bus))
+        assert [finding.level for finding in found] == expected, (kind, links, gpu_count)
+
+
+def test_xla_looks_for_its_tools_where_its_flags_say_and_not_in_cuda_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking() -> bool:
+        (found,) = libraries.xla_tools(True)
+        return "libdevice.10.bc" in found.what and found.level == "warning"
+
+    monkeypatch.setattr(libraries, "_wheel", lambda relative: False)
+    monkeypatch.setattr(limits, "ROOT", tmp_path / "nothing")
+    (tmp_path / "nvvm/libdevice").mkdir(parents=True)
+    (tmp_path / "nvvm/libdevice/libdevice.10.bc").touch()
+    monkeypatch.setenv("CUDA_DIR", str(tmp_path))
+    assert lacking()
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_gpu_cuda_data_dir={tmp_path}")
+    assert not lacking()
 
 
 def laid_out(site: Path, distribution: str, version: str, *files: str) -> None:
@@ -222,6 +326,7 @@ def test_a_small_or_full_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(64 * 1024**2, 60 * 1024**2, 4 * 1024**2))
     found = list(host.findings())
     assert about(found, "64.0 MiB") == ["note"]
+    assert about(list(host.findings(gpus=2)), "64.0 MiB") == ["warning"]
     assert [finding.level for finding in found if finding.about == "runs"] == ["error"]
 
 

@@ -1,0 +1,174 @@
+"""What the doctor and the checks say on machines as they are met, one new process on each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import boxes
+from tests.support.boxes import Box
+from tests.support.fakenvml import FakeNvml
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
+
+PROGRAM = """
+import json, sys
+from gputui.engine import checks, doctor, presets
+from gputui.engine.doctor import no_gpu
+from gputui.engine.telemetry import machine
+here = machine.read()
+told = {"doctor": [[f.level, f.about, f.what, f.remedy] for f in doctor.examine()], "reason": no_gpu.reason()}
+for settings in sys.argv[1:]:
+    options = presets.defaults(settings.split()).options
+    told[settings] = [[f.level, str(f)] for f in checks.check(options, here)]
+    told[f"gpus {settings}"] = [gpu.index for gpu in checks.training_gpus(options, here)]
+print(json.dumps(told))
+"""
+MIRRORED = "strategy.kind=mirrored"
+
+
+class Told:
+    """What a process on the box was told; each question names the words that must be there."""
+
+    def __init__(self, box: Box, nvml: FakeNvml, folder: Path, *settings: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", PROGRAM, *settings],
+            env=box.environment(nvml, folder), capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        self._told = json.loads(done.stdout)
+        self.reason: str = self._told["reason"]
+
+    def doctor(self, words: str) -> tuple[str, str, str]:
+        """Level, part and remedy of the one finding that says so."""
+        found = [(level, about, remedy) for level, about, what, remedy in self._told["doctor"] if words in what]
+        assert len(found) == 1, (words, self._told["doctor"])
+        return found[0]
+
+    def bad(self) -> list[tuple[str, str]]:
+        """The doctor's errors and warnings about GPUs, driver and packages."""
+        host = ("memory", "/dev/shm", "runs", "CPU", "pynvml")
+        return [
+            (level, f"{about}: {what}")
+            for level, about, what, _ in self._told["doctor"]
+            if level in ("error", "warning") and about not in host
+        ]
+
+    def checks(self, settings: str) -> list[tuple[str, str]]:
+        return [(level, text) for level, text in self._told[settings]]
+
+    def gpus(self, settings: str) -> list[int]:
+        return list(self._told[f"gpus {settings}"])
+
+
+Asked = Callable[..., Told]
+
+
+@pytest.fixture
+def told(nvml: FakeNvml, tmp_path: Path) -> Asked:
+    """told(box, "KEY=VALUE ...", ...): a new process on the box, about each of the presets."""
+    return lambda box, *settings: Told(box, nvml, tmp_path / f"box{len(list(tmp_path.iterdir()))}", *settings)
+
+
+def test_volta_and_pascal_need_an_older_cudnn(told: Asked) -> None:
+    v100 = told(boxes.V100, "epochs=3", "model=mlp policy=mixed_float16")
+    assert v100.doctor("cuDNN 9.28 has no code for compute capability 7.0") == (
+        "error", "GPU 0", "pip install 'nvidia-cudnn-cu12>=9.3,<9.11'"
+    )  # fmt: skip
+    assert v100.doctor("compute capability 7.0: float16")[2] == ""  # no advice to use what does not run
+    ((level, text),) = v100.checks("epochs=3")
+    assert level == "error"
+    assert "pip install 'nvidia-cudnn-cu12>=9.3,<9.11'" in text
+    assert [level for level, _ in v100.checks("model=mlp policy=mixed_float16")] == ["warning"]
+    mended = told(boxes.V100_WITH_ITS_CUDNN, "policy=mixed_float16")
+    assert mended.doctor("compute capability 7.0: float16")[2] == "precision.policy=mixed_float16 uses its tensor cores"
+    assert mended.bad() == mended.checks("policy=mixed_float16") == []
+    p100 = told(boxes.P100, "policy=mixed_float16", "policy=mixed_bfloat16")
+    assert p100.doctor("compute capability 6.0: float32, and float16 without tensor cores")[0] == "ok"
+    assert p100.bad() == []
+    assert [level for level, _ in p100.checks("policy=mixed_float16")] == ["warning"]
+    assert [level for level, _ in p100.checks("policy=mixed_bfloat16")] == ["error"]
+
+
+def test_an_old_driver_is_an_error_on_hopper_alone(told: Asked) -> None:
+    h100 = told(boxes.H100_R535, "epochs=3", "visible=none")
+    words = "element-wise kernels exist for this chip (compute capability 9.0) only as PTX 8.5"
+    assert h100.doctor(words) == ("error", "GPU 0-7", "install driver 555 or newer, or the cuda-compat package")
+    ((level, text),) = h100.checks("epochs=3")
+    assert (level, words in text, "driver 555 or newer" in text) == ("error", True, True)
+    assert h100.checks("visible=none") == []
+    assert h100.doctor("TensorFlow was built for CUDA 12.5")[0] == "note"
+    a100 = told(boxes.A100_R535, "epochs=3", f"{MIRRORED} policy=mixed_bfloat16")
+    assert a100.bad() == a100.checks("epochs=3") == a100.checks(f"{MIRRORED} policy=mixed_bfloat16") == []
+    sound = told(boxes.H100_R570, "epochs=3", MIRRORED)
+    assert sound.bad() == sound.checks("epochs=3") == sound.checks(MIRRORED) == []
+    assert sound.reason == ""
+    assert (sound.gpus("epochs=3"), sound.gpus(MIRRORED)) == ([0], list(range(8)))
+
+
+def test_blackwell_works_without_xla_and_compiles_first(told: Asked) -> None:
+    box = told(boxes.RTX_5090, "epochs=3", "compile.xla=true drop_remainder=true")
+    assert box.doctor("compiles its kernels for this chip at first use")[0] == "note"
+    assert box.doctor("works without XLA, which ends the process")[0] == "note"
+    assert "costs bandwidth" in box.doctor("ECC is off")[2]
+    assert box.bad() == box.checks("epochs=3") == []
+    ((level, text),) = box.checks("compile.xla=true drop_remainder=true")
+    assert (level, "ends the process on GPU 0 (compute capability 12.0)" in text) == ("error", True)
+
+
+def test_aarch64_needs_another_tensorflow(told: Asked) -> None:
+    box = told(boxes.GH200, "epochs=3")
+    level, _, remedy = box.doctor("built without CUDA: it cannot use a GPU")
+    assert (level, "nvcr.io/nvidia/tensorflow" in remedy, "pip" in remedy) == ("error", True, False)
+    ((level, text),) = box.checks("epochs=3")
+    assert (level, "nvcr.io/nvidia/tensorflow" in text) == ("error", True)
+    assert "built without CUDA" in box.reason
+
+
+def test_a_display_card_beside_the_gpu_is_left_out(told: Asked) -> None:
+    box = told(boxes.WORKSTATION, f"{MIRRORED} policy=mixed_bfloat16", "visible=0")
+    assert box.doctor("it has 2 multiprocessors, fewer than 8")[:2] == ("note", "GPU 0")
+    assert box.bad() == []
+    assert [level for level, _ in box.checks(f"{MIRRORED} policy=mixed_bfloat16")] == ["warning"]  # mirrored over one
+    assert box.gpus(f"{MIRRORED} policy=mixed_bfloat16") == [1]
+    assert [level for level, _ in box.checks("visible=0")] == ["error"]  # alone it is used, and has no cuDNN
+    assert box.gpus("visible=0") == [0]
+
+
+def test_of_two_mig_instances_one_trains(told: Asked) -> None:
+    box = told(boxes.MIG, MIRRORED, "visible=MIG-0000-101 gpu_thread_mode=gpu_private")
+    assert box.doctor("MIG is on, with 2 instance(s)")[0] == "note"
+    assert box.bad() == []
+    assert ["no faster than single" in text for _, text in box.checks(MIRRORED)] == [True]
+    assert box.checks("visible=MIG-0000-101 gpu_thread_mode=gpu_private") == []
+
+
+def test_without_nvml_nothing_is_concluded(told: Asked) -> None:
+    wanted = f"{MIRRORED} communication=nccl gpu_thread_mode=gpu_private memory_limit_mb=4096 policy=mixed_float16"
+    box = told(boxes.CONTAINER_WITHOUT_NVML, wanted, "visible=0")
+    level, _, remedy = box.doctor("nothing is known of the GPUs; CUDA shows 1, and training works")
+    assert (level, remedy) == (
+        "warning", "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility (it is 'compute' now)"
+    )  # fmt: skip
+    assert box.checks(wanted) == box.checks("visible=0") == []
+
+
+def test_a_board_without_its_fabric_manager(told: Asked) -> None:
+    box = told(boxes.NO_FABRIC_MANAGER, "epochs=3")
+    level, _, remedy = box.doctor("CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY)")
+    assert (level, "systemctl start nvidia-fabricmanager" in remedy, "570.86.15" in remedy) == ("error", True, True)
+    assert "systemctl start nvidia-fabricmanager" in box.reason
+
+
+def test_a_slurm_job_keeps_to_its_gpus(told: Asked) -> None:
+    box = told(boxes.SLURM, MIRRORED, "visible=0", "visible=5")
+    assert box.doctor("this job has been given 4,5 (CUDA_VISIBLE_DEVICES)")[0] == "note"
+    assert (box.gpus(MIRRORED), box.checks(MIRRORED)) == ([4, 5], [])
+    ((level, text),) = box.checks("visible=0")
+    assert (level, "this job has been given 4,5" in text) == ("error", True)
+    assert (box.gpus("visible=5"), box.checks("visible=5")) == ([5], [])
