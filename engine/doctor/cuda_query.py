@@ -38,8 +38,9 @@ class CudaAnswer:
     count: int = 0
 
     @property
-    def works(self) -> bool:
-        return self.told and not self.error
+    def works(self) -> bool | None:
+        """Whether CUDA starts; None where it has not told."""
+        return not self.error if self.told else None
 
 
 UNKNOWN = CudaAnswer()

@@ -116,7 +116,7 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     if seen.cuda[0] < built[0]:
         yield Finding("error", "driver", needs, "update the driver; TensorFlow cannot use the GPUs with this one")
     else:
-        yield Finding("note", "driver", f"{needs}, whose machine code runs with this driver as well")
+        yield Finding("note", "driver", f"{needs}; chips that it has machine code for work with this driver as well")
 
 
 def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:

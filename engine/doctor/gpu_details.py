@@ -34,11 +34,11 @@ def _lanes(gpu: Gpu) -> Iterator[Finding]:
 
 
 def _fabric(gpu: Gpu) -> Iterator[Finding]:
-    state = gpu.get("fabric")
-    if state is None or state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
+    state, works = gpu.get("fabric"), gpu.get("cuda_works")
+    if state in (None, pynvml.NVML_GPU_FABRIC_STATE_COMPLETED) or works is False:  # then CUDA's own error tells it
         return
     remedy = FABRIC.remedy.format(driver=gpu.get("driver") or "of an unknown version")
-    if gpu.get("cuda_works"):
+    if works:
         yield _of(gpu, "warning", f"{FABRIC.what}: there is no NVLink between the GPUs", remedy)
     else:
         yield _of(gpu, "error", f"CUDA cannot start: {FABRIC.what}", remedy)

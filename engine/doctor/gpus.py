@@ -25,8 +25,8 @@ _REMEDIES: dict[Reason | None, str] = {
 }
 
 
-def findings(seen: NvmlAnswers, cuda_works: bool = False) -> Iterator[Finding]:
-    """The GPUs that cannot be used, then the findings about the others; `cuda_works` where CUDA itself has said so."""
+def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
+    """The GPUs that cannot be used, then the findings about the others; `cuda_works` is None where that is unknown."""
     yield from hidden(seen)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
     least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
