@@ -50,6 +50,10 @@ class Told:
         assert len(found) == 1, (words, self._told["doctor"])
         return found[0]
 
+    def says(self, words: str) -> bool:
+        """Whether the doctor says so anywhere."""
+        return any(words in what for _, _, what, _ in self._told["doctor"])
+
     def bad(self) -> list[tuple[str, str]]:
         """The doctor's errors and warnings about GPUs, driver and packages."""
         host = ("memory", "/dev/shm", "runs", "CPU", "pynvml")
@@ -108,6 +112,7 @@ def test_an_old_driver_is_an_error_on_hopper_alone(told: Asked) -> None:
     sound = told(boxes.H100_R570, "epochs=3", MIRRORED)
     assert sound.bad() == sound.checks("epochs=3") == sound.checks(MIRRORED) == []
     assert sound.reason == ""
+    assert not sound.says("compiles its kernels")  # its few kernels of PTX take a second or two
     assert (sound.gpus("epochs=3"), sound.gpus(MIRRORED)) == ([0], list(range(8)))
 
 
@@ -163,6 +168,7 @@ def test_a_board_without_its_fabric_manager(told: Asked) -> None:
     level, _, remedy = box.doctor("CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY)")
     assert (level, "systemctl start nvidia-fabricmanager" in remedy, "570.86.15" in remedy) == ("error", True, True)
     assert "systemctl start nvidia-fabricmanager" in box.reason
+    assert not box.says("CUDA cannot start")  # said once
 
 
 def test_a_slurm_job_keeps_to_its_gpus(told: Asked) -> None:
