@@ -83,16 +83,19 @@ class Training:
         """The last event of a type, empty where there is none."""
         return next((event for event in reversed(self.told) if event.get("type") == kind), {})
 
-    def readings(self, index: int | None = None) -> Iterator[Mapping[str, Any]]:
-        """Readings of the GPUs that train, or of the one with this index, while the training goes on."""
-        mine = set(self.only("started").get("gpus") or ())
+    def readings(self, index: int | None = None, steps_only: bool = False) -> Iterator[Mapping[str, Any]]:
+        """Readings of the GPUs that train, or of the one with this index; of the whole run, or while it makes steps."""
+        mine, phase = set(self.only("started").get("gpus") or ()), ""
         for event in self.told:
+            phase = str(event["phase"]) if event.get("type") == "phase" else phase
+            if steps_only and phase != "training":
+                continue
             for gpu in event.get("gpus") or () if event.get("type") == "gpu" else ():
                 if gpu.get("index") == index if index is not None else gpu.get("uuid") in mine:
                     yield gpu
 
     def mean(self, key: str) -> float | None:
-        known = [gpu[key] for gpu in self.readings() if gpu.get(key) is not None]
+        known = [gpu[key] for gpu in self.readings(steps_only=True) if gpu.get(key) is not None]
         return statistics.fmean(known) if known else None
 
     def log(self) -> str:

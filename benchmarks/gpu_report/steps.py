@@ -300,6 +300,6 @@ def several(lab: Lab) -> str:
 def _taken(one: Training, index: int) -> Iterator[str]:
     readings = list(one.readings(index))
     used = [gpu["memory_used_bytes"] for gpu in readings if gpu.get("memory_used_bytes") is not None]
-    busy = [gpu["busy"] for gpu in readings if gpu.get("busy") is not None]
+    busy = [gpu["busy"] for gpu in one.readings(index, steps_only=True) if gpu.get("busy") is not None]
     yield figure(max(used) - used[0] if used else None, 0, 1 / MB)
     yield figure(sum(busy) / len(busy) if busy else None, factor=100)

@@ -47,7 +47,7 @@ class Gpus:
         for gpu in gpus:
             if (name := _name(gpu)) is None:
                 continue
-            trains = name in mine or _instance_of(gpu, mine) is not None
+            trains = name in mine or gpu.get("pci_bus_id") in mine or _instance_of(gpu, mine) is not None
             of = self._mine if trains else self._others
             of.setdefault(name, deque(maxlen=READINGS)).append(_as_it_trains(gpu, mine, instances) if trains else gpu)
 

@@ -106,6 +106,12 @@ def test_of_a_gpu_in_mig_mode_the_activity_is_that_of_the_instance() -> None:
     assert fed(started(card()), TRAINING, reading(gpu | {"mig": unread})).sm_active is None
 
 
+def test_a_gpu_without_a_uuid_is_known_by_its_place() -> None:
+    place, another = ({"uuid": None, "pci_bus_id": f"00000000:0{number}:00.0"} for number in (1, 2))
+    nameless = reading(place | {"busy": 0.8}, another | {"busy": 0.1})
+    assert fed(started(card(uuid=place["pci_bus_id"])), TRAINING, nameless).busy_mean == pytest.approx(0.8)
+
+
 # ---- GPUs beside those that train ---------------------------------------------------------------
 
 FREE = {"busy": 0.0, "memory_used_bytes": 2**20, "memory_total_bytes": 80 * GIB, "name": "NVIDIA H100 80GB HBM3"}
