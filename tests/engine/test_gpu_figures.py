@@ -98,6 +98,23 @@ def test_memory_grows_by_shares_of_what_tensorflow_may_take() -> None:
     assert found.memory_growth == pytest.approx(20 / 30 / 5.3, abs=0.001)
 
 
+def test_where_no_larger_batch_fits_none_is_proposed_and_the_limit_is_told() -> None:
+    """A laptop with 8 GB and a desktop, a MIG instance of 10 GB on a GPU of 80, and a GPU of which others take most."""
+    half = {"busy": 0.4, "memory_total_bytes": 80 * GIB}
+    for name, head, gpu, full in (
+        ("laptop", started(LIMIT, **GROWS), {"busy": 0.4, "processes": DESKTOP}, 5.2),
+        ("MIG", started(card(uuid="MIG-1")), half | {"mig": [one | {"sm_active": 0.3} for one in MIG]}, 9.5),
+        ("others", started(card(memory_limit_bytes=78 * GIB), **GROWS),
+         half | {"processes": [DESKTOP[0] | {"memory_used_bytes": 50 * GIB}]}, 29.0),
+    ):
+        samples = {"train_samples": 10**6, "global_batch_size": 64}
+        for gigabytes, limited, doubled in ((full, True, False), (full / 2, False, False), (full / 4, False, True)):
+            told = diagnose(fed(head | samples, TRAINING, *[reading(gpu)] * 30, allocated(gigabytes), *STEPS))
+            changes = [set(remedy["changes"]) for remedy in told.remedies]
+            assert ("memory_limit" in (told.verdict, *told.others)) == limited, (name, gigabytes, told)
+            assert ({"input.batch_size"} in changes) == doubled, (name, gigabytes, told)
+
+
 def test_of_a_gpu_in_mig_mode_the_activity_is_that_of_the_instance() -> None:
     gpu = {"mig": MIG, "busy": None, "sm_active": 0.99}
     assert fed(started(card()), TRAINING, reading(gpu)).sm_active == 0.9
