@@ -23,6 +23,7 @@ from .files import _entry, _entry_alone, _paths, _validation
 from .finding import Finding as Finding
 from .finding import error
 from .gpus import on_cpu, share_a_gpu, training_gpus, visible_gpus
+from .hardware import _allocator, _launching_threads, _xla_flags
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
 
@@ -303,6 +304,9 @@ RULES: tuple[Rule, ...] = (
     _determinism,
     _clipping,
     _accumulation,
+    _allocator,
+    _launching_threads,
+    _xla_flags,
     _optimizer,
     _validation,
     _without_effect,

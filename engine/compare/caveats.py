@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..files.values import number
+from ..telemetry.variables import differing
 
 Options = Mapping[str, Any]
 Figures = Mapping[str, float]
@@ -16,12 +17,19 @@ SAME_SAMPLES = 0.01  # relative to the largest: the last batch of an epoch may b
 ONE_REPLICA = ("single", "one_device")
 
 
-def caveats(options: Sequence[Options], results: Sequence[Figures], states: Sequence[str]) -> list[str]:
-    """The sentences about runs, which are given in the order of comparison, the baseline first."""
+def caveats(
+    options: Sequence[Options],
+    results: Sequence[Figures],
+    states: Sequence[str],
+    actual: Sequence[Mapping[str, Any]] = (),
+) -> list[str]:
+    """The sentences about runs, which are given in the order of comparison, the baseline first; `actual` is what their
+    trainers found and built, as far as that is known.
+    """
     known = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, strict=True)]
     said = (_baseline(results[0], states[0]), _workload(known), _one_batch(known), _batch(batches),
-            _samples(results, batches))
+            _samples(results, batches), _environment(actual), _xla(options, actual))
     return [text for text in said if text]
 
 
@@ -60,6 +68,23 @@ def _samples(results: Sequence[Figures], batches: Sequence[float | None]) -> str
     if len(seen) < 2 or max(seen) - min(seen) <= SAME_SAMPLES * max(seen):
         return ""
     return f"the losses are after different numbers of samples ({_amounts(seen)}): they do not show which learns better"
+
+
+def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
+    known = [found["environment"] for found in actual if isinstance(found.get("environment"), Mapping)]
+    names = differing(known)
+    if not names:
+        return ""
+    return f"the environments differ ({', '.join(names)}): the speed may differ for that reason"
+
+
+def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
+    """The same option can mean another thing on another machine."""
+    by_itself = [found.get("jit_compile") for of_run, found in zip(options, actual, strict=False)
+                 if of_run.get("compile.xla") == "auto"]
+    if len({choice for choice in by_itself if choice is not None}) < 2:
+        return ""
+    return "compile.xla is auto, and XLA has compiled the steps of some of these runs only: started.xla_reason says why"
 
 
 def _global_batch(options: Options, result: Figures) -> float | None:

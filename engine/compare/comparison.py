@@ -16,6 +16,7 @@ from ..figures import Figure
 from ..files.values import number
 from ..runs import Run
 from ..runs.baseline import Choice, LineUp
+from . import surroundings
 from .caveats import caveats
 
 SEED = "train.seed"
@@ -82,6 +83,7 @@ def compare(line_up: LineUp) -> Comparison:
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
     states = tuple(run.state for run in runs)
     lost = (line_up.lost,) if line_up.lost else ()
+    found = [surroundings.actual(run) for run in runs]
     return Comparison(
         baseline=runs[0].id,
         choice=line_up.choice,
@@ -90,7 +92,7 @@ def compare(line_up: LineUp) -> Comparison:
         groups=groups,
         options=tuple(_different(options)),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
-        notes=(*lost, *_damage(runs, [why for _, why in read]), *caveats(options, results, states)),
+        notes=(*lost, *_damage(runs, [why for _, why in read]), *caveats(options, results, states, found)),
     )
 
 

@@ -18,6 +18,16 @@ from .source import extract
 from .text import Script, literal
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
+# Variables that TensorFlow and NVIDIA's libraries read beside a call that the options make.
+OVERRULED = (
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_PER_DEVICE_MEMORY_LIMIT_MB",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_DETERMINISTIC_OPS",
+    "TF_CUDNN_DETERMINISTIC",
+)
 STANDARD = {
     "glob": "import glob",
     "importlib": "import importlib.util",
@@ -82,6 +92,23 @@ def _environment(script: Script, wanted: Options) -> None:
     if wanted.device.gpu_thread_mode != "global":
         mode = literal(wanted.device.gpu_thread_mode)
         script.add(f'os.environ["TF_GPU_THREAD_MODE"] = {mode}', "device.gpu_thread_mode")
+    if wanted.device.gpu_thread_count != "auto":
+        count = literal(str(wanted.device.gpu_thread_count))
+        script.add(f'os.environ["TF_GPU_THREAD_COUNT"] = {count}', "device.gpu_thread_count")
+    if wanted.device.allocator != "default":
+        script.add(f'os.environ["TF_GPU_ALLOCATOR"] = {literal(wanted.device.allocator)}', "device.allocator")
+    if wanted.compile.xla_flags:
+        flags = literal(" " + " ".join(wanted.compile.xla_flags.split()))
+        script.add(f'os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + {flags}', "compile.xla_flags")
+    names = ", ".join(literal(name) for name in _in_the_way(wanted))
+    script.text(f"for name in ({names}):  # the options decide instead")
+    script.text("    os.environ.pop(name, None)")
+
+
+def _in_the_way(wanted: Options) -> list[str]:
+    """Variables that would change what the options have set (trainer/setup/environment.py)."""
+    allocator = ["TF_GPU_ALLOCATOR"] if wanted.device.allocator == "default" else []
+    return [*allocator, *OVERRULED]
 
 
 def _constants(script: Script, wanted: Options) -> None:

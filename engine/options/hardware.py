@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
@@ -9,6 +10,7 @@ from pydantic import Field, field_validator
 from .field import Group, option
 
 Threads = Literal["auto"] | Annotated[int, Field(ge=1, le=4096)]
+XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
 GpuName = Annotated[int, Field(ge=0, le=1023)] | Annotated[str, Field(pattern=r"^(GPU|MIG)-[0-9A-Za-z/-]+$")]
 
 
@@ -59,11 +61,19 @@ class Device(Group):
         ge=1,
         le=16,
     )
+    allocator: Literal["default", "cuda_malloc_async"] = option(
+        "default",
+        "who shares out GPU memory: default (TensorFlow), or cuda_malloc_async (the CUDA driver)",
+        call="TF_GPU_ALLOCATOR",
+        helps="cuda_malloc_async where batches of changing shapes fragment the memory until one does not fit",
+        hurts="cuda_malloc_async works without memory_limit_mb and logical_devices only",
+        gpu_only=True,
+    )
     inter_op_threads: Threads = option(
         "auto",
         "threads that run independent operations side by side",
         call="tf.config.threading.set_inter_op_parallelism_threads",
-        helps="set it where the CPU is limited by a container or shared with other trainings: auto counts all cores",
+        helps="set it where other trainings share the CPU: auto takes all cores, or the CPU limit of the container",
         hurts="more threads than there are cores wait for each other",
         unit="threads",
     )
@@ -71,7 +81,7 @@ class Device(Group):
         "auto",
         "threads that share one operation on the CPU",
         call="tf.config.threading.set_intra_op_parallelism_threads",
-        helps="fewer leave CPU for the input pipeline; set it where a container limits the CPU: auto counts all cores",
+        helps="fewer leave CPU for the input pipeline; auto takes all cores, or the CPU limit of the container",
         hurts="too few and what computes on the CPU gets slower",
         unit="threads",
     )
@@ -80,7 +90,25 @@ class Device(Group):
         "which host threads launch the kernels of a GPU",
         call="TF_GPU_THREAD_MODE",
         helps="gpu_private keeps a busy input pipeline from delaying kernel launches",
-        hurts="gpu_private takes two threads for each GPU from the rest of the host's work",
+        hurts="gpu_private takes gpu_thread_count threads for each GPU from the rest of the host's work",
+        gpu_only=True,
+    )
+    gpu_thread_count: Literal["auto"] | Annotated[int, Field(ge=1, le=64)] = option(
+        "auto",
+        "how many of these threads with gpu_thread_mode gpu_private (for each GPU) or gpu_shared; auto: TensorFlow's 2",
+        call="TF_GPU_THREAD_COUNT",
+        helps="1 leaves the most CPU to the input pipeline; more where one GPU computes several streams of operations",
+        hurts="more threads than the host has cores to spare delay each other",
+        unit="threads",
+        gpu_only=True,
+    )
+    numa: Literal["auto", "off"] = option(
+        "auto",
+        "auto: on a machine of several NUMA nodes, the trainer runs only on the CPUs beside the GPUs that train, where "
+        "these are all on one node; off: on all CPUs",
+        call="nvmlDeviceGetCpuAffinity, os.sched_setaffinity",
+        helps="batches reach the GPU from the memory beside it, at up to several times the rate",
+        hurts="the input pipeline has the CPUs of one node only; off where it needs more",
         gpu_only=True,
     )
     log_placement: bool = option(
@@ -138,6 +166,22 @@ class Compile(Group):
         helps="fuses many small operations into few kernels",
         hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",
     )
+    xla_flags: Annotated[str, Field(max_length=2000)] | None = option(
+        None,
+        "flags of XLA's own, such as --xla_gpu_autotune_level=2, added to those in XLA_FLAGS; blanks part them",
+        call="XLA_FLAGS",
+        helps="tries what else XLA offers: command buffers, autotuning levels, dumps of what it compiles",
+        hurts="a flag that this TensorFlow does not know ends the run at its first step",
+    )
+    xla_cache: Literal["auto"] | bool = option(
+        "auto",
+        "keep in gputui's home what XLA has compiled and which kernels it measured as the fastest, for later runs on "
+        "this chip; auto: on a GPU only the measurements, until a run with true has shown that compiled programs load",
+        call="--tf_xla_persistent_cache_directory, --xla_gpu_per_fusion_autotune_cache_dir",
+        helps="a second run of the same model starts seconds to minutes sooner, as does each trial of a proof",
+        hurts="some MB on the disk for each model and shape of its batches; with true a run fails where a compiled "
+        "program cannot be written or loaded, and the next one starts afresh",
+    )
     steps_per_execution: int = option(
         1,
         "steps that run inside one call, without Python in between",
@@ -148,6 +192,14 @@ class Compile(Group):
         ge=1,
         le=10_000,
     )
+
+
+    @field_validator("xla_flags")
+    @classmethod
+    def _only_flags(cls, value: str | None) -> str | None:
+        if value is not None and (wrong := [word for word in value.split() if not XLA_FLAG.fullmatch(word)]):
+            raise ValueError(f"{wrong[0]} is no flag of XLA, such as --xla_gpu_autotune_level=2")
+        return value
 
 
 class Strategy(Group):

@@ -6,6 +6,7 @@ machine.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Iterator
@@ -73,6 +74,22 @@ def cpus() -> float | None:
     """How many processors' time the groups allow; None without a limit."""
     allowed = [share for folder in _groups("cpu") for share in (_share_v2(folder), _share_v1(folder)) if share]
     return min(allowed, default=None)
+
+
+def usable_cpus() -> int:
+    """How many CPUs this process can use: those that it may run on, or as many as their time is limited to."""
+    allowed, limit = len(os.sched_getaffinity(0)), cpus()
+    return allowed if limit is None else max(1, min(allowed, math.ceil(limit)))
+
+
+def cpus_limited() -> bool:
+    """Whether the time limit leaves less than the CPUs that the process may run on, which TensorFlow counts."""
+    return usable_cpus() < len(os.sched_getaffinity(0))
+
+
+def memory_limited() -> bool:
+    """Whether the groups leave less memory than the machine has, which TensorFlow counts."""
+    return memory().total < int(psutil.virtual_memory().total)
 
 
 def _share_v2(folder: Path) -> float | None:

@@ -92,7 +92,7 @@ def read() -> Machine:
     return Machine(
         found.gpus,
         found.reason,
-        len(os.sched_getaffinity(0)),
+        limits.usable_cpus(),
         limits.memory().total,
         jobs.read(os.environ),
         found.missing,

@@ -8,7 +8,6 @@ Deferred imports: all of these import TensorFlow, which takes seconds; what can 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import traceback
 from pathlib import Path
@@ -24,6 +23,7 @@ from .common.faults import TrainerError
 from .common.stopping import StopRequested, StopSwitch
 from .measure.run_report import RunReport
 from .setup import environment
+from .setup.environment import NOTHING, Prepared
 
 _OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[Op:.*")
 _PLACE = re.compile(
@@ -38,8 +38,7 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
         options = resolve(str(report.run.file("preset.yaml"))).options
         stop.leave_result = lambda reason: _stopped(report, reason, options)
         batch_size = options.input.batch_size
-        environment.prepare(options)
-        _train(options, report, stop)
+        _train(options, report, stop, environment.prepare(options))
         report.finish("ok", 0)
         return 0
     except StopRequested as request:
@@ -68,7 +67,7 @@ def _stopped(report: RunReport, reason: str, options: Options) -> None:
         report.finish("stopped", 0)
 
 
-def _train(options: Options, report: RunReport, stop: StopSwitch) -> None:
+def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prepared) -> None:
     import tensorflow as tf  # seconds; everything below imports it too
 
     from .assembly import assemble
@@ -80,11 +79,13 @@ def _train(options: Options, report: RunReport, stop: StopSwitch) -> None:
     training = assemble(options, report, stop)
     built = training.loop.built
     resume_at = built.checkpoints.latest_step(training.loop.steps)
-    _announce(training, report, resume_at)
+    _announce(training, report, resume_at, prepared)
     if resume_at is not None and (damaged := built.checkpoints.damaged(resume_at)):
         report.warn("checkpoint_damaged", damaged)
+    report.when_first_step_is_done = prepared.cache.first_step_done
     try:
-        with built.own.code.blamed(found_only=True) if built.own else contextlib.nullcontext():
+        blamed = built.own.code.blamed(found_only=True) if built.own else contextlib.nullcontext()
+        with prepared.cache.guarded(), blamed:
             training.loop.run(resume_at)
     except StopRequested:
         training.loop.leave()
@@ -97,7 +98,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch) -> None:
         saving.save_model(built, training.loop.step)
 
 
-def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
+def _announce(training: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:
     from .measure import flops
     from .setup import actual_settings
 
@@ -108,7 +109,8 @@ def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
     per_step = flops.per_step(model, pipeline.global_batch_size) if peak else None
     report.speed.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
-    actual = actual_settings.read(options, model, pipeline, built.devices) | {"xla_reason": built.xla.reason}
+    actual = actual_settings.read(options, model, pipeline, built.devices)
+    actual |= {"xla_reason": built.xla.reason} | prepared.actual()
     report.writer.emit(
         events.Started(
             pid=training.pid,
@@ -128,7 +130,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
             resumed_at_step=resume_at,
             flops_per_step=per_step,
             peak_flops_per_second=peak,
-            cpus=len(os.sched_getaffinity(0)),
+            cpus=limits.usable_cpus(),
             cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
             compute_capability=min(capabilities, default=None),
             sample_bytes=pipeline.sample_bytes,
@@ -138,6 +140,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None) -> None:
     )
     if own is not None:
         own.tell(options, report, resume_at)
+    prepared.tell(report, built.devices.kind, pipeline.replicas)
     for key, instead in actual_settings.differences(options, actual, built.devices):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
     if built.devices.uncertain:

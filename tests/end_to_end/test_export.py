@@ -35,6 +35,11 @@ CHANGES = {
     "device.memory_limit_mb": "512",
     "device.logical_devices": "2",
     "device.gpu_thread_mode": "gpu_private",
+    "device.gpu_thread_count": "1",
+    "device.allocator": "cuda_malloc_async",
+    "device.numa": "off",
+    "compile.xla_flags": "--xla_gpu_autotune_level=2",
+    "compile.xla_cache": "false",
     "device.inter_op_threads": "2",
     "device.intra_op_threads": "3",
     "device.log_placement": "true",
@@ -111,6 +116,7 @@ SPECIAL = {  # what only some data and models take
 # What plain Keras cannot do; every other option is named at a line that obeys it.
 NOT_IN_A_SCRIPT = {
     "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
+    "device.numa", "compile.xla_cache",
 }  # fmt: skip
 
 

@@ -296,3 +296,19 @@ def test_deleting_a_run(four: list[Run], home: Path) -> None:
     with pytest.raises(RunError, match="stop it before"):
         deleted(going_on)
     assert going_on.file("events.jsonl").exists()
+
+
+def test_runs_in_other_environments_are_told(four: list[Run]) -> None:
+    def found(run: Run, **actual: object) -> None:
+        lines = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()]
+        for event in lines:
+            if event["type"] == "started":
+                event["actual"] |= actual
+        run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in lines))
+
+    found(four[0], environment={"TF_CUDNN_USE_AUTOTUNE": "0", "NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "1"})
+    assert "environments" not in notes(four[0], four[1]), "nothing is known of the other one"
+    found(four[1], environment={"NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "4", "CUDA_HOME": "/x"}, jit_compile=True)
+    told = notes(four[0], four[1])
+    assert "the environments differ (TF_CUDNN_USE_AUTOTUNE): the speed may differ" in told
+    assert "XLA has compiled the steps of some of these runs only" in told

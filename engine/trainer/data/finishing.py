@@ -7,13 +7,24 @@ from typing import Any
 import tensorflow as tf
 
 from ...options import Options
+from ...telemetry import limits
 
 
 def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False) -> tf.data.Dataset:
     """Split the batches over the replicas and prefetch them; a training may repeat the first alone."""
     if replicas > 1:
         batches = _split(batches, replicas)
-    return ahead(one_batch(batches, replicas, options) if trains else batches, options)
+    return within_limits(ahead(one_batch(batches, replicas, options) if trains else batches, options))
+
+
+def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Let tf.data plan with what the container leaves: it counts the CPUs and the memory of the whole machine."""
+    settings = tf.data.Options()
+    if limits.cpus_limited():
+        settings.autotune.cpu_budget = limits.usable_cpus()
+    if limits.memory_limited():
+        settings.autotune.ram_budget = limits.memory().available // 2  # the share that it takes of the machine's
+    return batches.with_options(settings)
 
 
 def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.data.Dataset:

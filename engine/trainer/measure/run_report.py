@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -31,6 +31,7 @@ class RunReport:
         self.gpus: set[str] = set()  # UUIDs of the GPUs that train
         self.speed, self.epochs, self.first_seconds = Speed(), Epochs(), FirstSeconds()
         self.training_since: float | None = None
+        self.when_first_step_is_done: Callable[[], None] = lambda: None
         self.peak_memory_bytes: int | None = None
         self._pauses: list[tuple[float, float]] = []  # beginning and end of what is no training, between its phases
         self._paused_at: float | None = None
@@ -63,6 +64,7 @@ class RunReport:
         self.first_seconds.step = seconds
         self.first_seconds.startup = self.elapsed
         self.training_since = self.writer.clock.now()
+        self.when_first_step_is_done()
 
     def first_checkpoint_done(self, seconds: float) -> None:
         """The first checkpoint was written; later calls have no effect."""

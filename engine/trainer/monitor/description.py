@@ -13,9 +13,10 @@ import tensorflow as tf
 import yaml
 
 from ...runs import events
-from ...telemetry import machine
+from ...telemetry import limits, machine, variables
 from ..measure.run_report import RunReport
 from ..setup import training_gpus
+from ..setup.actual_settings import tf32_overridden
 from ..setup.devices import Devices
 
 
@@ -46,7 +47,12 @@ def started(
         gpus=[gpu.id for gpu in present.gpus],
         gpu_devices=[gpu.told() for gpu in present.gpus],
         options=yaml.safe_load(report.run.file("preset.yaml").read_text(encoding="utf-8")),
-        actual={"jit_compile": bool(model.jit_compile), "optimizer": type(model.optimizer).__name__},
+        actual={
+            "jit_compile": bool(model.jit_compile),
+            "optimizer": type(model.optimizer).__name__,
+            "tf32": tf.config.experimental.tensor_float_32_execution_enabled() and not tf32_overridden(),
+            "environment": variables.told(os.environ),
+        },
         replicas=int(model.distribute_strategy.num_replicas_in_sync),
         global_batch_size=report.speed.plan.global_batch_size or None,
         steps_per_epoch=steps_per_epoch,
@@ -54,7 +60,7 @@ def started(
         steps=report.speed.plan.steps,
         train_samples=None,
         validation_samples=None,
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=limits.usable_cpus(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any
@@ -10,12 +11,14 @@ import keras
 
 from ... import plan
 from ...runs import Run, events
+from ...telemetry import variables
 from ..common.step_logs import floats
 from ..measure.first_times import FirstEvaluation
 from ..measure.pulses import Pulses
 from ..measure.run_figures import Moment, Plan
 from ..measure.run_report import RunReport
 from ..measure.step_timer import StepTimer
+from ..setup import environment
 from . import description
 from .fit_frame import Fit
 from .fit_life import Life
@@ -76,6 +79,7 @@ class WatchedFit:
         self._stopping, self._finishing = False, threading.Lock()
         self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
         description.warn_of_gpus(self.report, devices)
+        environment.tell_harmful(variables.told(os.environ), self.report, devices.kind, len(devices.gpus))
         self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
 
     def epoch_begins(self, epoch: int) -> None:

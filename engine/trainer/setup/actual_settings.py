@@ -7,6 +7,7 @@ dropped. Each difference becomes a warning that names the option.
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from typing import Any
 
@@ -43,7 +44,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
         "private_threads": settings.threading.private_threadpool_size,
         "inter_op_threads": threading.get_inter_op_parallelism_threads(),
         "intra_op_threads": threading.get_intra_op_parallelism_threads(),
-        "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
+        "tf32": tf.config.experimental.tensor_float_32_execution_enabled() and not tf32_overridden(),
         "memory_growth": _growth(),
         "parameters": sum(math.prod(variable.shape) for variable in model.weights),
     }
@@ -61,6 +62,8 @@ def differences(options: Options, actual: dict[str, Any], devices: Devices) -> l
     wanted = options.precision.policy.removeprefix("mixed_")
     if wanted not in actual["compute_dtypes"]:
         found.append(("precision.policy", f"no layer computes in {wanted}"))
+    if devices.kind == "GPU" and options.precision.tf32 and tf32_overridden():
+        found.append(("precision.tf32", "NVIDIA_TF32_OVERRIDE=0 turns it off in NVIDIA's libraries"))
     if options.input.prefetch == "off" and actual["inject_prefetch"]:
         found.append(("input.prefetch", "TensorFlow may add a prefetch"))
     if devices.kind == "GPU" and options.device.grows and not actual["memory_growth"]:
@@ -74,6 +77,11 @@ def _gpus_missing(devices: Devices) -> str:
     if devices.kind == "GPU" and devices.seen < devices.shown:
         return f"the driver shows {devices.shown} GPU(s) to this training, but TensorFlow sees {devices.seen}"
     return ""
+
+
+def tf32_overridden() -> bool:
+    """Whether NVIDIA's libraries use no TensorFloat-32 whatever TensorFlow asks them for."""
+    return os.environ.get("NVIDIA_TF32_OVERRIDE", "").strip() == "0"
 
 
 def _output_dtype(model: keras.Model) -> str | None:

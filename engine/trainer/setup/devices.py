@@ -17,7 +17,7 @@ from ...options import Options
 from ...telemetry import machine
 from ...telemetry.machine import Machine
 from ..common.faults import TrainerError
-from . import training_gpus
+from . import threads, training_gpus
 from .library_log import LibraryLog
 from .no_gpu import require_gpus
 from .training_gpus import TrainingGpu
@@ -72,10 +72,7 @@ def configure(options: Options) -> Devices:
 
 def _set_threads(options: Options) -> None:
     device = options.device
-    if device.inter_op_threads != "auto":
-        tf.config.threading.set_inter_op_parallelism_threads(device.inter_op_threads)
-    if device.intra_op_threads != "auto":
-        tf.config.threading.set_intra_op_parallelism_threads(device.intra_op_threads)
+    threads.configure(device)
     tf.debugging.set_log_device_placement(device.log_placement)
 
 

@@ -1,15 +1,32 @@
-"""Sets environment variables that must be set before TensorFlow touches a device. Imports no TensorFlow."""
+"""Sets environment variables that must be set before TensorFlow touches a device. Imports no TensorFlow.
+
+A variable that has an option follows the option, and a warning names both where it asked for something else. All others
+stay as the caller has set them, and the run tells them.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...files.places import home
+from ...options import OPTIONS, by_key
+from ...telemetry import variables
+from ...telemetry.variables import is_true
+from ..common.faults import TrainerError
+from . import numa, xla_cache
+from .flags import add, drop, flag_name
+from .xla_cache import XlaCache
 
 if TYPE_CHECKING:
     from ...options import Options
     from ..measure.run_report import RunReport
 
 _BACKEND = "KERAS_BACKEND"
+_AUTO_JIT = "--tf_xla_auto_jit"
 
 
 def choose_backend() -> str:
@@ -27,27 +44,193 @@ def tell_backend(asked: str, report: RunReport) -> None:
         report.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
 
 
-def prepare(options: Options) -> None:
-    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation."""
+@dataclass(frozen=True)
+class Prepared:
+    """The variables as the caller had set them, less those that have an option; what the options overruled."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    overruled: tuple[tuple[str, str], ...] = ()  # option and sentence
+    numa: str = ""  # what has been done about `device.numa`
+    cache: XlaCache = field(default_factory=XlaCache)
+
+    def actual(self) -> dict[str, Any]:
+        """For the `actual` of the started event."""
+        return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
+
+    def tell(self, report: RunReport, kind: str, devices: int) -> None:
+        """Warn about what was overruled, and of what makes a training on so many devices of this kind slow."""
+        messages: dict[str, list[str]] = {}
+        for key, message in self.overruled:
+            if kind == "GPU" or not by_key(OPTIONS)[key].about.gpu_only:
+                messages.setdefault(key, []).append(message)
+        for key, told in messages.items():
+            report.warn("environment", "; ".join(told), f"unset the variable, or set {key}", key)
+        if self.cache.warns:
+            key = "compile.xla_cache"
+            report.warn("environment", f"{key} does nothing here: {self.cache.reason}", f"set {key}=false", key)
+        tell_harmful(self.environment, report, kind, devices)
+
+
+NOTHING = Prepared()
+
+
+def tell_harmful(environment: Mapping[str, str], report: RunReport, kind: str, devices: int) -> None:
+    for name, message, hint in variables.harmful(environment, kind, devices):
+        report.warn("environment", message, hint, name)
+
+
+@dataclass(frozen=True)
+class _Owned:
+    """A variable with an option: the value that follows from the options (None: not set), and whether a value that
+    the caller has set asks for something else.
+    """
+
+    name: str
+    key: str
+    value: Callable[[Options], str | None]
+    contradicts: Callable[[str, Options], bool]
+
+
+def _nothing(options: Options) -> None:
+    """These are read by TensorFlow beside a call that the options make, and can only be in its way."""
+
+
+def _same(value: Callable[[Options], str | None]) -> Callable[[str, Options], bool]:
+    return lambda given, options: given != value(options)
+
+
+def _allocator(options: Options) -> str | None:
+    return None if options.device.allocator == "default" else options.device.allocator
+
+
+def _thread_count(options: Options) -> str | None:
+    return None if options.device.gpu_thread_count == "auto" else str(options.device.gpu_thread_count)
+
+
+def _thread_mode(options: Options) -> str:
+    return options.device.gpu_thread_mode
+
+
+def _threads(name: str) -> Callable[[str, Options], bool]:
+    return lambda given, options: given.strip() not in ("", "0", str(getattr(options.device, name)))
+
+
+def _deterministic(given: str, options: Options) -> bool:
+    return is_true(given) and not options.train.deterministic
+
+
+_OWNED: tuple[_Owned, ...] = (
     # NVML numbers GPUs in PCI order: this makes an index mean the same GPU everywhere.
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    _Owned("CUDA_DEVICE_ORDER", "device.visible", lambda _: "PCI_BUS_ID", _same(lambda _: "PCI_BUS_ID")),
+    _Owned(
+        "TF_FORCE_GPU_ALLOW_GROWTH",
+        "device.memory_growth",
+        _nothing,
+        lambda given, options: is_true(given) != options.device.grows,
+    ),
+    _Owned("TF_PER_DEVICE_MEMORY_LIMIT_MB", "device.memory_limit_mb", _nothing, lambda given, _: given != "0"),
+    _Owned("TF_GPU_ALLOCATOR", "device.allocator", _allocator, _same(_allocator)),
+    _Owned("TF_GPU_THREAD_MODE", "device.gpu_thread_mode", _thread_mode, _same(_thread_mode)),
+    _Owned("TF_GPU_THREAD_COUNT", "device.gpu_thread_count", _thread_count, _same(_thread_count)),
+    _Owned("TF_NUM_INTEROP_THREADS", "device.inter_op_threads", _nothing, _threads("inter_op_threads")),
+    _Owned("TF_NUM_INTRAOP_THREADS", "device.intra_op_threads", _nothing, _threads("intra_op_threads")),
+    _Owned(
+        "NVIDIA_TF32_OVERRIDE",
+        "precision.tf32",
+        _nothing,
+        lambda given, options: given.strip() == "0" and options.precision.tf32,
+    ),
+    _Owned("TF_DETERMINISTIC_OPS", "train.deterministic", _nothing, _deterministic),
+    _Owned("TF_CUDNN_DETERMINISTIC", "train.deterministic", _nothing, _deterministic),
+)
+
+
+def prepare(options: Options) -> Prepared:
+    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation; raises
+    TrainerError for a GPU that this job has not been given.
+    """
+    before = dict(os.environ)
+    _show_gpus(options)
+    overruled = [found for variable in _OWNED if (found := _follow(variable, options))]
+    overruled += _xla_flags(options)
+    # The package has no machine code for the newest chips: keep the kernels that are compiled at first use.
+    os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
+    _keep_kernels()
+    owned = {variable.name for variable in _OWNED}
+    kept = {name: value for name, value in variables.told(before).items() if name not in owned}
+    return Prepared(kept, tuple(overruled), numa.pin(options), xla_cache.keep(options))
+
+
+def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
+    """Set a variable as the options want it; the option and a sentence where it asked for something else."""
+    given, wanted = os.environ.get(variable.name), variable.value(options)
+    if wanted is None:
+        os.environ.pop(variable.name, None)
+    else:
+        os.environ[variable.name] = wanted
+    if given is None or not variable.contradicts(given, options):
+        return None
+    return variable.key, f"{variable.name}={given} does nothing here: {_instead(variable, options)}"
+
+
+def _instead(variable: _Owned, options: Options) -> str:
+    if variable.name == "CUDA_DEVICE_ORDER":
+        return "device.visible counts GPUs in PCI order, as the driver does"
+    group, name = variable.key.split(".")
+    value = getattr(getattr(options, group), name)
+    return f"{variable.key} is {'not set' if value is None else str(value).lower()}"
+
+
+def _show_gpus(options: Options) -> None:
+    """A list names GPUs by their numbers on the machine, and only among those that the launcher has given."""
     visible = options.device.visible
     if visible == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     elif visible != "all":
+        _require_given(visible)
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(name) for name in visible)
-    os.environ["TF_GPU_THREAD_MODE"] = options.device.gpu_thread_mode
-    # The package has no machine code for the newest chips: keep the kernels that are compiled at first use.
-    os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
+
+
+def _require_given(names: list[Any]) -> None:
+    from ...telemetry import machine  # asks NVML, only where GPUs are named
+
+    here = machine.read()
+    for name in names:
+        if here.allocation is not None and not here.allocation.allows(name, here.devices):
+            raise TrainerError(
+                "device",
+                f"GPU {name} is not this job's: {here.allocation}",
+                "set device.visible to all, or to GPUs that have been given",
+            )
+
+
+def _xla_flags(options: Options) -> list[tuple[str, str]]:
+    """XLA compiles only the step, and only as `compile.xla` says; `compile.xla_flags` are added to those given."""
+    overruled, by_itself = [], []
     if options.compile.xla is not True:
-        _forbid_automatic_xla()
+        by_itself = drop("TF_XLA_FLAGS", lambda flag: flag.startswith(_AUTO_JIT))
+    if any(not flag.endswith("=0") for flag in by_itself):
+        message = f"{' '.join(by_itself)} in TF_XLA_FLAGS does nothing here: XLA compiles as compile.xla says"
+        overruled.append(("compile.xla", message))
+    wanted = (options.compile.xla_flags or "").split()
+    names = {flag_name(flag) for flag in wanted}
+    if dropped := [flag for flag in drop("XLA_FLAGS", lambda flag: flag_name(flag) in names) if flag not in wanted]:
+        message = f"{' '.join(dropped)} in XLA_FLAGS does nothing here: compile.xla_flags has the same flag"
+        overruled.append(("compile.xla_flags", message))
+    if not add("XLA_FLAGS", wanted):
+        message = "compile.xla_flags does nothing here: XLA_FLAGS names a file, beside which XLA takes no flags"
+        overruled.append(("compile.xla_flags", message))
+    return overruled
 
 
-def _forbid_automatic_xla() -> None:
-    """Only the step is compiled by XLA, and only as `compile.xla` says, whatever the caller's environment asks for."""
-    flags = os.environ.get("TF_XLA_FLAGS", "").split()
-    kept = [flag for flag in flags if not flag.startswith("--tf_xla_auto_jit")]
-    if kept:
-        os.environ["TF_XLA_FLAGS"] = " ".join(kept)
-    else:
-        os.environ.pop("TF_XLA_FLAGS", None)
+def _keep_kernels() -> None:
+    """Kernels that the driver compiles for a new chip go to gputui's home where its own folder cannot be written."""
+    if "CUDA_CACHE_PATH" not in os.environ and not writable(Path("~/.nv/ComputeCache").expanduser()):
+        os.environ["CUDA_CACHE_PATH"] = str(home() / "cache" / "cuda")
+
+
+def writable(folder: Path) -> bool:
+    """Whether a folder, which need not exist yet, can be written."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -18,7 +18,7 @@
  *   fabric=2          NVML's number of its state      compute_mode=2   NVML's number of the mode
  *   remap=1,0         a row waits for a reset, or     licensed=0@1     a virtual GPU without (1: with) its licence
  *                     could not be replaced           retired=1        a page waits for a reset, before Ampere
- *   ecc=0@1           off
+ *   ecc=0@1           off                             cpus=0xf0@1     a mask of the CPUs beside GPU 1
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
 #include <glob.h>
@@ -372,6 +372,16 @@ SIMPLE(DeviceGetRetiredPagesPendingStatus, part_of("retired", gpu, 0, 0))
 API int nvmlDeviceGetNvLinkState(Gpu gpu, unsigned link, unsigned *active) {
     CALL("DeviceGetNvLinkState", gpu->index);
     *active = link >= number("nvlinks_down", 0);
+    return OK;
+}
+
+API int nvmlDeviceGetCpuAffinity(Gpu gpu, unsigned words, unsigned long *mask) {
+    CALL("DeviceGetCpuAffinity", gpu->index);
+    const char *value = word_of("cpus", gpu->index);
+    if (!value)
+        return UNSUPPORTED;
+    memset(mask, 0, words * sizeof *mask);
+    mask[0] = strtoul(value, NULL, 0);
     return OK;
 }
 

@@ -1,0 +1,44 @@
+"""Rules about options that TensorFlow and XLA read from the environment before they start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..options import Options
+from ..telemetry.machine import Machine
+from .finding import Finding
+
+
+def _allocator(options: Options, machine: Machine) -> Iterator[Finding]:
+    device = options.device
+    if device.allocator == "default":
+        return
+    for name, used in (("memory_limit_mb", device.memory_limit_mb), ("logical_devices", device.logical_devices > 1)):
+        if used:
+            yield Finding(
+                "error",
+                ("device.allocator", f"device.{name}"),
+                "the CUDA driver's allocator takes no limit and serves no parts of a GPU",
+                "set device.allocator=default",
+            )
+
+
+def _launching_threads(options: Options, machine: Machine) -> Iterator[Finding]:
+    device = options.device
+    if device.gpu_thread_count != "auto" and device.gpu_thread_mode == "global":
+        yield Finding(
+            "warning",
+            ("device.gpu_thread_count", "device.gpu_thread_mode"),
+            "with gpu_thread_mode global there are no threads of GPUs to be counted",
+            "set device.gpu_thread_mode=gpu_private, or device.gpu_thread_count=auto",
+        )
+
+
+def _xla_flags(options: Options, machine: Machine) -> Iterator[Finding]:
+    if options.compile.xla_flags and options.compile.xla is False:
+        yield Finding(
+            "warning",
+            ("compile.xla_flags", "compile.xla"),
+            "XLA compiles nothing, so its flags do nothing",
+            "set compile.xla=true, or remove compile.xla_flags",
+        )

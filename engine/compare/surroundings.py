@@ -1,0 +1,26 @@
+"""Reads what the trainer of a run has found around it and really built: the `actual` of its first started event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..files.reading import open_regular
+from ..runs import Run
+from ..runs.events import Started
+from ..runs.parsing import parse_block
+from ..runs.reading import TRAINER_FILE
+
+_BEGINNING_BYTES = 256 * 1024  # a handful of events come before it, whatever the length of the run
+
+
+def actual(run: Run) -> Mapping[str, Any]:
+    """Empty where the run has not got that far, or cannot be read."""
+    try:
+        with open_regular(run.file(TRAINER_FILE)) as stream:
+            block = stream.read(_BEGINNING_BYTES)
+    except OSError:
+        return {}
+    events = (event for event, _ in parse_block(block[: block.rfind(b"\n") + 1]))
+    started = next((event for event in events if isinstance(event, Started)), None)
+    return started.actual if started else {}

@@ -1,0 +1,31 @@
+"""Flags in the environment: words such as --name=value in a variable, which may name a file of them instead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+
+def flag_name(flag: str) -> str:
+    return flag.partition("=")[0]
+
+
+def add(variable: str, flags: list[str]) -> bool:
+    """Add flags behind those that are set; false where the variable names a file that holds the flags instead."""
+    given = os.environ.get(variable, "").split()
+    if flags and given and not given[0].startswith("-"):
+        return False
+    if flags:
+        os.environ[variable] = " ".join([*given, *flags])
+    return True
+
+
+def drop(variable: str, which: Callable[[str], bool]) -> list[str]:
+    """Remove flags from a variable, and return them."""
+    flags = os.environ.get(variable, "").split()
+    dropped = [flag for flag in flags if which(flag)]
+    if kept := [flag for flag in flags if flag not in dropped]:
+        os.environ[variable] = " ".join(kept)
+    else:
+        os.environ.pop(variable, None)
+    return dropped

@@ -1,0 +1,58 @@
+"""The trainer beside its GPUs: pinned before TensorFlow starts, and only where that is right."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.fakenvml import FakeNvml
+from tests.support.fakenvml.fixture import nvml
+
+__all__ = ["nvml"]
+PROGRAM = """
+import json, os, threading
+from gputui.engine.telemetry import limits
+from gputui.engine.trainer.setup import numa
+from tests.support.training import options
+waiting = threading.Event()
+other = threading.Thread(target=waiting.wait)
+other.start()
+said = numa.pin(options(*SETTINGS))
+told = [sorted(os.sched_getaffinity(thread)) for thread in (0, other.native_id)]
+waiting.set()
+print(json.dumps([said, *told, limits.usable_cpus()]))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_auto_pins_all_threads_where_the_gpus_that_train_are_on_one_node(
+    nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, *_ = mine = sorted(os.sched_getaffinity(0))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("GPUTUI_ROOT", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    apart = f"gpus=2 cpus={1 << first:#x}@0 cpus={1 << second:#x}@1"
+
+    def pinned(words: str, *settings: str) -> list[object]:
+        found: list[object] = nvml.run(PROGRAM.replace("SETTINGS", repr(settings)), words)
+        return found
+
+    assert pinned(apart)[:2] == ["the machine has one NUMA node", mine]
+    for node in ("node0", "node1"):
+        (tmp_path / "sys/devices/system/node" / node).mkdir(parents=True)
+    assert pinned(apart) == [f"on CPUs {first}, beside GPU 0", [first], [first], 1]
+    mirrored = ("strategy.kind=mirrored",)
+    cases: list[tuple[str, tuple[str, ...], str]] = [
+        (apart, ("numa=off",), "device.numa is off"),
+        (apart, mirrored, "the GPUs that train are on different NUMA nodes"),
+        ("gpus=2", (), "the driver does not tell which CPUs are beside the GPUs"),
+        (f"cpus={1 << 60:#x}", (), "none of the CPUs that may be used is beside GPU 0"),
+        (f"cpus={sum(1 << cpu for cpu in mine):#x}", (), "all CPUs that may be used are beside GPU 0"),
+    ]
+    for words, settings, said in cases:
+        assert pinned(words, *settings)[:3] == [said, mine, mine], (words, settings)
+    chosen = pinned(apart, "strategy.kind=mirrored", "strategy.devices=[1]")
+    assert chosen[:2] == [f"on CPUs {second}, beside GPU 1", [second]]
