@@ -81,6 +81,7 @@ def test_mirrored_over_two_of_four_opens_these(fakegpu: FakeGpu, tmp_path: Path)
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=4, words="mem_used=4096@2")
     done = train(boxes, "kind=mirrored", "strategy.devices=3,1")
     assert done.code == 0, done.errors
+    assert done.warnings == []
     started = done.only("started")
     assert started["replicas"] == 2
     assert started["gpus"] == ["GPU-0000-3", "GPU-0000-1"]

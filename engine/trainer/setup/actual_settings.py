@@ -101,7 +101,8 @@ def _is_float(variable: Any) -> bool:
 
 
 def _growth() -> bool | None:
-    gpus = tf.config.list_physical_devices("GPU")
+    """Of the GPUs that are opened: nothing was set for the others."""
+    gpus = tf.config.get_visible_devices("GPU")
     try:
         return all(tf.config.experimental.get_memory_growth(gpu) for gpu in gpus) if gpus else None
     except ValueError:
