@@ -7,7 +7,6 @@ Deferred imports: a command pays only for what it uses.
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..engine.proof import LEAST_REPEATS, TRIAL_SECONDS
+from ..engine.system.garbage import imported_to_stay
 from .base.errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams, report
 from .commands import about, completion
 
@@ -330,11 +330,9 @@ def _open_screen(watch: Run | None = None, replay_speed: float | None = None) ->
     """The TUI, and what to know after it; its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused("the screen needs a terminal; gputui --preset NAME trains without one")
-    gc.disable()  # all objects made here stay: garbage collection would take a tenth of the start
-    from .app import GputuiApp
+    with imported_to_stay():
+        from .app import GputuiApp
 
-    gc.freeze()
-    gc.enable()
     app = GputuiApp(watch=watch, replay_speed=replay_speed)
     app.run()
     for run in app.going_on():

@@ -21,7 +21,8 @@ from .nvml_query import NvmlAnswers
 
 ABOUT = "TensorFlow"
 PROGRAM = """
-import json
+import gc, json
+gc.disable()  # the import takes a fifth less time
 import tensorflow as tf
 found = tf.config.list_physical_devices("GPU")
 details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
@@ -33,7 +34,7 @@ _TELLING = (
     (
         r"libcuda\.so\.1: cannot open|Could not find cuda drivers|UNKNOWN ERROR \(303\)",
         "libcuda.so.1 cannot be loaded",
-        "install the compute part of the driver; start a container with NVIDIALOOK_CAPABILITIES=compute,utility",
+        "install the compute part of the driver; start a container with NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     ),
     (r"no CUDA-capable device is detected", "CUDA sees no device", LOOK),
     (

@@ -16,6 +16,7 @@ from ..files import log_streams, scratch
 from ..process.spawn import WARM, WHERE_IT_STANDS, read_address, write_to_log
 from ..runs.events import EventWriter, Phase
 from ..system import stop_signals
+from ..system.garbage import imported_to_stay
 from ..system.run_clock import VARIABLE, RunClock
 from ..system.signs import VARIABLE as SIGNS
 from ..system.signs import Signs
@@ -58,7 +59,8 @@ def main() -> None:
 def _when_wanted(next_line: Callable[[], str]) -> str:
     """Import what takes seconds, then wait for a run; end where none comes."""
     stop_signals.set_defaults()
-    from . import assembly  # noqa: F401
+    with imported_to_stay():
+        from . import assembly  # noqa: F401
 
     address = next_line().rstrip("\n")
     if not address:

@@ -18,6 +18,7 @@ from ..options import Options
 from ..presets import resolve
 from ..process import ending
 from ..runs import events
+from ..system.garbage import imported_to_stay
 from ..telemetry import chips, limits
 from .common.faults import TrainerError
 from .common.stopping import StopRequested, StopSwitch
@@ -68,11 +69,12 @@ def _stopped(report: RunReport, reason: str, options: Options) -> None:
 
 
 def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prepared) -> None:
-    import tensorflow as tf  # seconds; everything below imports it too
+    with imported_to_stay():
+        import tensorflow as tf  # seconds; everything below imports it too
 
-    from .assembly import assemble
-    from .fit import saving
-    from .setup import generated_code
+        from .assembly import assemble
+        from .fit import saving
+        from .setup import generated_code
 
     generated_code.keep_apart()
     report.phase("configuring")

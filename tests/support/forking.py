@@ -29,8 +29,11 @@ ENVIRONMENT = {
 
 # Each line that it reads holds the processes that run side by side; it answers with their exit codes.
 SERVER = """
-import json, os, runpy, sys, traceback, warnings
+import gc, json, os, runpy, sys, traceback, warnings
+gc.disable()
 import keras, numpy, tensorflow
+gc.freeze()
+gc.enable()
 
 def run(folder, output, arguments, path, environment):
     os.chdir(folder)

@@ -97,6 +97,7 @@ def _still_running() -> str:
 
 def _write_open_files() -> None:
     """Flush the files that nobody has closed; Python itself does so when it collects them."""
+    gc.unfreeze()  # what is frozen is not listed
     objects = gc.get_objects()
     # Only the type of each object is tested: isinstance on a million objects would take half a second.
     kinds = {kind for kind in {type(found) for found in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
