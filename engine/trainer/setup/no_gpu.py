@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...doctor import tensorflow_check
+from ...doctor import no_gpu, tensorflow_check
 from ...options import Options
 from ...telemetry.machine import Machine
 from ..common.faults import TrainerError
@@ -20,13 +20,14 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
         return
     if not usable and (shown or seen):
         what = f"the driver shows {shown} GPU(s) to this training" if shown else f"TensorFlow sees {seen} GPU(s)"
-        raise _error(f"{what}, but TensorFlow can use none", log, machine)
+        raise _error(f"{what}, but TensorFlow can use none", log, machine, seen)
     if isinstance(wanted, list) and seen < len(wanted):
-        raise _error(f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine)
+        raise _error(f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine, seen)
 
 
-def _error(what: str, log: LibraryLog, machine: Machine) -> TrainerError:
-    cause = tensorflow_check.likely(log.text(), machine.driver)
+def _error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
+    """Where TensorFlow sees no GPU at all the doctor looks for the reason; else it can only be in the log."""
+    cause = tensorflow_check.likely(log.text(), machine.driver) if seen else no_gpu.first(log.text())
     if cause is None:
         return TrainerError("device", what, f"gputui doctor --deep looks for the reason; {_ON_THE_CPU}")
     return TrainerError("device", f"{what}: {cause.what}", f"{cause.remedy}; {_ON_THE_CPU}")
