@@ -74,6 +74,7 @@ class Measurements:
     cpu_bfloat16: bool = False  # the CPU multiplies bfloat16 natively
     jit_compile: bool | None = None  # whether XLA compiles the step, by the model itself
     xla_reason: str = ""  # why it does or does not
+    numa: str = ""  # on which CPUs the trainer runs, or why on all
     train_samples: int | None = None
     sample_bytes: int | None = None
     inapplicable: Mapping[str, str] = field(default_factory=dict)  # without effect on a user's own code: why
@@ -371,6 +372,7 @@ class Collector:
             "cpu_bfloat16": bool(started.cpu_bfloat16),
             "jit_compile": started.actual.get("jit_compile"),
             "xla_reason": text(started.actual.get("xla_reason")) or "",
+            "numa": text(started.actual.get("numa")) or "",
         }
 
     def _steps(self) -> int:

@@ -32,8 +32,18 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 def for_input(s: Measurements) -> Iterator[Remedy]:
     """The remedies for the input, in the order of trying."""
-    for maker in (_cache, _reads, _parallel, _prefetch, _disk, _less_augmenting):
+    for maker in (_cache, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
         yield from maker(s)
+
+
+def _all_cpus(s: Measurements) -> Iterator[Remedy]:
+    """Where the trainer was put beside its GPU, the pipeline has the CPUs of one NUMA node."""
+    if s.numa.startswith("on CPUs"):
+        yield Remedy(
+            step="input",
+            changes={"device.numa": "off"},
+            reason=f"the input has only the CPUs beside the GPU ({s.numa}); off gives it those of the other nodes, too",
+        )
 
 
 def in_the_data(s: Measurements) -> Remedy:

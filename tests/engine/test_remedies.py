@@ -27,6 +27,13 @@ def test_remedies_of_an_input_that_does_nothing_ahead() -> None:
     assert prefetch == pytest.approx(1 / (1 - 0.4), abs=0.01)
 
 
+def test_an_input_that_has_the_cpus_of_one_node_is_offered_the_others() -> None:
+    used = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "auto"}
+    for numa, expected in (("on CPUs 0-55, beside GPU 0", [{"device.numa": "off"}]), ("device.numa is off", [{}])):
+        found = diagnose(gpu(used, **waits(0.6), stages=STAGES, numa=numa))
+        assert [remedy["changes"] for remedy in found.remedies if remedy["step"] == "input"] == expected, numa
+
+
 def _parallel_gain(cpus: int, calls: Any = "off", **changes: Any) -> Any:
     options = {"input.cache": "memory", "input.parallel_calls": calls} | changes
     found = diagnose(measured(options, **waits(0.9), stages=STAGES, cpus=cpus))

@@ -58,11 +58,15 @@ def test_the_device_is_waited_for_at_most_every_quarter_of_a_second(cpus: Any) -
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # which is how Keras finds its length
-def test_a_fit_whose_length_nobody_knows_is_counted(cpus: Any) -> None:
+def test_a_fit_whose_length_nobody_knows_is_counted(cpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     data = tf.data.Dataset.from_tensor_slices((X, X[:, 0])).filter(lambda a, b: True).batch(64)
     monitor = Monitor("unknown")
     model(steps_per_execution=1).fit(data, epochs=3, verbose=0, callbacks=[monitor], shuffle=False)
     started = events(monitor.run, "started")[0]
+    assert started["actual"]["environment"]["NCCL_DEBUG"] == "INFO"
+    assert [event["option"] for event in events(monitor.run, "warning")] == ["TF_ENABLE_ONEDNN_OPTS"]
     assert started["steps_per_epoch"] is None
     assert started["global_batch_size"] in (None, 64)
     assert [event["step"] for event in events(monitor.run, "epoch")] == [10, 20, 30]

@@ -19,10 +19,13 @@ def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bo
 
 def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Let tf.data plan with what the container leaves: it counts the CPUs and the memory of the whole machine."""
+    cpus, memory = limits.cpus_limited(), limits.memory_limited()
+    if not cpus and not memory:
+        return batches
     settings = tf.data.Options()
-    if limits.cpus_limited():
+    if cpus:
         settings.autotune.cpu_budget = limits.usable_cpus()
-    if limits.memory_limited():
+    if memory:
         settings.autotune.ram_budget = limits.memory().available // 2  # the share that it takes of the machine's
     return batches.with_options(settings)
 
