@@ -98,6 +98,11 @@ class Training:
         known = [gpu[key] for gpu in self.readings(steps_only=True) if gpu.get(key) is not None]
         return statistics.fmean(known) if known else None
 
+    def end(self) -> str:
+        """How it ended, with the error's message."""
+        error = self.summary.get("error") or {}
+        return f"{self.summary.get('outcome', 'no result')}: {error.get('message') or _last_line(self.errors)}"
+
     def log(self) -> str:
         with contextlib.suppress(OSError):
             return (self.folder / "engine.log").read_text(errors="replace")
@@ -142,9 +147,7 @@ class Lab:
             raise Failed(_last_line(done.errors) or f"exit code {done.code} and nothing told")
         training = Training(told, where / "runs" / str(told[0].get("run")), done.seconds, done.errors)
         if done.code != 0 and not may_fail:
-            error = training.summary.get("error") or {}
-            what = error.get("message") or _last_line(done.errors)
-            raise Failed(f"{training.summary.get('outcome', 'no result')}: {what}")
+            raise Failed(training.end())
         return training
 
     def _stop_all(self, home: Path, since: float) -> None:

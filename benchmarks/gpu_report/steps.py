@@ -229,14 +229,17 @@ def options(lab: Lab) -> str:
 
 
 def xla(lab: Lab) -> str:
-    """XLA for the first time, again with what it has kept under gputui's home, and again with nothing kept."""
+    """XLA for the first time, and in a new process with what it has kept in gputui's home, as `xla_cache` lets it."""
     if any(chips.xla_aborts(gpu.compute_capability) for gpu in machine.visible_gpus()):
         raise Skipped("XLA of this TensorFlow has no code for this chip and would end the process")
     settings = lab.image_model(**strategies()["single"]) | {"compile.xla": True}
-    cases: dict[str, tuple[str, dict[str, Any]]] = {"first": ("xla", {}), "again, in a new process": ("xla", {})}
-    if "compile.xla_cache" in KEYS:
-        cases["again, with compile.xla_cache=false"] = ("xla", {"compile.xla_cache": False})
-    rows = [row(name, lab.train(settings | change, home=home)) for name, (home, change) in cases.items()]
+    rows = []
+    for kept in ("auto", True, False):
+        change = {"compile.xla_cache": kept}
+        for time in ("first", "again") if kept is not False else ("alone",):
+            one = lab.train(settings | change, home=f"xla-{kept}", may_fail=True)
+            name = f"xla_cache={str(kept).lower()}, {time}"
+            rows.append(row(name if one.summary.get("outcome") == "ok" else f"{name}: {one.end()}", one))
     return table(COLUMNS, rows)
 
 

@@ -301,12 +301,12 @@ class Collector:
             self._ended_t = t
 
     def _trainers_variable(self, event: Started) -> str | None:
-        """CUDA_VISIBLE_DEVICES as the trainer had it: as it was told, or as the options set it."""
-        told = mapping(event.actual.get("environment")).get("CUDA_VISIBLE_DEVICES")
+        """CUDA_VISIBLE_DEVICES as the trainer had it: as the options set it, or as it was told."""
         wanted = self.options.get("device.visible")
-        if told is not None or not isinstance(wanted, list):
-            return self._visible if told is None else str(told)
-        return ",".join(map(str, wanted))
+        if isinstance(wanted, list):
+            return ",".join(map(str, wanted))
+        told = mapping(event.actual.get("environment")).get("CUDA_VISIBLE_DEVICES")
+        return self._visible if told is None else str(told)
 
     def _filled(self) -> bool:
         """Whether caches and shuffle buffers are full: memory that grows after that is held by something else."""

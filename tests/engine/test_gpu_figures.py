@@ -67,6 +67,8 @@ LIMIT = card(memory_limit_bytes=int(5.3 * GIB))
         ([started(card()), reading({"mig": MIG})], {"device.visible": ["MIG-1"]}, 5.2 / 10),
         ([started(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-1"}}), reading({"mig": MIG})], {},
          5.2 / 10),
+        ([started(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-0,MIG-1"}}), reading({"mig": MIG})],
+         {"device.visible": ["MIG-1"]}, 5.2 / 10),
         ([started(card(uuid="MIG-1")), reading({"mig": MIG})], {}, 5.2 / 10),
         # A part of each GPU.
         ([started(LIMIT), reading({})], {"device.memory_limit_mb": 6144}, 5.2 / 6),
