@@ -21,6 +21,7 @@ from .known_failures import MEMORY, THREADS, Found
 _DOING = {"starting": "starting", "importing": "being imported", "configuring": "opening devices"}
 # Measured: TensorFlow 2.21 trains a tiny model on a CPU with 2.5 GB of address space, and dies in 2.0 GB.
 ADDRESS_SPACE_NEEDED_BYTES = 4_000_000_000
+LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of all that it holds
 QUOTED_LETTERS = 200  # of a line of the log
 _SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more address space than it uses"
 _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job), or end other processes of yours"
@@ -107,9 +108,13 @@ def classify(seen: Evidence) -> Ending:
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
     """The ending that the text of an exception names; None where it is not known.
 
-    `how` introduces a text that is not a sentence of its own.
+    `how` introduces a text that is not a sentence of its own. Of some errors the exception has but the consequence, and
+    the log the reason.
     """
     found = known_failures.in_exception(text)
+    if found and found.failure.vague:
+        told = known_failures.in_log(seen.log_tail)
+        found = told if told and not told.failure.vague else found
     return _known(found, seen, how) if found else None
 
 

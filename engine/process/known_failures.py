@@ -204,6 +204,13 @@ FAILURES = (
         "crashed",
         vague=True,
     ),
+    _failure(
+        "cuda",
+        r"(?P<name>CUDA_ERROR_(?!OUT_OF_MEMORY)\w+)",
+        "CUDA reported an error ({name})",
+        "the end of engine.log may say more; gputui doctor --deep tries driver and libraries",
+        vague=True,
+    ),
 )
 
 # Allocators say these while they try several sizes or algorithms, and all is well.
@@ -216,7 +223,7 @@ _PREFIX = re.compile(
 
 
 def in_log(lines: Sequence[str]) -> Found | None:
-    """The failure that the end of a log names: the last error that is known, and only without any a warning.
+    """The failure that the end of a log names: the last clear error, else the last clear warning, else a vague one.
 
     Lines without TensorFlow's prefix are Python's, the C++ runtime's and LLVM's, and count as errors. What was written
     before the run was resumed does not count.
@@ -225,7 +232,9 @@ def in_log(lines: Sequence[str]) -> Found | None:
     told = [_level(line) for line in newest_first if not _HARMLESS.search(line)]
     errors = list(_found(text for level, text in told if level in "EF"))
     warnings = list(_found(text for level, text in told if level == "W"))
-    clear = [found for found in errors if not found.failure.vague]
+    # Memory that is short for one attempt is a warning, too; anything else that is clear has been the reason.
+    reasons = [found for found in warnings if found.failure.kind != MEMORY]
+    clear = [found for found in errors + reasons if not found.failure.vague]
     return next(iter(clear + errors + warnings), None)
 
 

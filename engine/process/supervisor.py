@@ -40,9 +40,8 @@ from .watcher import Watcher
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0
-LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of all that it holds
 HELD_SECONDS = 30.0  # a process that is killed and has not ended by then is held by the kernel
-READING_SECONDS = 3.0  # in which the GPUs are read once more when the trainer has died
+READING_SECONDS = 5.0  # in which the GPUs are read once more when the trainer has died
 STACKS_SECONDS = 1.0  # in which a trainer that hangs writes where each of its threads stands
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
@@ -142,18 +141,17 @@ class Supervisor:
         return started.gpus if started else ()
 
     def _find_lost_gpus(self) -> list[str]:
-        """The GPUs of a trainer that has died of itself which the driver has lost, by the next reading."""
+        """The GPUs of a trainer that has died of itself which the driver has lost, by a reading that began after it."""
         if self.asked_because or (self.trainer.returncode or 0) >= 0:
             return []
         tail = Tail(self.run.file(ENGINE_FILE), from_now=True)
         until = time.monotonic() + (READING_SECONDS if self._gpus else 0.0)
-        while time.monotonic() < until:
-            for event in tail.read():
-                if isinstance(event, GpuReadings):
-                    gpus = [gpu for gpu in event.gpus if gpu.get("uuid") in self._gpus]
-                    return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
+        readings: list[GpuReadings] = []
+        while len(readings) < 2 and time.monotonic() < until:
             time.sleep(TICK_SECONDS)
-        return []
+            readings += [event for event in tail.read() if isinstance(event, GpuReadings)]
+        gpus = [gpu for gpu in readings[-1].gpus if gpu.get("uuid") in self._gpus] if readings else []
+        return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
 
     def _enforce(self, tail: Activity) -> None:
         """Pass on a request to stop, apply the time limits, and kill the trainer when it does not respond."""
@@ -205,7 +203,7 @@ class Supervisor:
         end = ending.classify(
             ending.Evidence(
                 returncode=self.trainer.returncode or 0,
-                log_tail=self.run.log_tail(LOG_LINES),
+                log_tail=self.run.log_tail(ending.LOG_LINES),
                 batch_size=self.preset["input"]["batch_size"],
                 stopped_because=self.asked_because,
                 limit=self.limit,

@@ -17,7 +17,7 @@ from ..files import disk
 from ..options import Options
 from ..presets import resolve
 from ..process import ending
-from ..runs import events
+from ..runs import Run, events
 from ..system.garbage import imported_to_stay
 from ..telemetry import chips, limits
 from .common.faults import TrainerError
@@ -153,7 +153,8 @@ def _failed(
     fault: BaseException, phase: str, batch_size: int, run_folder: Path
 ) -> tuple[events.Outcome, dict[str, str]]:
     """An exception -> outcome and error; an exhausted resource is told apart in all its forms."""
-    seen = ending.Evidence(1, (), batch_size, phase=phase, ceilings=limits.ceilings())
+    log = Run(run_folder).log_tail(ending.LOG_LINES)
+    seen = ending.Evidence(1, log, batch_size, phase=phase, ceilings=limits.ceilings())
     if isinstance(fault, TrainerError):
         # The user's line is where TensorFlow found out; a failure of the device is not that line's fault.
         end = ending.named_by(str(fault.__cause__), seen, fault.message) if _is_tensorflows(fault.__cause__) else None

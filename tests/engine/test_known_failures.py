@@ -39,6 +39,14 @@ TOO_LARGE = (
     "tensor with shape[256,64,112,112] and type float on /job:localhost/replica:0/task:0/device:GPU:0",
 )
 
+TOO_OLD = (
+    f"{OLD}W tensorflow/compiler/mlir/tools/kernel_gen/tf_gpu_runtime_wrappers.cc:40] 'cuModuleLoadData(&module, "
+    "data)' failed with 'CUDA_ERROR_UNSUPPORTED_PTX_VERSION'",
+    f"{OLD}W tensorflow/core/framework/op_kernel.cc:1829] INTERNAL: 'cuLaunchKernel(function, gridX, gridY, gridZ, "
+    "blockX, blockY, blockZ, 0, reinterpret_cast<CUstream>(stream), params, nullptr)' failed with "
+    "'CUDA_ERROR_INVALID_HANDLE'",
+)
+
 # What the log ends with -> outcome, kind, what the message says, what the hint says.
 DEATHS = [
     ((*TOO_LARGE, f"E{NOW}cuda_executor.cc:1] Out of memory allocating 1024 bytes.",
@@ -60,11 +68,7 @@ DEATHS = [
      "crashed", "gpu_lost", "lost a GPU", "dmesg"),
     (("NVRM: Xid (PCI:0000:5e:00): 31, pid=1234, name=python, Ch 00000008, MMU Fault", EVENT),
      "crashed", "gpu_xid", "Xid 31", "NVIDIA's list"),
-    ((f"{OLD}W tensorflow/compiler/mlir/tools/kernel_gen/tf_gpu_runtime_wrappers.cc:40] 'cuModuleLoadData(&module, "
-      "data)' failed with 'CUDA_ERROR_UNSUPPORTED_PTX_VERSION'",
-      f"{OLD}W tensorflow/core/framework/op_kernel.cc:1829] INTERNAL: 'cuLaunchKernel(function, gridX, gridY, gridZ, "
-      "blockX, blockY, blockZ, 0, reinterpret_cast<CUstream>(stream), params, nullptr)' failed with "
-      "'CUDA_ERROR_INVALID_HANDLE'"), "error", "driver", "too old", "driver 555"),
+    (TOO_OLD, "error", "driver", "too old", "driver 555"),
     ((f"W{NOW}tf_gpu_runtime_wrappers.cc:40] 'cuModuleLoadData(&module, data)' failed with 'CUDA_ERROR_INVALID_PTX'",),
      "error", "gpu_code", "no code for this GPU", "gputui doctor"),
     (("LLVM ERROR: PTX version 8.5 does not support target 'sm_120' (or 'sm_120a'). Minimum required PTX version is "
@@ -136,9 +140,23 @@ EXCEPTIONS = [
      "oom", "out_of_memory", "with tf.device('/CPU:0')"),
     ("InternalError", "NCCL: unhandled system error (run with NCCL_DEBUG=INFO for details). Set NCCL_DEBUG=WARN for "
      "detail.\n\t [[{{node NcclAllReduce}}]] [Op:__inference_train_function_44874]", "error", "nccl", "--shm-size"),
+    ("InternalError", "{{function_node __wrapped__Mul}} 'cuLaunchKernel(...)' failed with 'CUDA_ERROR_INVALID_HANDLE'",
+     "error", "cuda", "gputui doctor --deep"),
     ("InternalError", "fakegpu: the GPU is lost", "crashed", "gpu_lost", "gputui resume"),
     ("UnknownError", "a text that nobody knows", "error", "UnknownError", "traceback"),
 ]  # fmt: skip
+
+
+def test_of_an_exception_that_is_but_a_consequence_the_log_has_the_reason(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    fault = of_tensorflow("InternalError", "'cuLaunchKernel(...)' failed with 'CUDA_ERROR_INVALID_HANDLE'")
+    log.write_text("\n".join((*TOO_LARGE, *TOO_OLD, f"InternalError: {fault}")))
+    outcome, error = session._failed(fault, "training", 64, tmp_path)
+    assert (outcome, error["kind"]) == ("error", "driver")
+    assert "install driver 555" in error["hint"]
+    assert "CUDA_ERROR_INVALID_HANDLE" in error["message"]
+    log.write_text("\n".join((*TOO_OLD, known_failures.RESUMED)))
+    assert session._failed(fault, "training", 64, tmp_path)[1]["kind"] == "cuda"
 
 
 def test_an_exception_has_the_same_name_in_the_trainer_and_in_code_of_the_users_own(tmp_path: Path) -> None:
