@@ -259,7 +259,7 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
 ) -> None:
     def with_gpus(settings: str) -> dict[str, str]:
         folder = tmp_path / settings.partition("=")[0]
-        lost = f"lost_when={folder / 'use.lost'}@1"
+        lost = f"lost_when={folder / 'use.lost'}@0"
         return os.environ | fakegpu.environment(folder, gpus=2, memory_mb=4096, settings=settings, words=lost)
 
     wanted = ["--preset", "quickstart", "--set", "epochs=50", "--set", "run.checkpoint=5", "--set", "hang_seconds=2",
@@ -269,7 +269,7 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
     assert lost.returncode == 1
     assert run.result is not None
     assert (run.result["outcome"], run.result["error"]["kind"]) == ("crashed", "gpu_lost"), lost.stdout
-    assert "the driver has lost GPU 1" in run.result["error"]["message"]
+    assert "the driver has lost GPU 0" in run.result["error"]["message"]
     assert f"gputui resume {run.id}" in lost.stdout
     hung = gputui("resume", run.id, env=with_gpus("hang_after=20000"))
     result = ended(run)
