@@ -109,6 +109,10 @@ class Started(Event):
     `inapplicable` are options that have no effect on a user's own training, each with the reason; `not_applied` are
     those of them that were set, each with `option` and `why`. `flops_per_step` (trainer/measure/flops.py) is counted
     where the peak of the GPUs is known.
+
+    Each of `gpu_devices` has `device` (TensorFlow's name of the first logical device on it), `pci_bus_id`, `uuid`,
+    `index` (NVML's), `name`, `compute_capability`, `memory_limit_bytes` (what TensorFlow may take on the whole GPU),
+    `memory_total_bytes` and `mig`; what is not known is None. Without NVML `gpus` has places on the PCI bus.
     """
 
     type: ClassVar[str] = "started"

@@ -135,7 +135,7 @@ def test_the_cpu_trains_where_it_is_meant_and_a_gpu_by_name_must_be_there() -> N
     for options, machine, seen, said in (
         (wanted("device.visible=0"), without_nvml, 0, "asks for 1 GPU(s), but TensorFlow can use 0"),
         (wanted(), box, 0, "the driver shows 1 GPU(s) to this training, but TensorFlow can use none"),
-        (wanted(), without_nvml, 1, "TensorFlow sees 1 GPU(s), but TensorFlow can use none"),
+        (wanted(), without_nvml, 1, "TensorFlow sees 1 GPU(s) and has code for none"),
     ):
         with pytest.raises(TrainerError, match=re.escape(said)):
             require_gpus(options, machine, seen, none, Silent())

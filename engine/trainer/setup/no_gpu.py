@@ -18,9 +18,12 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
     wanted, shown = options.device.visible, len(machine.shown)
     if wanted == "none":
         return
-    if not usable and (shown or seen):
-        what = f"the driver shows {shown} GPU(s) to this training" if shown else f"TensorFlow sees {seen} GPU(s)"
-        raise _error(f"{what}, but TensorFlow can use none", log, machine, seen)
+    if seen and not usable:
+        what = f"TensorFlow sees {seen} GPU(s) and has code for none: their chips are too old"
+        raise TrainerError("device", what, f"gputui doctor says which chips it has code for; {_ON_THE_CPU}")
+    if shown and not seen:
+        what = f"the driver shows {shown} GPU(s) to this training, but TensorFlow can use none"
+        raise _error(what, log, machine, seen)
     if isinstance(wanted, list) and seen < len(wanted):
         raise _error(f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine, seen)
 
