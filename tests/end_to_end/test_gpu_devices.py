@@ -24,7 +24,7 @@ from tests.support.training import options as wanted
 pytest_plugins = ("tests.support.fakegpu.fixture",)
 
 MB = 1024**2
-SHORT = ("epochs=1", "steps_per_epoch=3", "sample_seconds=0.2")
+SHORT = ("workload.model=mlp", "epochs=1", "steps_per_epoch=3", "validation_split=0", "sample_seconds=0.2")
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,8 @@ def test_mirrored_over_two_of_four_opens_these(fakegpu: FakeGpu, tmp_path: Path)
     assert done.code == 0, done.errors
     assert done.warnings == []
     started = done.only("started")
+    assert done.warnings == []
+    assert started["actual"]["memory_growth"] is True
     assert started["replicas"] == 2
     assert started["gpus"] == ["GPU-0000-3", "GPU-0000-1"]
     assert [gpu["device"] for gpu in started["gpu_devices"]] == ["/device:GPU:1", "/device:GPU:0"]
@@ -97,7 +99,7 @@ def test_partitions_share_what_others_have_left_and_run_out_of_it(fakegpu: FakeG
     # The driver's second GPU is the first that CUDA shows, and TensorFlow logs nothing of its devices.
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=2, settings="used=7680", words="mem_used=7680")
     quiet = {"CUDA_VISIBLE_DEVICES": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    large = ("data=synthetic", "shape=[64,64,3]", "batch_size=512", "samples=1024")
+    large = ("workload.model=cnn", "data=synthetic", "shape=[64,64,3]", "batch_size=512", "samples=1024")
     done = train(boxes | quiet, "kind=mirrored", "logical_devices=2", *large)
     started = done.only("started")
     assert started["gpus"] == ["GPU-0000-1"]
