@@ -39,7 +39,9 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
         options = resolve(str(report.run.file("preset.yaml"))).options
         stop.leave_result = lambda reason: _stopped(report, reason, options)
         batch_size = options.input.batch_size
-        _train(options, report, stop, environment.prepare(options))
+        prepared = environment.prepare(options)
+        stop.leave_result = lambda reason: _stopped(report, reason, options, prepared)
+        _train(options, report, stop, prepared)
         report.finish("ok", 0)
         return 0
     except StopRequested as request:
@@ -60,7 +62,8 @@ def _is_a_stop(fault: BaseException) -> bool:
     return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
 
-def _stopped(report: RunReport, reason: str, options: Options) -> None:
+def _stopped(report: RunReport, reason: str, options: Options, prepared: Prepared = NOTHING) -> None:
+    prepared.cache.leave()
     message = f"ended after run.max_minutes={options.run.max_minutes}"
     if reason == "timeout":
         report.finish("timeout", 0, _error("timeout", message, "raise it"))

@@ -6,6 +6,7 @@ import ast
 import itertools
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -150,6 +151,19 @@ def test_the_data_is_named(data: str) -> None:
     changed = {"workload.data"} if data != "digits" else set()
     assert changed <= named(script(f"data={data}"))
     assert closing_list(script(f"data={data}")) == {}
+
+
+def test_the_environment_is_set_before_tensorflow_is_imported() -> None:
+    code = script("allocator=cuda_malloc_async", "gpu_thread_count=3", "xla_flags=--xla_a=1 --xla_b", "visible=1")
+    before = code.partition("import tensorflow")[0]
+    given = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "NVIDIA_TF32_OVERRIDE": "0", "XLA_FLAGS": "--xla_c", "A": "x"}
+    environment = dict(given)
+    exec(before.replace("import os", ""), {"os": SimpleNamespace(environ=environment)})
+    assert environment == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1", "TF_GPU_THREAD_COUNT": "3",
+        "TF_GPU_ALLOCATOR": "cuda_malloc_async", "XLA_FLAGS": "--xla_c --xla_a=1 --xla_b", "A": "x",
+    }  # fmt: skip
+    assert "TF_GPU_ALLOCATOR" in script().partition("import tensorflow")[0]
 
 
 def test_all_options_at_once() -> None:

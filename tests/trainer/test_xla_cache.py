@@ -57,7 +57,8 @@ def test_each_tensorflow_chip_and_set_of_flags_has_a_folder_of_its_own(home: Pat
 
 def test_what_is_kept_is_trusted_only_after_a_first_step(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = "import os, sys; from pathlib import Path; from gputui.engine.trainer.setup.xla_cache import XlaCache\n" \
-             "with XlaCache(Path(sys.argv[1])).guarded(): os._exit(9)"  # fmt: skip
+             "cache = XlaCache(Path(sys.argv[1]))\n" \
+             "with cache.guarded(): STOPPED; os._exit(9)"  # fmt: skip
     cache = kept()
     assert cache.folder is not None
     entry = cache.folder / "executables" / "entry.pb"
@@ -67,8 +68,11 @@ def test_what_is_kept_is_trusted_only_after_a_first_step(home: Path, monkeypatch
         cache.first_step_done()
     assert kept().folder == cache.folder
 
-    subprocess.run([sys.executable, "-c", killed, str(cache.folder)], check=False)
-    assert kept().folder == cache.folder
+    for stopped, left in (("cache.leave()", True), ("pass", False)):
+        program = killed.replace("STOPPED", stopped)
+        assert subprocess.run([sys.executable, "-c", program, str(cache.folder)], check=False).returncode == 9
+        assert kept().folder == cache.folder
+        assert entry.exists() == left
     assert not entry.exists(), "one that ended before its first step leaves nothing to be trusted"
 
     (cache.folder / "first-step-done").unlink()

@@ -63,9 +63,9 @@ class XlaCache:
         except BaseException as fault:
             kinds = [kind.__name__ for kind in type(fault).__mro__]
             if "OpError" not in kinds or "ResourceExhaustedError" in kinds:
-                self._unlock()
+                self.leave()
             raise
-        self._unlock()
+        self.leave()
 
     def first_step_done(self) -> None:
         if self.folder is not None and self._lock is not None:
@@ -73,7 +73,7 @@ class XlaCache:
                 (self.folder / _DONE).touch()
                 if self._before and self._compiled() == self._before:
                     (self.folder.parent / _LOADS).touch()
-        self._unlock()
+        self.leave()
 
     def _compiled(self) -> frozenset[str]:
         assert self.folder is not None
@@ -84,7 +84,8 @@ class XlaCache:
         assert self.folder is not None
         return self.folder / f"first-step-of-{os.getpid()}"
 
-    def _unlock(self) -> None:
+    def leave(self) -> None:
+        """Say that whatever ends the training now is not the cache's fault, such as a stop that somebody asked for."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 self._mark.unlink()
