@@ -53,7 +53,7 @@ class Examination:
         found += [*libraries.cuda(missing, there), *libraries.xla_tools(there)]
         if there:
             found += cuda_query.findings(cuda, seen.driver)
-        if seen.count:
+        if seen.count or driver.unreadable(seen):
             found += libraries.libcuda(seen.driver, confined)
         return [*found, *host.findings(seen.count), *self._tensorflow(seen)]
 

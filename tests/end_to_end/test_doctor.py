@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gputui.engine import doctor
+from gputui.engine import doctor, runs
 
+from tests.support import boxes
 from tests.support.fakenvml import FakeNvml
-from tests.support.front_door import gputui
+from tests.support.front_door import gputui, happened
 from tests.support.machines import machine, put, tensorflow, whole
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
@@ -327,6 +328,21 @@ def test_cuda_that_does_not_start_is_an_error_with_its_cause(box: Machine) -> No
     assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 580.10" in finding["remedy"]
     _, found = asked(**environment | {"FAKE_CUDA": "NO_DEVICE", "CUDA_VISIBLE_DEVICES": "-1"})  # as was wished
     assert not [finding for finding in found if "CUDA does not start" in finding["what"]]
+
+
+def test_a_training_does_not_begin_on_the_cpu_of_a_board_without_its_fabric_manager(
+    nvml: FakeNvml, tmp_path: Path, home: Path
+) -> None:
+    """TensorFlow itself is refused by the stand-in for libcuda.so.1, as it is by the real one."""
+    done = gputui("--preset", "quickstart", env=boxes.NO_FABRIC_MANAGER.environment(nvml, tmp_path / "machine"))
+    assert done.returncode == 1
+    assert "the driver shows 8 GPU(s) to this training, but TensorFlow can use none: CUDA does not start" in done.stdout
+    assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 570.86.15" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    (run,) = runs.all_runs()
+    assert run.result is not None
+    assert (run.result["outcome"], happened(run, "started")) == ("error", [])
+    assert "failed call to cuInit" in run.file("engine.log").read_text()
 
 
 def test_the_reason_why_tensorflow_sees_no_gpu_is_one_line(box: Machine, nvml: FakeNvml, tmp_path: Path) -> None:

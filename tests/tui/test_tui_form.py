@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,8 @@ def test_the_global_batch_counts_replicas() -> None:
     assert "global batch 64 = 32 x 2 replicas" in outlook(mirrored, TWO_GPUS)
     parts = presets.resolve("quickstart", ["strategy.kind=mirrored", "logical_devices=3"]).options
     assert checks.replicas(parts, NO_GPU) == 3
+    silent = replace(NO_GPU, missing="there is no NVML")  # CUDA may show GPUs nevertheless
+    assert "on the GPUs that CUDA shows, of which nothing is known: there is no NVML" in outlook(mirrored, silent)
 
 
 # ---- changing ------------------------------------------------------------------------------------
