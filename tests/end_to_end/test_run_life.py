@@ -15,6 +15,7 @@ from gputui.engine.runs import Run
 
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import LONG, detached, ended, events, gputui, happened, opened, step, until
+from tests.support.idle import idle
 
 EXACT = ("model=separable_cnn", "width=0.5", "epochs=6", "deterministic=true", "augment=light", "run.checkpoint=25",
          "shuffle=500", "cache=off", "batch_size=16", "gradient_accumulation=7")  # fmt: skip
@@ -93,7 +94,7 @@ def test_samples_per_second_agrees_with_the_wall_time_of_the_same_steps() -> Non
 
 
 def test_a_preset_file_in_the_current_folder_and_a_run_that_outlives_its_terminal(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("extends: quickstart\ntrain: {epochs: 5000}\nrun: {checkpoint: 50}\n")
+    idle(tmp_path, "{checkpoint: 50}", "mine")
     # A user's own modules must not stand in for gputui's or Python's.
     (tmp_path / "engine.py").write_text("raise SystemExit('wrong engine')")
     (tmp_path / "json.py").write_text("raise SystemExit('wrong json')")
@@ -116,8 +117,8 @@ def test_a_preset_file_in_the_current_folder_and_a_run_that_outlives_its_termina
     assert gputui("stop", run.id).returncode == 2
 
 
-def test_ctrl_c_stops_gracefully_with_the_summary() -> None:
-    with opened(*LONG) as viewer:
+def test_ctrl_c_stops_gracefully_with_the_summary(tmp_path: Path) -> None:
+    with opened("--preset", idle(tmp_path)) as viewer:
         run = until(lambda: next(iter(runs.all_runs()), None))
         until(lambda: step(run) > 50)
         viewer.send_signal(signal.SIGINT)
@@ -147,24 +148,8 @@ def test_a_suspended_training_is_no_hang_and_is_stopped_by_asking_twice() -> Non
     assert ended(run)["outcome"] == "stopped"
 
 
-IDLE = """
-import time, keras, numpy as np
-
-class Waits(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        time.sleep(0.1)
-
-def build(context):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    x = np.ones((100, 4), "float32")
-    return {"model": model, "train": (x, x[:, :1]), "callbacks": [Waits()]}
-"""
-
-
 def test_limits_of_time_and_of_memory_end_a_run_with_words(tmp_path: Path) -> None:
     """Both at once: the first is mostly waiting."""
-    (tmp_path / "train.py").write_text(IDLE)
 
     def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (9 * 10**9, 9 * 10**9))
@@ -172,9 +157,7 @@ def test_limits_of_time_and_of_memory_end_a_run_with_words(tmp_path: Path) -> No
     def found(told: str) -> Run:
         return runs.find(told.split()[1])  # its first line is: run ID
 
-    (tmp_path / "idle.yaml").write_text("workload: {entry: 'train.py:build'}\ntrain: {epochs: 5000}\n"
-                                        "run: {checkpoint: epoch, max_minutes: 0.25}\n")  # fmt: skip
-    with opened("--preset", "idle.yaml", cwd=tmp_path) as timed:
+    with opened("--preset", idle(tmp_path, "{checkpoint: epoch, max_minutes: 0.25}")) as timed:
         starved = gputui("--preset", "quickstart", "--set", "data=synthetic", "--set", "shape=[1024]",
                          "--set", "samples=3000", "--set", "model=transformer", "--set", "batch_size=1024",
                          preexec_fn=limit_memory)  # fmt: skip

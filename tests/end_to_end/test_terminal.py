@@ -11,6 +11,7 @@ import pytest
 from gputui.engine import runs
 
 from tests.support.front_door import ended, gputui, step, until
+from tests.support.idle import idle
 from tests.support.terminal import Terminal, needs_tmux, terminal
 
 pytestmark = [pytest.mark.slow, needs_tmux, pytest.mark.usefixtures("nothing_left_running")]
@@ -59,7 +60,7 @@ def killed_screen(window: Terminal, number: signal.Signals) -> None:
 def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None:
     own = Path(os.environ["XDG_CONFIG_HOME"]) / "gputui" / "presets"
     own.mkdir(parents=True)
-    (own / "long.yaml").write_text("extends: quickstart\ndescription: Long enough\ntrain: {epochs: 5000}\n")
+    idle(own, name="long")
     with terminal() as window:
         window.shows("quickstart", "Start")
         window.type("o")

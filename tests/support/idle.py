@@ -1,0 +1,36 @@
+"""A training that goes on for long and hardly uses the CPU, for tests that need one which can be interfered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# It counts its steps in a file beside it.
+CODE = """
+import pathlib, time, keras, numpy as np
+
+class Waits(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.03)
+        with (pathlib.Path(__file__).parent / "steps").open("a") as file:
+            file.write(".")
+
+def build(context):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.ones((1000, 4), "float32")
+    return {"model": model, "train": (x, x[:, :1]), "callbacks": [Waits()]}
+"""
+PRESET = "extends: quickstart\ndescription: Long enough\nworkload: {{entry: '{code}:build'}}\ntrain: {{epochs: 5000}}\n"
+
+
+def idle(folder: Path, run: str = "{}", name: str = "idle") -> str:
+    """Write the code and a preset with these options of `run` into the folder; the preset's path."""
+    code, preset = folder / "idle_code.py", folder / f"{name}.yaml"
+    code.write_text(CODE)
+    preset.write_text(PRESET.format(code=code) + f"run: {run}\n")
+    return str(preset)
+
+
+def steps_done(folder: Path) -> int:
+    """How many steps the training in the folder has done."""
+    return (folder / "steps").stat().st_size
