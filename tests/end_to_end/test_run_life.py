@@ -157,13 +157,13 @@ def test_limits_of_time_and_of_memory_end_a_run_with_words(tmp_path: Path) -> No
     def found(told: str) -> Run:
         return runs.find(told.split()[1])  # its first line is: run ID
 
-    with opened("--preset", idle(tmp_path, "{checkpoint: epoch, max_minutes: 0.25}")) as timed:
+    with opened("--preset", idle(tmp_path, "{checkpoint: 10, max_minutes: 0.3}")) as timed:
         starved = gputui("--preset", "quickstart", "--set", "data=synthetic", "--set", "shape=[1024]",
                          "--set", "samples=3000", "--set", "model=transformer", "--set", "batch_size=1024",
                          preexec_fn=limit_memory)  # fmt: skip
         out, _ = timed.communicate(timeout=60)
     assert timed.returncode == 1
-    assert "run.max_minutes=0.25" in out
+    assert "run.max_minutes=0.3" in out
     assert found(out).state == "timeout"
     assert any(found(out).file("checkpoints").iterdir())
     assert starved.returncode == 3

@@ -31,7 +31,7 @@ def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
         window.type("o")
         window.shows("safe-memory", "input-heavy")
         window.type("Enter")
-        window.shows("steps_per_execution", "global batch")
+        window.shows("tf32", "global batch")
         window.type("r")
         window.shows("throughput", "samples/s", "loss", "input wait", "no GPU")
         seen = window.shows("done", "epoch 6/6", "step 270/270")
