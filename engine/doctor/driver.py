@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..system import installed
 from ..telemetry import nodes
-from ..telemetry.nvml import NO_GPU
+from ..telemetry.nvml import LIBRARY_ALONE_MISSING, NO_GPU
 from ..telemetry.reasons import Code
 from .cuda_query import UNKNOWN, CudaAnswer
 from .finding import Finding
@@ -53,7 +53,7 @@ def unreadable(seen: NvmlAnswers) -> bool:
 
 
 def _unreadable(seen: NvmlAnswers, cuda: CudaAnswer, confined: bool) -> Finding:
-    what = "the NVIDIA driver's libnvidia-ml.so.1 is missing: nothing is known of the GPUs"
+    what = f"{LIBRARY_ALONE_MISSING}: nothing is known of the GPUs"
     if cuda.works:
         what += f"; CUDA shows {cuda.count}, and training works without GPU readings"
     remedy = "install the driver's library, which comes with nvidia-smi"

@@ -171,7 +171,8 @@ def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
     who = [f"{process['name'] or 'process'} {process['pid']}" for process in gpu.get("processes") or []]
     named = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
     level = "warning" if used > 0.1 * total else "note"
-    remedy = "end them, or choose another GPU with device.visible"
+    remedy = "end them" if who else "nvidia-smi may show by whom (a screen takes some, too)"
+    remedy += "; device.visible chooses another GPU"
     yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{named}", remedy)
 
 

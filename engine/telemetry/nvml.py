@@ -13,12 +13,14 @@ from typing import Any
 
 import pynvml
 
+from . import nodes
 from .device import Device
-from .reasons import NvmlUnavailable, or_none, text_of
+from .reasons import Code, NvmlUnavailable, or_none, text_of
 
-__all__ = ["NO_GPU", "Nvml", "NvmlUnavailable"]
+__all__ = ["LIBRARY_ALONE_MISSING", "NO_GPU", "Nvml", "NvmlUnavailable"]
 
 NO_GPU = "the NVIDIA driver sees no GPU"
+LIBRARY_ALONE_MISSING = "the NVIDIA driver's libnvidia-ml.so.1 is missing"  # its device nodes are there
 
 
 class Nvml:
@@ -30,7 +32,7 @@ class Nvml:
             pynvml.nvmlInit()
         except Exception as fault:
             # NVMLLibraryMismatchError is no NVMLError, and loading a broken library can raise any exception.
-            raise NvmlUnavailable(text_of(fault), getattr(fault, "value", None)) from None
+            raise _unavailable(fault) from None
         self._open = True
         try:
             self.count = int(pynvml.nvmlDeviceGetCount())
@@ -38,7 +40,7 @@ class Nvml:
         except Exception as fault:
             self.devices = []
             self.close()
-            raise NvmlUnavailable(text_of(fault), getattr(fault, "value", None)) from None
+            raise _unavailable(fault) from None
 
     def identities(self) -> list[dict[str, Any]]:
         """The properties of each GPU that never change; `missing` in them says why a GPU cannot be asked."""
@@ -75,3 +77,9 @@ class Nvml:
         if not self._open or os.getpid() != self._pid:
             raise NvmlUnavailable("NVML is closed" if not self._open else "an open NVML does not survive a fork")
         return self.devices
+
+
+def _unavailable(fault: Exception) -> NvmlUnavailable:
+    code = getattr(fault, "value", None)
+    alone = code == Code.LIBRARY_NOT_FOUND and nodes.there()
+    return NvmlUnavailable(LIBRARY_ALONE_MISSING if alone else text_of(fault), code)

@@ -193,6 +193,12 @@ def test_allocator_figures_find_their_gpu() -> None:
     # What the scheduler has chosen is in no option, and a UUID may be unknown to the driver.
     scheduled = {"gpus": ["3", "GPU-8"], "options": {"device": {"visible": "all"}}}
     assert by_physical_gpu(devices, scheduled, cards) == {"GPU:3": devices["GPU:0"], "GPU:1": devices["GPU:1"]}
+    # TensorFlow opens GPUs in its own order, whichever the strategy names first.
+    named = {
+        "gpus": ["GPU-6", "GPU-8"],
+        "gpu_devices": [{"device": "/device:GPU:1", "uuid": "GPU-6"}, {"device": "/device:GPU:0", "uuid": "GPU-8"}],
+    }
+    assert by_physical_gpu(devices, named, cards) == {"GPU:1": devices["GPU:0"], "GPU:3": devices["GPU:1"]}
     halves = {"options": {"device": {"visible": "all", "logical_devices": 2}}}
     assert by_physical_gpu(devices, halves, cards) == {"GPU:0": {"current_bytes": 11, "peak_bytes": 22}}
 
@@ -206,6 +212,16 @@ def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
     )
     assert [gpu.tf_peak_bytes for gpu in now.gpus] == [None, None, None, 2]
     assert [gpu.training for gpu in now.gpus] == [False, False, False, True]
+
+
+def test_gpus_beside_those_that_train_are_not_in_the_mean() -> None:
+    readings = [{"index": index, "pci_bus_id": f"0{index}", "busy": 0.9 if index < 2 else 0.0} for index in range(4)]
+    before, now = fed({"type": "gpu", "gpus": readings}), fed(
+        {"type": "started", "gpus": ["00", "01"]}, {"type": "gpu", "gpus": readings}
+    )  # fmt: skip
+    assert before.line("gpu_busy_mean").last == pytest.approx(0.45)
+    assert now.line("gpu_busy_mean").last == now.line("gpu_busy_lowest").last == pytest.approx(0.9)
+    assert [gpu.training for gpu in now.gpus] == [True, True, False, False]
 
 
 def test_mig_is_off_or_without_instances_or_not_known() -> None:

@@ -14,6 +14,7 @@ import pynvml
 import pytest
 from gputui.engine.runs.events import HostReading
 from gputui.engine.system.identity import Place, Process
+from gputui.engine.telemetry import limits
 from gputui.tui.reading import machine_reader
 from gputui.tui.reading.store import Snapshot
 from gputui.tui.screens.gpus import GpusScreen
@@ -179,6 +180,23 @@ async def test_without_a_driver_it_says_so_calmly(
         assert not pilot.app._notifications
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, GpusScreen)
+
+
+async def test_gpus_that_only_cuda_can_see_are_not_taken_for_none(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidiactl").touch()
+    monkeypatch.setattr(limits, "ROOT", tmp_path)
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
+    async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
+        shown = await wait_for(pilot, "disk wait")
+    assert "no GPU readings: the NVIDIA driver's libnvidia-ml.so.1 is missing" in shown
+    assert "CUDA may work without them" in shown
+    assert "training runs on the CPU" not in shown
 
 
 async def test_the_reading_before_is_over_when_another_begins(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

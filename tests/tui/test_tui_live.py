@@ -148,6 +148,14 @@ async def test_without_a_gpu_the_host_stands_there_and_says_why(home: Path, size
     assert "trainer" in shown
 
 
+async def test_a_gpu_that_trains_without_readings_is_not_denied(home: Path) -> None:
+    run = going_on(home, gpus=0, seconds=60)
+    events = run.file("events.jsonl")
+    events.write_text(events.read_text().replace("/device:CPU:0", "/device:GPU:0"))
+    async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "no GPU readings: no NVIDIA driver")
+
+
 @pytest.mark.parametrize("size", [*SIZES, (200, 60)])
 async def test_sixteen_gpus_one_of_them_lost(home: Path, size: tuple[int, int]) -> None:
     run = recorded.write(home, gpus=16, seconds=60, outcome="oom", lost_gpu=5, warnings=(("input", "[red]odd[/]"),))

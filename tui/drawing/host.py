@@ -40,7 +40,8 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
     `alone`: without a run, on a screen that already says why there is no GPU.
     """
-    reason = f"no GPU: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
+    what = "no GPU readings" if any("GPU" in str(name) for name in now.started.get("devices") or ()) else "no GPU"
+    reason = f"{what}: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
     left = [("host  ", "title"), *([] if alone else [(reason, "warn" if now.no_gpu_reason else "label")])]
     right = [(f"  {_CPU}", "label"), (percent(number(now.host.get("cpu"))), "value")]
     for more in (_io_wait(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):

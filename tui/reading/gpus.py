@@ -99,7 +99,7 @@ FIGURES = tuple(key for key in GPU if not key.startswith(_ELSEWHERE))
 def read(
     index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line
 ) -> Gpu:
-    """`used` are the UUIDs of the run's GPUs, `own` is what TensorFlow says of this one."""
+    """`used` names the run's GPUs, `own` is what TensorFlow says of this one."""
     missing = reading.get("missing")
     links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
     return Gpu(
@@ -117,7 +117,7 @@ def read(
         processes=_processes(reading.get("processes")),
         reasons=mapping(reading.get("reasons")),
         missing=f"{missing}{_since(reading.get('lost_since'))}" if missing else None,
-        training=reading.get("uuid") in used,
+        training=trains(reading, used),
         shared_with_host=bool(reading.get("shared_with_host")),
         counts_reserved=bool(reading.get("memory_used_counts_reserved")),
         tf_current_bytes=number(own.get("current_bytes")),
@@ -125,6 +125,11 @@ def read(
         history=line,
         **{figure: number(reading.get(figure)) for figure in FIGURES},
     )
+
+
+def trains(reading: Mapping[str, Any], used: Sequence[Any]) -> bool:
+    """`used` names the run's GPUs by UUID, or by their place on the bus."""
+    return any(reading.get(key) in used for key in ("uuid", "pci_bus_id") if reading.get(key))
 
 
 def _words(found: Any) -> tuple[str, ...] | None:

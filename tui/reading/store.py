@@ -6,7 +6,7 @@ figure is None. History is bounded (series.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -183,10 +183,11 @@ class Store:
 
     def on_gpu(self, t: float, event: Mapping[str, Any]) -> None:
         readings = event.get("gpus")
-        at, busy = self._time(t), []
+        at, busy, used = self._time(t), [], self._used
         for position, reading in enumerate(readings if isinstance(readings, list) else []):
             self._read_gpu(at, position, mapping(reading))
-            busy.append(number(mapping(reading).get("busy")))
+            if not used or gpus.trains(mapping(reading), used):
+                busy.append(number(mapping(reading).get("busy")))
         if len(busy) > 1:
             known = [value for value in busy if value is not None]
             self._add("gpu_busy_mean", at, sum(known) / len(known) if known else None)
@@ -206,9 +207,14 @@ class Store:
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
         """The last reading of a GPU; `own` holds TensorFlow's figures of it."""
-        line, used = self._series[f"gpu{index}"].line(), self._facts["started"].get("gpus")
-        used = used if isinstance(used, list) else ()
-        return gpus.read(index, self._gpus[index], self._gpu_names.get(index), used, own, line)
+        line = self._series[f"gpu{index}"].line()
+        return gpus.read(index, self._gpus[index], self._gpu_names.get(index), self._used, own, line)
+
+    @property
+    def _used(self) -> Sequence[Any]:
+        """The GPUs that train, as the started event names them."""
+        used = self._facts["started"].get("gpus")
+        return used if isinstance(used, list) else ()
 
     def on_allocator(self, t: float, event: Mapping[str, Any]) -> None:
         self._allocator = mapping(event.get("devices"))
@@ -255,13 +261,13 @@ def by_physical_gpu(
     devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
     """TensorFlow's devices by NVML's numbers: GPU:0 may be a part of GPU 3."""
-    numbers = _physical(started, readings)
-    parts = number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1
+    parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
+    numbers = _physical(started, readings, parts)
     found: dict[str, dict[str, float]] = {}
     for name, figures in devices.items():
         kind, _, position = str(name).partition(":")
         if kind == "GPU" and position.isdigit():
-            order = int(int(position) // parts)
+            order = int(position) // parts
             name = f"GPU:{numbers.get(order, order)}"
         total = found.setdefault(name, {})
         for key, value in mapping(figures).items():
@@ -269,10 +275,21 @@ def by_physical_gpu(
     return found
 
 
-def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
-    """TensorFlow's number of a GPU -> NVML's, by the UUIDs in the started event, else by the option."""
-    used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
-    names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
+def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]], parts: int) -> dict[int, int]:
+    """TensorFlow's number of a GPU -> NVML's, by the GPUs in the started event, else by the option."""
     cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
     cards |= {str(index): index for index in readings}
+    devices = started.get("gpu_devices")
+    told = [mapping(one) for one in devices] if isinstance(devices, list) else []
+    if found := {order: cards[name] for one in told if (name := str(one.get("uuid"))) in cards
+                 if (order := _order(one, parts)) is not None}:  # fmt: skip
+        return found
+    used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
+    names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
     return {order: cards[str(name)] for order, name in enumerate(names) if str(name) in cards}
+
+
+def _order(device: Mapping[str, Any], parts: int) -> int | None:
+    """The place of a GPU among those that TensorFlow has opened, by the name of the first device on it."""
+    position = str(device.get("device")).rpartition("GPU:")[2]
+    return int(position) // parts if position.isdigit() else None

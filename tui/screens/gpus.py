@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer
 
+from ...engine.telemetry import nodes
 from ..base.errors import clean
 from ..drawing import panels
 from ..drawing.host import host, host_line
@@ -97,11 +98,14 @@ class GpusScreen(FollowingScreen[Snapshot]):
         part.styles.height = max(1, rows)
 
     def _messages(self, width: int, height: int) -> list[Row]:
-        """Why there is no GPU, which is no error; then the messages of the reader."""
-        reason = self.now.no_gpu_reason
-        rows: list[Row] = [[(line, "value")] for line in panels.wrapped(f"no GPU: {reason}", width)] if reason else []
-        if reason:
-            rows.append([(f"{self.glyphs.hint} training runs on the CPU; F6 (doctor) shows why", "label")])
+        """Why there is no GPU, or none can be read, which is no error; then the messages of the reader."""
+        rows: list[Row] = []
+        if reason := self.now.no_gpu_reason:
+            what, then = ("no GPU", "training runs on the CPU; F6 (doctor) shows why")
+            if nodes.there():
+                what, then = ("no GPU readings", "CUDA may work without them; F6 (doctor) says what to do")
+            rows = [[(line, "value")] for line in panels.wrapped(f"{what}: {reason}", width)]
+            rows.append([(f"{self.glyphs.hint} {then}", "label")])
         return [*rows, *panels.messages(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
 
     def _title(self, width: int, height: int) -> list[Row]:
