@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .. import plan
 from ..options import Options
+from ..options.data import BYTE_ENCODINGS
 from ..telemetry.machine import Machine
 from .finding import Finding
 
@@ -27,3 +28,18 @@ def _accumulation(options: Options, machine: Machine) -> Iterator[Finding]:
             f"the gradients of the last {steps % together} of {steps} steps change no weight",
             f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch",
         )
+
+
+def _cast(options: Options, machine: Machine) -> Iterator[Finding]:
+    workload, why = options.workload, ""
+    if options.input.cast != "device" or workload.entry is not None:
+        return
+    kind = workload.source[0]
+    if kind == "synthetic" or (kind == "tfrecord" and workload.tfrecord_encoding not in BYTE_ENCODINGS):
+        why, key = f"{kind} data are no bytes here", "workload.data"
+    elif workload.model == "transformer":
+        why, key = "the transformer's tokens are made on the host", "workload.model"
+    elif options.input.augment == "heavy":
+        why, key = "heavy augmentation needs floats on the host", "input.augment"
+    if why:
+        yield Finding("warning", ("input.cast", key), f"{why}, so that device does nothing", "set input.cast=host")

@@ -18,7 +18,7 @@ from ..presets import Preset, paths
 from ..telemetry.machine import Machine
 from ..text import size
 from . import chips, gpus
-from .data import _accumulation
+from .data import _accumulation, _cast
 from .files import _entry, _entry_alone, _paths, _validation
 from .finding import Finding as Finding
 from .finding import error
@@ -307,6 +307,7 @@ RULES: tuple[Rule, ...] = (
     _allocator,
     _launching_threads,
     _xla_flags,
+    _cast,
     _optimizer,
     _validation,
     _without_effect,

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..files import located_yaml
 from ..files.reading import why
-from ..files.values import harmless, harmless_in, mapping, number, text
+from ..files.values import harmless, harmless_in, mapping, number, text, whole
 from ..runs import Run
 from ..runs.events import (
     Allocator,
@@ -89,6 +89,8 @@ class Measurements:
     input_wait: float | None = None
     python_share: float | None = None
     compute_share: float | None = None  # the graph: kernels, copies to the device, exchange, gaps between them
+    transfer: float | None = None  # the copy of a batch to a GPU, as a share of the step
+    device_batches: int | None = None  # batches that are copied to each GPU ahead of their step
     pauses: float | None = None
     pauses_counted: int = 0  # the number of evaluations or of checkpoints, whichever is larger
     traces: int | None = None
@@ -344,6 +346,7 @@ class Collector:
             input_wait=wait,
             python_share=python,
             compute_share=max(0.0, 1 - wait - (python or 0.0)) if wait is not None else None,
+            transfer=self._recent("transfer"),
             pauses=self._pause_share(),
             pauses_counted=self._pauses.most_often,
             traces=self._last("traces"),
@@ -365,6 +368,7 @@ class Collector:
         return {
             **{name: getattr(started, name) for name in same},
             "on_gpu": self.on_gpu_device,
+            "device_batches": whole(started.actual.get("device_batches")),
             "gpus": len(started.gpus),
             "compute_capability": _pair(started.compute_capability),
             "newest_capability": _newest(started),

@@ -15,7 +15,7 @@ from typing import Any
 from ..files.values import number, whole
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, xla_aborts
 from .measurements import GPU_FULL, Measurements
-from .remedies_input import for_input, in_the_data
+from .remedies_input import for_input, for_transfer, in_the_data
 from .remedy import Remedy, gain
 
 ORDER = ("input", "device", "precision", "xla", "gpus")
@@ -30,6 +30,7 @@ def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
     """The remedies for all verdicts, the most important first; each change once, in the order of trying."""
     makers: dict[str, Callable[[Measurements], Iterator[Remedy]]] = {
         "input_bound": for_input,
+        "transfer_bound": for_transfer,
         "python_overhead": _python,
         "underfilled": _underfilled,
         "compute_bound": _computing,

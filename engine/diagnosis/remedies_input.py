@@ -27,12 +27,19 @@ ADVICE: Mapping[str, str] = {
     "prepare": "do once what is the same in each epoch, and save the result",
     "augment": "move it into the model, as layers that run on the GPU, or do less of it",
 }
+BYTE_SHARE = 0.25  # of float32
 ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
 def for_input(s: Measurements) -> Iterator[Remedy]:
     """The remedies for the input, in the order of trying."""
     for maker in (_cache, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
+        yield from maker(s)
+
+
+def for_transfer(s: Measurements) -> Iterator[Remedy]:
+    """The remedies for the copies of batches to the GPU."""
+    for maker in (_copy_ahead, _copy_bytes, _copy_less):
         yield from maker(s)
 
 
@@ -133,6 +140,40 @@ def _disk(s: Measurements) -> Iterator[Remedy]:
 def _less_augmenting(s: Measurements) -> Iterator[Remedy]:
     if s.option("input.augment") == "heavy" and _share(s, ("augment",)) >= 0.5:
         yield Remedy(step="input", reason="most of the input's work is augment=heavy; light takes far less time")
+
+
+# ---- copies to the GPU ------------------------------------------------------------------------
+
+
+def _copy_ahead(s: Measurements) -> Iterator[Remedy]:
+    if s.device_batches:
+        return
+    copying = s.transfer or 0.0
+    yield Remedy(
+        step="input",
+        changes={"input.prefetch_to_device": "auto" if s.option("input.prefetch") != "off" else 2},
+        reason="each step waits for the copy of its batch; two batches ahead the copies overlap with computing",
+        expected_gain=gain(min(copying, 1 - copying)),
+    )
+
+
+def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
+    if s.option("input.cast") == "host" and "input.cast" not in s.inapplicable:
+        yield Remedy(
+            step="input",
+            changes={"input.cast": "device"},
+            reason="the images are bytes and are copied as float32: as bytes they are a quarter of it",
+            expected_gain=gain((1 - BYTE_SHARE) * (s.transfer or 0.0)),
+        )
+
+
+def _copy_less(s: Measurements) -> Iterator[Remedy]:
+    """Advice where copies take all of the time although they are made ahead, or where the data are not bytes."""
+    if s.device_batches or "input.cast" in s.inapplicable:
+        yield Remedy(
+            step="input",
+            reason="pass fewer bytes: 16-bit numbers, or uint8 that the model converts",
+        )
 
 
 # ---- possible gains -----------------------------------------------------------------------------

@@ -7,8 +7,7 @@ TensorFlow's guides to GPU and data performance; gputui marks thresholds that we
 measurements.py, the remedies are in remedies.py.
 
 All rules but two judge a run while it trains: `ablation` needs `gputui diagnose --preset` or a proof, which measure
-without the input; `communication` needs a profile (--profile there). The transfer of batches to a GPU has no rule: it
-happens within the step, and only the profile itself shows it.
+without the input; `communication` needs a profile (--profile there).
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
 SURE_SECONDS = 10.0
 AGREES = 0.10  # ablation and input wait measure the same thing in two ways
 HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # judged by times of the host, unless the GPU is seen
+COPIES_ALL_THE_TIME = 0.90  # share of the step: with copies ahead of the steps the longer of both decides
 COMPUTES = 0.80  # share of the step: the rest is too small to limit the speed
 
 
@@ -87,6 +87,11 @@ def _gpu_waits(s: Measurements) -> bool:
     return not s.on_gpu or not s.gpu_full
 
 
+def _copying_shows(s: Measurements) -> bool:
+    """Whether steps are longer by the copies: where nothing is copied ahead, or where copying takes all of the time."""
+    return not s.device_batches or (s.transfer or 0.0) >= COPIES_ALL_THE_TIME
+
+
 def _pauses_repeat(s: Measurements) -> bool:
     """Whether there was more than one pause, as a single short evaluation may have been slow by chance."""
     return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
@@ -123,6 +128,9 @@ RULES: tuple[Rule, ...] = (
          "SageMaker (I/O wait 50 %), gputui", BESIDE, when=lambda s: s.reads_from_disk),
     Rule("input_bound", "cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value})",
          "SageMaker (CPU >= 90 %)", BESIDE),
+    # XProf counts copies to the device as input.
+    Rule("transfer_bound", "transfer", 0.05, 0.20, "copying a batch to the GPU takes {value} of a step's time",
+         "XProf (input and its copies: 5 and 20 %), gputui", LOST_TIME, when=_copying_shows),
     Rule("python_overhead", "python_share", 0.03, MUCH_PYTHON, "Python between the steps takes {value} of the time",
          "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
     # Needs a profile.
@@ -148,6 +156,7 @@ RULES: tuple[Rule, ...] = (
 )
 VERDICT_LABELS: Mapping[Verdict, str] = {
     "input_bound": "Input-bound",
+    "transfer_bound": "Transfer-bound",
     "python_overhead": "Python overhead",
     "communication_bound": "Communication-bound",
     "stalls": "Stalls",

@@ -19,7 +19,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _CALLS = ("tuple", "int", "str", "bool", "max", "min")
 _PLAIN = (str, int, float, bool, tuple, list, type(None))
-_FIELDS = {"workload.source": "workload.data", "workload.normalization_of_model": "workload.normalization"}
+_FIELDS = {"workload.source": "workload.data", "workload.normalization_of_model": "workload.normalization",
+           "bytes_to_device": "input.cast"}  # fmt: skip
 
 
 class Partly(dict[str, Any]):
@@ -75,6 +76,7 @@ class Expressions:
 
     def _attribute(self, owner: Any, name: str, used: list[str]) -> Any:
         if isinstance(owner, Options):
+            used += [_FIELDS[name]] if name in _FIELDS else []
             return getattr(owner, name)
         if not isinstance(owner, Group):
             raise UnknownValue

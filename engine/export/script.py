@@ -220,6 +220,8 @@ def _model(script: Script, wanted: Options) -> None:
         script.blocks(extract("trainer/setup/models.py", "_transformer"))
     else:
         script.blocks(extract("trainer/setup/models.py", BUILDERS[name], "_logits"))
+    if wanted.bytes_to_device:
+        script.blocks(extract("trainer/exported.py", "OfBytes"))
     script.text("\n\ndef build():")
     if name == "transformer":
         made = f'transformer(tuple(shape), classes, {width}, "{norm}", {wanted.workload.blocks or BLOCKS})'
@@ -229,5 +231,9 @@ def _model(script: Script, wanted: Options) -> None:
         script.text("    inputs = keras.Input(tuple(shape))")
         made = f'{name}(inputs, {width}, "{norm}")'
         script.add(f"    features = {made}", "workload.model", "workload.width", "workload.normalization")
-        script.text(f'    return keras.Model(inputs, logits(features, classes), name="{name}")')
+        if wanted.bytes_to_device:
+            script.add(f'    model = OfBytes(inputs, logits(features, classes), name="{name}")', "input.cast")
+            script.text("    model.scale = scale\n    return model")
+        else:
+            script.text(f'    return keras.Model(inputs, logits(features, classes), name="{name}")')
     script.text("")

@@ -163,4 +163,6 @@ def _fit(script: Script, wanted: Options) -> None:
 
 def save(script: Script, wanted: Options) -> None:
     if wanted.run.save_model:
-        script.add('model.save("model.keras")', "run.save_model")
+        plain = "keras.Model(model.inputs, model.outputs, name=model.name)"  # another class could not be loaded alone
+        whose = plain if wanted.bytes_to_device and wanted.workload.entry is None else "model"
+        script.add(f'{whose}.save("model.keras")', "run.save_model")

@@ -29,6 +29,12 @@ class Options(Group):
     train: Train = Field(default_factory=Train)
     run: Run = Field(default_factory=Run)
 
+    @property
+    def bytes_to_device(self) -> bool:
+        """Whether images of bytes become floats on the device: heavy augmentation and tokens are made of floats."""
+        wanted = self.input
+        return wanted.cast == "device" and wanted.augment != "heavy" and self.workload.model != "transformer"
+
 
 OPTIONS: tuple[OptionInfo, ...] = catalogue(Options)
 

@@ -19,6 +19,7 @@ BLOCKS = 2  # of the transformer, where no number is given
 # What the models are known with.
 NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet50": "batch", "transformer": "layer"}
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+BYTE_ENCODINGS = ("encoded", "uint8")  # of tfrecord data
 # A copy that is enqueued behind a whole step ends after it: with a second batch the next step need not wait.
 DEVICE_BATCHES = 2
 
@@ -254,6 +255,15 @@ class Input(Group):
         unit="batches",
         gpu_only=True,
         own="device",
+    )
+    cast: Literal["host", "device"] = option(
+        "host",
+        "where images of bytes (uint8) become floats: on the host, in the pipeline, or on the device, first thing "
+        "in each step",
+        call="tf.cast",
+        helps="device: a quarter of the bytes goes over the bus to the GPU, and the host has less to prepare",
+        hurts="nothing; it does nothing for other data, the transformer's tokens, and with augment=heavy",
+        own="unread",
     )
     augment: Literal["off", "light", "heavy"] = option(
         "off",

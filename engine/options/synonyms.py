@@ -48,6 +48,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
          ("input.parallel_calls",)),
         ("prefetch_factor prefetch_size buffer prefetch_buffer", ("input.prefetch",)),
         ("device_prefetch copy_to_device pin_memory non_blocking", ("input.prefetch_to_device",)),
+        ("uint8 rescale rescaling normalize_on_device cast_on_device", ("input.cast",)),
         ("aug augmentation data_augmentation augmentations", ("input.augment",)),
         ("drop_last", ("input.drop_remainder",)),
         ("threadpool private_threadpool_size", ("input.private_threads",)),

@@ -27,8 +27,8 @@ PhaseName = Literal[
     "starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended"
 ]  # fmt: skip
 Verdict = Literal[
-    "input_bound", "python_overhead", "communication_bound", "stalls", "throttled", "retracing", "memory_growing",
-    "memory_limit", "imbalance", "underfilled", "compute_bound", "healthy", "undecided",
+    "input_bound", "transfer_bound", "python_overhead", "communication_bound", "stalls", "throttled", "retracing",
+    "memory_growing", "memory_limit", "imbalance", "underfilled", "compute_bound", "healthy", "undecided",
 ]  # fmt: skip
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
@@ -159,8 +159,9 @@ class Progress(Event):
     """The progress of the training: `step` of `steps` counts over all epochs; speeds are of the last few seconds.
 
     `mfu` is the share of the GPUs' dense peak that the model's arithmetic reaches. `python_share` is the share of the
-    step time in which no graph ran, which is Python's between two executions. `traces` is how often the training
-    function was traced: once or twice is normal, an increasing number means retracing.
+    step time in which no graph ran, which is Python's between two executions. `transfer` is the time that the copy of a
+    batch to an idle GPU takes, as a share of the step time, whether or not it overlaps with computing. `traces` is how
+    often the training function was traced: once or twice is normal, an increasing number means retracing.
     """
 
     type: ClassVar[str] = "progress"
@@ -180,6 +181,7 @@ class Progress(Event):
     skipped_steps: int | None = None
     python_share: float | None = None
     traces: int | None = None
+    transfer: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,6 +321,7 @@ class Summary:
     first_checkpoint_seconds: float | None = None
     input_wait: float | None = None
     python_share: float | None = None
+    transfer: float | None = None
     traces: int | None = None
     peak_memory_bytes: int | None = None
     gpu_busy_mean: float | None = None

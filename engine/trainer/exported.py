@@ -47,6 +47,21 @@ class TimeLimit(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+class OfBytes(keras.Model):
+    """A model whose inputs are bytes until they are on the device; floats are made of them first in each step."""
+
+    scale = 1.0
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(self.cast(*data))
+
+    def test_step(self, data: Any) -> Any:
+        return super().test_step(self.cast(*data))
+
+    def cast(self, x: Any, y: Any) -> Any:
+        return tf.cast(x, tf.float32) * self.scale if x.dtype == tf.uint8 else x, y
+
+
 def are_arrays(data: Any) -> bool:
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 

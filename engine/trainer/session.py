@@ -139,12 +139,14 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
             compute_capability=min(capabilities, default=None),
             sample_bytes=pipeline.sample_bytes,
-            not_applied=own.not_applied(options) if own is not None else (),
-            inapplicable=own.inapplicable if own is not None else {},
+            not_applied=own.not_applied(options) if own is not None else pipeline.not_applied,
+            inapplicable=own.inapplicable if own is not None else pipeline.inapplicable,
         )
     )
     if own is not None:
         own.tell(options, report, resume_at)
+    else:
+        report.not_applied(pipeline.not_applied)
     prepared.tell(report, built.devices.kind, pipeline.replicas)
     for key, instead in actual_settings.differences(options, actual, built.devices):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)

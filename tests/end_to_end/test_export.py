@@ -53,6 +53,7 @@ CHANGES = {
     "input.cache": "/tmp/cache",
     "input.prefetch": "off",
     "input.prefetch_to_device": "3",
+    "input.cast": "device",
     "input.parallel_calls": "off",
     "input.private_threads": "2",
     "input.drop_remainder": "true",
@@ -101,6 +102,7 @@ NEEDS = {
     "train.validation": ["data=mnist"],
     "workload.blocks": ["model=transformer"],
     "input.parallel_reads": ["data=tfrecord:a"],
+    "input.cast": ["data=digits"],
     "strategy.devices": ["strategy.kind=mirrored"],
     "strategy.communication": ["strategy.kind=mirrored"],
     "workload.tfrecord_input": ["data=tfrecord:a"],
@@ -263,12 +265,12 @@ def test_the_script_augments_and_drops_out_as_gputui_does(tmp_path: Path, forks:
 @pytest.mark.slow
 def test_the_script_holds_validates_and_optimizes_as_gputui_does(tmp_path: Path, forks: Forks) -> None:
     """One run for the options that the shipped presets leave alone."""
-    x, y = np.random.default_rng(1).random((60, 6, 6, 1), "float32"), np.arange(60) % 3
-    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:20] / 2, y_test=y[:20])
+    x, y = np.random.default_rng(1).integers(0, 256, (60, 6, 6, 1), "uint8"), np.arange(60) % 3
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:20] // 2, y_test=y[:20])
     settings = ["model=separable_cnn", "width=0.1", "normalization=layer", f"data=npz:{tmp_path}/a.npz", "epochs=3",
                 "validation=test", "batch_size=10", "optimizer=sgd", "momentum=0.9", "nesterov=true",
                 "weight_decay=0.01", "schedule=exponential", "hold_steps=4", "warmup_steps=2",
-                "gradient_accumulation=4",
+                "gradient_accumulation=4", "cast=device", "augment=light",
                 "deterministic=true"]  # fmt: skip
     _, ours, theirs = trained_by_both(forks, presets.defaults([*settings, "seed=5"]), tmp_path)
     assert ours == pytest.approx(theirs, rel=1e-6)

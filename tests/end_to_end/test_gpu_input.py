@@ -18,6 +18,23 @@ def told(fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return gpu_input.told(fakegpu, tmp_path_factory.mktemp("trained"))
 
 
-def test_batches_that_wait_on_the_gpu_are_the_same_batches_also_of_a_resumed_training(told: dict[str, Any]) -> None:
-    for name, (without, ahead) in told["prefetching"].items():
-        assert ahead[2:] == pytest.approx(without[2:], rel=1e-6), name
+def test_how_batches_come_to_the_gpu_makes_no_difference_to_the_result(told: dict[str, Any]) -> None:
+    for name, (one, other) in told["ways"].items():
+        assert len(one) > 1
+        assert other == pytest.approx(one, rel=1e-6), name
+
+
+def test_a_slow_copy_in_each_step_is_told_and_gone_when_batches_are_copied_ahead(told: dict[str, Any]) -> None:
+    within, of_bytes, ahead = (told["copying"][name] for name in ("within", "bytes", "ahead"))
+    assert (within["kind"], of_bytes["kind"]) == ("float32", "uint8")
+    assert (within["device_batches"], ahead["device_batches"]) == (0, 2)
+    assert within["transfer"] > 0.2
+    assert within["diagnosis"]["verdict"] == "transfer_bound"
+    assert within["diagnosis"]["remedies"][0]["changes"] == {"input.prefetch_to_device": "auto"}
+
+
+def test_only_the_clock_of_a_sample_keeps_the_host_from_running_ahead_of_the_gpu(told: dict[str, Any]) -> None:
+    plain, clocked = told["ahead"]["plain"], told["ahead"]["clocked"]
+    step = sum(sorted(clocked)[2:6]) / 4
+    assert sum(plain[:2]) < step, (plain, clocked)  # two batches wait there, and two steps are handed over
+    assert sum(clocked[:2]) > 1.5 * step

@@ -17,6 +17,8 @@ CASES: tuple[tuple[str, Measurements], ...] = (
     ("input_bound", measured(**waits(0.6))),
     ("input_bound", gpu(**waits(0.25, busy_mean=0.6))),
     ("input_bound", measured(input_wait=None, compute_share=None, ablation=0.5)),
+    ("transfer_bound", gpu(transfer=0.4)),
+    ("transfer_bound", gpu(transfer=0.95, device_batches=2, input_wait=0.6, compute_share=0.3)),
     ("python_overhead", measured(python_share=0.4, compute_share=0.59)),
     ("python_overhead", gpu(python_share=0.4, compute_share=0.59, busy_mean=0.3, busy_p95=0.4)),
     ("stalls", measured(pauses=0.5)),

@@ -175,3 +175,24 @@ def test_tfrecord_files_are_read_several_at_once_where_reading_takes_the_time() 
     at_once = used | {"workload.data": "tfrecord:/data/*", "input.parallel_reads": "auto"}
     for changes in (at_once, used | {"workload.data": "images:/data"}):
         assert _changes(diagnose(measured(changes, **waits(0.6), stages=stages))) == []
+
+
+def test_copies_to_the_gpu_are_made_ahead_then_smaller() -> None:
+    found = diagnose(gpu(transfer=0.4))
+    assert found.verdict == "transfer_bound"
+    ahead, small = found.remedies[:2]
+    assert (ahead["changes"], ahead["expected_gain"]) == ({"input.prefetch_to_device": "auto"}, 1.67)
+    assert (small["changes"], small["expected_gain"]) == ({"input.cast": "device"}, 1.43)
+    alone = diagnose(gpu({"input.prefetch": "off"}, transfer=0.4)).remedies[0]
+    assert alone["changes"] == {"input.prefetch_to_device": 2}
+    floats = diagnose(gpu(transfer=0.4, inapplicable={"input.cast": "the data are no bytes"})).remedies
+    assert [remedy["changes"] for remedy in floats if remedy["step"] == "input"] == [
+        {"input.prefetch_to_device": "auto"}, {}]  # fmt: skip
+
+
+def test_copies_that_overlap_with_computing_are_no_loss_until_they_take_all_of_the_time() -> None:
+    hidden = diagnose(gpu(transfer=0.7, device_batches=2))
+    assert "transfer_bound" not in (hidden.verdict, *hidden.others)
+    full = diagnose(gpu({"input.cast": "device"}, transfer=0.95, device_batches=2))
+    assert full.verdict == "transfer_bound"
+    assert [remedy["changes"] for remedy in full.remedies if remedy["step"] == "input"] == [{}]

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 
 def augment(x: Any, strength: str, seed: Any) -> Any:
-    """Augment a batch. x: float32 (batch, height, width, channels) in 0 to 1, seed: int64 (2,). Other ranks pass
-    unchanged.
+    """Augment a batch. x: float32 (batch, height, width, channels) in 0 to 1, for `light` also bytes; seed: int64 (2,).
+    Other ranks pass unchanged.
     """
     if x.shape.rank != 4:
         return x

@@ -75,7 +75,8 @@ def validation_batches(
     """The batches of an evaluation, always the same."""
     if options.input.cache != "off":
         data = kept(data, "validation", cache_file, options)
-    return loaded(data.dataset, data.load, options).batch(sizes.global_batch).take(sizes.per_pass)
+    samples = loaded(data.dataset, data.load, options)
+    return batched(samples, data.load is not None, sizes, False, options).take(sizes.per_pass)
 
 
 def pass_batches(data: Elements, sizes: Sizes, number: Any, options: Options) -> tf.data.Dataset:
@@ -91,7 +92,8 @@ def pass_batches(data: Elements, sizes: Sizes, number: Any, options: Options) ->
     elements = loaded(elements, data.load, options)
     if data.vary is not None:
         elements = mapped(elements, data.vary, options)
-    return elements.batch(sizes.global_batch, drop_remainder=wanted.drop_remainder).take(sizes.per_pass)
+    made = data.load is not None or data.vary is not None
+    return batched(elements, made, sizes, wanted.drop_remainder, options).take(sizes.per_pass)
 
 
 def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.data.Dataset:
@@ -134,12 +136,29 @@ def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Opt
     return elements.map(function, num_parallel_calls=calls, deterministic=wanted.deterministic_order)
 
 
+def batched(
+    samples: tf.data.Dataset, made: bool, sizes: Sizes, drop_remainder: bool, options: Options
+) -> tf.data.Dataset:
+    """Batches of the samples; several are copied together at once, unless samples are `made` by a map just before.
+
+    With such a map TensorFlow makes one parallel operation of both.
+    """
+    wanted = options.input
+    if made or wanted.parallel_calls == "off":
+        return samples.batch(sizes.global_batch, drop_remainder=drop_remainder)
+    calls = tf.data.AUTOTUNE if wanted.parallel_calls == "auto" else wanted.parallel_calls
+    order = wanted.deterministic_order
+    return samples.batch(
+        sizes.global_batch, drop_remainder=drop_remainder, num_parallel_calls=calls, deterministic=order
+    )
+
+
 # ---- what the model takes ------------------------------------------------------------------------
 
 
 def prepared(batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], options: Options) -> tf.data.Dataset:
-    """Batches as the model takes them."""
-    return mapped(batches, lambda x, y: (tokens(floats(x, scale, shape), shape, options), y), options)
+    """Batches as the model takes them, or as bytes."""
+    return mapped(batches, lambda x, y: (tokens(inputs(x, scale, shape, options), shape, options), y), options)
 
 
 def prepared_and_augmented(
@@ -149,7 +168,7 @@ def prepared_and_augmented(
 
     def prepare(position: Any, batch: Any) -> Any:
         x, y = batch
-        x = augmented(floats(x, scale, shape), position, seed, options)
+        x = augmented(inputs(x, scale, shape, options), position, seed, options)
         return tokens(x, shape, options), y
 
     return mapped(batches, prepare, options)
@@ -158,6 +177,13 @@ def prepared_and_augmented(
 def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
     """Images changed at random by their `position`: the number of the pass, and of the batch in it."""
     return augment(x, options.input.augment, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))
+
+
+def inputs(x: Any, scale: float, shape: tuple[int, ...], options: Options) -> Any:
+    """Floats, or bytes as they are where the device makes floats of them."""
+    if options.bytes_to_device and x.dtype == tf.uint8:
+        return tf.ensure_shape(x, (None, *shape))
+    return floats(x, scale, shape)
 
 
 def floats(x: Any, scale: float, shape: tuple[int, ...]) -> Any:

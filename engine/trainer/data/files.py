@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from ...checks.dataset_files import IMAGE_ENDINGS
 from ...options import Options
+from ...options.data import BYTE_ENCODINGS
 from ...plan import split_counts
 from ..common.faults import DataError
 from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays
@@ -47,7 +48,8 @@ def npz(options: Options, seed: int) -> Source:
     if test:
         classes = check_test_part(x, test, classes, os.path.basename(path))
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
-    source = from_arrays(x, y, options.train.validation_split, seed, scale, classes, test)
+    split, keeps_bytes = options.train.validation_split, options.bytes_to_device
+    source = from_arrays(x, y, split, seed, scale, classes, test, keeps_bytes)
     return dataclasses.replace(source, stamp=_stamp([path]))
 
 
@@ -100,6 +102,7 @@ def images(options: Options, seed: int) -> Source:
         scale=1 / 255,
         stamp=_stamp(paths),
         find_fault=lambda: _readable(paths),
+        bytes=True,
     )
 
 
@@ -156,8 +159,9 @@ def tfrecord(options: Options, seed: int) -> Source:
         shape,
         workload.classes,
         load=lambda record: record_sample(record, options),
-        scale=1 / 255 if encoding in ("encoded", "uint8") else 1.0,
+        scale=1 / 255 if encoding in BYTE_ENCODINGS else 1.0,
         stamp=_stamp(paths),
+        bytes=encoding in BYTE_ENCODINGS,
     )
 
 

@@ -20,7 +20,7 @@ def digits(options: Options, seed: int) -> Source:
     """1,797 8x8 images in 10 classes; see DIGITS.md for their origin."""
     with np.load(Path(__file__).with_name("digits.npz")) as file:
         x, y = file["x"], file["y"]
-    return from_arrays(x, y, options.train.validation_split, seed, scale=1 / 16, classes=10)
+    return from_arrays(x, y, options.train.validation_split, seed, 1 / 16, 10, keeps_bytes=options.bytes_to_device)
 
 
 def keras_dataset(options: Options, seed: int) -> Source:
@@ -36,7 +36,8 @@ def keras_dataset(options: Options, seed: int) -> Source:
     y = y.reshape(-1)
     classes = check_arrays(x, y, name)
     held_out = test if options.train.validation == "test" else None
-    return from_arrays(x, y, options.train.validation_split, seed, 1 / 255, classes, held_out)
+    split, keeps_bytes = options.train.validation_split, options.bytes_to_device
+    return from_arrays(x, y, split, seed, 1 / 255, classes, held_out, keeps_bytes)
 
 
 def synthetic(options: Options, seed: int) -> Source:

@@ -1,4 +1,4 @@
-"""How batches come into the memory of a GPU ahead of their step, as the last stage of a pipeline.
+"""How batches come into the memory of a GPU ahead of their step, and what is made of them there.
 
 TensorFlow creates the iterator of such a stage on the device, where the state of the pipeline cannot be read; so the
 pipeline has an iterator of its own on the host, from which the stage takes its batches.
@@ -6,6 +6,7 @@ pipeline has an iterator of its own on the host, from which the stage takes its 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +23,18 @@ def fits_devices(spec: Any) -> bool:
     """Whether batches of this type can be copied to a GPU ahead of their step: dense tensors of numbers."""
     parts = tf.nest.flatten(spec)
     return all(isinstance(part, tf.TensorSpec) and _is_numeric(part.dtype) for part in parts)
+
+
+def first_cast(step: Callable[[Any], Any], scale: float | None) -> Callable[[Any], Any]:
+    """A step on batches whose inputs are bytes, of which it makes floats first; without a scale, the step itself."""
+    if scale is None:
+        return step
+
+    def cast_first(data: Any) -> Any:
+        x, *labels = data
+        return step((tf.cast(x, tf.float32) * scale, *labels))
+
+    return cast_first
 
 
 def _is_numeric(kind: tf.DType) -> bool:

@@ -78,6 +78,26 @@ class Pipeline:
         """The size of one sample as the model gets it, without its label."""
         return 4 * math.prod(self.source.shape)
 
+    @property
+    def device_scale(self) -> float | None:
+        """The factor with which inputs of bytes become floats on the device; None: the model takes what it gets."""
+        return self.source.scale if self.source.bytes and self.options.bytes_to_device else None
+
+    @property
+    def inapplicable(self) -> dict[str, str]:
+        """Options that would do nothing for this data, each with the reason."""
+        if not self.source.bytes:
+            return {"input.cast": "the data are no bytes (uint8)"}
+        if self.options.workload.model == "transformer":
+            return {"input.cast": "the transformer's tokens are made on the host"}
+        return {"input.cast": "augment=heavy needs floats on the host"} if self.options.input.augment == "heavy" else {}
+
+    @property
+    def not_applied(self) -> list[dict[str, str]]:
+        """Those of them that were set."""
+        why = self.inapplicable.get("input.cast")
+        return [{"option": "input.cast", "why": why}] if why and self.options.input.cast == "device" else []
+
     def find_fault(self) -> None:
         """Find the cause of a TensorFlow error in the data: raises DataError where it finds the sample at fault."""
         self.source.find_fault()
@@ -159,8 +179,8 @@ class Pipeline:
     def _ready(self) -> bool:
         """Whether batches already have the form that the model takes."""
         x, _ = batching.loaded(self.source.train.elements, self.source.load, self.options).element_spec
-        ready = x.dtype == tf.float32 and self.source.scale == 1.0 and x.shape == self.source.shape
-        return ready and self.options.workload.model != "transformer"
+        made = self.device_scale is not None or (x.dtype == tf.float32 and self.source.scale == 1.0)
+        return made and x.shape == self.source.shape and self.options.workload.model != "transformer"
 
     def _cache_file(self, name: str) -> str:
         """A cache file for these very samples: other data, another shape, split or seed get another file."""

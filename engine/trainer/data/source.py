@@ -32,7 +32,8 @@ class Source:
     `load` turns one element into (input, label) where that takes time (decoding, generating). `vary` changes one loaded
     training sample at random, differently in each pass. `scale` is the factor for inputs when a batch becomes float32.
     `stamp` changes when the files behind the data change. `find_fault`, called after a TensorFlow error in the data,
-    raises DataError that names the sample at fault, if it finds one.
+    raises DataError that names the sample at fault, if it finds one. `bytes`: the inputs are uint8 before they become
+    floats.
     """
 
     train: Part
@@ -44,6 +45,7 @@ class Source:
     scale: float = 1.0
     stamp: str = ""
     find_fault: Callable[[], None] = lambda: None
+    bytes: bool = False
 
 
 def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -61,18 +63,21 @@ def from_arrays(
     scale: float,
     classes: int,
     test: tuple[np.ndarray, np.ndarray] | None = None,
+    keeps_bytes: bool = False,
 ) -> Source:
     """Arrays in memory, in an order drawn by `seed`. x: (n, ...), y: (n,) integer labels.
 
-    The last of them are for validation, or `test` where it is given.
+    The last of them are for validation, or `test` where it is given. `keeps_bytes`: no floats are made of uint8.
     """
     trained, held_out = split_order(len(x), 0.0 if test else validation_split, seed)
     arrays = [(x[trained], y[trained]), test or (x[held_out], y[held_out])]
-    if x.dtype.kind in "fiu" and 4 * sum(part.size for part, _ in arrays) <= MAX_FLOAT_BYTES:
+    is_bytes = x.dtype == np.uint8
+    fit = 4 * sum(part.size for part, _ in arrays) <= MAX_FLOAT_BYTES
+    if fit and x.dtype.kind in "fiu" and not (is_bytes and keeps_bytes):
         # Done once where the memory allows it, instead of for each batch.
-        arrays, scale = [((part * scale).astype("float32"), labels) for part, labels in arrays], 1.0
+        arrays, scale = [(part.astype("float32") * np.float32(scale), labels) for part, labels in arrays], 1.0
     train, validation = (_part(*part) for part in arrays)
-    return Source(train, validation, tuple(train.elements.element_spec[0].shape), classes, scale=scale)
+    return Source(train, validation, tuple(train.elements.element_spec[0].shape), classes, scale=scale, bytes=is_bytes)
 
 
 def _part(x: np.ndarray, y: np.ndarray) -> Part:

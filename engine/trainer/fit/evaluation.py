@@ -32,10 +32,11 @@ class Evaluation:
         first: FirstTimes,
         resume: ExactResume,
         signs: Signs,
+        scale: float | None,
     ) -> None:
         self._steps_per_execution, self._stop, self._first, self._resume = steps_per_execution, stop, first, resume
         self._signs, self._next_sign = signs, 0.0
-        function = train_function.testing(model)
+        function = train_function.testing(model, scale)
         self._run: Callable[[Any, Any], dict[str, Any]] = function
         self._trace = function.get_concrete_function
         self._run_one = train_function.testing_one(model)

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from ..data.batches import Batches
+from ..measure.graph_clock import GraphClock
 from ..measure.step_parts import StepParts
 from . import train_function
 
@@ -22,15 +23,44 @@ def constant(count: int) -> Any:
 
 
 class Executions:
-    """The function of the training steps, traced once."""
+    """The function of the training steps, traced once; where the clock has a graph of its own, this one is traced when
+    it is first wanted.
+    """
 
     def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts) -> None:
-        function = train_function.training(model, parts.clock)
-        self.run_steps: Callable[[Any, Any], dict[str, Any]] = function
-        self._trace, self._parts = function.get_concrete_function, parts
-        self.traces = function.experimental_get_tracing_count
+        clocks = [GraphClock(deterministic=True), parts.clock] if parts.samples else [parts.clock]
+        functions = train_function.training(model, clocks, pipeline.device_scale)
+        self._take(functions[0])
+        self._clocked, self._clock_has_run = functions[-1], not parts.samples
+        self._parts = parts
         self._batches_per_pass = pipeline.batches_per_pass
         self._sizes_differ = pipeline.replicas > 1 and pipeline.smaller_last_batch
+
+    def _take(self, function: train_function.Execute) -> None:
+        self.run_steps: Callable[[Any, Any], dict[str, Any]] = function
+        self._trace, self._count_traces = function.get_concrete_function, function.experimental_get_tracing_count
+
+    def traces(self) -> int:
+        """How often the steps were traced, apart from the graph with the clock."""
+        return self._count_traces()
+
+    def always_with_clock(self) -> None:
+        """Before the first step: all executions run the same graph.
+
+        Operations that draw random numbers have a state for each graph, and which steps are samples is chance.
+        """
+        self._take(self._clocked)
+        self._clock_has_run = True
+
+    @property
+    def clock_is_wanted(self) -> bool:
+        """Whether the next execution is the first one with the clock, which is traced and compiled first."""
+        return self._parts.sample_is_due and not self._clock_has_run
+
+    def run_clock_first(self, iterator: Any, step: int, count: int) -> Any:
+        """Trace the graph with the clock, and run the `count` steps after `step` by it."""
+        self._clock_has_run = True
+        return self.run(iterator, step, count)
 
     def run(self, iterator: Any, step: int, count: int) -> Any:
         """Run the `count` steps after `step`; returns the logs of the last one.
@@ -40,7 +70,9 @@ class Executions:
         """
         logs: Any = {}
         for part in self._same_size(step, count) if self._sizes_differ else (count,):
-            logs = self.run_steps(iterator, constant(part))
+            run_steps = self._clocked if self._parts.sample_is_due and self._clock_has_run else self.run_steps
+            self._parts.begins()
+            logs = run_steps(iterator, constant(part))
             self._parts.after(part, logs)
         return logs
 

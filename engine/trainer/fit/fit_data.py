@@ -6,6 +6,7 @@ checkpoint is written are drawn again by the training that resumes from it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,10 +22,12 @@ class FitData:
     def __init__(self, options: Options, strategy: tf.distribute.Strategy, devices: Devices) -> None:
         self._strategy = strategy if options.strategy.kind != "single" else None
         self._devices, self._input = devices, options.input
+        self.spec: Any = None  # the types of a batch for one device
         self._ours: Any = None
         self._iterator: Any = None
 
     def training(self, batches: tf.data.Dataset) -> Any:
+        self.spec = batches.element_spec
         if self._strategy is None and not self._ahead(batches):
             return batches
         handed_on, self._ours = through_an_iterator(batches)
@@ -32,6 +35,13 @@ class FitData:
 
     def validation(self, batches: tf.data.Dataset) -> Any:
         return self._on_devices(batches)
+
+    @property
+    def gpus(self) -> Sequence[str]:
+        """The GPUs that get a batch in each step."""
+        if self._devices.kind != "GPU":
+            return ()
+        return self._devices.names[:1] if self._strategy is None else self._strategy.extended.worker_devices
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
         """The iterator of the pipeline, behind the one that fit uses."""

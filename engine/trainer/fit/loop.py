@@ -16,9 +16,11 @@ from typing import Any
 import keras
 
 from ... import plan
+from ..checkpoint import step_graph
 from ..checkpoint.saver import CheckpointSaver
 from ..common.epoch_callbacks import EpochCallbacks
 from ..common.step_logs import floats
+from ..measure import transfer
 from ..measure.first_times import FirstTimes
 from ..measure.run_figures import Plan
 from .built import Built
@@ -53,7 +55,9 @@ class TrainingLoop:
         self._resume = ExactResume(built, self.watch.health, ours, self.steps_per_epoch)
         self._first = FirstTimes(report, pipeline, built.xla.compiles)
         together = options.compile.steps_per_execution
-        self._evaluation = Evaluation(model, together, built.stop, self._first, self._resume, report.signs)
+        self._evaluation = Evaluation(
+            model, together, built.stop, self._first, self._resume, report.signs, pipeline.device_scale
+        )
         model.train_function = self._execute
 
     # ---- the training as a whole --------------------------------------------------------------
@@ -145,11 +149,14 @@ class TrainingLoop:
         """Run the steps; an execution in which something is compiled is timed separately."""
         first = self.built.report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first
-        self.timing.begin(self.step + 1, count, began, apart=compiles)
+        adds_clock = self.executions.clock_is_wanted and not first
+        self.timing.begin(self.step + 1, count, began, apart=compiles or adds_clock)
         if first:
             return self._run_first(iterator, count, began)
         if compiles:
             return self._run_smaller_batch(iterator, count)
+        if adds_clock:
+            return self._run_clock_first(iterator, count)
         self.timing.parts.before()
         return self.executions.run(iterator, self.step, count)
 
@@ -157,12 +164,17 @@ class TrainingLoop:
         report, trace = self.built.report, functools.partial(self.executions.trace, iterator, count)
         report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
         self._resume.first_step_comes(trace)
+        if self.built.own is not None and self.timing.parts.samples and step_graph.draws(trace().graph):
+            self.executions.always_with_clock()
         logs = self.executions.run(iterator, self.step, count)
         floats(logs)  # waits for the device: the first step has ended when its figures are known
         self._resume.first_step_ran(trace)
         self.built.stop.at_once = False
         report.first_step_done(time.perf_counter() - began)
         report.phase("training")
+        pipeline = self.built.pipeline
+        samples = pipeline.global_batch_size // pipeline.replicas
+        report.speed.transfer_seconds = transfer.seconds(self.data.spec, samples, self.data.gpus)
         return logs
 
     def _run_smaller_batch(self, iterator: Any, count: int) -> Any:
@@ -172,6 +184,13 @@ class TrainingLoop:
             logs = self.executions.run(iterator, self.step, count)
             floats(logs)
         self.built.report.phase("training")
+        return logs
+
+    def _run_clock_first(self, iterator: Any, count: int) -> Any:
+        """An execution whose time is spent on tracing the graph that samples are taken with."""
+        with self.timing.parts.left_out():
+            logs = self.executions.run_clock_first(iterator, self.step, count)
+            floats(logs)
         return logs
 
     # ---- what the callbacks of fit pass on ----------------------------------------------------

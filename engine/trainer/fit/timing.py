@@ -6,9 +6,9 @@ import time
 
 from ... import plan
 from ...options import Options
+from ..measure import sampled_parts
 from ..measure.profile import Profiler
 from ..measure.run_report import RunReport
-from ..measure.step_parts import StepParts
 from ..measure.step_timer import StepTimer
 
 
@@ -17,7 +17,7 @@ class Timing:
 
     def __init__(self, options: Options, report: RunReport, on_gpu: bool) -> None:
         self._report, self._measure_seconds = report, options.run.measure_seconds
-        self.parts = StepParts(options.train.deterministic, on_gpu)
+        self.parts = sampled_parts.of(options.train.deterministic, on_gpu)
         self.timer = StepTimer(report.speed, on_gpu, self.parts.totals)
         self.profiler = Profiler(report, options.run.profile_steps)
 

@@ -7,7 +7,7 @@ for input from computing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import keras
@@ -17,6 +17,7 @@ from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from ..common.faults import TrainerError
 from ..common.step_logs import flat
+from ..data.on_device import first_cast
 from ..measure.graph_clock import GraphClock
 
 Logs = dict[str, Any]
@@ -36,28 +37,32 @@ class Execute(Protocol):
         ...
 
 
-def training(model: keras.Model, clock: GraphClock) -> Execute:
-    """execute(iterator, count) runs `count` training steps and returns the logs of the last."""
+def training(model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None) -> list[Execute]:
+    """For each clock an execute(iterator, count), which runs `count` training steps and returns the logs of the last.
+
+    What XLA compiles of a step is the same for all of them. With a `scale` the inputs are bytes.
+    """
     strategy = model.distribute_strategy
     compiled = bool(model.jit_compile)
     mirrored = strategy.num_replicas_in_sync > 1
     step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
-    return _execution(model, _one_step(model, step, compiled and not mirrored), clock)
+    one = _one_step(model, first_cast(step, scale), compiled and not mirrored)
+    return [_execution(model, one, clock) for clock in clocks]
 
 
-def testing(model: keras.Model) -> Execute:
-    """execute(iterator, count) runs `count` evaluation steps."""
-    return _execution(model, _one_test(model), GraphClock(deterministic=True))
+def testing(model: keras.Model, scale: float | None) -> Execute:
+    """execute(iterator, count) runs `count` evaluation steps. With a `scale` the inputs are bytes."""
+    return _execution(model, _one_test(model, scale), GraphClock(deterministic=True))
 
 
 def testing_one(model: keras.Model) -> Callable[[Any], Logs]:
     """An evaluation step on a batch that was already drawn: in the graph, the end of the data would count as a step."""
-    return cast(Callable[[Any], Logs], tf.function(_one_test(model), reduce_retracing=True))
+    return cast(Callable[[Any], Logs], tf.function(_one_test(model, None), reduce_retracing=True))
 
 
-def _one_test(model: keras.Model) -> Callable[[Any], Logs]:
+def _one_test(model: keras.Model, scale: float | None) -> Callable[[Any], Logs]:
     compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
-    return _one_step(model, model.test_step, compiled)
+    return _one_step(model, first_cast(model.test_step, scale), compiled)
 
 
 def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock) -> Execute:

@@ -49,6 +49,7 @@ class Speed:
         self.clock = StepClock(warmup=0)
         self.plan = Plan(0, 0, 0)
         self.step_at_peak_ms: float | None = None  # time of a step at the GPUs' peak
+        self.transfer_seconds: float | None = None  # of copying one batch to a GPU
         self.warm = False
         self.last: Moment | None = None
         self._at_warm: Spent | None = None
@@ -82,6 +83,7 @@ class Speed:
             loss_scale=moment.loss_scale,
             skipped_steps=moment.skipped_steps,
             python_share=python,
+            transfer=self.transfer(p50),
             traces=moment.traces,
         )
 
@@ -92,6 +94,12 @@ class Speed:
     def samples_per_second(self, step_ms: float | None) -> float | None:
         batch = self.plan.global_batch_size
         return 1000 * batch / step_ms if step_ms and batch else None
+
+    def transfer(self, step_ms: float | None) -> float | None:
+        """The time of copying a batch to a GPU as a share of the step."""
+        if self.transfer_seconds is None or not step_ms:
+            return None
+        return min(1.0, 1000 * self.transfer_seconds / step_ms)
 
     def mfu(self, step_ms: float | None) -> float | None:
         return self.step_at_peak_ms / step_ms if self.step_at_peak_ms and step_ms else None

@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -59,6 +59,11 @@ class RunReport:
         if (key := kind + option) not in self._warned:
             self._warned.add(key)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
+
+    def not_applied(self, found: Sequence[Mapping[str, str]]) -> None:
+        """Warn of options that were set and do nothing, each with `option` and `why`."""
+        for item in found:
+            self.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
 
     def first_step_done(self, seconds: float) -> None:
         self.first_seconds.step = seconds
@@ -128,6 +133,7 @@ class RunReport:
             first_checkpoint_seconds=first.checkpoint,
             input_wait=wait,
             python_share=python,
+            transfer=speed.transfer(p50),
             traces=last.traces if last else None,
             peak_memory_bytes=self.peak_memory_bytes,
             gpu_busy_mean=busy,

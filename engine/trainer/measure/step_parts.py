@@ -2,12 +2,7 @@
 
 graph_clock.py measures inside the graph, this module between the graph's executions. The graph of an execution runs
 from its first operation to the return of the call; everything else is Python: the dispatch, Keras' loop, gputui's own
-pulses. A GPU works asynchronously, so that there:
-
-- the call returns when the work has been enqueued, and the share called Python is the host's time outside the graph;
-- the host waits for the next batch while the GPU still computes. Only a step that begins with an idle device shows how
-  long the device waits: now and then the host waits for the device, and the input wait of the step that follows counts
-  for all steps until the next time.
+pulses. Here every execution has the clock in its graph; a GPU has it in a few of them (sampled_parts.py).
 """
 
 from __future__ import annotations
@@ -21,43 +16,41 @@ from ..common.step_logs import floats
 from .graph_clock import GraphClock
 
 SET_SECONDS = 0.05  # between two readings: a larger difference means that the wall clock was set
-SAMPLE_AFTER = 3  # executions after a pulse, during which the input pipeline gets ahead again
 
 
 class StepParts:
     """Totals over all executions so far; None where TensorFlow refuses to measure (deterministic operations)."""
 
-    def __init__(self, deterministic: bool, on_gpu: bool) -> None:
-        self.clock = GraphClock(deterministic, first_only=on_gpu)
-        self._sampled = on_gpu and not deterministic
-        self._until_sample = 0
-        self._sample_seconds = self._input_seconds = self._graph_seconds = 0.0
+    def __init__(self, clock: GraphClock) -> None:
+        self.clock = clock
+        self._input_seconds = self._graph_seconds = 0.0
         self._ends = 0.0  # of the executions since the last reading, summed as the graph sums their beginnings
         self._last_logs: dict[str, Any] = {}
         self._read_at, self._wall_ahead = time.monotonic(), time.time() - time.monotonic()
 
+    @property
+    def samples(self) -> bool:
+        """Whether only some executions have the clock in their graph."""
+        return False
+
+    @property
+    def sample_is_due(self) -> bool:
+        """Whether the next execution is one of them."""
+        return False
+
     def pulse(self) -> None:
-        """The host has waited for the device and done other work: take a sample soon."""
-        self._until_sample = SAMPLE_AFTER
+        """The host has waited for the device and done other work."""
 
     def before(self) -> None:
         """An execution is about to begin."""
-        if self._sampled and self._until_sample == 0:
-            self.wait_for_device()
-            self._read()
+
+    def begins(self) -> None:
+        """The graph of an execution is called."""
 
     def after(self, count: int, logs: Any) -> None:
         """An execution of `count` steps has returned."""
         self._ends += time.time() - self.clock.zero
         self._last_logs = logs
-        if self._sampled:
-            self._sample(count)
-
-    def _sample(self, count: int) -> None:
-        if self._until_sample == 0:
-            self._sample_seconds = self._read()
-        self._until_sample -= 1
-        self._input_seconds += count * self._sample_seconds
 
     def wait_for_device(self) -> dict[str, float]:
         """The figures of the last execution, which are available when the GPU has finished all its work."""
@@ -84,21 +77,20 @@ class StepParts:
     def _read(self) -> float:
         """Read what the graph has measured; returns the seconds waited since the last reading."""
         waited, begun = self.clock.take()
+        was_set, seconds = self._wall_clock_was_set()
+        self._graph_seconds += seconds if was_set else self._ends - begun
+        self._ends = 0.0
+        return 0.0 if was_set else waited
+
+    def _wall_clock_was_set(self) -> tuple[bool, float]:
+        """Whether it was, so that the graph's figures, which use it, are useless; and the time since the last look."""
         read_at, self._read_at = self._read_at, time.monotonic()
         ahead, self._wall_ahead = self._wall_ahead, time.time() - self._read_at
-        if abs(self._wall_ahead - ahead) > SET_SECONDS:  # the graph's figures, which use the wall clock, are useless
-            self._graph_seconds += self._read_at - read_at
-            self._ends = 0.0
-            return 0.0
-        self._graph_seconds += self._ends - begun
-        self._ends = 0.0
-        return waited
+        return abs(self._wall_ahead - ahead) > SET_SECONDS, self._read_at - read_at
 
     def totals(self) -> tuple[float | None, float | None]:
         """Seconds of waiting for input, and seconds of the graph, which include them."""
         if not self.clock.counts:
             return None, None
-        waited = self._read()
-        if not self._sampled:
-            self._input_seconds += waited
+        self._input_seconds += self._read()
         return self._input_seconds, self._graph_seconds

@@ -72,8 +72,7 @@ class Own:
 
     def tell(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
         """Emit warnings about options and settings that have no effect on this training."""
-        for item in self.not_applied(options):
-            report.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
+        report.not_applied(self.not_applied(options))
         if self.model.run_eagerly:
             report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):

@@ -76,6 +76,10 @@ class OwnPipeline:
         sizes = [part.dtype.size * math.prod(part.shape[1:]) for part in x if _sized(part)]
         return sum(sizes) if len(sizes) == len(x) else None
 
+    @property
+    def device_scale(self) -> None:
+        """A user's inputs are passed as they are."""
+
     def find_fault(self) -> None:
         """Report an error in a user's data as an error of their code."""
 
