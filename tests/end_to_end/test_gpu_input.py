@@ -31,6 +31,8 @@ def test_a_slow_copy_in_each_step_is_told_and_gone_when_batches_are_copied_ahead
     assert within["transfer"] > 0.2
     assert within["diagnosis"]["verdict"] == "transfer_bound"
     assert within["diagnosis"]["remedies"][0]["changes"] == {"input.prefetch_to_device": "auto"}
+    assert of_bytes["transfer"] * of_bytes["step_ms"]["p50"] < 0.5 * within["transfer"] * within["step_ms"]["p50"]
+    assert ahead["step_ms"]["p50"] < within["step_ms"]["p50"]
 
 
 def test_only_the_clock_of_a_sample_keeps_the_host_from_running_ahead_of_the_gpu(told: dict[str, Any]) -> None:
