@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.support.fakenvml import FakeNvml
@@ -95,6 +95,13 @@ CONTAINER_WITHOUT_NVML = Box(
     files={"dev/nvidiactl": "", "dev/nvidia0": ""},
 )
 NO_FABRIC_MANAGER = Box(f"{_H100} fabric=2 {_R570}".replace("fabric=3 ", ""), "SYSTEM_NOT_READY", 8)
+LAPTOP = Box(  # its display takes a part of the memory
+    f"name=NVIDIA_GeForce_RTX_4060_Laptop_GPU capability=8.9 cores=3072 mem_total=8188 mem_used=1250 {_R570}"
+)
+CONTAINER_WITH_A_QUOTA = replace(
+    CONTAINER_WITHOUT_NVML, files={**CONTAINER_WITHOUT_NVML.files, "sys/fs/cgroup/cpu.max": "50000 100000"}
+)
+H100_WITH_ECC_ERRORS = Box(f"{_H100} {_R570} uncorrected=2", "8", 8)
 SLURM = Box(
     f"{_H100} {_R570}",
     "2",

@@ -19,6 +19,7 @@
  *   remap=1,0         a row waits for a reset, or     licensed=0@1     a virtual GPU without (1: with) its licence
  *                     could not be replaced           retired=1        a page waits for a reset, before Ampere
  *   ecc=0@1           off                             cpus=0xf0@1     a mask of the CPUs beside GPU 1
+ *   uncorrected=2     errors of each GPU's memory
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
 #include <glob.h>
@@ -407,7 +408,7 @@ API int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu gpu, u64 *bits) {
 API int nvmlDeviceGetTotalEccErrors(Gpu gpu, int kind, int counter, u64 *count) {
     (void)counter;
     CALL("DeviceGetTotalEccErrors", gpu->index);
-    *count = kind ? 0 : 4;
+    *count = kind ? number("uncorrected", 0) : 4;
     return OK;
 }
 
