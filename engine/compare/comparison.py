@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import figures
-from ..diagnosis.measurements import read_options
 from ..figures import Figure
 from ..files.values import number
 from ..runs import Run
 from ..runs.baseline import Choice, LineUp
+from ..runs.launch_options import read_options
 from . import surroundings
 from .caveats import caveats
 

@@ -1,6 +1,6 @@
 """Sums up the engine's readings during training in bounded memory: the host, memory that grows, pauses.
 
-The engine takes readings once a second, whatever the training does; measurements.py adds what the trainer itself
+The engine takes readings once a second, whatever the training does; collector.py adds what the trainer itself
 reports, and gpus.py sums up the GPUs. A figure that is not known is None; shares are 0 to 1.
 """
 

@@ -4,7 +4,7 @@ The rules are one table: each line names a figure, the threshold from which it c
 decides, and the source. XProf stands for the analysis of TensorFlow's profiler, SageMaker for the rules of SageMaker
 Debugger, Kineto for PyTorch's profiler plugin, DCGM for the guide to NVIDIA's Data Center GPU Manager, TF guide for
 TensorFlow's guides to GPU and data performance; gputui marks thresholds that were chosen here. Measuring is in
-measurements.py, the remedies are in remedies.py.
+collector.py, the remedies are in remedies.py.
 
 All rules but two judge a run while it trains: `ablation` needs `gputui diagnose --preset` or a proof, which measure
 without the input; `communication` needs a profile (--profile there).
@@ -23,6 +23,7 @@ from ..runs import Run
 from ..runs.events import Diagnosis, Verdict
 from ..runs.reading import RunEvents
 from ..text import seconds
+from .collector import read
 from .measurements import (
     CORES_BUSY,
     DISK_WAITED,
@@ -30,7 +31,6 @@ from .measurements import (
     GPU_WORKS,
     SM_FEW,
     Measurements,
-    read,
     stage_ms,
 )
 from .remedies import MUCH_PYTHON, for_computing, remedies

@@ -12,9 +12,10 @@ import traceback
 from collections.abc import Callable
 
 from ..diagnosis import diagnose
-from ..diagnosis.measurements import Collector, options_of
+from ..diagnosis.collector import Collector
 from ..runs import Run, Tail
 from ..runs.events import Diagnosis, Event
+from ..runs.launch_options import options_of
 from ..runs.reading import EVENT_FILES, in_time
 from ..system.run_clock import RunClock
 

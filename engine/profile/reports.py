@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..diagnosis.measurements import options_of
 from ..files.reading import open_regular
 from ..runs import Run
 from ..runs.events import InputStages, Started
+from ..runs.launch_options import options_of
 from ..runs.reading import TRAINER_FILE, read_events
 from . import xprof_input
 from . import xprof_tables as tables

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from .. import plan
-from ..diagnosis import diagnose, measurements
+from ..diagnosis import collector, diagnose
 from ..diagnosis.measurements import Measurements
 from ..presets import Preset
 from ..runs import Run
@@ -22,7 +22,7 @@ def of_trial(
     run: Run, preset: Preset, input_cost: float | None = None, communication: float | None = None
 ) -> dict[str, Any]:
     """The diagnosis of a trial, whose own epoch has no end, with the preset's epoch and options."""
-    known = measurements.read(run)
+    known = collector.read(run)
     per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(known, preset)) or None
     real = replace(known, options=flat(preset), steps_per_epoch=per_epoch)
     return asdict(diagnose(replace(real, ablation=input_cost, communication=communication)))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, options, presets
-from ..diagnosis.measurements import options_of
 from ..files.shapes import completed
 from ..presets import Preset
 from ..runs import Run, RunError
+from ..runs.launch_options import options_of
 from ..runs.reading import read_object
 from ..telemetry.machine import Machine
 from . import LEAST_REPEATS, TRIAL_SECONDS, sentences

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import plan, presets, runs
-from ..diagnosis import measurements
+from ..diagnosis import collector
 from ..options import OPTIONS, Options, by_key
 from ..presets import Preset
 from ..process import launch
@@ -146,7 +146,7 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False) -> Trial:
 
 def disturbed(run: Run, neighbour: str = "") -> str:
     """Who else used the devices or cores of a trial; `neighbour` is what of gputui was seen beside it, in words."""
-    known = measurements.read(run)
+    known = collector.read(run)
     cores = f"other programs used {share(known.others_cpu or 0)} of the CPU's cores" if known.crowded else ""
     gpus = f"other programs on its GPU: {', '.join(known.gpu_neighbours)}" if known.gpu_neighbours else ""
     return ", ".join(filter(None, (neighbour, cores, gpus)))

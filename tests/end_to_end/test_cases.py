@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from gputui.engine.diagnosis import diagnose
-from gputui.engine.diagnosis import measurements as signal_files
+from gputui.engine.diagnosis import collector, diagnose
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.options import Options
 from gputui.engine.trainer.data import named
@@ -45,7 +44,7 @@ def _measured(build: Build, *settings: str) -> Measurements:
     training = build(*MEASURED, *settings)
     training.run.file("preset.yaml").write_text(yaml.safe_dump(training.loop.built.options.model_dump(mode="json")))
     training.announce().train()
-    return signal_files.read(training.run)
+    return collector.read(training.run)
 
 
 @pytest.mark.parametrize("ahead", ["off", "auto"])

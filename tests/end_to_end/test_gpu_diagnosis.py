@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.diagnosis import measurements
+from gputui.engine.diagnosis import collector
 from gputui.engine.diagnosis.remedies import remedies
 
 from tests.support.fakegpu import FakeGpu
@@ -26,7 +26,7 @@ def test_the_gpu_beside_the_one_that_trains_is_idle_and_memory_is_a_share_of_its
     assert done.returncode == 0, done.stderr
     told = events(done.stdout)
     (gpu,) = next(event for event in told if event["type"] == "started")["gpu_devices"]
-    found = measurements.read(runs.find(told[0]["run"]))
+    found = collector.read(runs.find(told[0]["run"]))
     assert (found.on_gpu, found.gpus, found.idle_gpus, found.busy_gap) == (True, 1, 1, None)
     assert 0 < gpu["memory_limit_bytes"] < 2048 * 1024**2
     peak = told[-1]["summary"]["peak_memory_bytes"]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from gputui.engine.diagnosis import diagnose
-from gputui.engine.diagnosis.measurements import Collector, Measurements
+from gputui.engine.diagnosis.collector import Collector
+from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.runs.parsing import recalled
 
 from tests.support.judged import OPTIONS

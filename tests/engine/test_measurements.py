@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.diagnosis import collector as collecting
 from gputui.engine.diagnosis import diagnose
-from gputui.engine.diagnosis import measurements as signal_files
-from gputui.engine.diagnosis.measurements import Collector, Measurements
+from gputui.engine.diagnosis.collector import Collector
+from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import remedies
 from gputui.engine.process.watcher import Watcher
 from gputui.engine.runs import Run
@@ -36,7 +37,7 @@ def _progress(step: int, **more: Any) -> dict[str, Any]:
 
 def test_signals_of_a_run_that_goes_on_are_of_its_last_moments() -> None:
     old = [_progress(step, input_wait=0.9) for step in range(30)]
-    new = [_progress(30 + step, input_wait=0.2, python_share=0.1) for step in range(signal_files.RECENT)]
+    new = [_progress(30 + step, input_wait=0.2, python_share=0.1) for step in range(collecting.RECENT)]
     found = _fed({"type": "phase", "phase": "training"}, *old, *new)
     assert found.input_wait == pytest.approx(0.2)
     assert found.compute_share == pytest.approx(0.7)

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 from gputui.engine.diagnosis import diagnose
-from gputui.engine.diagnosis.measurements import Collector, Measurements
+from gputui.engine.diagnosis.collector import Collector
+from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.process.ending import Evidence, classify
 from gputui.engine.runs.events import Diagnosis
 from gputui.engine.runs.parsing import recalled

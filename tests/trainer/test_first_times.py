@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.diagnosis import diagnose
-from gputui.engine.diagnosis.measurements import Collector, read
+from gputui.engine.diagnosis.collector import Collector, read
 from gputui.engine.process.watcher import Watcher
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import LATER_COMPILING, Diagnosis, Event

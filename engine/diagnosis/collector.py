@@ -1,0 +1,279 @@
+"""Turns a run's events, live or from its folder, into measurements, in bounded memory.
+
+Means are over the events since training began, speeds over the last moments. For a resumed run, only events since it
+was last resumed count. The engine's readings are added up in accumulators.py. Imports no TensorFlow and no pydantic:
+the engine process stays small.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..files.values import mapping, number, text, whole
+from ..runs import Run
+from ..runs.events import (
+    Allocator,
+    EpochEnd,
+    Event,
+    Finished,
+    GpuReadings,
+    HostReading,
+    InputStages,
+    Phase,
+    PhaseName,
+    Progress,
+    Started,
+    fields_of,
+)  # fmt: skip
+from ..runs.launch_options import options_of
+from ..runs.reading import RunEvents, read_events
+from . import accumulators
+from .gpus import Gpus
+from .measurements import WINDOW_MS, Measurements
+from .memory import DeviceMemory
+
+RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
+
+
+def read(run: Run, found: RunEvents | None = None) -> Measurements:
+    """The measurements of a run folder, running or finished; `found` holds its events where they were already read."""
+    collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    collector.feed((found or read_events(run.path)).events)
+    return collector.measurements()
+
+
+class Collector:
+    """Takes a run's events in the order of their time.
+
+    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again.
+    """
+
+    def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
+        self.options, self._visible = options, visible
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start over with a resumed run, which is another process and may have another speed."""
+        self.started: Started | None = None
+        self._progress: deque[Progress] = deque(maxlen=RECENT)
+        self._gpus = Gpus(self._visible)
+        self._device_memory = DeviceMemory(self.options, self._gpus)
+        self._host, self._host_growth = accumulators.Host(), accumulators.Growth()
+        self._stages: InputStages | None = None
+        self._summary: Mapping[str, Any] = {}
+        self._phase: PhaseName | None = None
+        self._detail, self._phase_t = "", 0.0
+        self._ended_t: float | None = None
+        self._spent: dict[str, float] = {}
+        self._pauses, self._pause_seconds = accumulators.Pauses(), 0.0
+        self._epochs = 0
+
+    @property
+    def newest_t(self) -> float | None:
+        """The time of the newest figures of steps, or of the end of a run that was too short to have any."""
+        return self._progress[-1].t if self._progress else self._ended_t
+
+    def feed(self, found: Iterable[Event]) -> None:
+        for event in found:
+            handler = _HANDLERS.get(type(event))
+            if handler is not None:
+                handler(self, event.t, event)
+
+    # ---- events ---------------------------------------------------------------------------------
+
+    def on_started(self, t: float, event: Started) -> None:
+        self.started = event
+        self._gpus.trains_with = self._trainers_variable(event)
+
+    def on_phase(self, t: float, event: Phase) -> None:
+        phase = event.phase
+        if phase == "importing":  # the first phase; the time before it belongs to none
+            self._begin()
+        if self._phase:
+            self._spent[self._phase] = self._spent.get(self._phase, 0.0) + t - self._phase_t
+        if self._phase in ("evaluating", "saving") and self._detail != "model.keras":
+            self._pause_seconds += t - self._phase_t
+            if phase != "compiling":  # during the first evaluation, for a smaller last batch
+                self._pauses.add(self._phase, self._pause_seconds)
+                self._pause_seconds = 0.0
+        self._phase, self._phase_t, self._detail = phase, t, event.detail
+
+    def on_progress(self, t: float, event: Progress) -> None:
+        if event.step_ms_p50 is not None:
+            self._progress.append(event)
+
+    def on_epoch(self, t: float, event: EpochEnd) -> None:
+        self._epochs += 1
+        if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
+            self._device_memory.begin_anew()
+            self._host_growth.begin_anew()
+
+    def on_input_stages(self, t: float, event: InputStages) -> None:
+        self._stages = event
+
+    def on_gpu(self, t: float, event: GpuReadings) -> None:
+        if self._phase == "training":
+            self._gpus.take(event.gpus, set(self.started.gpus) if self.started else set())
+
+    def on_host(self, t: float, event: HostReading) -> None:
+        if self._phase != "training":
+            return
+        self._host.take(fields_of(event))
+        used, total = event.trainer_bytes, event.memory_total_bytes
+        if used is not None and total and self._filled():
+            self._host_growth.add(used / total)
+
+    def on_allocator(self, t: float, event: Allocator) -> None:
+        self._device_memory.take(event, self.started, self._filled())
+
+    def on_finished(self, t: float, event: Finished) -> None:
+        self._summary = event.summary
+        if self._summary.get("steps"):
+            self._ended_t = t
+
+    def _trainers_variable(self, event: Started) -> str | None:
+        """CUDA_VISIBLE_DEVICES as the trainer had it: as the options set it, or as it was told."""
+        wanted = self.options.get("device.visible")
+        if isinstance(wanted, list):
+            return ",".join(map(str, wanted))
+        told = mapping(event.actual.get("environment")).get("CUDA_VISIBLE_DEVICES")
+        return self._visible if told is None else str(told)
+
+    def _filled(self) -> bool:
+        """Whether caches and shuffle buffers are full: memory that grows after that is held by something else."""
+        return not self._fills() or (self._epochs > 0 and self._has_passed())
+
+    def _fills(self) -> bool:
+        """Whether a cache may still fill; a user's own code may have one that no option shows."""
+        known = self.options.get("workload.entry") is None
+        nothing = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
+        return not (known and nothing)
+
+    def _has_passed(self) -> bool:
+        """Whether all of the data has been used once since the start or resume; assumed where its size is unknown."""
+        started = self.started
+        if not started or not started.global_batch_size or not started.train_samples or not self._progress:
+            return True
+        steps = (self._progress[-1].step or 0) - (started.resumed_at_step or 0)
+        return steps >= started.train_samples // started.global_batch_size
+
+    # ---- figures --------------------------------------------------------------------------------
+
+    @property
+    def on_gpu_device(self) -> bool:
+        return self.started is not None and any("GPU" in name for name in self.started.devices)
+
+    def measurements(self) -> Measurements:
+        """The present figures; for a finished run, its speeds are those of the whole run."""
+        wait, python = self._recent("input_wait"), self._recent("python_share")
+        return Measurements(
+            options=self.options,
+            **self._of_start(),
+            steps=self._steps(),
+            seconds=self._seconds(),
+            **self._speeds(),
+            input_wait=wait,
+            python_share=python,
+            compute_share=max(0.0, 1 - wait - (python or 0.0)) if wait is not None else None,
+            transfer=self._recent("transfer"),
+            pauses=self._pause_share(),
+            pauses_counted=self._pauses.most_often,
+            traces=self._last("traces"),
+            stages=tuple(self._stages.stages) if self._stages else (),
+            buffer_fill=self._stages.buffer_fill if self._stages else None,
+            **self._gpus.figures(),
+            memory_peak=self._device_memory.peak(self.started),
+            memory_growth=self._device_memory.growth,
+            host_memory_growth=self._host_growth.share,
+            **self._host.figures(),
+            outcome=self._summary.get("outcome"),
+        )
+
+    def _of_start(self) -> dict[str, Any]:
+        started = self.started
+        if started is None:
+            return {}
+        same = ("cpus", "train_samples", "sample_bytes", "global_batch_size", "steps_per_epoch", "inapplicable")
+        return {
+            **{name: getattr(started, name) for name in same},
+            "on_gpu": self.on_gpu_device,
+            "device_batches": whole(started.actual.get("device_batches")),
+            "gpus": len(started.gpus),
+            "compute_capability": _pair(started.compute_capability),
+            "newest_capability": _newest(started),
+            "replicas": started.replicas or 1,
+            "cpu_bfloat16": bool(started.cpu_bfloat16),
+            "jit_compile": started.actual.get("jit_compile"),
+            "xla_reason": text(started.actual.get("xla_reason")) or "",
+            "numa": text(started.actual.get("numa")) or "",
+        }
+
+    def _steps(self) -> int:
+        measured = self._summary.get("measured_steps")
+        return int(measured) if measured else int(self._last("step") or 0)
+
+    def _seconds(self) -> float:
+        """The time of the measured steps where the run has ended, otherwise of the training so far."""
+        measured = number(self._summary.get("measured_seconds"))
+        return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
+
+    def _open_seconds(self) -> float:
+        last = self._progress[-1].t if self._progress else 0.0
+        return max(0.0, last - self._phase_t) if self._phase == "training" else 0.0
+
+    def _recent(self, name: str) -> float | None:
+        """The run's own figure where it has ended, otherwise the mean of the last moments."""
+        if (whole := number(self._summary.get(name))) is not None:
+            return whole
+        return accumulators.mean(map(fields_of, self._progress), name)
+
+    def _last(self, name: str) -> Any:
+        if self._summary.get(name) is not None:
+            return self._summary[name]
+        return self._last_progress(name)
+
+    def _last_progress(self, name: str) -> Any:
+        return getattr(self._progress[-1], name) if self._progress else None
+
+    def _speeds(self) -> dict[str, Any]:
+        times = self._summary.get("step_ms") or {}
+        p50 = number(times.get("p50")) or self._last_progress("step_ms_p50")
+        p95 = number(times.get("p95")) or self._last_progress("step_ms_p95")
+        shortest = max(p50 or 0.0, WINDOW_MS)
+        return {
+            "samples_per_second": number(self._last("samples_per_second")),
+            "step_ms": p50,
+            "windows": int(1000 * self._seconds() / shortest),
+            "uneven": p95 / p50 if p50 and p95 else None,
+            "mfu": number(self._last("mfu")),
+        }
+
+    def _pause_share(self) -> float | None:
+        pauses = self._pauses.seconds
+        whole = self._spent.get("training", 0.0) + self._open_seconds() + pauses
+        return pauses / whole if whole > 0 else None
+
+
+_HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {
+    Started: Collector.on_started,
+    Phase: Collector.on_phase,
+    Progress: Collector.on_progress,
+    EpochEnd: Collector.on_epoch,
+    InputStages: Collector.on_input_stages,
+    GpuReadings: Collector.on_gpu,
+    HostReading: Collector.on_host,
+    Allocator: Collector.on_allocator,
+    Finished: Collector.on_finished,
+}
+
+
+def _newest(started: Started) -> tuple[int, int] | None:
+    told = [mapping(one).get("compute_capability") for one in started.gpu_devices]
+    return max((pair for one in (*told, started.compute_capability) if (pair := _pair(one))), default=None)
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    return (int(value[0]), int(value[1])) if isinstance(value, list | tuple) and len(value) == 2 else None
