@@ -189,6 +189,14 @@ def test_every_file_and_folder_that_is_named_exists() -> None:
     assert {(document, path) for document, path in found if not any(ROOT.glob(path.rstrip("/")))} == set()
 
 
+def test_every_test_that_is_named_exists() -> None:
+    tests = {node.name for path in (ROOT / "tests").rglob("test_*.py") for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}  # fmt: skip
+    found = {(document.name, name) for document, name in named(re.compile(r"(?<![\w/])test_\w+\b(?!\.py)"))}
+    assert len(found) > 40
+    assert {(document, name) for document, name in found if name not in tests} == set()
+
+
 def test_every_variable_of_the_environment_is_read_somewhere() -> None:
     source = "".join(path.read_text() for folder in ("engine", "tui") for path in (ROOT / folder).rglob("*.py"))
     found = set(named(VARIABLE))
