@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -15,8 +16,9 @@ from gputui.engine.profile import reports
 from gputui.engine.profile.reports import ProfileError, ProfileReport
 from gputui.engine.profile.xprof_input import InputStage, InputTime
 from gputui.engine.profile.xprof_tables import Operation, Shares
-from gputui.engine.proof import request, sentences
+from gputui.engine.proof import request, sentences, sharing
 from gputui.engine.proof.comparing import BaselineFailed, Stopped
+from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
 from gputui.engine.runs import Run
@@ -138,12 +140,11 @@ def test_the_exchange_between_devices_is_known_until_it_is_measured_anew(
     monkeypatch.setattr(reports, "read", lambda run: report)
 
     def figures(options: Options, before: int) -> Planted:
-        faster = options.strategy.communication == "hierarchical_copy"
-        return noisy(1300.0 if faster else 1000.0, before, 0.0)
+        return noisy(1300.0 if options.compile.xla is True else 1000.0, before, 0.0)
 
     told = proved(tmp_path, loop("cache=memory", "batch_size=512", profile=True), figures).written
     assert told["diagnosis"]["verdict"] == "communication_bound"
-    assert told["changes_kept"] == {"strategy.communication": "hierarchical_copy"}
+    assert told["changes_kept"] == {"compile.xla": True, "input.drop_remainder": True}
     assert told["final_verdict"]["verdict"] == "communication_bound"
 
 
@@ -224,6 +225,32 @@ def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: s
     assert proof_command._code(told, NoPresses()) == code  # type: ignore[arg-type]
 
 
+# ---- a change ---------------------------------------------------------------------------------------
+
+
+def test_a_slower_change_is_said_to_be_so_with_what_it_learns_and_is_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def told(name: str, *changes: str) -> str:
+        (tmp_path / name).mkdir()
+        asked = request.of_change("quickstart", list(changes))
+        proved(tmp_path / name, asked, lambda o, n: Planted(1000 / o.workload.width, loss=o.workload.width / 10))
+        measured = Proof(tmp_path / name / "proof"), subprocess.Popen(["true"])
+        with monkeypatch.context() as patched, measured[1]:
+            patched.setattr(sharing, "begin", lambda *_: measured)
+            assert proof_command.run_proof(asked, as_json=False, anyway=True) == 0
+        return str(capsys.readouterr().out)
+
+    slower = told("slower", "width=8")
+    assert "width=8.0 makes the training 0.12" in slower
+    assert "another model or other data is learnt; loss after" in slower
+    assert " without, 0.8 with" in slower
+    assert "improved.yaml" not in slower
+    faster = told("faster", "width=0.5")
+    assert "width=0.5 makes the training 2.00 times as fast" in faster
+    assert "-o improved.yaml saves the improved preset" in faster
+
+
 # ---- a diagnosis of a preset ------------------------------------------------------------------------
 
 
@@ -238,6 +265,7 @@ def test_a_diagnosis_says_its_own_method_and_what_to_try(tmp_path: Path) -> None
     assert "1 pair of trials of 5 s" in above
     assert "also python overhead" in above
     assert "to try cache=memory; parallel_calls=auto; prefetch=auto" in above
+    assert "costs 80 % of a step's time" in shown(told.written)
 
 
 # ---- the profile -------------------------------------------------------------------------------------

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.fakenvml import FakeNvml
-from tests.support.fakenvml.fixture import nvml
 
-__all__ = ["nvml"]
+pytest_plugins = ("tests.support.fakenvml.fixture",)
 PROGRAM = """
 import json, os, threading
 from gputui.engine.telemetry import limits
