@@ -29,7 +29,9 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
     `cuda` is what CUDA itself has said.
     """
     if unreadable(seen):
-        yield _unreadable(seen, cuda, confined)
+        yield _unreadable(confined)
+        if cuda.works and cuda.count:
+            yield Finding("ok", "GPU", f"CUDA shows {cuda.count} GPU(s): training works, without readings of them")
         return
     if seen.reason:
         yield _without(seen, bus, confined) if _expected(seen, bus) else _calm(seen, bus)
@@ -52,10 +54,8 @@ def unreadable(seen: NvmlAnswers) -> bool:
     return seen.code == Code.LIBRARY_NOT_FOUND and nodes.there()
 
 
-def _unreadable(seen: NvmlAnswers, cuda: CudaAnswer, confined: bool) -> Finding:
+def _unreadable(confined: bool) -> Finding:
     what = f"{LIBRARY_ALONE_MISSING}: nothing is known of the GPUs"
-    if cuda.works:
-        what += f"; CUDA shows {cuda.count}, and training works without GPU readings"
     remedy = "install the driver's library, which comes with nvidia-smi"
     if confined:
         given = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from gputui.engine.doctor import Finding
+from gputui.tui.text.doctor import conclusion
 
 from tests.support import boxes
 from tests.support.boxes import Box
@@ -53,6 +55,9 @@ class Told:
     def says(self, words: str) -> bool:
         """Whether the doctor says so anywhere."""
         return any(words in what for _, _, what, _ in self._told["doctor"])
+
+    def conclusion(self) -> str:
+        return conclusion([Finding(*told) for told in self._told["doctor"]])
 
     def bad(self) -> list[tuple[str, str]]:
         """The doctor's errors and warnings about GPUs, driver and packages."""
@@ -156,7 +161,9 @@ def test_of_two_mig_instances_one_trains(told: Asked) -> None:
 def test_without_nvml_nothing_is_concluded(told: Asked) -> None:
     wanted = f"{MIRRORED} communication=nccl gpu_thread_mode=gpu_private memory_limit_mb=4096 policy=mixed_float16"
     box = told(boxes.CONTAINER_WITHOUT_NVML, wanted, "visible=0")
-    level, _, remedy = box.doctor("nothing is known of the GPUs; CUDA shows 1, and training works")
+    assert box.conclusion() == "Ready to train; 1 warning(s)."
+    assert box.doctor("CUDA shows 1 GPU(s): training works, without readings of them")[:2] == ("ok", "GPU")
+    level, _, remedy = box.doctor("libnvidia-ml.so.1 is missing: nothing is known of the GPUs")
     assert (level, remedy) == (
         "warning", "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility (it is 'compute' now)"
     )  # fmt: skip

@@ -51,7 +51,7 @@ def conclusion(found: list[Finding]) -> str:
     """One line at the end."""
     if doctor.blocks(found):
         return "Training is not possible: see the lines marked error."
-    has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU ") for finding in found)
+    has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU") for finding in found)
     has_driver = any(finding.about == "driver" for finding in found)
     warnings = sum(finding.level == "warning" for finding in found)
     ready = "Ready to train" + ("" if has_gpu else " on the CPU")
