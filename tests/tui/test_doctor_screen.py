@@ -20,6 +20,7 @@ from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import until
 from tests.support.machines import tensorflow, whole
 from tests.support.terminal import needs_tmux, terminal
+from tests.support.tiny import text_of
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
@@ -68,6 +69,25 @@ async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytes
         await pilot.press("escape")
         assert app.screen is not screen
     assert Examination.ended == 1
+
+
+async def test_long_findings_are_wrapped_at_any_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility (it is 'compute' now), or lend it a GPU"
+    monkeypatch.setattr(Examination, "made", [], raising=False)
+    monkeypatch.setattr(Examination, "findings", lambda self: [Finding("warning", "driver", "it is missing", long)])
+    monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Examination)
+    app: App[None] = App()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = DoctorScreen()
+        await app.push_screen(screen)
+        table = await shown(pilot, screen)
+        assert table.virtual_size.width <= 80
+        assert table.ordered_rows[0].height > 2
+        words = " ".join(text_of(app).split())
+        assert "(it is 'compute' now), or lend it a GPU" in words
+        await pilot.resize_terminal(200, 30)
+        await pilot.pause()
+        assert table.ordered_rows[0].height == 2
 
 
 async def test_help_over_a_deep_check_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:

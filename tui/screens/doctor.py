@@ -28,7 +28,7 @@ from .base import FollowingScreen
 COLOURS = {"ok": "success", "note": "primary", "warning": "warning", "error": "error"}
 LOOKING = "checking ..."
 POLL_SECONDS = 0.1
-COLUMNS = [Column("level", Text("")), Column("about", Text("about")), Column("what", Text("what"))]
+LEAST_WIDTH = 20  # of the findings, however narrow the terminal
 
 
 class _Findings(Table):
@@ -60,7 +60,11 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        self.query_one(Table).fill(COLUMNS, {})
+        self.query_one(Table).fill(self._columns(), {})
+
+    def on_resize(self) -> None:
+        if self.found:
+            self.show(self.found)
 
     def on_unmount(self) -> None:
         if self._examination is not None:
@@ -95,8 +99,22 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
 
     def show(self, found: list[Finding]) -> None:
         self.found = found
-        self.query_one(Table).fill(COLUMNS, {str(number): self._cells(one) for number, one in enumerate(found)})
+        self.query_one(Table).fill(self._columns(), {str(number): self._cells(one) for number, one in enumerate(found)})
         self.query_one("#said", Panel).repaint()
+
+    def _columns(self) -> list[Column]:
+        """The last one is as wide as the rest of the screen, so that long findings are wrapped and not cut."""
+        beside = [max((len(cell) for cell in cells), default=0) for cells in self._beside()]
+        rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
+        widths = (*beside, max(LEAST_WIDTH, rest))
+        return [
+            Column(name, Text(label), width)
+            for (name, label), width in zip((("level", ""), ("about", "about"), ("what", "what")), widths, strict=True)
+        ]
+
+    def _beside(self) -> tuple[list[str], list[str]]:
+        levels = [f"{sign(finding.level)} {finding.level}" for finding in self.found]
+        return levels, ["about", *(finding.about for finding in self.found)]
 
     def _cells(self, finding: Finding) -> list[Text]:
         level = Text(f"{sign(finding.level)} {finding.level}", style=colour(self.app, COLOURS[finding.level]))
