@@ -13,6 +13,8 @@ from gputui.engine import plan, presets
 from gputui.engine.export.script import to_script
 from gputui.engine.options import Options
 
+from tests.end_to_end.test_export import MODELS
+from tests.support.cases import all_hold
 from tests.support.exporting import trained_by_both
 from tests.support.forking import Forks
 from tests.support.training import options
@@ -36,14 +38,19 @@ def wanted(case: dict[str, Any]) -> Options:
     return options(*SYNTHETIC, *settings, f"strategy.kind={kind}")
 
 
-def ran_until_training(wanted: Options, replicas: int, whole: bool) -> dict[str, Any]:
-    """The names that the script has defined before it builds its model; not `whole`: all but the batches."""
+def begun(wanted: Options) -> tuple[dict[str, Any], dict[str, str]]:
+    """The constants that the script of these options has defined at its start, and its sections."""
     code = to_script(presets.Preset("grid", wanted, ""))
     parts = re.split(r"^# ---- (\w+)[^\n]*$", code, flags=re.M)
-    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    training = re.split(r"^(?:with strategy|model = build)", sections["training"], flags=re.M)[0]
     names: dict[str, Any] = {}
     exec(compile(parts[0], "constants", "exec"), names)
+    return names, dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def ran_until_training(wanted: Options, replicas: int, whole: bool) -> dict[str, Any]:
+    """The names that the script has defined before it builds its model; not `whole`: all but the batches."""
+    names, sections = begun(wanted)
+    training = re.split(r"^(?:with strategy|model = build)", sections["training"], flags=re.M)[0]
     names |= {"replicas": replicas, "global_batch": names["BATCH_SIZE"] * replicas}
     for part in (sections["data"], training):
         tree = ast.parse(part)
@@ -96,6 +103,31 @@ def test_the_script_runs_the_steps_of_the_trainer_over_a_grid_of_sizes(monkeypat
     found = {str(case): compared(wanted(case), case["replicas"], i % WHOLE == 0) for i, case in enumerate(GRID)}
     found[str(DIGITS)] = compared(options(*DIGITS), 4, whole=True)
     assert {case: why for case, why in found.items() if why} == {}
+
+
+@pytest.mark.usefixtures("cpus")
+def test_the_script_builds_the_models_of_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layer by layer, with all their settings: so the deepest one, too, trains as those whose losses are compared.
+
+    The transformer, whose section is not complete by itself, is compared by its losses.
+    """
+    import keras
+    from gputui.engine.trainer.setup import models
+
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the script sets it
+    with all_hold() as cases:
+        for name in sorted({*MODELS} - {"transformer"}):
+            with cases.case(name):
+                wanted = options(f"model={name}", "width=0.05", "data=digits")
+                names, sections = begun(wanted)
+                names |= {"shape": (8, 8, 1), "classes": 10}
+                exec(compile(sections["model"], "model", "exec"), names)
+                built = []
+                for build in (names["build"], lambda: models.build(wanted, (8, 8, 1), 10)):  # noqa: B023
+                    keras.utils.clear_session()  # layers are numbered from one again
+                    built.append(build().get_config())
+                assert built[0] == built[1]
+                assert len(built[0]["layers"]) > 3
 
 
 @pytest.mark.slow

@@ -1,7 +1,11 @@
-"""What makes a shipped preset small enough for two CPU cores; those that are not named here are so already."""
+"""What makes a shipped preset small enough for two CPU cores; those that are not named here are so already.
 
+Its other options stay: XLA compiles what a model of few layers calls in a fifth of the time that a ResNet takes.
+"""
+
+TINY_IMAGES = ("shape=[8, 8, 3]", "batch_size=4")
 SMALLER = {
-    "xla-bf16": ("model=separable_cnn", "batch_size=8"),  # a ResNet takes half a minute: resnet50-224 has it
-    "resnet50-224": ("width=0.05", "shape=[32, 32, 3]", "batch_size=8", "classes=10", "validation_split=0"),
-    "transformer-100m": ("width=0.5", "blocks=1", "shape=[16]", "batch_size=8"),
+    "xla-bf16": ("model=mlp", "width=0.1", "samples=40", *TINY_IMAGES),
+    "resnet50-224": ("model=separable_cnn", "width=0.1", "samples=64", "classes=10", *TINY_IMAGES),
+    "transformer-100m": ("width=0.25", "blocks=1", "shape=[16]", "batch_size=4", "samples=64"),
 }
