@@ -48,7 +48,8 @@ def read(run: Run, found: RunEvents | None = None) -> Measurements:
 class Collector:
     """Takes a run's events in the order of their time.
 
-    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again.
+    `visible` is CUDA_VISIBLE_DEVICES of the process that could start the training again; where it has none, the run was
+    perhaps given a part of the machine, and stays within that.
     """
 
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
@@ -86,7 +87,10 @@ class Collector:
 
     def on_started(self, t: float, event: Started) -> None:
         self.started = event
-        self._gpus.trains_with = self._trainers_variable(event)
+        of_run = mapping(event.actual.get("environment")).get("CUDA_VISIBLE_DEVICES")
+        if self._visible is None and of_run is not None:
+            self._gpus.variable_given = str(of_run)
+        self._gpus.trains_with = self._trainers_variable(of_run)
 
     def on_phase(self, t: float, event: Phase) -> None:
         phase = event.phase
@@ -134,13 +138,12 @@ class Collector:
         if self._summary.get("steps"):
             self._ended_t = t
 
-    def _trainers_variable(self, event: Started) -> str | None:
-        """CUDA_VISIBLE_DEVICES as the trainer had it: as the options set it, or as it was told."""
+    def _trainers_variable(self, of_run: Any) -> str | None:
+        """CUDA_VISIBLE_DEVICES as the trainer had it: as the options set it, or as its launcher did."""
         wanted = self.options.get("device.visible")
         if isinstance(wanted, list):
             return ",".join(map(str, wanted))
-        told = mapping(event.actual.get("environment")).get("CUDA_VISIBLE_DEVICES")
-        return self._visible if told is None else str(told)
+        return self._visible if of_run is None else str(of_run)
 
     def _filled(self) -> bool:
         """Whether caches and shuffle buffers are full: memory that grows after that is held by something else."""

@@ -24,13 +24,14 @@ _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
 
 
 class Gpus:
-    """`given` is CUDA_VISIBLE_DEVICES of whoever could start the training again: None leaves all GPUs of the machine.
+    """`variable_given` is CUDA_VISIBLE_DEVICES of whoever could start the training again: None leaves all GPUs of the
+    machine.
 
     `trains_with` is the variable as the trainer had it, which decides between the instances of a GPU.
     """
 
     def __init__(self, given: str | None) -> None:
-        self._given = given
+        self.variable_given = given
         self.trains_with = given
         self._shown: set[int] = set()
         self._all: set[int] = set()
@@ -41,7 +42,7 @@ class Gpus:
         """Add a reading of all GPUs during training; `mine` names those that train, as the started event does."""
         gpus = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
         devices = [device for gpu in gpus if (device := _device(gpu))]
-        self._shown = {shown.index for shown in visible(self._given, devices)}
+        self._shown = {shown.index for shown in visible(self.variable_given, devices)}
         self._all = {device.index for device in devices}
         instances = {shown.index: shown.instance for shown in visible(self.trains_with, devices)}
         for gpu in gpus:
@@ -65,7 +66,7 @@ class Gpus:
 
     def given(self) -> tuple[int, ...] | None:
         """The indexes of the GPUs that whoever starts the training was given; None where these are all."""
-        return None if self._given is None else tuple(sorted(self._shown))
+        return None if self.variable_given is None else tuple(sorted(self._shown))
 
     def _idle(self) -> set[int]:
         """Of the same model as those that train: one for the screen would slow the others down."""

@@ -171,8 +171,13 @@ def test_more_gpus_are_proposed_where_this_process_may_use_them_and_nobody_else_
 ) -> None:
     told = [reading({**FREE, "busy": 0.97}, *others)] * 30
     found = fed(started(card()), TRAINING, *told, *STEPS, options={"device.visible": option}, visible=visible)
-    changes = [dict(remedy["changes"]) for remedy in diagnose(found).remedies if remedy["step"] == "gpus"]
-    assert changes == ([] if change is None else [change | {"strategy.kind": "mirrored"}])
+    # Asked later, in a shell that knows nothing of the job, it is the run that knows.
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    begun = started(card(), actual={"environment": environment})
+    later = fed(begun, TRAINING, *told, *STEPS, options={"device.visible": option})
+    for known in (found, later):
+        changes = [dict(remedy["changes"]) for remedy in diagnose(known).remedies if remedy["step"] == "gpus"]
+        assert changes == ([] if change is None else [change | {"strategy.kind": "mirrored"}])
 
 
 @pytest.mark.parametrize(
