@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -250,10 +251,12 @@ def test_init_never_overwrites(tmp_path: Path) -> None:
 # ---- Monitor ----------------------------------------------------------------------------------------
 
 WATCHED = """
-import sys, time
+import os, sys, time
 import keras, numpy as np
 from gputui.engine import Monitor
 
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+print(os.getpid(), flush=True)
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), keras.layers.Dense(1)])
 model.compile("adam", "mse", metrics=["mae"])
 x = np.random.default_rng(0).random((2000, 8)).astype("float32")
@@ -266,27 +269,41 @@ print(monitor.run.state, flush=True)
 """
 
 
-def watched(folder: Path, epochs: int, pause: float) -> subprocess.Popen[str]:
+def watched(folder: Path, epochs: int, pause: float) -> Program:
+    """What it prints goes to a file that the number of its epochs names."""
     (folder / "fit.py").write_text(WATCHED)
-    command = [sys.executable, "fit.py", str(epochs), str(pause)]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    output, environment = str(folder / f"{epochs}.out"), {"GPUTUI_HOME": os.environ["GPUTUI_HOME"]}
+    return Program(str(folder), output, ["fit.py", str(epochs), str(pause)], environment=environment)
+
+
+def printed(program: Program) -> list[str]:
+    return Path(program.output).read_text().splitlines()
 
 
 @pytest.mark.slow
-def test_any_fit_with_a_monitor_is_a_run(folder: Path) -> None:
-    with watched(folder, 3, 0.3) as script, watched(folder, 1000, 0.05) as other:
-        until(lambda: len(runs.all_runs()) == 2)
+def test_any_fit_with_a_monitor_is_a_run_and_a_stop_ends_it_while_the_script_goes_on(
+    folder: Path, forks: Forks
+) -> None:
+    script, other, endless = watched(folder, 3, 0.6), watched(folder, 1000, 0.05), watched(folder, 100_000, 0.0)
+    with ThreadPoolExecutor() as pool:
+        codes = pool.submit(forks.codes, script, other, endless)
+        until(lambda: len(runs.all_runs()) == 3)
         until(lambda: all(run.process("trainer") for run in runs.all_runs()))
         by_pid = {run.status["trainer_pid"]: run for run in runs.all_runs()}
-        assert set(by_pid) == {script.pid, other.pid}
-        run, killed = by_pid[script.pid], by_pid[other.pid]
+        pids = [int(printed(program)[0]) for program in (script, other, endless)]
+        assert set(by_pid) == set(pids)
+        run, killed, stopped = (by_pid[pid] for pid in pids)
         until(lambda: happened(killed, "epoch"))
         assert killed.state == "running"
         assert killed.id in gputui("runs").stdout
-        other.kill()
-        other.wait()
-        assert runs.Run(killed.path).state == "crashed"
-        assert script.communicate()[0] == "ok\n"
+        os.kill(pids[1], signal.SIGKILL)
+        until(lambda: step(stopped) > 100)
+        assert gputui("stop", stopped.id).returncode == 0
+        assert codes.result(timeout=60) == [0, -signal.SIGKILL, 0]
+    assert runs.Run(killed.path).state == "crashed"
+    assert (printed(script)[1:], printed(endless)[1:]) == (["ok"], ["stopped"])
+    assert stopped.result is not None
+    assert stopped.result["outcome"] == "stopped"
     result = run.result
     assert result is not None
     assert (result["outcome"], result["steps"], result["epochs"]) == ("ok", 3 * 57, 3)
@@ -298,15 +315,3 @@ def test_any_fit_with_a_monitor_is_a_run(folder: Path) -> None:
     assert (started["global_batch_size"], started["steps_per_epoch"], started["epochs"]) == (32, 57, 3)
     table = json.loads(gputui("compare", run.id, killed.id, "--json").stdout)
     assert table
-
-
-@pytest.mark.slow
-def test_stop_ends_a_watched_fit_gracefully_and_the_script_goes_on(folder: Path) -> None:
-    with watched(folder, 100_000, 0.0) as script:
-        run = until(lambda: next(iter(runs.all_runs()), None))
-        until(lambda: step(run) > 100)
-        assert gputui("stop", run.id).returncode == 0
-        assert script.communicate(timeout=30)[0] == "stopped\n"
-    assert script.returncode == 0
-    assert run.result is not None
-    assert run.result["outcome"] == "stopped"

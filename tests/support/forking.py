@@ -96,12 +96,15 @@ class Forks:
 
     def run(self, *programs: Program) -> None:
         """Run all to their ends, at the same time; a failure tells what the program has printed last."""
+        failed = [Path(program.output) for program, code in zip(programs, self.codes(*programs), strict=True) if code]
+        assert not failed, "\n".join(path.read_text()[-2000:] for path in failed)
+
+    def codes(self, *programs: Program) -> list[int]:
+        """Run all to their ends, at the same time; their exit codes, negative where a signal has ended them."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         print(json.dumps([asdict(program) for program in programs]), file=self._server.stdin, flush=True)
-        codes = json.loads(self._server.stdout.readline())
-        failed = [Path(program.output) for program, code in zip(programs, codes, strict=True) if code]
-        assert not failed, "\n".join(path.read_text()[-2000:] for path in failed)
+        return list(json.loads(self._server.stdout.readline()))
 
     def close(self) -> None:
         assert self._server.stdin is not None

@@ -23,6 +23,7 @@ from gputui.engine.trainer.measure import pulses as pulsing
 from gputui.engine.trainer.setup import models
 from gputui.engine.trainer.setup.devices import Devices
 
+from tests.support.forking import Forks, Program
 from tests.support.front_door import events as printed
 from tests.support.front_door import gputui, happened
 from tests.support.own import Write
@@ -32,11 +33,7 @@ from tests.trainer import test_own_steps
 ROOT = Path(__file__).parents[2]
 TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1")
 AUTO_JIT = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}
-
-
-def program(text: str, environment: dict[str, str]) -> str:
-    """What a Python program prints that trains with our trainer."""
-    head = """
+HEAD = """
 import numpy as np
 from pathlib import Path
 from tests.support.training import built, options
@@ -47,8 +44,12 @@ def train(folder, *settings):
     environment.prepare(wanted)
     return built(Path(folder), devices.configure(wanted), wanted).train().loop
 """
+
+
+def program(text: str, environment: dict[str, str]) -> str:
+    """What a Python program prints that trains with our trainer, and sets its environment before it has TensorFlow."""
     done = subprocess.run(
-        [sys.executable, "-c", head + text], env=os.environ | environment, cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", HEAD + text], env=os.environ | environment, cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -319,21 +320,25 @@ def test_the_seed_decides_the_weights(build: Build) -> None:
 
 
 @pytest.mark.slow
-def test_deterministic_gives_bitwise_the_same_twice_and_tells_neither_input_wait_nor_python(tmp_path: Path) -> None:
-    told = program(
-        f"""
+def test_deterministic_gives_bitwise_the_same_twice_and_tells_neither_input_wait_nor_python(
+    tmp_path: Path, forks: Forks
+) -> None:
+    (tmp_path / "train.py").write_text(
+        HEAD + f"""
 import hashlib
+told = open("told", "w")
 for number in range(2):
     loop = train(f"{tmp_path}/{{number}}", "model=cnn", "width=0.25", "augment=light", "steps_per_epoch=8",
                  "epochs=1", "deterministic=true")
-    print(hashlib.sha256(b"".join(np.asarray(v).tobytes() for v in loop.built.model.weights)).hexdigest())
+    print(hashlib.sha256(b"".join(np.asarray(v).tobytes() for v in loop.built.model.weights)).hexdigest(), file=told)
 loop = train("{tmp_path}/measured", "model=mlp", "steps_per_epoch=60", "epochs=1", "deterministic=true")
 loop.built.report.finish("ok", 0)
-print(*(loop.built.report.run.result[name] for name in ("input_wait", "python_share", "traces")))
-""",
-        {},
+print(*(loop.built.report.run.result[name] for name in ("input_wait", "python_share", "traces")), file=told)
+told.close()
+"""
     )
-    first, second, *figures = told.split()
+    forks.run(Program(str(tmp_path), str(tmp_path / "train.out"), ["train.py"], [str(ROOT)]))
+    first, second, *figures = (tmp_path / "told").read_text().split()
     assert first == second
     assert figures == ["None", "None", "1"]
 
@@ -449,7 +454,9 @@ def test_profile_writes_the_profile_of_these_steps(build: Build) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in Keras' saving
-def test_saved_models_load_in_plain_keras_and_predict_the_same(build: Build, own: Write, tmp_path: Path) -> None:
+def test_saved_models_load_in_plain_keras_and_predict_the_same(
+    build: Build, own: Write, forks: Forks, tmp_path: Path
+) -> None:
     training = build("model=separable_cnn", "width=0.25", "steps_per_epoch=4", "epochs=1", "schedule=cosine").train()
     models.save(training.loop.built.model, tmp_path / "model.keras")
     x = np.random.default_rng(0).random((5, 8, 8, 1), dtype="float32")
@@ -457,13 +464,13 @@ def test_saved_models_load_in_plain_keras_and_predict_the_same(build: Build, own
     # What a callback of a user's own saves while it trains with a schedule of gputui's.
     theirs = own(test_own_steps.UNCOMPILED, *test_own_steps.SHORT, "schedule=cosine", "warmup_steps=3").train()
     # In a folder and a process that know nothing of gputui's classes.
-    load = """
+    (tmp_path / "load.py").write_text("""
 import json, sys, keras, numpy as np
 np.save("y.npy", keras.models.load_model("model.keras")(np.load("x.npy")))
 json.dump(keras.saving.load_model("best.keras").get_weights()[0].ravel().tolist(), open("weights.json", "w"))
 assert "gputui" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-P", "-c", load], cwd=tmp_path, check=True)
+""")
+    forks.run(Program(str(tmp_path), str(tmp_path / "loaded.out"), ["load.py"]))
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), training.loop.built.model(x).numpy(), atol=1e-5)
     weights = json.loads((tmp_path / "weights.json").read_text())
     assert weights == pytest.approx(theirs.loop.built.model.get_weights()[0].ravel())
