@@ -15,6 +15,7 @@ import pytest
 from gputui.engine import runs
 from gputui.engine.system import stop_signals
 
+from tests.support.forking import ENVIRONMENT
 from tests.support.forking import forks as forks
 from tests.support.own import own as own
 from tests.support.training import Build, options
@@ -74,11 +75,14 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def cpus() -> Devices:
     """TensorFlow of this process, with two logical CPUs and no GPU."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    from gputui.engine.trainer.setup import devices
+    with pytest.MonkeyPatch.context() as meant_for_this_process_only:
+        for name in ("CUDA_VISIBLE_DEVICES", "XLA_FLAGS"):
+            meant_for_this_process_only.setenv(name, ENVIRONMENT[name])
+        import tensorflow as tf
+        from gputui.engine.trainer.setup import devices
 
-    found = devices.configure(options("logical_devices=2"))
-    del os.environ["CUDA_VISIBLE_DEVICES"]  # meant for this process only
+        found = devices.configure(options("logical_devices=2"))
+        tf.function(lambda: tf.constant(1) + 1, jit_compile=True)()  # XLA reads its flags when it first compiles
     gc.freeze()  # looking through all that the suite has imported takes half a second, in whose training ever it falls
     return found
 
