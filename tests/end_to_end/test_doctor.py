@@ -212,7 +212,6 @@ def test_the_words_for_people_are_whole_lines(no_gpu: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_the_deep_look_compares_tensorflow_with_the_driver(box: Machine) -> None:
     environment = box("gpus=2", gpus=2)
     began = time.monotonic()
@@ -224,7 +223,6 @@ def test_the_deep_look_compares_tensorflow_with_the_driver(box: Machine) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_driver_and_tensorflow_that_both_hang_are_left_together(box: Machine, tmp_path: Path) -> None:
     """With less patience than it has; beside that it promises to take as little time as here."""
     environment = box("init_ms=60000") | tensorflow(tmp_path, "hang")

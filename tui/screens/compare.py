@@ -15,7 +15,7 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import DataTable, Footer
+from textual.widgets import DataTable
 
 from ...engine.compare.comparison import Comparison, FigureRow, compare
 from ...engine.runs import Run, baseline
@@ -23,6 +23,7 @@ from ..base.errors import clean
 from ..base.themes import colour
 from ..drawing.rows import Row
 from ..text.comparison import as_markdown, change_text, has_noise, noise_text, option_text, remarks, value_text
+from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.table import Column, OpeningTable, Table
 from .base import FollowingScreen
@@ -53,7 +54,7 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
     def compose(self) -> ComposeResult:
         yield OpeningTable(cursor_type="cell", fixed_columns=1, cell_padding=1)
         yield Panel(self._remark_lines, id="said")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
         """One, of the runs as they are now."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer
 
 from ...engine.files.values import EMPTY
 from ..base.errors import clean
@@ -21,6 +20,7 @@ from ..drawing.diagnosis import rows
 from ..drawing.rows import Row, spread
 from ..drawing.verdict import MEASURING, is_due
 from ..reading.store import Snapshot
+from ..widgets.key_footer import KeyFooter
 from ..widgets.page import Page
 from ..widgets.panel import Panel
 from . import proving
@@ -60,7 +60,7 @@ class DiagnosisScreen(AppScreen):
     def compose(self) -> ComposeResult:
         yield Panel(self._title, id="title")
         yield Page(self._rows)
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(Page).focus()

@@ -13,7 +13,6 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer
 
 from ...engine.doctor import Examination, Finding
 from ...engine.telemetry.background_call import BackgroundCall
@@ -21,6 +20,7 @@ from ..base.errors import clean
 from ..base.themes import colour
 from ..drawing.rows import Row
 from ..text.doctor import conclusion, sign, terminal
+from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.table import Column, Table
 from .base import FollowingScreen
@@ -57,7 +57,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
     def compose(self) -> ComposeResult:
         yield _Findings(cursor_type="row", cell_padding=1)
         yield Panel(self._status_line, id="said")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(Table).fill(self._columns(), {})

@@ -11,11 +11,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ..base.errors import clean
 from ..form.state import FormState
 from ..widgets.findings import Findings, Remark
+from ..widgets.key_footer import KeyFooter
 from ..widgets.option_help import help_text
 from ..widgets.options_view import OptionsView
 from ..widgets.start_bar import StartBar
@@ -57,7 +58,7 @@ class FormView(AppScreen):
                 yield Static(id="help", markup=False)
         yield Findings()
         yield StartBar()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         if not self._waits:

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer
 
 from ...engine.telemetry import nodes
 from ..base.errors import clean
@@ -24,6 +23,7 @@ from ..drawing.rows import Row, spread
 from ..reading.machine_reader import MachineReader
 from ..reading.store import Snapshot
 from ..widgets.gpu_cards import GpuCards
+from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.partial_updates import ChangedCellsCompositor
 from .base import FollowingScreen
@@ -59,7 +59,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         yield Panel(self._messages, id="messages")
         yield GpuCards(id="devices")
         yield Panel(self._host, id="host")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Snapshot]:
         self.reader = MachineReader()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.widgets import Footer
 
 from ...engine.runs import Run
 from ..drawing import panels, verdict
@@ -25,6 +24,7 @@ from ..reading.run_reader import Picture, RunReader
 from ..reading.store import Snapshot
 from ..widgets.chart import EMPTY, Chart
 from ..widgets.gpu_cards import GpuCards
+from ..widgets.key_footer import KeyFooter
 from ..widgets.log_view import LogPanel
 from ..widgets.panel import Panel
 from ..widgets.partial_updates import ChangedCellsCompositor
@@ -76,7 +76,7 @@ class LiveView(FollowingScreen[Picture]):
         yield GpuCards(id="devices")
         yield Panel(self._host, id="host")
         yield LogPanel(id="log")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Picture]:
         """A picture a few times a second; what is behind reads on without a pause."""

@@ -11,7 +11,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from ...engine import presets
@@ -19,6 +19,7 @@ from ...engine.presets import Preset, PresetError, saving
 from ...engine.presets.saving import SaveError
 from ..base.errors import clean
 from ..form.state import INFO, shown, to_text
+from ..widgets.key_footer import KeyFooter
 from .questions import Ask
 from .saving import AskName
 
@@ -57,7 +58,7 @@ class PresetsScreen(Screen[None]):
             yield PresetList(id="list", markup=False, compact=True)
             with VerticalScroll(id="preview-scroll", can_focus=False):
                 yield Static(id="preview", markup=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one("#list").focus()

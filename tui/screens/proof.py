@@ -15,13 +15,14 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import DataTable, Footer
+from textual.widgets import DataTable
 
 from ...engine.runs import Run
 from ..base.themes import painted_colour
 from ..drawing import comparisons
 from ..drawing import proof as drawing
 from ..drawing.rows import Row, fitting
+from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.table import Column, Table
 from . import catalogue, proof_actions
@@ -78,7 +79,7 @@ class ProofScreen(FollowingScreen[dict[str, Any]]):
         yield Panel(self._head, id="head")
         yield _Changes(cursor_type="row", cell_padding=0)
         yield Panel(self._detail, id="detail")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.table.focus()

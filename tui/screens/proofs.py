@@ -9,7 +9,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import DataTable, Footer
+from textual.widgets import DataTable
 
 from ...engine.proof import sentences
 from ...engine.text import NONE, change, times
@@ -20,6 +20,7 @@ from ..drawing.rows import Row, fitting
 from ..reading.proof_list import ProofEntry, ProofList
 from ..reading.run_list import when_text
 from ..reading.store import mapping, number
+from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.table import Column, OpeningTable
 from .base import FollowingScreen
@@ -60,7 +61,7 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
     def compose(self) -> ComposeResult:
         yield OpeningTable(cursor_type="row", cell_padding=0)
         yield Panel(self._status_line, id="said")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[list[ProofEntry]]:
         while not leaving.is_set():

@@ -9,12 +9,13 @@ from typing import ClassVar
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import DataTable, Footer, Input
+from textual.widgets import DataTable, Input
 
 from ...engine.runs import Run, baseline
 from ..base.errors import clean
 from ..drawing.rows import Row, spread
 from ..reading.run_list import Entry, RunList, ordered
+from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from . import catalogue
 from .base import FollowingScreen
@@ -57,7 +58,7 @@ class RunsScreen(FollowingScreen[list[Entry]]):
         yield Input(placeholder="filter by words in id, description or state", id="filter", compact=True)
         yield RunsTable()
         yield Panel(self._status_line, id="said")
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyFooter()
 
     @property
     def table(self) -> RunsTable:

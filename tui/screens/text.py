@@ -8,10 +8,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static, TextArea
+from textual.widgets import Static, TextArea
 
 from ..base.errors import clean
 from ..form.state import FormState
+from ..widgets.key_footer import KeyFooter
 
 if TYPE_CHECKING:
     from ..base.services import Host
@@ -50,7 +51,7 @@ class TextScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
         yield TextArea(read_only=True, soft_wrap=False, show_cursor=False, highlight_cursor_line=False)
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(TextArea).focus()
