@@ -14,10 +14,11 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
 
-# Three at a time, as most tests wait for something that starts; those that measure times come after, alone. A
-# measurement that another program may disturb is taken again (the marker flaky); no other test is.
+# Three at a time, as most tests wait for something that starts, in the order of tests/conftest.py; those that measure
+# times come after, alone. A measurement that another program may disturb is taken again (the marker flaky); no other
+# test is.
 test: $(READY)
-	$(BIN)/pytest -n 3 --dist loadfile -m "not alone" --durations 20
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" --durations 20
 	$(BIN)/pytest -m alone --durations 20
 
 check: $(READY)

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,12 @@ from tests.support.training import Build, options
 
 if TYPE_CHECKING:
     from gputui.engine.trainer.setup.devices import Devices
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with most slow tests first: among several workers a long file that begins last would run by itself."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_collection_finish() -> None:

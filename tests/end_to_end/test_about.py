@@ -134,7 +134,7 @@ def test_bash_completes_presets_runs_and_keys(tmp_path: Path) -> None:
     assert completed(tmp_path, "stop", run.id[:9]) == [run.id]
     assert completed(tmp_path, "stop", "some") == [run.id]
     assert completed(tmp_path, "--set", "batch") == ["compopt -o nospace", "batch_size="]
-    assert completed(tmp_path, "options", "input.pre") == ["input.prefetch"]
+    assert completed(tmp_path, "options", "input.pre") == ["input.prefetch", "input.prefetch_to_device"]
     assert completed(tmp_path, "pro", )[:1] == ["proof"]
 
 
