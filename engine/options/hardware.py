@@ -105,7 +105,7 @@ class Device(Group):
     numa: Literal["auto", "off"] = option(
         "auto",
         "auto: on a machine of several NUMA nodes, the trainer runs only on the CPUs beside the GPUs that train, where "
-        "these are all on one node; off: on all CPUs",
+        "these are all on one node, and are at least half of the CPUs that may be used; off: on all CPUs",
         call="nvmlDeviceGetCpuAffinity, os.sched_setaffinity",
         helps="batches reach the GPU from the memory beside it, at up to several times the rate",
         hurts="the input pipeline has the CPUs of one node only; off where it needs more",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import psutil
 
 from ..runs import Run
-from ..runs.events import Phase, PhaseName
+from ..runs.events import Phase, PhaseName, Started
 from ..runs.parsing import parse_line
 from ..system.signs import Signs
 from ..telemetry.children import Children
@@ -47,6 +47,7 @@ class Activity:
         self._looked = clock()
         self._silent_seconds = self._idle_seconds = 0.0  # without a sign; without a sign and without CPU time
         self._longest_gap = self._first_step = 0.0
+        self._resumed = False
 
     def look(self) -> None:
         """Bring everything up to date; does nothing if the last look was just now."""
@@ -78,7 +79,8 @@ class Activity:
         if self.phase in STEPS and not self.signs.in_users_code:
             gap, first = OF_LONGEST_GAP * self._longest_gap, OF_FIRST_STEP * self._first_step
             return self._no_step(option) if self._silent_seconds > max(hang_seconds, gap, first) else ""
-        if self.phase == "compiling" and self._silent_seconds > WHILE_COMPILING * hang_seconds:
+        # A resumed run first goes through the data that it has trained on already, which may take hours.
+        if self.phase == "compiling" and not self._resumed and self._silent_seconds > WHILE_COMPILING * hang_seconds:
             return self._no_step(option)
         allowed = hang_seconds * (WHILE_SAVING if self.phase == "saving" else 1)
         return f"no progress and no CPU time for {option}" if self._idle_seconds > allowed else ""
@@ -126,5 +128,7 @@ class Activity:
             block = stream.read(end - max(0, start)).decode("utf-8", "replace")
         for line in block.splitlines():
             event = parse_line(line)
-            if isinstance(event, Phase):
+            if isinstance(event, Started):
+                self._resumed = event.resumed_at_step is not None
+            elif isinstance(event, Phase):
                 self.phase = event.phase

@@ -95,13 +95,14 @@ def classify(seen: Evidence) -> Ending:
     if seen.lost_gpus:
         names = ", ".join(seen.lost_gpus)
         return Ending("crashed", "gpu_lost", f"the driver has lost {names}: {how}", known_failures.LOST_HINT)
-    if seen.returncode and (found := known_failures.in_log(seen.log_tail)):
-        return _known(found, seen, f"{found.line[:QUOTED_LETTERS]}; {how}")
-    if number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
+    found = known_failures.in_log(seen.log_tail) if seen.returncode else None
+    if (found is None or found.failure.vague) and number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         if (seen.memory_share or 0) > 0.8:
             return _memory(seen, how)
         if (seen.ceilings.address_space_bytes or math.inf) < ADDRESS_SPACE_NEEDED_BYTES:
             return _space(seen, how)
+    if found:
+        return _known(found, seen, f"{found.line[:QUOTED_LETTERS]}; {how}")
     return Ending("crashed", "crash", f"{how} and no result", "see the end of engine.log")
 
 

@@ -213,8 +213,12 @@ FAILURES = (
     ),
 )
 
-# Allocators say these while they try several sizes or algorithms, and all is well.
-_HARMLESS = re.compile(r"this is not a failure|retrying with less|[Ww]ill retry|retrying with smaller")
+# Allocators say these while they try several sizes or algorithms, and all is well. CUDA finds no device where the CPU
+# is meant to train, and two GPUs may be connected twice.
+_HARMLESS = re.compile(
+    r"this is not a failure|retrying with less|[Ww]ill retry|retrying with smaller"
+    r"|CUDA_ERROR_NO_DEVICE|PEER_ACCESS_ALREADY_ENABLED"
+)
 # Log lines of TensorFlow 2.21 (`E0000 00:00:1795330088.760963   24111 file.cc:283] ...`) and of older ones.
 _PREFIX = re.compile(
     r"^(?:(?P<level>[IWEF])\d{4} (?:\d\d:\d\d:[\d.]+ +\d+ )?|\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: (?P<old>[IWEF]) )"

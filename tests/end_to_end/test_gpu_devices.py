@@ -133,11 +133,14 @@ def test_the_cpu_trains_where_it_is_meant_and_a_gpu_by_name_must_be_there() -> N
     without_nvml = Machine((), "no NVML", 1, 1, missing="no NVML")
     require_gpus(wanted("device.visible=none"), box, 0, [], Silent())
     require_gpus(wanted(), without_nvml, 0, [], Silent())
+    old = Machine((Gpu(0, "GPU-b", "A card for the screen", (5, 2), 2 * 1024**3),), "", 1, 1, driver="580.10")
+    for seen in (0, 1):
+        require_gpus(wanted(), old, seen, [], Silent())
     none: list[int] = []
     for options, machine, seen, said in (
         (wanted("device.visible=0"), without_nvml, 0, "asks for 1 GPU(s), but TensorFlow can use 0"),
         (wanted(), box, 0, "the driver shows 1 GPU(s) to this training, but TensorFlow can use none"),
-        (wanted(), without_nvml, 1, "TensorFlow sees 1 GPU(s) and has code for none"),
+        (wanted("device.visible=0"), without_nvml, 1, "TensorFlow sees 1 GPU(s) and has code for none"),
     ):
         with pytest.raises(TrainerError, match=re.escape(said)):
             require_gpus(options, machine, seen, none, Silent())

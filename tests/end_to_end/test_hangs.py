@@ -14,7 +14,7 @@ from gputui.engine import presets, runs
 from gputui.engine.process.activity import Activity
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import EventWriter, Phase, PhaseName
+from gputui.engine.runs.events import EventWriter, Phase, PhaseName, Started
 from gputui.engine.system.signs import Signs
 from gputui.engine.telemetry.children import Children
 
@@ -27,6 +27,10 @@ pytest_plugins = ("tests.support.fakegpu.fixture",)
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
 HANG_SECONDS = 300.0
+STARTED = Started(
+    pid=1, versions={}, devices=[], options={}, actual={}, replicas=1, global_batch_size=1, steps_per_epoch=1, epochs=1,
+    steps=1, train_samples=1, validation_samples=0, resumed_at_step=1000,
+)  # fmt: skip
 
 
 # ---- the rule -----------------------------------------------------------------------------------
@@ -130,6 +134,12 @@ def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watch
             one = watched().phase("compiling").works(7000)
             assert one.hung == ""
             assert "no step was completed for 2:0" in one.works(300).hung
+        with cases.case("a resumed run that goes through data it has trained on"):
+            one = watched()
+            one.writer.emit(STARTED)
+            assert one.phase("compiling").works(20_000).hung == ""
+            one.cores = 0.0
+            assert "no CPU time" in one.works(310).hung
         with cases.case("a checkpoint on a slow disk"):
             one = watched().begun().phase("saving")
             one.cores = 0.0

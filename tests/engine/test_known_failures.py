@@ -22,6 +22,8 @@ STACK = (
     "    @     0x7fd6f567e521  tensorflow::EventMgr::PollEvents()::$_0::operator()<>()",
 )
 ALL_IS_WELL = (
+    f"E{NOW}cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: "
+    "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
     f"E{NOW}cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR "
     "(303)",
     f"E{NOW}cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register factory for plugin cuDNN when "
@@ -111,6 +113,12 @@ def test_what_is_said_while_all_is_well_names_no_death() -> None:
     assert known_failures.in_log(ALL_IS_WELL) is None
     end = classify(Evidence(-signal.SIGSEGV, ALL_IS_WELL, 64))
     assert (end.outcome, end.kind) == ("crashed", "crash")
+
+
+def test_memory_that_was_full_explains_more_than_an_error_without_a_reason() -> None:
+    vague = (f"E{NOW}gpu_timer.cc:1] {CUDA}CUDA_ERROR_INVALID_HANDLE: invalid resource handle",)
+    assert classify(Evidence(-signal.SIGABRT, vague, 64)).kind == "cuda"
+    assert classify(Evidence(-signal.SIGABRT, vague, 64, memory_share=0.9)).kind == "out_of_memory"
 
 
 def test_a_death_before_the_run_was_resumed_is_not_this_one() -> None:

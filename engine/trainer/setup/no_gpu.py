@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...doctor import no_gpu, tensorflow_check
 from ...options import Options
-from ...telemetry.machine import Machine
+from ...telemetry.machine import Machine, used_by_tensorflow
 from ..common.faults import TrainerError
 from .library_log import LibraryLog
 
@@ -14,11 +14,14 @@ _ON_THE_CPU = "device.visible=none trains on the CPU"
 
 
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
-    """Raises TrainerError where GPUs are asked for by name, or are there, and TensorFlow cannot use them."""
-    wanted, shown = options.device.visible, len(machine.shown)
+    """Raises TrainerError where GPUs are asked for by name, or should work, and TensorFlow cannot use them.
+
+    A machine whose only GPUs are too old or too small for TensorFlow trains on its CPU, as one without a GPU does.
+    """
+    wanted, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
     if wanted == "none":
         return
-    if seen and not usable:
+    if seen and not usable and wanted != "all":
         what = f"TensorFlow sees {seen} GPU(s) and has code for none: their chips are too old"
         raise TrainerError("device", what, f"gputui doctor says which chips it has code for; {_ON_THE_CPU}")
     if shown and not seen:

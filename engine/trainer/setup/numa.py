@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 
+from ...checks.gpus import training_gpus
 from ...options import Options
-from ...telemetry import affinity
-from ...telemetry.machine import Gpu, visible_gpus
+from ...telemetry import affinity, limits, machine
 
 
 def pin(options: Options) -> str:
@@ -18,7 +18,7 @@ def pin(options: Options) -> str:
         return "no GPU trains"
     if affinity.nodes() < 2:
         return "the machine has one NUMA node"
-    gpus = _training(options, visible_gpus())
+    gpus = training_gpus(options, machine.read())
     nodes = affinity.beside([gpu.index for gpu in gpus])
     if not gpus or not all(nodes):
         return "the driver does not tell which CPUs are beside the GPUs"
@@ -27,25 +27,16 @@ def pin(options: Options) -> str:
     return _pin(nodes[0], ", ".join(str(gpu.index) for gpu in gpus))
 
 
-def _training(options: Options, gpus: tuple[Gpu, ...]) -> list[Gpu]:
-    strategy, parts = options.strategy, options.device.logical_devices
-    if strategy.kind == "mirrored":
-        named = range(len(gpus) * parts) if strategy.devices == "all" else strategy.devices
-        chosen = sorted({place // parts for place in named})
-    else:
-        chosen = [0]
-        if strategy.kind == "one_device" and strategy.devices != "all":
-            chosen = [strategy.devices[0] // parts]
-    return [gpus[place] for place in chosen if place < len(gpus)]
-
-
 def _pin(beside: frozenset[int], gpus: str) -> str:
     allowed = os.sched_getaffinity(0)
     if not beside & allowed:
         return f"none of the CPUs that may be used is beside GPU {gpus}"
     if allowed <= beside:
         return f"all CPUs that may be used are beside GPU {gpus}"
+    near, usable = len(beside & allowed), limits.usable_cpus()
+    if 2 * near < usable:  # too few to prepare the input
+        return f"only {near} of the {usable} CPUs that may be used are beside GPU {gpus}"
     for thread in os.listdir("/proc/self/task"):  # TensorFlow may have been imported already
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # the thread has ended, or the container forbids it
             os.sched_setaffinity(int(thread), beside & allowed)
     return f"on CPUs {affinity.in_words(beside & allowed)}, beside GPU {gpus}"
