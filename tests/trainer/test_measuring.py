@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
 import pytest
 from gputui.engine import plan
+from gputui.engine.trainer.measure import pulses
 
 from tests.support.training import Build, Training
 
@@ -48,3 +50,17 @@ def test_a_training_of_very_slow_steps_ends_after_twelve_times_the_seconds(build
     assert 1 <= told["measured_steps"] < plan.LEAST_STEPS
     assert told["measured_seconds"] >= 0.12
     assert told["outcome"] == "ok"
+
+
+def test_where_no_step_was_done_since_the_last_look_no_shares_of_the_time_are_told(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end looks again at once: that moment is all Python, and a diagnosis takes the mean of the last moments."""
+    monkeypatch.setattr(pulses, "PULSE_SECONDS", 0.0)
+    training = build(*ENDLESS, "measure_seconds=0.4")
+    slowed(training, 0.02)
+    told = training.events("progress")
+    again = [later for one, later in itertools.pairwise(told) if one["step"] == later["step"]]
+    assert again
+    assert {(event["input_wait"], event["python_share"]) for event in again} == {(None, None)}
+    assert any(event["python_share"] for event in told)

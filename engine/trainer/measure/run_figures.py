@@ -61,11 +61,12 @@ class Speed:
         self._at_warm = self._previous = spent
 
     def progress(self, moment: Moment) -> events.Progress:
-        """What is told at a pulse; shares are of the time since the last one."""
+        """What is told at a pulse; shares are of the time since the last one, where steps were done in it."""
+        stepped = self.last is None or moment.step > self.last.step
         self.last = moment
         p50, p95 = self.clock.recent_ms()
         left = max(0, self.plan.steps - moment.step)
-        wait, python = moment.spent.shares_since(self._previous) if self._previous else (None, None)
+        wait, python = moment.spent.shares_since(self._previous) if self._previous and stepped else (None, None)
         self._previous = moment.spent if self.warm else None
         return events.Progress(
             epoch=moment.epoch,
