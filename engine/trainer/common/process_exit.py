@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
-import gc
 import io
 import os
 import sys
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...files import scratch
-from ...system import reaper
+from ...system import garbage, reaper
 from .stopping import StopSwitch
 
 THREADS_SECONDS = 10.0  # for threads that are not daemons
@@ -97,9 +96,8 @@ def _still_running() -> str:
 
 def _write_open_files() -> None:
     """Flush the files that nobody has closed; Python itself does so when it collects them."""
-    gc.unfreeze()  # what is frozen is not listed
-    objects = gc.get_objects()
-    # Only the type of each object is tested: isinstance on a million objects would take half a second.
+    objects = garbage.objects()
+    # Only the type of each object is tested: isinstance on so many objects would take long.
     kinds = {kind for kind in {type(found) for found in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
     files = [found for found in objects if type(found) in kinds]
     # Text files first: they flush into the binary buffer below.
