@@ -48,7 +48,7 @@ lock: $(READY)
 screenshots: $(READY)
 	$(BIN)/python docs/screenshots.py
 
-# The first hour on a GPU: what only a GPU can show, measured and written into gpu-report.md.
+# On a machine with a GPU: run the GPU tests and measurements, and write gpu-report.md.
 gpu-report: $(READY)
 	@$(BIN)/python -m benchmarks.gpu_report
 

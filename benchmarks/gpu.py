@@ -118,7 +118,7 @@ def main() -> None:
         for name, change in variants.items():
             runs[name].append(measure(base | change))
     size = f"{arguments.model}, width {arguments.width:g}, {arguments.pixels} pixels, batch {arguments.batch_size}"
-    left = "; without XLA, which ends the process on this chip" if aborts else ""
+    left = "; without XLA, which crashes on this chip" if aborts else ""
     print(f"{here.gpus[0].name}, {size}, {arguments.rounds} rounds of {arguments.steps} steps{left}\n")
     print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
     for name, measured in runs.items():

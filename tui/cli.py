@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..engine.proof import LEAST_REPEATS, TRIAL_SECONDS
-from ..engine.system.garbage import imported_to_stay
+from ..engine.system.gc_freeze import exempt_from_gc
 from .base.errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams, report
 from .commands import about, completion
 
@@ -330,7 +330,7 @@ def _open_screen(watch: Run | None = None, replay_speed: float | None = None) ->
     """The TUI, and what to know after it; its exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused("the screen needs a terminal; gputui --preset NAME trains without one")
-    with imported_to_stay():
+    with exempt_from_gc():
         from .app import GputuiApp
 
     app = GputuiApp(watch=watch, replay_speed=replay_speed)

@@ -1,9 +1,10 @@
-"""The first hour on a GPU: everything that only a GPU can show, measured and written into one Markdown report.
+"""Runs all tests and measurements that need a GPU, and writes one Markdown report.
 
     python -m benchmarks.gpu_report [--output gpu-report.md] [--only NAME ...]
 
-or `make gpu-report`. Each step runs in processes of its own with a time limit. One that fails is a row with its reason,
-and the report is written after each step, so that an interrupted one holds what was done. Without a GPU it says so.
+or `make gpu-report`. Each step runs in processes of its own with a time limit. A step that fails
+is a row with its reason. The report is written after each step, so that it is usable after an interruption. Without a
+GPU the command says so and ends.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ STEPS: Mapping[str, tuple[str, Callable[[Lab], str]]] = {
     "memory": ("Memory: what TensorFlow may take, and what it takes", steps.memory),
     "strategies": ("Strategies, and where the time of their steps goes", steps.by_strategy),
     "gaps": ("Gaps between kernels, and copies beside them", steps.gaps),
-    "clock": ("What gputui's clock costs", steps.clock),
-    "xla": ("XLA: its first step, and again from what it has kept", steps.xla),
+    "clock": ("The cost of gputui's step clock", steps.clock),
+    "xla": ("XLA: the first step, without and with a filled cache", steps.xla),
     "options": ("What the GPU options bring", steps.options),
     "hang": ("A GPU operation that never ends", steps.hang),
 }

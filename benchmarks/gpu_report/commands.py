@@ -70,7 +70,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 class Training:
     """A finished run: its events in their order, and its folder."""
 
-    told: tuple[Mapping[str, Any], ...]
+    events: tuple[Mapping[str, Any], ...]
     folder: Path
     seconds: float
     errors: str = ""
@@ -81,12 +81,12 @@ class Training:
 
     def only(self, kind: str) -> Mapping[str, Any]:
         """The last event of a type, empty where there is none."""
-        return next((event for event in reversed(self.told) if event.get("type") == kind), {})
+        return next((event for event in reversed(self.events) if event.get("type") == kind), {})
 
     def readings(self, index: int | None = None, steps_only: bool = False) -> Iterator[Mapping[str, Any]]:
         """Readings of the GPUs that train, or of the one with this index; of the whole run, or while it makes steps."""
         mine, phase = set(self.only("started").get("gpus") or ()), ""
-        for event in self.told:
+        for event in self.events:
             phase = str(event["phase"]) if event.get("type") == "phase" else phase
             if steps_only and phase != "training":
                 continue
@@ -144,7 +144,7 @@ class Lab:
             raise
         told = tuple(json.loads(line) for line in done.out.splitlines() if line.startswith("{"))
         if not told:
-            raise Failed(_last_line(done.errors) or f"exit code {done.code} and nothing told")
+            raise Failed(_last_line(done.errors) or f"exit code {done.code} and no output")
         training = Training(told, where / "runs" / str(told[0].get("run")), done.seconds, done.errors)
         if done.code != 0 and not may_fail:
             raise Failed(training.end())

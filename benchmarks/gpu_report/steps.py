@@ -190,7 +190,7 @@ def gaps(lab: Lab) -> str:
         try:
             found = timeline.read(target.with_suffix(".sqlite"))
         except sqlite3.Error as fault:
-            raise Failed(f"the recording of nsys is of another form: {fault}") from None
+            raise Failed(f"the recording of nsys has another format: {fault}") from None
         rows += [[name, one.device, figure(one.idle, factor=100), figure(one.longest_gap_ms, 2),
                   figure(one.copied_bytes / one.seconds, 2, 1e-9), figure(one.copying, factor=100),
                   figure(one.hidden, factor=100)] for one in found]  # fmt: skip
@@ -257,7 +257,7 @@ def hang(lab: Lab) -> str:
     one = lab.train(settings, preset=str(preset), may_fail=True)
     error = one.summary.get("error") or {}
     steps = one.only("progress").get("step")
-    head = ("outcome", "kind", "message", "hint", "last step told", "seconds in all")
+    head = ("outcome", "kind", "message", "hint", "last step reported", "seconds in all")
     return table(head, [[one.summary.get("outcome"), error.get("kind"), error.get("message"), error.get("hint"), steps,
                          figure(one.seconds)]])  # fmt: skip
 
@@ -272,7 +272,7 @@ def memory(lab: Lab) -> str:
         totals = [gpu["memory_total_bytes"] for gpu in one.readings() if gpu.get("memory_total_bytes")]
         rows.append([f"growth {'on' if growth else 'off'}", _created(one), _mib(told), _mib([min(used, default=None)]),
                      _mib([max(used, default=None)]), _mib(totals[:1]), _mib([one.summary.get("peak_memory_bytes")])])
-    return table(("training", "TensorFlow's line", "told as limit MiB", "in use at first", "at most", "in all",
+    return table(("training", "TensorFlow's line", "reported limit MiB", "in use at first", "at most", "in all",
                   "tensors at most"), rows)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Whether the GPUs that train can compute what the options ask for, with this driver and the installed packages."""
+"""Checks whether the GPUs that train support the options, with this driver and the installed packages."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def precision(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _too_old(gpu: Gpu, capability: tuple[int, int], needed: tuple[int, int]) -> Finding:
     if needed == FLOAT16_CAPABILITY and capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
-        told = f"GPU {gpu.index} (compute capability {dotted(capability)}) has no tensor cores: float16 gains little"
-        return Finding("warning", ("precision.policy",), told, "compare with float32: gputui ab measures both")
+        message = f"GPU {gpu.index} (compute capability {dotted(capability)}) has no tensor cores: float16 gains little"
+        return Finding("warning", ("precision.policy",), message, "compare with float32: gputui ab measures both")
     return error(
         "precision.policy",
-        f"it needs compute capability {dotted(needed)}, and GPU {gpu.index} has {dotted(capability)}",
+        f"it needs compute capability {dotted(needed)}, but GPU {gpu.index} has {dotted(capability)}",
         "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32",
     )
 
@@ -49,9 +49,9 @@ def xla_on_the_chip(options: Options, machine: Machine) -> Iterator[Finding]:
             built = dotted(installed.cuda_version() or (0, 0))
             yield error(
                 "compile.xla",
-                f"XLA of this TensorFlow, built with CUDA {built}, ends the process on GPU {gpu.index} "
+                f"XLA of this TensorFlow, built with CUDA {built}, crashes on GPU {gpu.index} "
                 f"(compute capability {dotted(gpu.compute_capability or ())})",
-                "set it to false: without XLA the GPU works",
+                "set it to auto or false: without XLA the GPU works",
             )
 
 
@@ -64,19 +64,19 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
                 "error" if surely else "warning",
                 ("device.visible",),
                 f"the installed cuDNN {version} has no code for GPU {gpu.index} (compute capability "
-                f"{dotted(gpu.compute_capability or ())}): convolutions and other layers end the process",
+                f"{dotted(gpu.compute_capability or ())}): convolutions and other layers crash",
                 f"{chips.CUDNN_FOR_OLD_CHIPS}, or {_OTHER_GPU}",
             )
 
 
 def driver(options: Options, machine: Machine) -> Iterator[Finding]:
     for gpu in training_gpus(options, machine):
-        if told := chips.driver_lacks(gpu.compute_capability, machine.cuda):
-            yield error("device.visible", f"GPU {gpu.index}: {told}", f"{chips.newer_driver()}, or {_OTHER_GPU}")
+        if message := chips.driver_lacks(gpu.compute_capability, machine.cuda):
+            yield error("device.visible", f"GPU {gpu.index}: {message}", f"{chips.newer_driver()}, or {_OTHER_GPU}")
 
 
 def build(options: Options, machine: Machine) -> Iterator[Finding]:
     info = installed.build_info()
     if training_gpus(options, machine) and info and not (info.get("is_cuda_build") or info.get("is_rocm_build")):
-        told = "the installed TensorFlow is built without CUDA: it cannot use this machine's GPUs"
-        yield error("device.visible", told, f"{installed.with_cuda()}; or set it to none to train on the CPU")
+        message = "the installed TensorFlow is built without CUDA: it cannot use this machine's GPUs"
+        yield error("device.visible", message, f"{installed.with_cuda()}; or set it to none to train on the CPU")

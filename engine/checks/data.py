@@ -1,4 +1,4 @@
-"""Rules about how batches reach the devices, and how often their gradients change the weights."""
+"""Rules about the copy of batches to the devices, and about gradient accumulation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _accumulation(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "warning" if steps < together else "note",
             (key,),
-            f"the gradients of the last {steps % together} of {steps} steps change no weight",
+            f"the gradients of the last {steps % together} of {steps} steps are never applied",
             f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch",
         )
 
@@ -36,10 +36,10 @@ def _cast(options: Options, machine: Machine) -> Iterator[Finding]:
         return
     kind = workload.source[0]
     if kind == "synthetic" or (kind == "tfrecord" and workload.tfrecord_encoding not in BYTE_ENCODINGS):
-        why, key = f"{kind} data are no bytes here", "workload.data"
+        why, key = f"the {kind} data are not bytes (uint8)", "workload.data"
     elif workload.model == "transformer":
-        why, key = "the transformer's tokens are made on the host", "workload.model"
+        why, key = "the transformer's tokens are created on the host", "workload.model"
     elif options.input.augment == "heavy":
         why, key = "heavy augmentation needs floats on the host", "input.augment"
     if why:
-        yield Finding("warning", ("input.cast", key), f"{why}, so that device does nothing", "set input.cast=host")
+        yield Finding("warning", ("input.cast", key), f"device does nothing here: {why}", "set input.cast=host")

@@ -1,4 +1,4 @@
-"""Which GPUs the options let TensorFlow see, which of them train, and whether those are there and this job's own."""
+"""The GPUs that TensorFlow may see and those that train; checks that they exist and are allocated to the job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def replicas(options: Options, machine: Machine) -> int:
 
 
 def on_cpu(options: Options, machine: Machine) -> bool:
-    """Whether it is sure that no GPU trains: not where NVML cannot be read, or does not know a MIG instance."""
+    """Whether it is certain that no GPU trains; false where NVML cannot be read or does not know a MIG instance."""
     visible = options.device.visible
     unknown = machine.missing or (isinstance(visible, list) and any(str(name).startswith("MIG-") for name in visible))
     return visible == "none" or not (unknown or visible_gpus(options, machine))
@@ -44,7 +44,7 @@ def share_a_gpu(options: Options, machine: Machine) -> bool:
 
 
 def _positions(options: Options, gpus: int) -> list[int]:
-    """The place of the GPU, among those that are visible, of each replica."""
+    """For each replica, the index of its GPU among the visible ones."""
     strategy, parts = options.strategy, options.device.logical_devices
     chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
     positions = [device // parts for device in chosen]
@@ -71,13 +71,13 @@ def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
     if len({str(name)[:4] if isinstance(name, str) else "" for name in visible}) > 1:
         yield error(
             "device.visible",
-            "mixes indices and UUIDs, of which CUDA reads only those of the first kind",
-            "give indices alone, or UUIDs alone",
+            "mixes indices and UUIDs; CUDA reads only those of the same kind as the first",
+            "use only indices, or only UUIDs",
         )
 
 
 def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
-    """GPUs outside of those that the launcher gave, which are somebody else's."""
+    """Finds GPUs outside of the job's allocation, which belong to somebody else."""
     given, visible = machine.allocation, options.device.visible
     if given is None or visible == "none":
         return
@@ -85,10 +85,10 @@ def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
         beyond = [gpu.index for gpu in visible_gpus(options, machine) if not given.allows(gpu.index, machine.devices)]
         if beyond:
             own = ",".join(given.names)
-            told = f"{given}, and CUDA_VISIBLE_DEVICES does not keep the others from it"
-            yield Finding("warning", ("device.visible",), told, f"set it to {own}" if own else "set it to none")
+            message = f"{given}, but CUDA_VISIBLE_DEVICES does not hide the others"
+            yield Finding("warning", ("device.visible",), message, f"set it to {own}" if own else "set it to none")
         return
     for name in visible:
         if not given.allows(name, machine.devices):
-            change = "name GPUs of this job only, or set it to all" if given.names else "set it to none"
-            yield error("device.visible", f"GPU {name} is not this job's: {given}", change)
+            change = "name only GPUs of this job, or set it to all" if given.names else "set it to none"
+            yield error("device.visible", f"GPU {name} is not allocated to this job: {given}", change)

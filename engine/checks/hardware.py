@@ -18,7 +18,7 @@ def _allocator(options: Options, machine: Machine) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 ("device.allocator", f"device.{name}"),
-                "the CUDA driver's allocator takes no limit and serves no parts of a GPU",
+                "cuda_malloc_async supports neither a memory limit nor partitions of a GPU",
                 "set device.allocator=default",
             )
 
@@ -29,7 +29,7 @@ def _launching_threads(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "warning",
             ("device.gpu_thread_count", "device.gpu_thread_mode"),
-            "with gpu_thread_mode global there are no threads of GPUs to be counted",
+            "it has no effect with gpu_thread_mode=global, which has no threads of its own for GPUs",
             "set device.gpu_thread_mode=gpu_private, or device.gpu_thread_count=auto",
         )
 
@@ -39,6 +39,6 @@ def _xla_flags(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "warning",
             ("compile.xla_flags", "compile.xla"),
-            "XLA compiles nothing, so its flags do nothing",
+            "XLA compiles nothing, so its flags have no effect",
             "set compile.xla=true, or remove compile.xla_flags",
         )

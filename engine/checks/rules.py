@@ -160,7 +160,7 @@ def _nccl(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "error",
             ("strategy.communication", "device.logical_devices"),
-            "NCCL refuses two replicas on one GPU",
+            "NCCL does not support two replicas on one GPU",
             "set strategy.communication=auto, or device.logical_devices=1",
         )
 

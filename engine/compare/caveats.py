@@ -84,7 +84,7 @@ def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str
                  if of_run.get("compile.xla") == "auto"]
     if len({choice for choice in by_itself if choice is not None}) < 2:
         return ""
-    return "compile.xla is auto, and XLA has compiled the steps of some of these runs only: started.xla_reason says why"
+    return "compile.xla is auto, and XLA has compiled only some of these runs: see xla_reason in their events"
 
 
 def _global_batch(options: Options, result: Figures) -> float | None:

@@ -1,4 +1,4 @@
-"""Reads what the trainer of a run has found around it and really built: the `actual` of its first started event."""
+"""Reads the actual settings and environment of a run: the field `actual` of its first started event."""
 
 from __future__ import annotations
 

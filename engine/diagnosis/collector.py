@@ -139,7 +139,7 @@ class Collector:
             self._ended_t = t
 
     def _trainers_variable(self, of_run: Any) -> str | None:
-        """CUDA_VISIBLE_DEVICES as the trainer had it: as the options set it, or as its launcher did."""
+        """CUDA_VISIBLE_DEVICES of the trainer: from the options, or from its launcher."""
         wanted = self.options.get("device.visible")
         if isinstance(wanted, list):
             return ",".join(map(str, wanted))

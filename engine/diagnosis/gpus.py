@@ -1,4 +1,4 @@
-"""Sums up the readings of GPUs during training in bounded memory: those that train, and those that stand beside them.
+"""Sums up readings during training in bounded memory, of the GPUs that train and of the others in the machine.
 
 Of a GPU in MIG mode only the instance that trains counts: its memory and its activity, not those of the whole chip.
 A figure that is not known is None; shares are 0 to 1.
@@ -65,11 +65,11 @@ class Gpus:
         return None if usable == self._all else tuple(sorted(usable))
 
     def given(self) -> tuple[int, ...] | None:
-        """The indexes of the GPUs that whoever starts the training was given; None where these are all."""
+        """The indexes of the GPUs that are allocated to whoever starts the training; None where all may be used."""
         return None if self.variable_given is None else tuple(sorted(self._shown))
 
     def _idle(self) -> set[int]:
-        """Of the same model as those that train: one for the screen would slow the others down."""
+        """Those of the same model as the GPUs that train: a slower one, such as a display card, would slow them."""
         models = {readings[-1].get("name") for readings in self._mine.values()} - {None}
         found = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
         alike = [gpu for gpu in found if not models or gpu.get("name") in {None, *models}]

@@ -107,8 +107,8 @@ class Measurements:
         return max(known, key=lambda stage: stage_ms(stage) or 0.0, default=None)
 
     @property
-    def by_xla(self) -> bool:
-        """Whether XLA compiles the step; where the run does not tell, by its option."""
+    def uses_xla(self) -> bool:
+        """Whether XLA compiles the step; by the option where the run has not reported it."""
         return self.option("compile.xla") is True if self.jit_compile is None else self.jit_compile
 
     @property
@@ -117,7 +117,7 @@ class Measurements:
 
     @property
     def unseen(self) -> bool:
-        """Whether nothing is told of how much the GPU works (MIG before Hopper, vGPU, WSL, no NVML)."""
+        """Whether the GPU's utilization is unknown (MIG before Hopper, vGPU, WSL, no NVML)."""
         return self.on_gpu and self.busy_mean is None and self.sm_active is None
 
     @property
@@ -129,12 +129,12 @@ class Measurements:
 
     @property
     def kernels_run(self) -> bool:
-        """Whether kernels run most of the time, however small; assumed where only the multiprocessors' work is told."""
+        """Whether kernels run most of the time, however small; assumed where only `sm_active` is known."""
         return self.on_gpu and (self.busy_mean is None or self.busy_mean >= GPU_WORKS)
 
     @property
     def gpu_works(self) -> bool:
-        """Whether the GPU does most of what it could; assumed where nothing is told, which `unseen` says."""
+        """Whether the GPU does most of what it could; assumed where the utilization is unknown (`unseen`)."""
         return self.kernels_run and (self.sm_active is None or self.sm_active >= SM_FEW)
 
     @property

@@ -23,7 +23,7 @@ UNDERFILLED_ORDER = ("input", "xla", "device", "precision", "gpus")
 FEW_STEPS = 16  # steps in one execution: more hardly shorten a step (gputui's mlp on a CPU: 622 us at 1, 228 us at 50)
 MUCH_PYTHON = 0.15  # share of the step from which Python decides
 ROOM_FOR_BATCH = 0.45  # share of what TensorFlow may take of the device's memory: twice as much still fits
-_CANNOT = "XLA cannot compile"  # how the reason begins for a model with layers that Keras does not let XLA compile
+_CANNOT = "XLA cannot compile"  # the beginning of the reason where a layer does not support XLA
 
 
 def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
@@ -144,8 +144,8 @@ def _computing(s: Measurements) -> Iterator[Remedy]:
 
 
 def _visible(s: Measurements) -> dict[str, Any]:
-    """The change that makes the GPUs that train and the idle ones visible, and no other; "all" never leaves what a
-    launcher has given.
+    """The change that makes the GPUs that train and the idle ones visible, and no others; "all" stays within the
+    allocation of the job.
     """
     if s.given_gpus is None and s.usable_gpus is None:
         return {"device.visible": "all"}
@@ -186,7 +186,7 @@ def _sixteen_bits(s: Measurements) -> str | None:
 
 def _xla(s: Measurements) -> Iterator[Remedy]:
     never = s.xla_reason.startswith(_CANNOT) or (s.on_gpu and xla_aborts(s.newest_capability))
-    if s.by_xla or s.option("train.deterministic") or never:
+    if s.uses_xla or s.option("train.deterministic") or never:
         return
     changes: dict[str, Any] = {"compile.xla": True}
     if s.option("input.drop_remainder") is False and (s.train_samples or 0) % (s.global_batch_size or 1):
@@ -228,18 +228,18 @@ def _communication(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(
             step="gpus",
             changes={"strategy.communication": "hierarchical_copy"},
-            reason="nothing passes over NVLink between these GPUs: hierarchical copies can be faster than NCCL",
+            reason="these GPUs exchange nothing over NVLink: hierarchical copies can be faster than NCCL",
         )
     yield from _larger_batch(s)
     yield Remedy(
         step="gpus",
-        reason="gradients are exchanged once a step, however large: a larger batch for each GPU exchanges them less "
-        "often; train.gradient_accumulation, which would as well, works with strategy.kind=single alone",
+        reason="gradients are exchanged once per step: with a larger batch for each GPU they are exchanged less often; "
+        "train.gradient_accumulation cannot do this: it works only with strategy.kind=single",
     )
     yield Remedy(
         step="gpus",
-        reason="NCCL_DEBUG=INFO in the environment writes into engine.log which way NCCL takes: P2P from GPU to GPU, "
-        "SHM through the host's memory",
+        reason="set NCCL_DEBUG=INFO in the environment: engine.log then shows how NCCL copies: P2P directly between "
+        "GPUs, SHM through the host's memory",
     )
 
 

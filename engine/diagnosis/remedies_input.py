@@ -44,12 +44,12 @@ def for_transfer(s: Measurements) -> Iterator[Remedy]:
 
 
 def _all_cpus(s: Measurements) -> Iterator[Remedy]:
-    """Where the trainer was put beside its GPU, the pipeline has the CPUs of one NUMA node."""
+    """Where the trainer is pinned to the GPU's NUMA node, the pipeline has only the CPUs of that node."""
     if s.numa.startswith("on CPUs"):
         yield Remedy(
             step="input",
             changes={"device.numa": "off"},
-            reason=f"the input has only the CPUs beside the GPU ({s.numa}); off gives it those of the other nodes, too",
+            reason=f"the input pipeline runs only {s.numa}; off lets it use all CPUs",
         )
 
 
@@ -152,7 +152,7 @@ def _copy_ahead(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(
         step="input",
         changes={"input.prefetch_to_device": "auto" if s.option("input.prefetch") != "off" else 2},
-        reason="each step waits for the copy of its batch; two batches ahead the copies overlap with computing",
+        reason="each step waits for the copy of its batch; copies made in advance overlap with computing",
         expected_gain=gain(min(copying, 1 - copying)),
     )
 
@@ -162,7 +162,7 @@ def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
         yield Remedy(
             step="input",
             changes={"input.cast": "device"},
-            reason="the images are bytes and are copied as float32: as bytes they are a quarter of it",
+            reason="uint8 images are copied to the GPU as float32; as bytes they are a quarter of the size",
             expected_gain=gain((1 - BYTE_SHARE) * (s.transfer or 0.0)),
         )
 
@@ -172,7 +172,7 @@ def _copy_less(s: Measurements) -> Iterator[Remedy]:
     if s.device_batches or "input.cast" in s.inapplicable:
         yield Remedy(
             step="input",
-            reason="pass fewer bytes: 16-bit numbers, or uint8 that the model converts",
+            reason="copy fewer bytes: 16-bit numbers, or uint8 that the model converts",
         )
 
 

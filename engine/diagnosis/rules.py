@@ -41,7 +41,7 @@ ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 
 LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
 SURE_SECONDS = 10.0
 AGREES = 0.10  # ablation and input wait measure the same thing in two ways
-HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # judged by times of the host, unless the GPU is seen
+HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times if the utilization is unknown
 COPIES_ALL_THE_TIME = 0.90  # share of the step: with copies ahead of the steps the longer of both decides
 COMPUTES = 0.80  # share of the step: the rest is too small to limit the speed
 
@@ -80,7 +80,7 @@ class Rule:
 def _gpu_waits(s: Measurements) -> bool:
     """Whether the GPU is ever idle: one that never is loses nothing while the host runs Python.
 
-    A GPU that nothing is told of may hide what Python takes, so that only much of it counts.
+    Where the utilization is unknown, the GPU may hide Python's time, so only a large share counts.
     """
     if s.unseen:
         return (s.python_share or 0.0) >= MUCH_PYTHON
@@ -252,9 +252,9 @@ def _computes(s: Measurements) -> bool:
 
 
 def _all_evidence(s: Measurements, verdict: Verdict, found: Sequence[Found]) -> list[dict[str, object]]:
-    """What the rules found, then the figures that explain it; each figure once, but for the host's view of a GPU."""
-    told = {finding.rule.measurement for finding in found}
-    beside = [row for row in _beside(s, verdict) if row["signal"] not in told or s.unseen]
+    """The figures of the findings, then those that explain them; each once, unless only the host is measured."""
+    shown = {finding.rule.measurement for finding in found}
+    beside = [row for row in _beside(s, verdict) if row["signal"] not in shown or s.unseen]
     return [*map(_evidence, found), *beside]
 
 
@@ -283,8 +283,8 @@ def _beside(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
     if verdict == "healthy":
         rows += _row("compute_share", s.compute_share, "TensorFlow's graph takes {} of the step")
     if s.unseen and verdict in HOST_VIEWED:
-        rows += _row("compute_share", s.compute_share, "the host's view alone: the driver tells no use of this GPU, "
-                     "and the graph's {} of the step may hold idle time")
+        rows += _row("compute_share", s.compute_share, "measured on the host alone: the driver reports no utilization "
+                     "of this GPU, so the graph's {} of the step may include idle time")
     if verdict in ("compute_bound", "healthy", "underfilled", "python_overhead"):
         rows += _row("sm_active", s.sm_active, "the GPU's multiprocessors work {} of the time")
         rows += _row("tensor_active", s.tensor_active, "its tensor cores work {} of the time")

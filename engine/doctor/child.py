@@ -1,4 +1,4 @@
-"""A Python program in a process of its own, which may crash or hang without harm to the one that asks."""
+"""Runs a Python program in a child process, so that a crash or a hang in it does no harm to the caller."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Child:
     def __init__(self, program: str, environment: Mapping[str, str], *flags: str) -> None:
         self._began, self.seconds = time.monotonic(), 0.0
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        command, given = [sys.executable, "-P", *flags, "-c", program], os.environ | environment
+        command, variables = [sys.executable, "-P", *flags, "-c", program], os.environ | environment
         self._process: subprocess.Popen[str] | None = None
         self._fault = ""
         try:
             self._process = subprocess.Popen(
-                command, stdout=pipe, stderr=pipe, stdin=nothing, text=True, errors="replace", env=given
+                command, stdout=pipe, stderr=pipe, stdin=nothing, text=True, errors="replace", env=variables
             )
         except OSError as fault:
             self._fault = str(fault)

@@ -1,4 +1,4 @@
-"""What the errors mean with which CUDA refuses to start, and what helps: by their names in cuda.h."""
+"""Explains the errors with which CUDA refuses to start, by their names in cuda.h, and says what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Cause:
 
 
 FABRIC = Cause(
-    "the NVLink switches of this board are not set up, which is the fabric manager's work",
+    "the fabric manager has not set up the NVLink switches of this board",
     "as root: systemctl start nvidia-fabricmanager; its version must be the driver's, {driver}",
 )
 LOOK = "check the driver with nvidia-smi and ls -l /dev/nvidia*; start a container with --gpus all"
@@ -28,16 +28,16 @@ _CAUSES = {
     ),
     "COMPAT_NOT_SUPPORTED_ON_DEVICE": Cause(
         "the cuda-compat package is found first and works on data-centre GPUs only",
-        "take its folder (.../cuda/compat) off LD_LIBRARY_PATH, or update the driver",
+        "remove its folder (.../cuda/compat) from LD_LIBRARY_PATH, or update the driver",
     ),
     "STUB_LIBRARY": Cause(
         "the stub of the CUDA toolkit is found before the driver's own libcuda.so.1",
-        "take its folder (.../lib64/stubs) off LD_LIBRARY_PATH",
+        "remove its folder (.../lib64/stubs) from LD_LIBRARY_PATH",
     ),
-    "OPERATING_SYSTEM": Cause("the system refuses access to the GPUs", LOOK),
+    "OPERATING_SYSTEM": Cause("the operating system refuses access to the GPUs", LOOK),
     "UNKNOWN": Cause(
-        "the driver's module for computing may be missing, or be broken after the machine was suspended",
-        "as root: modprobe nvidia_uvm; a container needs /dev/nvidia-uvm as well; else restart the machine",
+        "the kernel module nvidia_uvm may be missing, or broken since the machine was suspended",
+        "as root: modprobe nvidia_uvm; a container also needs /dev/nvidia-uvm; else restart the machine",
     ),
 }
 _OTHER = Cause("the driver gives no reason", LOOK)

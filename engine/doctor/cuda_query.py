@@ -1,6 +1,6 @@
-"""Asks the driver's CUDA library itself whether it works, in a process of its own: NVML may answer where CUDA fails.
+"""Asks the driver's CUDA library, in a child process, whether CUDA works: NVML may answer where CUDA fails.
 
-Opening CUDA is what TensorFlow does first. It takes no context on any GPU and, once the driver is awake, milliseconds.
+TensorFlow does the same first. It creates no context on any GPU, and takes milliseconds once the driver is loaded.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ _NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
 
 @dataclass(frozen=True)
 class CudaAnswer:
-    """`error` is the name of CUDA's error, empty where it works; `count` the GPUs that it shows to this process.
+    """`error` is the name of CUDA's error, empty where CUDA works; `count` is the number of visible GPUs.
 
-    `told` is False where the library could not be asked, or has not answered in time.
+    `answered` is False where the library is missing or has not answered in time.
     """
 
-    told: bool = False
+    answered: bool = False
     error: str = ""
     count: int = 0
 
     @property
     def works(self) -> bool | None:
-        """Whether CUDA starts; None where it has not told."""
-        return not self.error if self.told else None
+        """Whether CUDA starts; None where it has not answered."""
+        return not self.error if self.answered else None
 
 
 UNKNOWN = CudaAnswer()
 
 
 class CudaQuery:
-    """Asks from when it is made."""
+    """The query, which starts when the object is created."""
 
     def __init__(self) -> None:
         self._child = Child(PROGRAM, {}, "-S", "-E")

@@ -15,7 +15,7 @@ from .nvml_query import NvmlAnswers
 
 Bus = Sequence[str] | None
 _ON_CPU = "until then training runs on the CPU"
-_RESTART = "restart the container; systemctl daemon-reload on the host takes the GPUs of those that run"
+_RESTART = "restart the container; systemctl daemon-reload on the host takes the GPUs away from running containers"
 _REMEDIES = {
     Code.DRIVER_NOT_LOADED: "modprobe nvidia (as root) loads it; after a new kernel it may have to be installed again",
     Code.NO_PERMISSION: "ls -l /dev/nvidia* shows who has access: ask the administrator for it",
@@ -116,7 +116,7 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     if seen.cuda[0] < built[0]:
         yield Finding("error", "driver", needs, "update the driver; TensorFlow cannot use the GPUs with this one")
     else:
-        yield Finding("note", "driver", f"{needs}; chips that it has machine code for work with this driver as well")
+        yield Finding("note", "driver", f"{needs}; chips for which it has machine code also work with this driver")
 
 
 def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Judges how a GPU is connected, locked, damaged and licensed, as nvml_details.py has asked."""
+"""Findings about a GPU's connections, compute mode, memory repairs and licence, from nvml_details.py."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
         yield _of(gpu, "error", "its compute mode is PROHIBITED: CUDA cannot use it", reset)
     elif gpu.get("compute_mode") in _EXCLUSIVE:
         busy = [process["pid"] for process in gpu.get("processes") or []]
-        told = "its compute mode is EXCLUSIVE_PROCESS: one process alone can use it"
-        told += f", and process {busy[0]} does" if busy else ""
-        yield _of(gpu, "warning" if busy else "note", told, f"{reset} lets several share it")
+        message = "its compute mode is EXCLUSIVE_PROCESS: only one process can use it"
+        message += f", and process {busy[0]} does now" if busy else ""
+        yield _of(gpu, "warning" if busy else "note", message, f"{reset} lets several share it")
 
 
 def _lanes(gpu: Gpu) -> Iterator[Finding]:
     now, most = gpu.get("pcie_lanes") or (0, 0)
     if 0 < now < most:
-        told = f"PCIe uses {now} of {most} lanes: copies to and from it take {most / now:g} times as long"
-        yield _of(gpu, "warning", told, "another slot or riser, or seating the card anew, may give it all lanes")
+        message = f"PCIe uses {now} of {most} lanes: copies take {most / now:g} times as long"
+        yield _of(gpu, "warning", message, "reseat the card, or try another slot")
 
 
 def _fabric(gpu: Gpu) -> Iterator[Finding]:
     state, works = gpu.get("fabric"), gpu.get("cuda_works")
-    if state in (None, pynvml.NVML_GPU_FABRIC_STATE_COMPLETED) or works is False:  # then CUDA's own error tells it
+    if state in (None, pynvml.NVML_GPU_FABRIC_STATE_COMPLETED) or works is False:  # CUDA's own error says it
         return
     remedy = FABRIC.remedy.format(driver=gpu.get("driver") or "of an unknown version")
     if works:
@@ -49,22 +49,23 @@ def _nvlinks(gpu: Gpu) -> Iterator[Finding]:
     active, count = gpu.get("nvlinks") or (0, 0)
     if 0 < active < count:
         level = "note" if gpu.get("fabric") is None else "warning"
-        told = f"{active} of {count} NVLinks are active"
-        yield _of(gpu, level, told, "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links")
+        message = f"{active} of {count} NVLinks are active"
+        remedy = "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links"
+        yield _of(gpu, level, message, remedy)
 
 
 def _memory(gpu: Gpu) -> Iterator[Finding]:
     if gpu.get("repair"):
-        yield _of(gpu, "warning", f"{gpu['repair']} failed and wait for the next reset to be replaced", _RESET)
+        yield _of(gpu, "warning", f"{gpu['repair']} failed and will be replaced at the next reset", _RESET)
     if gpu.get("unrepaired"):
-        told = "a failed row of its memory could not be replaced"
-        yield _of(gpu, "warning", told, "have the GPU exchanged; leave it out with device.visible until then")
+        message = "a failed row of its memory could not be replaced"
+        yield _of(gpu, "warning", message, "replace the GPU; until then leave it out with device.visible")
 
 
 def _licence(gpu: Gpu) -> Iterator[Finding]:
     if gpu.get("licensed") is False:
-        told = "this virtual GPU has no licence: it is slowed down, and CUDA stops working after a while"
-        yield _of(gpu, "warning", told, "systemctl status nvidia-gridd shows why it has none")
+        message = "this virtual GPU has no licence: the driver slows it down, and later CUDA stops working"
+        yield _of(gpu, "warning", message, "systemctl status nvidia-gridd shows why")
 
 
 def hides(gpu: Gpu) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from .nvml_query import NvmlAnswers
 
 NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
 _NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
-_HBM = re.compile(r"\b([GB]?[HB][12]00|GH200|GB\d00|A100|A30|V100S?|P100|TITAN V)\b")  # its ECC costs nothing
+_HBM = re.compile(r"\b([GB]?[HB][12]00|GH200|GB\d00|A100|A30|V100S?|P100|TITAN V)\b")  # ECC takes nothing from HBM
 _SLOWED = ("slowdown", "thermal", "brake")  # parts of the names of throttle reasons that mean a problem
 _REMEDIES: dict[Reason | None, str] = {
     Reason.LOST: "dmesg may show why; leave this GPU out with device.visible until the machine has been restarted",
@@ -106,15 +106,15 @@ def _obstacles(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Fin
     """What keeps TensorFlow's kernels, those of cuDNN, and XLA's from running on the chip."""
     if _left_out(gpu):
         few = f"it has {gpu['multiprocessors']} multiprocessors, fewer than {gpu['least']}"
-        remedy = "it trains where device.visible names it alone"
-        yield Finding("note", _name(gpu), f"TensorFlow leaves it out beside the others: {few}", remedy)
+        remedy = "to train on it, name it alone in device.visible"
+        yield Finding("note", _name(gpu), f"TensorFlow does not use it beside larger GPUs: {few}", remedy)
         return
     yield from _kernels(gpu, capability)
     if told := chips.driver_lacks(capability, gpu.get("driver_cuda")):
         yield Finding("error", _name(gpu), told, chips.newer_driver())
     if chips.lacks_cudnn(capability):
         version = dotted(installed.cudnn_version() or ())
-        told = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions end the process"
+        told = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions crash"
         yield Finding("error", _name(gpu), told, chips.CUDNN_FOR_OLD_CHIPS)
 
 
@@ -129,7 +129,7 @@ def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Findi
         yield Finding("note", _name(gpu), what, "this happens once: the driver keeps the compiled kernels")
     if chips.xla_aborts(capability):
         cuda = dotted(installed.cuda_version() or ())
-        what = f"it works without XLA, which ends the process: this TensorFlow is built with CUDA {cuda}"
+        what = f"it works only without XLA, which crashes: this TensorFlow is built with CUDA {cuda}"
         yield Finding("note", _name(gpu), what, "leave compile.xla at auto or false")
 
 
@@ -141,8 +141,8 @@ def _settings_found(gpu: dict[str, Any]) -> Iterator[Finding]:
     if gpu.get("ecc") is False:
         remedy = "nvidia-smi -e 1 (as root) switches it on"
         if not _HBM.search(gpu.get("name") or ""):
-            remedy += "; on a card with GDDR memory that costs bandwidth and some of the memory"
-        yield Finding("note", _name(gpu), "ECC is off: memory errors are not noticed", remedy)
+            remedy += "; on a card with GDDR memory ECC costs bandwidth and some of the memory"
+        yield Finding("note", _name(gpu), "ECC is off: memory errors are not detected", remedy)
     if limit is not None and default is not None and limit < default - 1:
         what = f"the power limit is {limit:.0f} W, its default is {default:.0f} W"
         yield Finding(
@@ -171,8 +171,8 @@ def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
     who = [f"{process['name'] or 'process'} {process['pid']}" for process in gpu.get("processes") or []]
     named = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
     level = "warning" if used > 0.1 * total else "note"
-    remedy = "end them" if who else "nvidia-smi may show by whom (a screen takes some, too)"
-    remedy += "; device.visible chooses another GPU"
+    remedy = "end them" if who else "nvidia-smi may show by whom (a display takes some, too)"
+    remedy += "; device.visible can choose another GPU"
     yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{named}", remedy)
 
 

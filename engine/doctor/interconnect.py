@@ -1,4 +1,4 @@
-"""What disturbs copies between GPUs: an IOMMU that translates the addresses of cards without NVLink."""
+"""Finds an IOMMU that translates addresses, which disturbs copies between GPUs without NVLink."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LIBCUDA = "libcuda.so.1"
 
 
 def tensorflow(has_driver: bool) -> Iterator[Finding]:
-    """TensorFlow's version, and the CUDA version that it was built for; without CUDA it is an error beside GPUs."""
+    """TensorFlow's version, and its CUDA version; one without CUDA is an error on a machine with GPUs."""
     version = installed.tensorflow_version()
     if version is None:
         remedy = f"{installed.with_cuda()}; on a machine without a GPU: pip install tensorflow"

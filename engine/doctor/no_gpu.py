@@ -17,7 +17,7 @@ _BLOCKS = ("error", "warning")
 def reason(log: str = "") -> str:
     """One line that says what is wrong and what to do, empty where nothing is found; takes two seconds at the most.
 
-    `log` is what TensorFlow has logged when it looked for GPUs. It imports no TensorFlow and starts a short process.
+    `log` is what TensorFlow has logged when it looked for GPUs. This imports no TensorFlow and starts a short process.
     """
     finding = first(log)
     return "" if finding is None else "; ".join(part for part in (finding.what, finding.remedy) if part)
@@ -29,7 +29,7 @@ def first(log: str = "") -> Finding | None:
 
 
 def _causes(log: str) -> Iterator[Finding]:
-    """What hides GPUs from TensorFlow, the surest causes first."""
+    """What keeps TensorFlow from using the GPUs, the most certain causes first."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     nvml, cuda = NvmlQuery(), CudaQuery()
     try:

@@ -1,7 +1,7 @@
-"""What the doctor asks NVML about a GPU beside what it is and does: how it is connected, locked, damaged, licensed.
+"""Asks NVML for details of a GPU that only the doctor needs: connections, compute mode, memory repairs, licence.
 
-It comes after the essential questions about all GPUs, so that a slow driver has answered those first. A driver or a
-chip without one of the functions leaves its key out.
+These queries come after the essential ones about all GPUs, so that a slow driver has answered those first. Where the
+driver or the chip does not support a query, its key is missing.
 """
 
 from __future__ import annotations

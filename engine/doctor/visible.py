@@ -21,7 +21,7 @@ def expected(seen: NvmlAnswers, chosen: str | None) -> int:
 
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
-    """What the launcher has given to this process, where that is less than the driver shows."""
+    """A finding where the launcher has allocated fewer GPUs to this process than the driver shows."""
     given = allocation.read(os.environ, seen.count)
     if given is None or not seen.count:
         return
@@ -29,10 +29,10 @@ def findings(seen: NvmlAnswers) -> Iterator[Finding]:
     if all(given.allows(device.index, devices) for device in devices):
         return
     if VARIABLE in os.environ:
-        yield Finding("note", "GPU", str(given), "device.visible=all trains on these, and refuses others")
+        yield Finding("note", "GPU", str(given), "device.visible=all uses these; other GPUs are refused")
     else:
         remedy = f"export {VARIABLE}={','.join(given.names)}, or set device.visible to these"
-        yield Finding("warning", "GPU", f"{given}, but CUDA shows all {seen.count} to it", remedy)
+        yield Finding("warning", "GPU", f"{given}, but all {seen.count} are visible to CUDA", remedy)
 
 
 def all_of(seen: NvmlAnswers) -> list[dict[str, Any]]:

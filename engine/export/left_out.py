@@ -14,8 +14,8 @@ OUTSIDE = {
     "run.pcie": WATCHER,
     "run.measure_seconds": "ends a run that is measured; a script trains to its end",
     "run.keep": "Keras' callbacks keep one checkpoint",
-    "device.numa": "gputui asks the driver which CPUs are beside the GPU; numactl --cpunodebind=N chooses a node",
-    "compile.xla_cache": "what XLA has compiled is kept in gputui's home; a script keeps nothing",
+    "device.numa": "gputui asks the driver for the GPU's NUMA node; in a script use numactl --cpunodebind=N",
+    "compile.xla_cache": "the cache of XLA's programs is in gputui's home; the script has none",
     "train.nan_check_steps": "TerminateOnNaN looks at the loss of every batch, not at the weights",
 }
 # Options without an effect beside the others: by gputui, too, nothing would be done with them.

@@ -115,7 +115,7 @@ def training(script: Script, wanted: Options) -> None:
 def _xla_as_compiled(script: Script, wanted: Options) -> None:
     """With `auto` the model keeps its jit_compile, for which Keras has the same rule, but where XLA would abort."""
     if wanted.strategy.kind == "single":
-        script.text("if not by_xla:")
+        script.text("if not jit_compile:")
         script.add("    model.jit_compile = False", "compile.xla")
 
 

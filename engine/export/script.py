@@ -154,9 +154,9 @@ def _devices(script: Script, wanted: Options) -> None:
 def _by_xla(script: Script) -> None:
     """Keras' own rule, but for chips on which XLA would end the process (trainer/setup/xla.py)."""
     chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
-    script.add('by_xla = "auto"', "compile.xla")
+    script.add('jit_compile = "auto"', "compile.xla")
     script.text(f"for gpu in gpus:\n    if {chip} >= {BLACKWELL_CAPABILITY}:")
-    script.text("        by_xla = False  # XLA of a TensorFlow built with CUDA below 12.8 ends the process on it")
+    script.text("        jit_compile = False  # XLA of a TensorFlow built with CUDA below 12.8 crashes on it")
 
 
 def _partitions(script: Script, wanted: Options) -> None:

@@ -66,7 +66,7 @@ def execution(wanted: Options) -> list[tuple[str, str, list[str]]]:
 
 def _jit_compile(wanted: Options) -> str:
     if wanted.compile.xla == "auto":
-        return "by_xla" if wanted.strategy.kind == "single" else "False"
+        return "jit_compile" if wanted.strategy.kind == "single" else "False"
     return str(wanted.compile.xla and wanted.strategy.kind != "mirrored")
 
 

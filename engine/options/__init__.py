@@ -31,7 +31,7 @@ class Options(Group):
 
     @property
     def bytes_to_device(self) -> bool:
-        """Whether images of bytes become floats on the device: heavy augmentation and tokens are made of floats."""
+        """Whether uint8 images become floats on the device; heavy augmentation and tokens need floats earlier."""
         wanted = self.input
         return wanted.cast == "device" and wanted.augment != "heavy" and self.workload.model != "transformer"
 

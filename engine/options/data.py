@@ -20,7 +20,7 @@ BLOCKS = 2  # of the transformer, where no number is given
 NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet50": "batch", "transformer": "layer"}
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 BYTE_ENCODINGS = ("encoded", "uint8")  # of tfrecord data
-# A copy that is enqueued behind a whole step ends after it: with a second batch the next step need not wait.
+# A copy is queued behind the running step and ends after it. With a second batch the next step need not wait.
 DEVICE_BATCHES = 2
 
 
@@ -247,8 +247,8 @@ class Input(Group):
     )
     prefetch_to_device: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=4)] = option(
         "auto",
-        "batches copied ahead into the memory of each GPU: off (each step waits for the copy of its own batch), auto "
-        "(2; none where input.prefetch is off) or a number",
+        "batches copied in advance into the memory of each GPU: off (each step waits for the copy of its batch), auto "
+        "(2, or none if input.prefetch is off) or a number",
         call="tf.data.experimental.prefetch_to_device, tf.distribute.InputOptions",
         helps="the copy over the bus overlaps with computing",
         hurts="holds that many batches in the memory of each GPU",
@@ -258,11 +258,11 @@ class Input(Group):
     )
     cast: Literal["host", "device"] = option(
         "host",
-        "where images of bytes (uint8) become floats: on the host, in the pipeline, or on the device, first thing "
-        "in each step",
+        "where uint8 images are converted to float32: on the host, in the pipeline, or on the device, at the start of "
+        "each step",
         call="tf.cast",
-        helps="device: a quarter of the bytes goes over the bus to the GPU, and the host has less to prepare",
-        hurts="nothing; it does nothing for other data, the transformer's tokens, and with augment=heavy",
+        helps="device: only a quarter of the bytes is copied to the GPU, and the host has less work",
+        hurts="nothing; device has no effect on data other than uint8, on tokens, or with augment=heavy",
         own="unread",
     )
     augment: Literal["off", "light", "heavy"] = option(

@@ -29,8 +29,8 @@ class Device(Group):
 
     visible: Literal["all", "none"] | list[GpuName] = option(
         "all",
-        "GPUs that TensorFlow may see: all that the job has been given, none (the CPU trains), or a list of UUIDs or "
-        "of indices, which count in the order of the PCI bus as nvidia-smi does",
+        "GPUs that TensorFlow may see: all that are allocated to the job, none (the CPU trains), or a list of UUIDs or "
+        "of indices as in nvidia-smi (PCI bus order)",
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
         helps="shares a box between people; none compares GPU with CPU",
     )
@@ -63,10 +63,10 @@ class Device(Group):
     )
     allocator: Literal["default", "cuda_malloc_async"] = option(
         "default",
-        "who shares out GPU memory: default (TensorFlow), or cuda_malloc_async (the CUDA driver)",
+        "allocator of GPU memory: default (TensorFlow's own), or cuda_malloc_async (the CUDA driver's)",
         call="TF_GPU_ALLOCATOR",
-        helps="cuda_malloc_async where batches of changing shapes fragment the memory until one does not fit",
-        hurts="cuda_malloc_async works without memory_limit_mb and logical_devices only",
+        helps="cuda_malloc_async avoids out-of-memory errors where batches of changing shapes fragment the memory",
+        hurts="cuda_malloc_async cannot be combined with memory_limit_mb or logical_devices",
         gpu_only=True,
     )
     inter_op_threads: Threads = option(
@@ -95,20 +95,20 @@ class Device(Group):
     )
     gpu_thread_count: Literal["auto"] | Annotated[int, Field(ge=1, le=64)] = option(
         "auto",
-        "how many of these threads with gpu_thread_mode gpu_private (for each GPU) or gpu_shared; auto: TensorFlow's 2",
+        "number of launching threads with gpu_thread_mode gpu_private (per GPU) or gpu_shared (in all); auto: 2",
         call="TF_GPU_THREAD_COUNT",
-        helps="1 leaves the most CPU to the input pipeline; more where one GPU computes several streams of operations",
-        hurts="more threads than the host has cores to spare delay each other",
+        helps="1 leaves the most CPU to the input pipeline; more helps where independent operations run on one GPU",
+        hurts="more threads than free CPU cores delay each other",
         unit="threads",
         gpu_only=True,
     )
     numa: Literal["auto", "off"] = option(
         "auto",
-        "auto: on a machine of several NUMA nodes, the trainer runs only on the CPUs beside the GPUs that train, where "
-        "these are all on one node, and are at least half of the CPUs that may be used; off: on all CPUs",
+        "auto: on a machine with several NUMA nodes, pin the trainer to the CPUs of the node that the training GPUs "
+        "are connected to, if it is the same for all and has at least half of the usable CPUs; off: use all CPUs",
         call="nvmlDeviceGetCpuAffinity, os.sched_setaffinity",
-        helps="batches reach the GPU from the memory beside it, at up to several times the rate",
-        hurts="the input pipeline has the CPUs of one node only; off where it needs more",
+        helps="batches are copied to the GPU from memory of its own node, up to several times faster",
+        hurts="the input pipeline has only the CPUs of one node; set off if it needs more",
         gpu_only=True,
     )
     log_placement: bool = option(
@@ -160,27 +160,27 @@ class Compile(Group):
 
     xla: Literal["auto"] | bool = option(
         "auto",
-        "compile the training step with XLA; auto: on one GPU without a strategy, where Keras compiles, too, and XLA "
-        "knows the chip; a model that your own code has compiled keeps its jit_compile",
+        "compile the training step with XLA; auto: on one GPU without a strategy, as Keras does, if XLA supports the "
+        "chip and all layers; a model that your own code has compiled keeps its jit_compile",
         call="model.compile(jit_compile=)",
         helps="fuses many small operations into few kernels",
         hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",
     )
     xla_flags: Annotated[str, Field(max_length=2000)] | None = option(
         None,
-        "flags of XLA's own, such as --xla_gpu_autotune_level=2, added to those in XLA_FLAGS; blanks part them",
+        "XLA flags such as --xla_gpu_autotune_level=2, separated by blanks, added to those in XLA_FLAGS",
         call="XLA_FLAGS",
-        helps="tries what else XLA offers: command buffers, autotuning levels, dumps of what it compiles",
+        helps="gives access to command buffers, autotuning levels and dumps of compiled programs",
         hurts="a flag that this TensorFlow does not know ends the run at its first step",
     )
     xla_cache: Literal["auto"] | bool = option(
         "auto",
-        "keep in gputui's home what XLA has compiled and which kernels it measured as the fastest, for later runs on "
-        "this chip; auto: on a GPU only the measurements, until a run with true has shown that compiled programs load",
+        "cache XLA's compiled programs and autotuning results in gputui's home, for later runs on the same chip; auto: "
+        "on a GPU only autotuning results, until a run with true has shown that compiled programs can be loaded",
         call="--tf_xla_persistent_cache_directory, --xla_gpu_per_fusion_autotune_cache_dir",
         helps="a second run of the same model starts seconds to minutes sooner, as does each trial of a proof",
-        hurts="some MB on the disk for each model and shape of its batches; with true a run fails where a compiled "
-        "program cannot be written or loaded, and the next one starts afresh",
+        hurts="takes some MB of disk for each model and batch shape; with true a run fails if a compiled program "
+        "cannot be written or loaded, and the next one starts without the cache",
     )
     steps_per_execution: int = option(
         1,
@@ -198,7 +198,7 @@ class Compile(Group):
     @classmethod
     def _only_flags(cls, value: str | None) -> str | None:
         if value is not None and (wrong := [word for word in value.split() if not XLA_FLAG.fullmatch(word)]):
-            raise ValueError(f"{wrong[0]} is no flag of XLA, such as --xla_gpu_autotune_level=2")
+            raise ValueError(f"{wrong[0]} is not an XLA flag; write flags as --xla_gpu_autotune_level=2")
         return value
 
 
@@ -223,7 +223,7 @@ class Strategy(Group):
         "which of the visible devices (or partitions) take part, by their position",
         call="tf.distribute.MirroredStrategy(devices=)",
         helps="measures how the speed grows with the number of GPUs",
-        hurts="the GPUs that take no part are left to others, and do nothing for this training",
+        hurts="the other GPUs stay free and do not speed up this training",
     )
     communication: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = option(
         "auto",

@@ -56,7 +56,7 @@ def obstacle(own: str, handed: Handed) -> str:
     if own == "prefetch" and handed.prefetches:
         return "your Dataset has a prefetch of its own, which stays"
     if own == "device" and handed.hosted:
-        return "text, ragged and sparse tensors stay in the host's memory"
+        return "text, ragged and sparse tensors cannot be copied to a GPU in advance"
     if own == "images" and not (ours and handed.images):
         return batched if not ours else "x is not one batch of float32 images"
     if own == "arrays" and handed.validation:

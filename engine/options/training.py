@@ -149,11 +149,12 @@ class Train(Group):
     )
     gradient_accumulation: int = option(
         1,
-        "steps whose gradients are averaged into one change of the weights; the learning rate's schedule and all "
-        "figures go on counting the steps",
+        "number of steps whose gradients are averaged into one update of the weights; the learning rate schedule and "
+        "all figures still count steps",
         call="keras.optimizers.Optimizer(gradient_accumulation_steps=)",
-        helps="learns as with a batch that is so many times as large and that the GPU's memory could not hold",
-        hurts="one more value beside every weight; batch normalization still sees the small batches; not with mirrored",
+        helps="learns as with a batch this many times larger, which might not fit into the GPU's memory",
+        hurts="takes memory for one more value per weight; batch normalization still uses the small batches; not with "
+        "mirrored",
         unit="steps",
         ge=1,
         le=10_000,
@@ -261,11 +262,11 @@ class Run(Group):
     )
     hang_seconds: Literal["off"] | Annotated[float, Field(ge=1, le=1_000_000)] = option(
         300.0,
-        "end the run as hung when no step was completed for this long while it trains or evaluates, or, in any other "
-        "phase, when it used no CPU time",
-        helps="a device or an exchange between GPUs that never answers does not hold the GPUs until somebody looks",
-        hurts="more is waited where steps take long (docs/troubleshooting.md has the rule), and 24 times as long for "
-        "the first step, which may be compiling",
+        "end the run as hung if no step is completed for this long while it trains or evaluates, or if the process "
+        "uses no CPU time for this long in any other phase",
+        helps="a run that hangs on a device or on communication between GPUs does not occupy the GPUs forever",
+        hurts="the limit is longer if steps take long (see docs/troubleshooting.md), and 24 times as long for the "
+        "first step, which may be compiling",
         unit="seconds",
     )
     sample_seconds: float = option(

@@ -1,8 +1,8 @@
-"""Tells from outside whether a trainer is at work: by its events and signs, and by its CPU time.
+"""Finds out from outside whether a trainer hangs: from its events, its heartbeat and its CPU time.
 
 While it trains or evaluates, only completed steps count: TensorFlow polls a device that never answers, and NCCL spins,
 so that a process which hangs there uses CPU time. Everywhere else the time that a piece of work takes is unknown, and a
-process that uses CPU time, itself or in processes of its own, counts as active.
+process counts as active while it or its child processes use CPU time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import psutil
 from ..runs import Run
 from ..runs.events import Phase, PhaseName, Started
 from ..runs.parsing import parse_line
-from ..system.signs import Signs
+from ..system.heartbeat import TrainerHeartbeat
 from ..telemetry.children import Children
 from ..text import seconds
 
@@ -23,8 +23,8 @@ IDLE_CORES = 0.02  # a process that uses less than this share of one core counts
 LOOK_SECONDS = 0.25
 LONGEST_LOOK_SECONDS = 5.0  # a longer time between two looks was this process's own: it or the machine was suspended
 STEPS: tuple[PhaseName, ...] = ("training", "evaluating")
-# How long is waited, as multiples. A device that hangs at the first step is found, too, but late: to compile for a new
-# chip may take half an hour (TensorFlow's own estimate for a chip that it has no code for).
+# How long to wait, as multiples of times measured in this run or of run.hang_seconds. A device that hangs at the first
+# step is found late: compiling for a new chip may take half an hour (TensorFlow's estimate for a chip without code).
 OF_LONGEST_GAP = 20
 OF_FIRST_STEP = 3  # another shape of a batch is compiled anew, and a shuffle buffer is filled again
 WHILE_COMPILING = 24
@@ -36,16 +36,18 @@ CHILDREN_SECONDS = 5.0  # an idle trainer may wait for processes of its own, whi
 class Activity:
     """Looks at the trainer of a run a few times a second."""
 
-    def __init__(self, run: Run, pid: int, signs: Signs, clock: Callable[[], float] = time.monotonic) -> None:
-        self.run, self.signs, self._clock = run, signs, clock
+    def __init__(
+        self, run: Run, pid: int, heartbeat: TrainerHeartbeat, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.run, self.heartbeat, self._clock = run, heartbeat, clock
         self.phase: PhaseName = "starting"
         self.suspended_seconds = 0.0  # since it was stopped by SIGSTOP or a debugger
         self._process, self._children = psutil.Process(pid), Children(pid)
         self._children_looked = clock()
-        self._size, self._given = 0, (0, False)
+        self._size, self._seen_beat = 0, (0, False)
         self._cpu_seconds = 0.0
         self._looked = clock()
-        self._silent_seconds = self._idle_seconds = 0.0  # without a sign; without a sign and without CPU time
+        self._silent_seconds = self._idle_seconds = 0.0  # without progress; without progress and CPU time
         self._longest_gap = self._first_step = 0.0
         self._resumed = False
 
@@ -60,7 +62,7 @@ class Activity:
         busy = (cpu_seconds - self._cpu_seconds) / passed > IDLE_CORES or self._children_work(now)
         self._cpu_seconds = cpu_seconds
         self.suspended_seconds = self.suspended_seconds + passed if suspended else 0.0
-        if self._has_given_a_sign():
+        if self._has_progressed():
             self._silent_seconds = self._idle_seconds = 0.0
         elif not suspended:
             counted = min(passed, LONGEST_LOOK_SECONDS)
@@ -76,7 +78,7 @@ class Activity:
     def hang(self, hang_seconds: float) -> str:
         """What the trainer has not done for too long; nothing where it is at work."""
         option = f"run.hang_seconds={hang_seconds:g}"
-        if self.phase in STEPS and not self.signs.in_users_code:
+        if self.phase in STEPS and not self.heartbeat.in_user_code:
             gap, first = OF_LONGEST_GAP * self._longest_gap, OF_FIRST_STEP * self._first_step
             return self._no_step(option) if self._silent_seconds > max(hang_seconds, gap, first) else ""
         # A resumed run first goes through the data that it has trained on already, which may take hours.
@@ -88,17 +90,17 @@ class Activity:
     def _no_step(self, option: str) -> str:
         return f"no step was completed for {seconds(self._silent_seconds)} ({option})"
 
-    def _has_given_a_sign(self) -> bool:
-        """An event, work that has ended, or that a user's code begins or ends."""
-        size, given = self._events_size(), (self.signs.count, self.signs.in_users_code)
-        in_users_code = self._given[1]
-        signed = size != self._size or given != self._given
-        if signed and not in_users_code:
+    def _has_progressed(self) -> bool:
+        """Whether there is a new event, devices have completed work, or user code has begun or ended."""
+        size, beat = self._events_size(), (self.heartbeat.count, self.heartbeat.in_user_code)
+        in_user_code = self._seen_beat[1]
+        progressed = size != self._size or beat != self._seen_beat
+        if progressed and not in_user_code:
             self._remember_gap()
         if size != self._size:
             self._read_phase(self._size, size)
-        self._size, self._given = size, given
-        return signed
+        self._size, self._seen_beat = size, beat
+        return progressed
 
     def _remember_gap(self) -> None:
         if self.phase in STEPS:

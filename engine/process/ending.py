@@ -28,23 +28,22 @@ _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job
 
 
 SEVERAL_GPUS = (
-    "with several GPUs often their exchange of gradients: try NCCL_P2P_DISABLE=1, switch off an IOMMU, or give a "
-    "container more /dev/shm (--shm-size=1g); NCCL_DEBUG=INFO writes what NCCL does into engine.log; its end has the "
-    "stack of each thread"
+    "with several GPUs the cause is often NCCL: try NCCL_P2P_DISABLE=1, disable the IOMMU, or give the container more "
+    "/dev/shm (--shm-size=1g); NCCL_DEBUG=INFO writes details into engine.log; its end has the stack of each thread"
 )
 ONE_DEVICE = (
-    "the end of engine.log has the stack of each thread, and dmesg tells of a GPU that failed (Xid); where a step only "
-    "takes long, raise run.hang_seconds"
+    "the end of engine.log has the stack of each thread, and dmesg shows a failed GPU (Xid); if steps "
+    "just take long, raise run.hang_seconds"
 )
 HELD_HINT = (
-    "usually a GPU that does not answer: reset it as root (nvidia-smi --gpu-reset) or reboot; until then it stays "
-    "taken. A network disk that does not answer does the same"
+    "usually a GPU does not respond: reset it as root (nvidia-smi --gpu-reset) or reboot; until then it stays in use. "
+    "A network disk that does not respond has the same effect"
 )
 
 
 def held(pid: int) -> str:
-    """What is said of a process that does not end although it was killed."""
-    return f"the process of the training (pid {pid}) was killed and does not end: the driver holds it"
+    """The message about a trainer that does not end although it was killed."""
+    return f"the trainer (pid {pid}) was killed but does not end: the kernel cannot interrupt its call of the driver"
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
     """
     found = known_failures.in_exception(text)
     if found and found.failure.vague:
-        told = known_failures.in_log(seen.log_tail)
-        found = told if told and not told.failure.vague else found
+        logged = known_failures.in_log(seen.log_tail)
+        found = logged if logged and not logged.failure.vague else found
     return _known(found, seen, how) if found else None
 
 

@@ -1,7 +1,7 @@
-"""The ways in which TensorFlow, XLA, CUDA and NCCL die, each with the text that they leave and what to do about it.
+"""Known failures of TensorFlow, XLA, CUDA and NCCL: the text that each leaves, and what to do about it.
 
-The same table names an exception in the trainer and the end of the log of a trainer that a signal has ended. The
-patterns are the texts of TensorFlow 2.21 and of the CUDA libraries that it installs, and older forms of them.
+The same table classifies an exception in the trainer and the log of a trainer that was ended by a signal. The patterns
+are messages of TensorFlow 2.21 and of the CUDA libraries that it installs, and of older versions.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from ..runs.events import Outcome
 
-MEMORY, THREADS = "out_of_memory", "process_limit"  # kinds whose message depends on the limits of the process
+MEMORY, THREADS = "out_of_memory", "process_limit"  # kinds whose message depends on the process's limits
 LOST_HINT = (
-    "reboot; dmesg says why (Xid), often power, heat or its slot; then gputui resume continues from the last checkpoint"
+    "reboot; dmesg shows the reason (Xid), often power, heat or the slot; gputui resume continues from the last "
+    "checkpoint"
 )
-RESUMED = "gputui: the run is resumed"  # a line of the log, which goes on from one sitting to the next
+RESUMED = "gputui: the run is resumed"  # a line in the log, which continues when a run is resumed
 RESUME = "gputui resume continues from the last checkpoint"
 
 
@@ -25,8 +26,8 @@ RESUME = "gputui resume continues from the last checkpoint"
 class Failure:
     """`pattern` is searched in a line of the log or in an exception; its groups may be used in `message` and `hint`.
 
-    A `vague` text follows from many causes: any other error in the log explains more. A message that is not `quoted`
-    already holds what the line says.
+    A `vague` failure can have many causes, and any other error in the log explains more. `quoted` says whether the line
+    is quoted after the message.
     """
 
     kind: str
@@ -64,21 +65,21 @@ FAILURES = (
         "environment",
         r"Unknown flags? in (?P<variable>[A-Z_]+): (?P<flags>--\S+(?: --\S+)*)",
         "{variable} in the environment has flags that TensorFlow does not know: {flags}",
-        "correct it, or: unset {variable}",
+        "correct the flags, or: unset {variable}",
         quoted=False,
     ),
     _failure(THREADS, r"can't start new thread|pthread_create(\(\))? failed", "no more threads can be started", ""),
     _failure(
         "gpu_ecc",
         r"ECC_UNCORRECTABLE|[Uu]ncorrectable ECC|[Uu]ncorrectable NVLink|NVLINK_UNCORRECTABLE|CUDA_ERROR_CONTAINED",
-        "the memory or a link of a GPU has an error that its ECC could not correct",
-        "as root: nvidia-smi --gpu-reset, or reboot; where it comes back the GPU is to be replaced; " + RESUME,
+        "a GPU has an error in its memory or NVLink that ECC could not correct",
+        "as root: nvidia-smi --gpu-reset, or reboot; if the error comes back, replace the GPU; " + RESUME,
         "crashed",
     ),
     _failure(
         "gpu_lost",
         r"GPU is lost|GPU_IS_LOST|fallen off the bus|Xid\b.*: 79\b",
-        "the driver has lost a GPU: it does not answer any more",
+        "the driver has lost a GPU: it no longer responds",
         LOST_HINT,
         "crashed",
     ),
@@ -86,44 +87,44 @@ FAILURES = (
         "gpu_xid",
         r"NVRM: Xid \([^)]*\): (?P<number>\d+)",
         "the NVIDIA driver has reported an error of a GPU (Xid {number})",
-        "dmesg has the whole report, and NVIDIA's list of Xid errors its meaning; " + RESUME,
+        "dmesg has the full report, and NVIDIA's list of Xid errors explains it; " + RESUME,
         "crashed",
     ),
     _failure(
         "device",
         r"CUDA_ERROR_SYSTEM_NOT_READY|system not yet initialized",
-        "CUDA is not ready on this machine: the fabric manager of its NVSwitches does not run",
+        "CUDA is not ready: the fabric manager for the NVSwitches of this machine does not run",
         "as root: systemctl start nvidia-fabricmanager; its version must be that of the driver",
     ),
     _failure(
         "device",
         r"CUDA_ERROR_DEVICES?_UNAVAILABLE|busy or unavailable",
-        "a GPU is not available: another process has it for itself, or it has failed",
-        "look with nvidia-smi -q -d COMPUTE; as root: nvidia-smi -c DEFAULT lets several processes use it",
+        "a GPU is not available: another process uses it exclusively, or it has failed",
+        "nvidia-smi -q -d COMPUTE shows its mode; as root: nvidia-smi -c DEFAULT lets several processes use it",
     ),
     _failure(
         "driver",
         r"UNSUPPORTED_PTX_VERSION|compiled with an unsupported toolchain|driver version is insufficient for CUDA",
-        "the NVIDIA driver is too old for the code that TensorFlow has for this GPU",
+        "the NVIDIA driver is too old for TensorFlow's code for this GPU",
         "install driver 555 or later (570 for Blackwell)",
     ),
     _failure(
         "gpu_code",
         r"CUDA_ERROR_INVALID_PTX|CUDA_ERROR_NO_BINARY_FOR_GPU|no kernel image is available",
-        "TensorFlow or a library of its has no code for this GPU",
-        "gputui doctor says what this GPU needs",
+        "TensorFlow or one of its libraries has no code for this GPU",
+        "run gputui doctor, which says what this GPU needs",
     ),
     _failure(
         "xla",
         r"LLVM ERROR:.*PTX|PTX version \S+ does not support target|ptx\d+ is required for target",
-        "XLA of this TensorFlow cannot compile for this GPU",
+        "XLA of this TensorFlow does not support this GPU",
         "set compile.xla=false",
     ),
     _failure(
         "xla",
         r"libdevice not found|libdevice is required by this HLO|No PTX compilation provider",
         "XLA does not find a part of the CUDA toolkit (libdevice or ptxas)",
-        "pip install 'tensorflow[and-cuda]' brings it; or set compile.xla=false",
+        "install it with pip install 'tensorflow[and-cuda]', or set compile.xla=false",
     ),
     _failure(
         "gpu_fault",
@@ -131,22 +132,22 @@ FAILURES = (
         r"|CUDA_ERROR_INVALID_PC|CUDA_ERROR_INVALID_ADDRESS_SPACE|CUDA_ERROR_HARDWARE_STACK_ERROR"
         r"|CUDA_ERROR_LAUNCH_FAILED|an illegal memory access was encountered|unspecified launch failure)",
         "a kernel failed on a GPU ({name})",
-        "a fault in a library or in the hardware: dmesg may show an Xid; try compile.xla=false, another driver or "
+        "a bug in a library or a hardware fault: dmesg may show an Xid; try compile.xla=false, another driver or "
         "another GPU; " + RESUME,
         "crashed",
     ),
     _failure(
         "gpu_timeout",
         r"CUDA_ERROR_LAUNCH_TIMEOUT|the launch timed out and was terminated",
-        "the driver ended a kernel that ran too long on a GPU with a display",
+        "the driver ended a kernel that ran too long on a GPU that drives a display",
         "use a GPU without a display, or a smaller input.batch_size; " + RESUME,
         "crashed",
     ),
     _failure(
         MEMORY,
         r"Dst tensor is not initialized",
-        "the memory of the GPU is too small for an array that was to be copied to it as a whole",
-        "in code of your own keep arrays on the host: with tf.device('/CPU:0'): "
+        "an array that is copied to the GPU as a whole does not fit into its memory",
+        "in your own code keep the array on the host: with tf.device('/CPU:0'): "
         "tf.data.Dataset.from_tensor_slices(...); else try a smaller input.batch_size",
         "oom",
     ),
@@ -162,7 +163,7 @@ FAILURES = (
     _failure(
         "nccl",
         r"ncclSystemError|unhandled system error|Error while creating shared memory segment",
-        "NCCL, which exchanges gradients between GPUs, got an error from the system",
+        "NCCL, which exchanges gradients between GPUs, got a system error",
         "often /dev/shm is too small: docker run --shm-size=1g; NCCL_DEBUG=INFO writes the reason into engine.log",
     ),
     _failure(
@@ -192,15 +193,15 @@ FAILURES = (
     _failure(
         "cudnn",
         r"No algorithm worked",
-        "cuDNN has no algorithm that works for a convolution, mostly for want of memory",
+        "cuDNN found no working algorithm for a convolution, usually because memory is short",
         "try a smaller input.batch_size, and see gputui doctor",
         vague=True,
     ),
     _failure(
         "gpu_fault",
         r"Unexpected Event status",
-        "a GPU reported an error that TensorFlow does not name",
-        "dmesg may show an Xid: a fault of the hardware or the driver; " + RESUME,
+        "a GPU reported an error without a name",
+        "dmesg may show an Xid, which means a fault of the hardware or the driver; " + RESUME,
         "crashed",
         vague=True,
     ),
@@ -208,13 +209,13 @@ FAILURES = (
         "cuda",
         r"(?P<name>CUDA_ERROR_(?!OUT_OF_MEMORY)\w+)",
         "CUDA reported an error ({name})",
-        "the end of engine.log may say more; gputui doctor --deep tries driver and libraries",
+        "see the end of engine.log; gputui doctor --deep tests driver and libraries",
         vague=True,
     ),
 )
 
-# Allocators say these while they try several sizes or algorithms, and all is well. CUDA finds no device where the CPU
-# is meant to train, and two GPUs may be connected twice.
+# These are not errors: allocators log them while they try several sizes or algorithms, CUDA logs NO_DEVICE if the CPU
+# trains on purpose, and peer access may be enabled twice.
 _HARMLESS = re.compile(
     r"this is not a failure|retrying with less|[Ww]ill retry|retrying with smaller"
     r"|CUDA_ERROR_NO_DEVICE|PEER_ACCESS_ALREADY_ENABLED"
@@ -227,23 +228,23 @@ _PREFIX = re.compile(
 
 
 def in_log(lines: Sequence[str]) -> Found | None:
-    """The failure that the end of a log names: the last clear error, else the last clear warning, else a vague one.
+    """The failure in the end of a log: the last specific error, else the last specific warning, else a vague one.
 
     Lines without TensorFlow's prefix are Python's, the C++ runtime's and LLVM's, and count as errors. What was written
     before the run was resumed does not count.
     """
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
-    told = [_level(line) for line in newest_first if not _HARMLESS.search(line)]
-    errors = list(_found(text for level, text in told if level in "EF"))
-    warnings = list(_found(text for level, text in told if level == "W"))
-    # Memory that is short for one attempt is a warning, too; anything else that is clear has been the reason.
+    entries = [_level(line) for line in newest_first if not _HARMLESS.search(line)]
+    errors = list(_found(text for level, text in entries if level in "EF"))
+    warnings = list(_found(text for level, text in entries if level == "W"))
+    # A failed attempt to get memory is also logged as a warning; any other specific warning is the reason.
     reasons = [found for found in warnings if found.failure.kind != MEMORY]
     clear = [found for found in errors + reasons if not found.failure.vague]
     return next(iter(clear + errors + warnings), None)
 
 
 def in_exception(text: str) -> Found | None:
-    """The failure that the text of an exception names, the most telling first."""
+    """The failure in the text of an exception, the most specific first."""
     lines = [line for line in text.splitlines() if not _HARMLESS.search(line)]
     for failure in FAILURES:
         for line in lines:

@@ -11,46 +11,46 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import scratch
-from ..system import locks, signs
+from ..system import heartbeat, locks
+from ..system.heartbeat import TrainerHeartbeat
 from ..system.locks import Lock
 from ..system.run_clock import VARIABLE, RunClock
-from ..system.signs import Signs
 
 WARM = "--warm"  # argument in place of a run folder, which then comes later
-WHERE_IT_STANDS = signal.SIGUSR1  # a trainer that gets it writes the stack of each of its threads into the log
+DUMP_STACKS = signal.SIGUSR1  # on this signal a trainer writes the stack of each of its threads into the log
 LOCK = "GPUTUI_LOCK"  # environment variable of an engine or a proof: the descriptor of its lock
 
 
 @dataclass(frozen=True)
 class Trainer:
     """The process, the pipe on which it is asked to stop, and the pipe on which it passes on what it could not write to
-    disk; and the signs that it gives in memory.
+    disk; and its heartbeat in shared memory.
     """
 
     process: subprocess.Popen[bytes]
     lifeline: int
     report: int
-    signs: Signs
+    heartbeat: TrainerHeartbeat
 
 
 def start_trainer(run_folder: str, clock: RunClock | None = None) -> Trainer:
     """Start the trainer, which holds the pipe's reading end and sees the end of file when this process has ended."""
     reader, writer = os.pipe()
     report, their_report = os.pipe()
-    given, memory = signs.shared()
+    beats, memory = heartbeat.create_shared()
     theirs = [reader, their_report] + ([] if memory is None else [memory])
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "gputui.engine.trainer", run_folder],
         stdin=subprocess.DEVNULL,
         env=os.environ
         | {"GPUTUI_LIFELINE": str(reader), "GPUTUI_REPORT": str(their_report)}
-        | ({signs.VARIABLE: str(memory)} if memory is not None else {})
+        | ({heartbeat.VARIABLE: str(memory)} if memory is not None else {})
         | ({VARIABLE: clock.as_text()} if clock else {}),
         pass_fds=theirs,
     )
     for descriptor in theirs:
         os.close(descriptor)
-    return Trainer(process, writer, report, given)
+    return Trainer(process, writer, report, beats)
 
 
 def write_to_log(run_folder: Path) -> None:

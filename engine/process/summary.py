@@ -1,4 +1,4 @@
-"""What is known of a run whose trainer left no summary: its last figures."""
+"""Builds the summary of a run whose trainer left none, from its last events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .ending import Ending
 
 
 def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
-    """The summary that ends so, from the events of the trainer."""
+    """The summary with this ending and the trainer's last figures."""
     found = read_events(run.path, [TRAINER_FILE])
     progress, epoch, started = found.last(Progress), found.last(EpochEnd), found.last(Started)
     p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)

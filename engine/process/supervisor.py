@@ -33,7 +33,7 @@ from ..telemetry import limits
 from ..telemetry.sampler import Sampler
 from . import ending
 from .activity import SUSPENDED_SECONDS, Activity
-from .spawn import WHERE_IT_STANDS, Trainer
+from .spawn import DUMP_STACKS, Trainer
 from .summary import summary_of
 from .watcher import Watcher
 
@@ -41,8 +41,8 @@ TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0
 HELD_SECONDS = 30.0  # a process that is killed and has not ended by then is held by the kernel
-READING_SECONDS = 5.0  # in which the GPUs are read once more when the trainer has died
-STACKS_SECONDS = 1.0  # in which a trainer that hangs writes where each of its threads stands
+READING_SECONDS = 5.0  # for reading the GPUs once more after the trainer has died
+STACKS_SECONDS = 1.0  # for a hung trainer to write the stacks of its threads
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
 NO_LOCKS_HINT = "do not resume it elsewhere while it runs; better set GPUTUI_HOME to a folder on a local disk"
@@ -53,7 +53,7 @@ class Supervisor:
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock) -> None:
         self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
-        self.lock, self.report, self.signs = lock, trainer.report, trainer.signs
+        self.lock, self.report, self.heartbeat = lock, trainer.report, trainer.heartbeat
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
         self.limits: dict[str, Any] = self.preset["run"]
         self.clock = clock
@@ -116,7 +116,7 @@ class Supervisor:
         self.stop_requests += 1
 
     def _watch(self, sampler: Sampler) -> None:
-        tail = Activity(self.run, self.trainer.pid, self.signs)
+        tail = Activity(self.run, self.trainer.pid, self.heartbeat)
         next_heartbeat = 0.0
         # A process in a call that the kernel cannot interrupt does not end when it is killed.
         while self.trainer.poll() is None and not _is_over(self.killed_at, HELD_SECONDS):
@@ -141,7 +141,7 @@ class Supervisor:
         return started.gpus if started else ()
 
     def _find_lost_gpus(self) -> list[str]:
-        """The GPUs of a trainer that has died of itself which the driver has lost, by a reading that began after it."""
+        """The GPUs of a crashed trainer that the driver has lost, from a reading that began after the crash."""
         if self.asked_because or (self.trainer.returncode or 0) >= 0:
             return []
         tail = Tail(self.run.file(ENGINE_FILE), from_now=True)
@@ -162,7 +162,7 @@ class Supervisor:
             self._ask("timeout", f"run.max_minutes={minutes:g}")
         elif hang != "off" and self.killed_at is None and (hangs := tail.hang(hang)):
             self.limit = self.limit if self.asked_because else hangs
-            self._ask_where_it_stands()
+            self._dump_stacks()
             self._kill(self.asked_because or "hang")
         no_answer = self.asked_because and _is_over(self.asked_at, GRACE_SECONDS)
         if (self.stop_requests > 1 or no_answer) and self.killed_at is None:
@@ -172,12 +172,12 @@ class Supervisor:
     def _tell_suspended(self, tail: Activity) -> None:
         if tail.suspended_seconds > SUSPENDED_SECONDS and not self.said_suspended and self.killed_at is None:
             self.said_suspended = True
-            hint = f"it is not taken for a hang; kill -CONT {self.trainer.pid} lets it go on"
+            hint = f"continue it with kill -CONT {self.trainer.pid}; a suspended training does not count as a hang"
             message = "the training is suspended: its process was stopped by SIGSTOP or by a debugger"
             self.events.emit(events.Warn(kind="suspended", message=message, hint=hint))
 
-    def _ask_where_it_stands(self) -> None:
-        self.trainer.send_signal(WHERE_IT_STANDS)
+    def _dump_stacks(self) -> None:
+        self.trainer.send_signal(DUMP_STACKS)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.trainer.wait(STACKS_SECONDS)
 

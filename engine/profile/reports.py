@@ -30,7 +30,7 @@ from .xprof_tables import Operation, Shares
 READ_SECONDS = 300.0
 ASK = "--set run.profile=50-69 --set compile.steps_per_execution=1"
 RIGHTS = (
-    "as root: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and restart; "
+    "as root: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then restart; "
     "in a container: --cap-add SYS_ADMIN"
 )
 _CUPTI_ERROR = re.compile(rb"CUPTI_ERROR_\w+|CUPTI needs root access")
@@ -127,14 +127,14 @@ def _trained_on_gpus(run: Run) -> bool:
 
 
 def _no_gpu(run: Run) -> str:
-    """TensorFlow goes on without the GPU's part of a profile where CUPTI refuses it, and says so in the log alone."""
-    told = "the run trained on a GPU, of which its profile has nothing"
+    """Where CUPTI refuses to profile the GPU, TensorFlow continues without it and says so only in the log."""
+    told = "the run trained on a GPU, but its profile has no data of the GPU"
     try:
         with open_regular(run.file("engine.log")) as stream:
             refusal = next((found[0].decode() for line in stream if (found := _CUPTI_ERROR.search(line))), "")
     except OSError:
         refusal = ""
-    why = refusal or "usually because the driver lets only administrators profile"
+    why = refusal or "usually because the driver allows only administrators to profile"
     return f"{told}: {why}\n{RIGHTS}"
 
 

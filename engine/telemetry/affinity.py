@@ -1,4 +1,4 @@
-"""Which CPUs are beside which GPU: those of the NUMA node whose PCI bridge it is connected to, as NVML tells."""
+"""The CPUs of the NUMA node that each GPU is connected to, as NVML reports them."""
 
 from __future__ import annotations
 

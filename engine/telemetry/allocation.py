@@ -1,7 +1,7 @@
-"""Which GPUs the launcher has given to this process, as its variables tell: CUDA_VISIBLE_DEVICES, and Slurm's own.
+"""The GPUs that the launcher has allocated to this process, from CUDA_VISIBLE_DEVICES and Slurm's own variables.
 
-A job that names a GPU outside of its allocation computes on somebody else's wherever the launcher does not fence the
-GPUs off with control groups. With such a fence NVML shows the job's own GPUs alone, counted from 0.
+A job that names a GPU outside of its allocation uses somebody else's GPU, unless the launcher restricts access with
+control groups. With control groups NVML shows only the job's own GPUs, numbered from 0.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ _NONE = ("", "-1", "NoDevFiles")
 
 @dataclass(frozen=True)
 class Allocation:
-    """The GPUs that `variable` gives, by their names; none of them for a job without GPUs."""
+    """The names of the allocated GPUs, read from `variable`; empty for a job without GPUs."""
 
     variable: str
     names: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"this job has been given {','.join(self.names) or 'no GPU'} ({self.variable})"
+        names = ",".join(self.names)
+        return f"this job is allocated {f'GPU {names}' if names else 'no GPU'} ({self.variable})"
 
     def allows(self, name: str | int, devices: Sequence[Device]) -> bool:
-        """Whether a GPU or a MIG instance that is called so has been given.
+        """Whether the GPU or MIG instance with this name is allocated.
 
         Where the machine's GPUs are not known, only names of the same kind can be compared.
         """
@@ -41,7 +42,7 @@ class Allocation:
         return any(_holds(given, found) for given in self._found(devices))
 
     def _found(self, devices: Sequence[Device]) -> list[Shown]:
-        """An instance stands for itself; what is named as a whole is given with all its instances."""
+        """The devices with these names; a whole GPU includes all its MIG instances."""
         found = [(name, shown) for name in self.names if (shown := find(name, devices))]
         return [shown if name.startswith("MIG-") else Shown(shown.index) for name, shown in found]
 
@@ -50,7 +51,7 @@ class Allocation:
 
 
 def read(environment: Mapping[str, str], gpus: int) -> Allocation | None:
-    """The allocation of this process on a machine whose driver shows so many GPUs; None where nothing limits it."""
+    """The allocation of this process on a machine with this number of GPUs; None where all may be used."""
     for variable in (VARIABLE, _ORDINAL):
         if (value := environment.get(variable)) is not None:
             return Allocation(variable, _names(value))
@@ -67,7 +68,7 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 def _numbers(value: str) -> list[int]:
-    """Of a list such as 0,2-3; nothing where it is another."""
+    """The numbers in a list such as 0,2-3; empty where it has another form."""
     parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip()) for part in value.split(",")]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     return [number for numbers in ranges for number in numbers] if all(parts) else []

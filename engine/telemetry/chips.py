@@ -124,7 +124,7 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
 
 
 def xla_aborts(capability: Sequence[int] | None) -> bool:
-    """Whether XLA of the installed TensorFlow ends the process on a chip of this compute capability.
+    """Whether XLA of the installed TensorFlow crashes on a chip of this compute capability.
 
     XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts where that version does
     not know the chip: "LLVM ERROR: PTX version 8.5 does not support target 'sm_120a'" (tensorflow#111958, xla#47978).
@@ -140,7 +140,7 @@ def dotted(version: Sequence[int]) -> str:
 
 
 def lacks_cudnn(capability: Sequence[int] | None) -> bool:
-    """Whether the installed cuDNN has no code for the chip; its first use then ends the process."""
+    """Whether the installed cuDNN has no code for the chip; its first use then crashes."""
     version = installed.cudnn_version()
     old = capability is not None and tuple(capability) < TURING_CAPABILITY
     return old and version is not None and version >= _CUDNN_FROM_TURING
@@ -164,7 +164,7 @@ def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] 
 
 
 def newer_driver() -> str:
-    """What helps against `driver_lacks`."""
+    """The remedy for `driver_lacks`."""
     built = installed.cuda_version() or (12, 5)
     driver = f"driver {_DRIVERS[built]} or newer" if built in _DRIVERS else f"a driver for CUDA {dotted(built)}"
     return f"install {driver}, or the cuda-compat package"

@@ -46,8 +46,9 @@ def when_detached(environment: Mapping[str, str]) -> Remark | None:
     if not job:
         return None
     what = f"the Slurm job step {job}.{step}" if step is not None else f"the Slurm job {job}"
-    told = f"the run dies with {what}: when its first process ends, Slurm kills everything that it has started"
-    return Remark("warning", told, "keep gputui running until the end, without --detach; set run.checkpoint to resume")
+    message = f"the run dies with {what}: when its first process ends, Slurm kills everything that it has started"
+    change = "keep gputui running until the end, without --detach; set run.checkpoint to be able to resume"
+    return Remark("warning", message, change)
 
 
 def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
@@ -56,20 +57,20 @@ def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
     position, nodes = _count(environment, "SLURM_PROCID") or 0, _count(environment, "SLURM_JOB_NUM_NODES") or 1
     in_step = "SLURM_STEP_ID" in environment or "SLURM_STEP_NUM_TASKS" in environment or position > 0
     if in_step and tasks > 1:
-        told = f"this is task {position} of the {tasks} that srun started, {COPIES}"
-        yield Remark("error", told, "start one task with all the GPUs that it is to use: srun --ntasks=1 gputui ...")
+        message = f"this is task {position} of the {tasks} that srun started, {COPIES}"
+        yield Remark("error", message, "start one task with all the GPUs that it is to use: srun --ntasks=1 gputui ...")
     elif not in_step and (tasks > 1 or nodes > 1):
         given = f"{tasks} tasks" if tasks > 1 else f"{nodes} nodes"
-        told = f"the Slurm job has {given}; {ALONE}, this one"
-        yield Remark("warning", told, "ask for --nodes=1 --ntasks=1 and the GPUs that it is to use")
+        message = f"the Slurm job has {given}; {ALONE}, this one"
+        yield Remark("warning", message, "ask for --nodes=1 --ntasks=1 and the GPUs that it is to use")
 
 
 def _launched(environment: Mapping[str, str]) -> Iterator[Remark]:
     for launcher, size, rank in _LAUNCHERS:
         count = _count(environment, size)
         if rank in environment and count is not None and count > 1:
-            told = f"this is process {environment[rank]} of the {count} that {launcher} started ({size}), {COPIES}"
-            yield Remark("error", told, f"start gputui without {launcher}")
+            message = f"this is process {environment[rank]} of the {count} that {launcher} started ({size}), {COPIES}"
+            yield Remark("error", message, f"start gputui without {launcher}")
 
 
 def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:

@@ -49,11 +49,11 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """`no_gpu_reason` says why `gpus` is empty; `job` is what is to be said of the job that this process belongs to.
+    """`no_gpu_reason` says why `gpus` is empty; `job` are remarks on the job that this process belongs to.
 
     `missing` says why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of them,
     and nothing may be concluded from `gpus` being empty. `driver` is the driver's version, `cuda` the newest
-    CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` what the launcher has given.
+    CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` the GPUs of this job.
     """
 
     gpus: tuple[Gpu, ...]
@@ -69,7 +69,7 @@ class Machine:
 
     @property
     def devices(self) -> list[Device]:
-        """The GPUs as rules about their names want them."""
+        """The GPUs in the form that the rules for their names take."""
         return [_device(gpu) for gpu in self.gpus]
 
     @property
@@ -82,7 +82,7 @@ class Machine:
         return _shown(self.gpus, value)
 
     def finds(self, name: str | int) -> bool:
-        """Whether a GPU or a MIG instance is called so."""
+        """Whether a GPU or a MIG instance has this name."""
         return find(str(name), self.devices) is not None
 
 
@@ -114,7 +114,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
 def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Of the GPUs that CUDA shows, those that TensorFlow does not leave out as too small or too old.
 
-    As in gpu_device.cc, GetValidDeviceIds: beside a chip for computing a display card is not used.
+    As in gpu_device.cc, GetValidDeviceIds: a display card is not used beside a larger GPU.
     """
     least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
     oldest = min(installed.capabilities(), default=(0, 0))
@@ -127,7 +127,7 @@ def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """What nobody has taken of a GPU's memory at this moment; None where the driver does not tell."""
+    """The free memory of a GPU at this moment; None where the driver does not report it."""
     try:
         (reading,) = BackgroundCall(lambda: _readings(index)).result(PATIENCE_SECONDS)
         free = reading["memory_total_bytes"] - reading["memory_used_bytes"] - reading.get("memory_reserved_bytes", 0)
@@ -160,7 +160,7 @@ def _part(gpu: Gpu, instance: int | None) -> Gpu:
 
 @dataclass(frozen=True)
 class _Answers:
-    """What NVML has told; `reason` and `missing` as in Machine."""
+    """The answers of NVML; `reason` and `missing` as in Machine."""
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""

@@ -1,4 +1,4 @@
-"""Finds the driver's device nodes: where they are, CUDA may work, whether or not NVML can be read."""
+"""Looks for the driver's device nodes: where they exist, CUDA may work even if NVML cannot be read."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _NODES = ("dev/nvidiactl", "dev/nvidia[0-9]*", "dev/dxg", "dev/nvhost-gpu")
 
 
 def there() -> bool:
-    """Whether this machine or container has been given a GPU's device node."""
+    """Whether this machine or container has the device node of a GPU."""
     return any(any(limits.ROOT.glob(node)) for node in _NODES)

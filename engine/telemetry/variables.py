@@ -1,6 +1,6 @@
-"""The variables of the environment that TensorFlow, XLA, CUDA and NCCL read: which a run tells, and which slow it down.
+"""Environment variables of TensorFlow, XLA, CUDA and NCCL: those that a run records, and those that slow it down.
 
-Names that may hold a secret are left out, and long values are shortened.
+Variables whose name suggests a secret are left out, and long values are shortened.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _USER_OF_ADDRESS = re.compile(r"://[^/@\s]+@")
 _PLACES = re.compile(r"_(VISIBLE_DEVICES|HOME|PATH|DIR|ROOT|ORDER|VERSION)$|^NVIDIA_(REQUIRE|PRODUCT|BUILD)_")
 
 
-def told(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with these prefixes, as they may be shown and kept."""
+def recorded(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables with these prefixes that may be shown and stored, with shortened values."""
     names = sorted(name for name in environment if name.startswith(PREFIXES) and not _SECRET.search(name))
     return {name: _shortened(environment[name]) for name in names}
 

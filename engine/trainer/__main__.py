@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..files import log_streams, scratch
-from ..process.spawn import WARM, WHERE_IT_STANDS, read_address, write_to_log
+from ..process.spawn import DUMP_STACKS, WARM, read_address, write_to_log
 from ..runs.events import EventWriter, Phase
 from ..system import stop_signals
-from ..system.garbage import imported_to_stay
+from ..system.gc_freeze import exempt_from_gc
+from ..system.heartbeat import VARIABLE as HEARTBEAT
+from ..system.heartbeat import TrainerHeartbeat
 from ..system.run_clock import VARIABLE, RunClock
-from ..system.signs import VARIABLE as SIGNS
-from ..system.signs import Signs
 from .common.stopping import StopSwitch
 from .setup import environment
 
@@ -29,8 +29,8 @@ def main() -> None:
     lifeline = os.fdopen(int(os.environ.pop("GPUTUI_LIFELINE")))
     engine_pipe = int(os.environ.pop("GPUTUI_REPORT"))
     os.set_inheritable(engine_pipe, False)
-    signs = Signs.inherited(os.environ.pop(SIGNS, None))
-    faulthandler.register(WHERE_IT_STANDS, file=2)  # the engine asks for it where the training hangs
+    heartbeat = TrainerHeartbeat.inherited(os.environ.pop(HEARTBEAT, None))
+    faulthandler.register(DUMP_STACKS, file=2)  # the engine asks for it where the training hangs
     another_backend = environment.choose_backend()
     clock, folder = RunClock.read(os.environ.pop(VARIABLE, None)), sys.argv[1]
     if folder == WARM:
@@ -45,7 +45,7 @@ def main() -> None:
     from .measure.run_report import RunReport
 
     report, stop = RunReport(Run(Path(folder)), writer), StopSwitch()
-    report.engine_pipe, report.signs = engine_pipe, signs
+    report.engine_pipe, report.heartbeat = engine_pipe, heartbeat
     process_exit = ProcessExit(stop)
     stop.leave_result = lambda reason: report.finish("stopped", 0) if reason == "stopped" else None
     stop.exit = process_exit.at_once
@@ -59,7 +59,7 @@ def main() -> None:
 def _when_wanted(next_line: Callable[[], str]) -> str:
     """Import what takes seconds, then wait for a run; end where none comes."""
     stop_signals.set_defaults()
-    with imported_to_stay():
+    with exempt_from_gc():
         from . import assembly  # noqa: F401
 
     address = next_line().rstrip("\n")

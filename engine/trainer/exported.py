@@ -48,7 +48,7 @@ class TimeLimit(keras.callbacks.Callback):
 
 
 class OfBytes(keras.Model):
-    """A model whose inputs are bytes until they are on the device; floats are made of them first in each step."""
+    """A model that takes inputs as bytes and converts them to floats at the start of each step."""
 
     scale = 1.0
 

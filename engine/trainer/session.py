@@ -18,7 +18,7 @@ from ..options import Options
 from ..presets import resolve
 from ..process import ending
 from ..runs import Run, events
-from ..system.garbage import imported_to_stay
+from ..system.gc_freeze import exempt_from_gc
 from ..telemetry import chips, limits
 from .common.faults import TrainerError
 from .common.stopping import StopRequested, StopSwitch
@@ -72,7 +72,7 @@ def _stopped(report: RunReport, reason: str, options: Options, prepared: Prepare
 
 
 def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prepared) -> None:
-    with imported_to_stay():
+    with exempt_from_gc():
         import tensorflow as tf  # seconds; everything below imports it too
 
         from .assembly import assemble
@@ -122,7 +122,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             versions=training.versions,
             devices=list(built.devices.names),
             gpus=[gpu.id for gpu in gpus],
-            gpu_devices=[gpu.told() for gpu in gpus],
+            gpu_devices=[gpu.as_event() for gpu in gpus],
             options=options.model_dump(mode="json"),
             actual=actual,
             replicas=pipeline.replicas,
@@ -151,7 +151,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
     for key, instead in actual_settings.differences(options, actual, built.devices):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
     if built.devices.uncertain:
-        report.warn("gpus_uncertain", built.devices.uncertain)
+        report.warn("gpus_uncertain", built.devices.uncertain, "GPU readings of this run may be of another GPU")
 
 
 def _failed(

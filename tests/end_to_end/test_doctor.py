@@ -349,7 +349,7 @@ def test_the_reason_why_tensorflow_sees_no_gpu_is_one_line(box: Machine, nvml: F
         ("gpus=8", "SYSTEM_NOT_READY", "", "systemctl start nvidia-fabricmanager"),
         ("gpus=8", "8", log.format("CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized"), "fabric manager"),
         ("gpus=8", "8", "Cannot dlopen some GPU libraries.", "CUDA libraries are missing; pip install"),
-        ("gpus=1", "COMPAT_NOT_SUPPORTED_ON_DEVICE", "", "off LD_LIBRARY_PATH"),
+        ("gpus=1", "COMPAT_NOT_SUPPORTED_ON_DEVICE", "", "from LD_LIBRARY_PATH"),
         ("init=18", "1", "", "different versions"),
         ("gpus=1 mig=0", "1", "", "MIG is on without an instance"),
         ("gpus=1", "1", "", ""),

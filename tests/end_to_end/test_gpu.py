@@ -86,7 +86,7 @@ def run(*settings: str) -> Done:
 
 
 def by_xla(gpu: Gpu) -> None:
-    """Skip where XLA of this TensorFlow ends the process on the chip, which is told before a training begins."""
+    """Skip where XLA of this TensorFlow crashes on the chip, which is told before a training begins."""
     if chips.xla_aborts(gpu.compute_capability):
         pytest.skip(f"XLA of this TensorFlow has no code for compute capability {gpu.compute_capability}")
 

@@ -146,7 +146,7 @@ def test_the_cpu_trains_where_it_is_meant_and_a_gpu_by_name_must_be_there() -> N
             require_gpus(options, machine, seen, none, Silent())
 
 
-def test_a_script_tells_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path, home: Path) -> None:
+def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path, home: Path) -> None:
     """TensorFlow and CUDA know their chip and their place, and how much TensorFlow may take of them."""
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=3, words="init=9") | {"CUDA_VISIBLE_DEVICES": "2,0"}
     program = (

@@ -24,7 +24,7 @@ def test_how_batches_come_to_the_gpu_makes_no_difference_to_the_result(told: dic
         assert other == pytest.approx(one, rel=1e-6), name
 
 
-def test_a_slow_copy_in_each_step_is_told_and_gone_when_batches_are_copied_ahead(told: dict[str, Any]) -> None:
+def test_a_slow_copy_in_each_step_is_reported_and_gone_when_batches_are_copied_ahead(told: dict[str, Any]) -> None:
     within, of_bytes, ahead = (told["copying"][name] for name in ("within", "bytes", "ahead"))
     assert (within["kind"], of_bytes["kind"]) == ("float32", "uint8")
     assert (within["device_batches"], ahead["device_batches"]) == (0, 2)

@@ -15,7 +15,7 @@ from gputui.engine.process.activity import Activity
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
 from gputui.engine.runs.events import EventWriter, Phase, PhaseName, Started
-from gputui.engine.system.signs import Signs
+from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.telemetry.children import Children
 
 from tests.support.cases import all_hold
@@ -43,9 +43,9 @@ class Watched:
         folder.mkdir()
         self.now, self.cpu_seconds, self.cores, self.suspended = 0.0, 0.0, 1.0, False
         monkeypatch.setattr(Activity, "_state", lambda _: (self.suspended, self.cpu_seconds))
-        self.signs = Signs()
+        self.heartbeat = TrainerHeartbeat()
         self.writer = EventWriter(folder / "events.jsonl", folder.name)
-        self.activity = Activity(Run(folder), os.getpid(), self.signs, lambda: self.now)
+        self.activity = Activity(Run(folder), os.getpid(), self.heartbeat, lambda: self.now)
         self.hung = ""
 
     def phase(self, phase: PhaseName) -> Watched:
@@ -107,17 +107,17 @@ def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watch
         with cases.case("a long evaluation"):
             one = watched().begun().phase("evaluating")
             for _ in range(200):
-                one.works(6).signs.work_ended()
+                one.works(6).heartbeat.beat()
             assert one.hung == ""
         with cases.case("a callback of the user's"):
             one = watched().begun()
-            with one.signs:
+            with one.heartbeat:
                 assert one.works(4000).hung == ""
             assert one.works(200).hung == ""
             assert one.works(120).hung, "what the callback took is no gap between steps"
         with cases.case("a callback of the user's that waits for ever"):
             one = watched().begun()
-            with one.signs:
+            with one.heartbeat:
                 one.cores = 0.0
                 assert "no progress and no CPU time" in one.works(310).hung
         with cases.case("importing and building"):
@@ -172,9 +172,9 @@ if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
     tell(type="started", gpus=["GPU-a", "GPU-b"])
     tell(type="phase", phase="training")
     if os.environ.get("IN_A_CALLBACK"):
-        from gputui.engine.system.signs import VARIABLE, Signs
+        from gputui.engine.system.heartbeat import VARIABLE, TrainerHeartbeat
 
-        with Signs.inherited(os.environ[VARIABLE]):
+        with TrainerHeartbeat.inherited(os.environ[VARIABLE]):
             until = time.monotonic() + 4
             while time.monotonic() < until:
                 time.sleep(0.0005)

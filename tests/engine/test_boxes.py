@@ -124,11 +124,11 @@ def test_an_old_driver_is_an_error_on_hopper_alone(told: Asked) -> None:
 def test_blackwell_works_without_xla_and_compiles_first(told: Asked) -> None:
     box = told(boxes.RTX_5090, "epochs=3", "compile.xla=true drop_remainder=true")
     assert box.doctor("compiles its kernels for this chip at first use")[0] == "note"
-    assert box.doctor("works without XLA, which ends the process")[0] == "note"
+    assert box.doctor("works only without XLA, which crashes")[0] == "note"
     assert "costs bandwidth" in box.doctor("ECC is off")[2]
     assert box.bad() == box.checks("epochs=3") == []
     ((level, text),) = box.checks("compile.xla=true drop_remainder=true")
-    assert (level, "ends the process on GPU 0 (compute capability 12.0)" in text) == ("error", True)
+    assert (level, "crashes on GPU 0 (compute capability 12.0)" in text) == ("error", True)
 
 
 def test_aarch64_needs_another_tensorflow(told: Asked) -> None:
@@ -180,8 +180,8 @@ def test_a_board_without_its_fabric_manager(told: Asked) -> None:
 
 def test_a_slurm_job_keeps_to_its_gpus(told: Asked) -> None:
     box = told(boxes.SLURM, MIRRORED, "visible=0", "visible=5")
-    assert box.doctor("this job has been given 4,5 (CUDA_VISIBLE_DEVICES)")[0] == "note"
+    assert box.doctor("this job is allocated GPU 4,5 (CUDA_VISIBLE_DEVICES)")[0] == "note"
     assert (box.gpus(MIRRORED), box.checks(MIRRORED)) == ([4, 5], [])
     ((level, text),) = box.checks("visible=0")
-    assert (level, "this job has been given 4,5" in text) == ("error", True)
+    assert (level, "this job is allocated GPU 4,5" in text) == ("error", True)
     assert (box.gpus("visible=5"), box.checks("visible=5")) == ([5], [])

@@ -311,4 +311,4 @@ def test_runs_in_other_environments_are_told(four: list[Run]) -> None:
     found(four[1], environment={"NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "4", "CUDA_HOME": "/x"}, jit_compile=True)
     told = notes(four[0], four[1])
     assert "the environments differ (TF_CUDNN_USE_AUTOTUNE): the speed may differ" in told
-    assert "XLA has compiled the steps of some of these runs only" in told
+    assert "XLA has compiled only some of these runs" in told

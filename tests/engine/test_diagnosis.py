@@ -141,10 +141,10 @@ def test_what_is_the_hosts_view_alone_is_said_so_and_is_less_sure() -> None:
     for python, verdict, others in ((0.1, "compute_bound", []), (0.2, "python_overhead", ["compute_bound"])):
         found = unseen(python)
         assert (found.verdict, found.others) == (verdict, others)
-        assert any("the host's view alone" in str(row["text"]) for row in found.evidence)
+        assert any("measured on the host alone" in str(row["text"]) for row in found.evidence)
         assert found.confidence <= 0.5
     seen = diagnose(gpu())
-    assert not any("host's view" in str(row["text"]) for row in seen.evidence)
+    assert not any("measured on the host alone" in str(row["text"]) for row in seen.evidence)
     assert seen.confidence > 0.5
 
 

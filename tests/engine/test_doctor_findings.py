@@ -93,17 +93,17 @@ print(json.dumps(told))
 """
 # The machine, whether CUDA works, level and words of the finding.
 DETAILS: tuple[tuple[str, bool | None, str, str], ...] = (
-    ("lanes=4/16", True, "warning", "PCIe uses 4 of 16 lanes: copies to and from it take 4 times as long"),
+    ("lanes=4/16", True, "warning", "PCIe uses 4 of 16 lanes: copies take 4 times as long"),
     ("compute_mode=2", False, "error", "PROHIBITED"),
-    ("compute_mode=3", True, "note", "one process alone can use it"),
+    ("compute_mode=3", True, "note", "only one process can use it"),
     ("compute_mode=3 procs=77", True, "warning", "and process 77 does"),
-    ("fabric=2", None, "error", "CUDA cannot start: the NVLink switches"),
+    ("fabric=2", None, "error", "CUDA cannot start: the fabric manager has not set up"),
     ("fabric=1", True, "warning", "there is no NVLink between the GPUs"),
     ("nvlinks=18 nvlinks_down=6 fabric=3", True, "warning", "12 of 18 NVLinks are active"),
     ("nvlinks=12 nvlinks_down=8", True, "note", "4 of 12 NVLinks are active"),
-    ("remap=1", True, "warning", "rows of its memory failed and wait"),
+    ("remap=1", True, "warning", "rows of its memory failed and will be replaced at the next reset"),
     ("remap=0,1", True, "warning", "could not be replaced"),
-    ("retired=1", True, "warning", "pages of its memory failed and wait"),
+    ("retired=1", True, "warning", "pages of its memory failed and will be replaced at the next reset"),
     ("licensed=0", True, "warning", "no licence"),
     ("ecc=0", True, "note", "ECC is off"),
     ("name=NVIDIA_GeForce_GTX_1660_Ti capability=7.5", True, "ok", "float32, and float16 without tensor cores"),
@@ -143,7 +143,7 @@ def test_ecc_costs_bandwidth_where_memory_is_gddr() -> None:
         assert ("costs bandwidth" in found.remedy) is (name in gddr), name
 
 
-def test_an_iommu_that_translates_is_told_where_gpus_copy_over_pcie(
+def test_an_iommu_that_translates_is_reported_where_gpus_copy_over_pcie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bus = ["0000:01:00.0", "0000:02:00.0"]

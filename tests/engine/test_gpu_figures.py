@@ -101,7 +101,7 @@ def test_memory_grows_by_shares_of_what_tensorflow_may_take() -> None:
     assert found.memory_growth == pytest.approx(20 / 30 / 5.3, abs=0.001)
 
 
-def test_where_no_larger_batch_fits_none_is_proposed_and_the_limit_is_told() -> None:
+def test_where_no_larger_batch_fits_none_is_proposed_and_the_limit_is_reported() -> None:
     """A laptop with 8 GB and a desktop, a MIG instance of 10 GB on a GPU of 80, and a GPU of which others take most."""
     half = {"busy": 0.4, "memory_total_bytes": 80 * GIB}
     for name, head, gpu, full in (

@@ -58,14 +58,14 @@ DEATHS = [
       "event: CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure",
       f"{OLD}F tensorflow/core/common_runtime/gpu/gpu_event_mgr.cc:274] Unexpected Event status: 1"),
      "crashed", "gpu_fault", "CUDA_ERROR_LAUNCH_FAILED", "dmesg"),
-    ((*TOO_LARGE, EVENT), "crashed", "gpu_fault", "does not name", "Xid"),
+    ((*TOO_LARGE, EVENT), "crashed", "gpu_fault", "error without a name", "Xid"),
     ((f"E{NOW}stream_executor.cc:283] fakegpu: the GPU is lost", EVENT), "crashed", "gpu_lost", "lost a GPU", "reboot"),
     ((f"E{NOW}cuda_event.cc:53] {CUDA}CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered", EVENT),
      "crashed", "gpu_ecc", "ECC", "--gpu-reset"),
     ((f"{OLD}F tensorflow/stream_executor/lib/statusor.cc:34] Attempting to fetch value instead of handling error "
       "Internal: failed initializing StreamExecutor for CUDA device ordinal 0: Internal: failed call to "
       "cuDevicePrimaryCtxRetain: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered",),
-     "crashed", "gpu_ecc", "ECC", "replaced"),
+     "crashed", "gpu_ecc", "ECC", "replace the GPU"),
     (("NVRM: Xid (PCI:0000:5e:00): 79, pid=1234, name=python, GPU has fallen off the bus.",),
      "crashed", "gpu_lost", "lost a GPU", "dmesg"),
     (("NVRM: Xid (PCI:0000:5e:00): 31, pid=1234, name=python, Ch 00000008, MMU Fault", EVENT),
@@ -75,8 +75,8 @@ DEATHS = [
      "error", "gpu_code", "no code for this GPU", "gputui doctor"),
     (("LLVM ERROR: PTX version 8.5 does not support target 'sm_120' (or 'sm_120a'). Minimum required PTX version is "
       "8.7",),
-     "error", "xla", "cannot compile for this GPU", "compile.xla=false"),
-    (("LLVM ERROR: ptx87 is required for target sm_120",), "error", "xla", "cannot compile", "compile.xla=false"),
+     "error", "xla", "does not support this GPU", "compile.xla=false"),
+    (("LLVM ERROR: ptx87 is required for target sm_120",), "error", "xla", "does not support", "compile.xla=false"),
     ((f"E{NOW}cuda_dnn.cc:502] Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED",
       f"E{NOW}cuda_dnn.cc:510] Possibly insufficient driver version: 460.106.0",
       f"W{NOW}op_kernel.cc:1857] OP_REQUIRES failed at conv_ops_impl.h:1221 : FAILED_PRECONDITION: DNN library "
@@ -97,7 +97,7 @@ DEATHS = [
 ]  # fmt: skip
 
 
-def test_the_end_of_a_log_names_the_death() -> None:
+def test_the_end_of_a_log_names_the_failure() -> None:
     with all_hold() as cases:
         for lines, outcome, kind, says, does in DEATHS:
             with cases.case(f"{kind}: {lines[-1]}"):
@@ -109,7 +109,7 @@ def test_the_end_of_a_log_names_the_death() -> None:
                 assert "{" not in end.message + end.hint
 
 
-def test_what_is_said_while_all_is_well_names_no_death() -> None:
+def test_harmless_log_lines_name_no_failure() -> None:
     assert known_failures.in_log(ALL_IS_WELL) is None
     end = classify(Evidence(-signal.SIGSEGV, ALL_IS_WELL, 64))
     assert (end.outcome, end.kind) == ("crashed", "crash")

@@ -181,11 +181,11 @@ def test_a_profile_without_the_gpu_that_trained_says_which_right_is_missing(run:
     started = {"t": 1.0, "type": "started", "run": run.id, "devices": ["/device:GPU:0"]}
     run.file("events.jsonl").write_text(json.dumps(started) + "\n")
     rights = r".*\nas root: .*NVreg_RestrictProfilingToAdminUsers=0.*--cap-add SYS_ADMIN"
-    with pytest.raises(ProfileError, match="nothing: usually because the driver lets only administrators" + rights):
+    with pytest.raises(ProfileError, match="usually because the driver allows only administrators" + rights):
         reported(told, run)
     log = "I0000 00:00:17 1 x.cc:1] Profiler session started.\nE0000 00:00:17 1 cupti_tracer.cc:1] failed with error "
     run.file("engine.log").write_text(f"{log}CUPTI_ERROR_INSUFFICIENT_PRIVILEGES\n")
-    with pytest.raises(ProfileError, match="nothing: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" + rights):
+    with pytest.raises(ProfileError, match="no data of the GPU: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" + rights):
         reported(told, run)
     assert reported(tools(), run).device == "GPU"
 

@@ -29,7 +29,7 @@ def test_remedies_of_an_input_that_does_nothing_ahead() -> None:
 
 def test_an_input_that_has_the_cpus_of_one_node_is_offered_the_others() -> None:
     used = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "auto"}
-    for numa, expected in (("on CPUs 0-55, beside GPU 0", [{"device.numa": "off"}]), ("device.numa is off", [{}])):
+    for numa, expected in (("on CPUs 0-55, the node of GPU 0", [{"device.numa": "off"}]), ("device.numa is off", [{}])):
         found = diagnose(gpu(used, **waits(0.6), stages=STAGES, numa=numa))
         assert [remedy["changes"] for remedy in found.remedies if remedy["step"] == "input"] == expected, numa
 
@@ -185,7 +185,7 @@ def test_copies_to_the_gpu_are_made_ahead_then_smaller() -> None:
     assert (small["changes"], small["expected_gain"]) == ({"input.cast": "device"}, 1.43)
     alone = diagnose(gpu({"input.prefetch": "off"}, transfer=0.4)).remedies[0]
     assert alone["changes"] == {"input.prefetch_to_device": 2}
-    floats = diagnose(gpu(transfer=0.4, inapplicable={"input.cast": "the data are no bytes"})).remedies
+    floats = diagnose(gpu(transfer=0.4, inapplicable={"input.cast": "the data are not bytes"})).remedies
     assert [remedy["changes"] for remedy in floats if remedy["step"] == "input"] == [
         {"input.prefetch_to_device": "auto"}, {}]  # fmt: skip
 

@@ -61,7 +61,7 @@ PTX = "LLVM ERROR: PTX version 8.5 does not support target 'sm_120a'. Minimum re
 TIMED_OUT = f"E{NOW}cuda_event.cc:53] {CUDA}CUDA_ERROR_LAUNCH_TIMEOUT: the launch timed out and was terminated"
 NO_HANDLE = f"E{NOW}cuda_dnn.cc:502] Could not create cudnn handle: CUDNN_STATUS_ARCH_MISMATCH"
 NOT_READY = f"E{NOW}cuda_platform.cc:52] failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized"
-XLA_ABORTS = "XLA of this TensorFlow ends the process on compute capability 12.0"
+XLA_ABORTS = "XLA of this TensorFlow crashes on compute capability 12.0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "Slurm has given 4,5": Scenario(box=boxes.SLURM, trains=(4,), more=(MIRRORED,), without=("device.visible",)),
     "Slurm has given 4,5, and GPU 0 is named": Scenario(
-        box=boxes.SLURM, settings={"device.visible": [0]}, checks="this job has been given 4,5", level="error",
+        box=boxes.SLURM, settings={"device.visible": [0]}, checks="this job is allocated GPU 4,5", level="error",
         verdict="",
     ),
     "MIG with two instances": Scenario(
@@ -110,7 +110,7 @@ SCENARIOS: dict[str, Scenario] = {
     "a container without NVML, with half a CPU": Scenario(
         box=boxes.CONTAINER_WITH_A_QUOTA, settings=MIRRORED, level="warning", trains=(),
         doctor="libnvidia-ml.so.1 is missing: nothing is known of the GPUs",
-        says="the host's view alone", remedy={"precision.policy": "mixed_bfloat16"},
+        says="measured on the host alone", remedy={"precision.policy": "mixed_bfloat16"},
         without=("strategy.kind", "input.batch_size"),
     ),
     "a laptop whose display is in use": Scenario(

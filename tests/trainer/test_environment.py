@@ -31,7 +31,7 @@ def prepared(given: dict[str, str], *settings: str) -> Prepared:
     return environment.prepare(options("compile.xla_cache=false", *settings))
 
 
-def test_a_variable_with_an_option_follows_the_option_and_what_is_overruled_is_told() -> None:
+def test_a_variable_with_an_option_follows_the_option_and_what_is_overridden_is_reported() -> None:
     cases: list[tuple[dict[str, str], tuple[str, ...], str, dict[str, str | None]]] = [
         ({"TF_FORCE_GPU_ALLOW_GROWTH": "true"}, ("memory_growth=false",), "device.memory_growth", {}),
         ({"TF_FORCE_GPU_ALLOW_GROWTH": "true"}, (), "", {}),
@@ -60,13 +60,13 @@ def test_a_variable_with_an_option_follows_the_option_and_what_is_overruled_is_t
     for given, settings, key, after in cases:
         found = prepared(given, *settings)
         case = f"{given} {settings}: {found}"
-        assert [told for told, _ in found.overruled] == ([key] if key else []), case
-        assert all(name in message for name in given for _, message in found.overruled), case
+        assert [told for told, _ in found.overridden] == ([key] if key else []), case
+        assert all(name in message for name in given for _, message in found.overridden), case
         assert {name: os.environ.get(name) for name in given} | after == dict.fromkeys(given) | after, case
         assert all(os.environ.get(name) == value for name, value in after.items()), case
 
 
-def test_all_other_variables_are_told_without_secrets() -> None:
+def test_all_other_variables_are_reported_without_secrets() -> None:
     long = "--xla_dump_to=/" + "x" * 500
     given = {"NCCL_DEBUG": "INFO", "TF_VAR_db": "p", "NVIDIA_API_KEY": "nv-1", "TF_TOKEN_x": "t", "CUDA_HOME": "/cuda",
              "TF_GPU_ALLOCATOR": "x", "NCCL_CONF": "http://me:pw@host/", "XLA_FLAGS": long, VARIABLE: "0"}  # fmt: skip
@@ -77,7 +77,7 @@ def test_all_other_variables_are_told_without_secrets() -> None:
     assert os.environ[VARIABLE] == "-1"
 
 
-def test_what_makes_a_training_slow_is_told_where_it_does() -> None:
+def test_what_makes_a_training_slow_is_reported_where_it_does() -> None:
     given = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_P2P_DISABLE": "1", "TF_CUDNN_USE_AUTOTUNE": "0", "NCCL_DEBUG": "INFO",
              "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_MODULE_LOADING": "EAGER", "TF_CPP_MAX_VLOG_LEVEL": "0"}  # fmt: skip
     one = ["CUDA_LAUNCH_BLOCKING", "TF_CUDNN_USE_AUTOTUNE", "CUDA_MODULE_LOADING"]
@@ -99,7 +99,7 @@ def test_a_list_of_gpus_never_leaves_what_the_launcher_has_given() -> None:
     ]
     for given, visible, expected in cases:
         if expected is None:
-            with pytest.raises(TrainerError, match=r"is not this job's: this job has been given"):
+            with pytest.raises(TrainerError, match=r"is not allocated to this job: this job is allocated"):
                 prepared(given, f"visible={visible}")
         else:
             found = prepared(given, f"visible={visible}")

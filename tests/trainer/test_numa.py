@@ -42,16 +42,16 @@ def test_auto_pins_all_threads_where_the_gpus_that_train_are_on_one_node(
     assert pinned(apart)[:2] == ["the machine has one NUMA node", mine]
     for node in ("node0", "node1"):
         (tmp_path / "sys/devices/system/node" / node).mkdir(parents=True)
-    assert pinned(apart) == [f"on CPUs {first}, beside GPU 0", [first], [first], 1]
+    assert pinned(apart) == [f"on CPUs {first}, the NUMA node of GPU 0", [first], [first], 1]
     mirrored = ("strategy.kind=mirrored",)
     cases: list[tuple[str, tuple[str, ...], str]] = [
         (apart, ("numa=off",), "device.numa is off"),
         (apart, mirrored, "the GPUs that train are on different NUMA nodes"),
-        ("gpus=2", (), "the driver does not tell which CPUs are beside the GPUs"),
-        (f"cpus={1 << 60:#x}", (), "none of the CPUs that may be used is beside GPU 0"),
-        (f"cpus={sum(1 << cpu for cpu in mine):#x}", (), "all CPUs that may be used are beside GPU 0"),
+        ("gpus=2", (), "the driver does not report which CPUs are close to the GPUs"),
+        (f"cpus={1 << 60:#x}", (), "no usable CPU is on the NUMA node of GPU 0"),
+        (f"cpus={sum(1 << cpu for cpu in mine):#x}", (), "all usable CPUs are on the NUMA node of GPU 0"),
     ]
     for words, settings, said in cases:
         assert pinned(words, *settings)[:3] == [said, mine, mine], (words, settings)
     chosen = pinned(apart, "strategy.kind=mirrored", "strategy.devices=[1]")
-    assert chosen[:2] == [f"on CPUs {second}, beside GPU 1", [second]]
+    assert chosen[:2] == [f"on CPUs {second}, the NUMA node of GPU 1", [second]]

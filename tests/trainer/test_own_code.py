@@ -313,7 +313,7 @@ class Telling(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None): builtins.told.append(f"epoch {epoch}")
     def on_epoch_end(self, epoch, logs=None):
         builtins.told.append(sorted(logs))
-        builtins.inside.append(builtins.signs.in_users_code)
+        builtins.inside.append(builtins.heartbeat.in_user_code)
         self.model.stop_training = epoch == 1
     def on_test_begin(self, logs=None): builtins.told.append("test")
 class Steps(keras.callbacks.Callback):
@@ -326,12 +326,12 @@ def test_callbacks_are_told_as_keras_would_and_may_end_the_training(
 ) -> None:
     import builtins
 
-    monkeypatch.setattr(evaluation, "SIGN_SECONDS", 0.0)
+    monkeypatch.setattr(evaluation, "BEAT_SECONDS", 0.0)
     parts = "'model': model(), 'train': (x, y), 'validation': (x, y), 'callbacks': [Telling(), Steps()]"
     body = TELLING + f"return {{{parts}}}"
     training = own(source(body), "epochs=50", "batch_size=50")
-    signs, inside = training.loop.signs, list[bool]()
-    monkeypatch.setattr(builtins, "signs", signs, raising=False)
+    heartbeat, inside = training.loop.heartbeat, list[bool]()
+    monkeypatch.setattr(builtins, "heartbeat", heartbeat, raising=False)
     monkeypatch.setattr(builtins, "inside", inside, raising=False)
     training.train()
     logs = ["loss", "mae", "val_loss", "val_mae"]
@@ -341,9 +341,9 @@ def test_callbacks_are_told_as_keras_would_and_may_end_the_training(
     assert training.loop.step == 4
     # What the engine sees of it, which takes a training without completed steps for a hang.
     assert inside == [True, True]
-    assert not signs.in_users_code
+    assert not heartbeat.in_user_code
     calls = 1 + 2 + 4 + 2 + 2 + 2 + 1  # training, epochs, batches, evaluations (begin and end), epochs, training
-    assert signs.count > calls, "the second evaluation, which compiles nothing, gives signs of its own"
+    assert heartbeat.count > calls, "the second evaluation, which compiles nothing, gives signs of its own"
 
 
 # ---- what is refused ----------------------------------------------------------------------------

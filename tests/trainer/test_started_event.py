@@ -38,6 +38,6 @@ def test_gpus_of_which_nobody_tells_the_place_are_the_first_and_uncertain(cpus: 
     box = Machine(gpus, "", 1, 1, visible_devices="2,1")
     (found,), uncertain = training_gpus.identify(["/device:GPU:0"], box, {})
     assert (found.uuid, found.index, found.memory_limit_bytes) == ("GPU-2", 2, None)
-    assert "taken to be the first that CUDA shows" in uncertain
+    assert "assumed to be the first in CUDA's order" in uncertain
     (found,), uncertain = training_gpus.identify(["/device:GPU:0"], replace(box, gpus=gpus[2:]), {})
     assert (found.uuid, uncertain) == ("GPU-2", "")

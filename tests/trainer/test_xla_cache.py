@@ -93,7 +93,7 @@ def test_what_is_kept_is_trusted_only_after_a_first_step(home: Path, monkeypatch
         assert kept().folder == cache.folder, f"{fault!r} says nothing of the cache"
 
     monkeypatch.setattr(xla_cache, "LEAST_FREE_BYTES", 1 << 60)
-    assert "1 GiB left" in kept().reason
+    assert "1 GiB free" in kept().reason
     (home / "cache" / "xla").rename(home / "cache" / "moved")
     (home / "cache" / "xla").touch()
     assert "cannot be written" in kept().reason

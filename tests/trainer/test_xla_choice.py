@@ -73,7 +73,7 @@ def test_auto_compiles_where_keras_does_but_not_where_xla_would_abort(fakegpu: F
         "deterministic": [False, "train.deterministic is true: Keras then compiles nothing"],
         "layer": [False, "XLA cannot compile Fixed"],
         "theirs": [True, "your code has compiled the model with jit_compile=True"],
-        "chip": [False, "XLA of this TensorFlow ends the process on compute capability 9.0"],
-        "their chip": [False, "XLA of this TensorFlow ends the process on compute capability 9.0"],
+        "chip": [False, "XLA of this TensorFlow crashes on compute capability 9.0"],
+        "their chip": [False, "XLA of this TensorFlow crashes on compute capability 9.0"],
         "true on the chip": [True, "compile.xla is true"],
     }

@@ -103,7 +103,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         if reason := self.now.no_gpu_reason:
             what, then = ("no GPU", "training runs on the CPU; F6 (doctor) shows why")
             if nodes.there():
-                what, then = ("no GPU readings", "CUDA may work without them; F6 (doctor) says what to do")
+                what, then = ("no GPU readings", "CUDA may work without NVML; F6 (doctor) says what to do")
             rows = [[(line, "value")] for line in panels.wrapped(f"{what}: {reason}", width)]
             rows.append([(f"{self.glyphs.hint} {then}", "label")])
         return [*rows, *panels.messages(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]

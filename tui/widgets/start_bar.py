@@ -67,6 +67,6 @@ def _devices(names: list[str], options: Options, machine: Machine) -> str:
         used = "" if options.strategy.kind == "mirrored" or len(names) == 1 else " (only one is used)"
         return f"on {kinds}{used}"
     if machine.missing and options.device.visible != "none":
-        return f"on the GPUs that CUDA shows, of which nothing is known: {machine.missing}"
+        return f"on the GPUs that CUDA finds; no details: {machine.missing}"
     why = "device.visible is none" if machine.gpus else f"no GPU: {machine.no_gpu_reason}"
     return f"on {machine.cpus} CPU cores ({why})"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import keras
 
-from ...system.signs import Signs
+from ...system.heartbeat import TrainerHeartbeat
 
 
 class Loop(Protocol):
@@ -18,7 +18,7 @@ class Loop(Protocol):
     step: int
     steps: int
     steps_per_epoch: int
-    signs: Signs
+    heartbeat: TrainerHeartbeat
 
     def pause(self) -> None: ...
 

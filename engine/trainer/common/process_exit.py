@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ...files import scratch
-from ...system import garbage, reaper
+from ...system import gc_freeze, reaper
 from .stopping import StopSwitch
 
 THREADS_SECONDS = 10.0  # for threads that are not daemons
@@ -96,7 +96,7 @@ def _still_running() -> str:
 
 def _write_open_files() -> None:
     """Flush the files that nobody has closed; Python itself does so when it collects them."""
-    objects = garbage.objects()
+    objects = gc_freeze.objects()
     # Only the type of each object is tested: isinstance on so many objects would take long.
     kinds = {kind for kind in {type(found) for found in objects} if issubclass(kind, io.TextIOBase | io.BufferedIOBase)}
     files = [found for found in objects if type(found) in kinds]

@@ -40,7 +40,7 @@ class Batches(Protocol):
 
     @property
     def device_scale(self) -> float | None:
-        """The factor with which inputs of bytes become floats on the device; None: the model takes what it gets."""
+        """The factor that scales bytes to floats on the device; None where the model takes its inputs unchanged."""
         ...
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset: ...

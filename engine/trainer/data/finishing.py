@@ -18,7 +18,7 @@ def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bo
 
 
 def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Let tf.data plan with what the container leaves: it counts the CPUs and the memory of the whole machine."""
+    """Give tf.data the CPU and memory limits of the container: it would count those of the whole machine."""
     cpus, memory = limits.cpus_limited(), limits.memory_limited()
     if not cpus and not memory:
         return batches

@@ -1,4 +1,4 @@
-"""How batches come into the memory of a GPU ahead of their step, and what is made of them there.
+"""Copies batches into the memory of a GPU ahead of their step, and converts bytes to floats there.
 
 TensorFlow creates the iterator of such a stage on the device, where the state of the pipeline cannot be read; so the
 pipeline has an iterator of its own on the host, from which the stage takes its batches.

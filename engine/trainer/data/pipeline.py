@@ -80,16 +80,16 @@ class Pipeline:
 
     @property
     def device_scale(self) -> float | None:
-        """The factor with which inputs of bytes become floats on the device; None: the model takes what it gets."""
+        """The factor that scales bytes to floats on the device; None where the model takes its inputs unchanged."""
         return self.source.scale if self.source.bytes and self.options.bytes_to_device else None
 
     @property
     def inapplicable(self) -> dict[str, str]:
         """Options that would do nothing for this data, each with the reason."""
         if not self.source.bytes:
-            return {"input.cast": "the data are no bytes (uint8)"}
+            return {"input.cast": "the data are not bytes (uint8)"}
         if self.options.workload.model == "transformer":
-            return {"input.cast": "the transformer's tokens are made on the host"}
+            return {"input.cast": "the transformer's tokens are created on the host"}
         return {"input.cast": "augment=heavy needs floats on the host"} if self.options.input.augment == "heavy" else {}
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from ...system.signs import Signs
+from ...system.heartbeat import TrainerHeartbeat
 from ..common.step_logs import floats
 from ..common.stopping import StopSwitch
 from ..measure.first_times import FirstTimes
@@ -18,7 +18,7 @@ from . import train_function
 from .exact_resume import ExactResume
 from .executions import constant
 
-SIGN_SECONDS = 5.0
+BEAT_SECONDS = 5.0
 
 
 class Evaluation:
@@ -31,11 +31,11 @@ class Evaluation:
         stop: StopSwitch,
         first: FirstTimes,
         resume: ExactResume,
-        signs: Signs,
+        heartbeat: TrainerHeartbeat,
         scale: float | None,
     ) -> None:
         self._steps_per_execution, self._stop, self._first, self._resume = steps_per_execution, stop, first, resume
-        self._signs, self._next_sign = signs, 0.0
+        self._heartbeat, self._next_beat = heartbeat, 0.0
         function = train_function.testing(model, scale)
         self._run: Callable[[Any, Any], dict[str, Any]] = function
         self._trace = function.get_concrete_function
@@ -51,7 +51,7 @@ class Evaluation:
         self.epoch_metrics = epoch_metrics
         self._first.evaluation.begins()
         self._left = steps
-        self._next_sign = time.monotonic() + SIGN_SECONDS
+        self._next_beat = time.monotonic() + BEAT_SECONDS
 
     def end(self) -> None:
         self._left = 0
@@ -69,10 +69,10 @@ class Evaluation:
         if compiles:
             floats(logs)  # waits for the device
             self._first.evaluation.compiled()
-        elif time.monotonic() >= self._next_sign:
+        elif time.monotonic() >= self._next_beat:
             floats(logs)
-            self._signs.work_ended()
-            self._next_sign = time.monotonic() + SIGN_SECONDS
+            self._heartbeat.beat()
+            self._next_beat = time.monotonic() + BEAT_SECONDS
         self._resume.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
         return logs
 

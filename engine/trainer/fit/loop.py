@@ -45,7 +45,7 @@ class TrainingLoop:
         self.steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
         self.steps = self.steps_per_epoch * options.train.epochs
         self.step = 0
-        self.signs = report.signs
+        self.heartbeat = report.heartbeat
         self.data = FitData(options, model.distribute_strategy, built.devices)
         self.timing = Timing(options, report, built.devices.kind == "GPU")
         self.executions = Executions(model, pipeline, self.timing.parts)
@@ -56,7 +56,7 @@ class TrainingLoop:
         self._first = FirstTimes(report, pipeline, built.xla.compiles)
         together = options.compile.steps_per_execution
         self._evaluation = Evaluation(
-            model, together, built.stop, self._first, self._resume, report.signs, pipeline.device_scale
+            model, together, built.stop, self._first, self._resume, report.heartbeat, pipeline.device_scale
         )
         model.train_function = self._execute
 

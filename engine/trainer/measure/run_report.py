@@ -16,7 +16,7 @@ from typing import Any
 
 from ...runs import Run, events, results
 from ...runs.reading import ENGINE_FILE, read_events
-from ...system.signs import Signs
+from ...system.heartbeat import TrainerHeartbeat
 from .run_figures import Epochs, FirstSeconds, Moment, Speed
 
 
@@ -26,7 +26,7 @@ class RunReport:
     def __init__(self, run: Run, writer: events.EventWriter) -> None:
         self.run, self.writer = run, writer
         self.engine_pipe: int | None = None  # the pipe to the engine, where there is one
-        self.signs = Signs()  # those that the engine looks at, where there is one
+        self.heartbeat = TrainerHeartbeat()  # the engine, where there is one, watches it
         self.doing = "importing"  # the phase
         self.gpus: set[str] = set()  # UUIDs of the GPUs that train
         self.speed, self.epochs, self.first_seconds = Speed(), Epochs(), FirstSeconds()

@@ -1,7 +1,7 @@
-"""How long the copy of one batch from the host to a GPU takes, measured while the GPU is idle.
+"""Measures how long the copy of one batch from the host to a GPU takes while the GPU is idle.
 
-What is copied has the sizes of the training's own batches. The copy is over when a byte of it has been read back; what
-the reading itself takes is measured, too, and left out.
+The copy has the size of the training's batches. It is complete when a byte of it has been read back; the time of the
+reading is measured separately and subtracted.
 """
 
 from __future__ import annotations

@@ -45,13 +45,13 @@ def started(
         versions=_versions(),
         devices=list(present.names),
         gpus=[gpu.id for gpu in present.gpus],
-        gpu_devices=[gpu.told() for gpu in present.gpus],
+        gpu_devices=[gpu.as_event() for gpu in present.gpus],
         options=yaml.safe_load(report.run.file("preset.yaml").read_text(encoding="utf-8")),
         actual={
             "jit_compile": bool(model.jit_compile),
             "optimizer": type(model.optimizer).__name__,
             "tf32": tf.config.experimental.tensor_float_32_execution_enabled() and not tf32_overridden(),
-            "environment": variables.told(os.environ),
+            "environment": variables.recorded(os.environ),
         },
         replicas=int(model.distribute_strategy.num_replicas_in_sync),
         global_batch_size=report.speed.plan.global_batch_size or None,
@@ -81,14 +81,14 @@ def devices(model: keras.Model) -> Devices:
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the strategy, or on which the model's variables are; the first where neither tells."""
+    """The devices of the strategy, or those that hold the model's variables; the first one where neither is known."""
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync > 1:
         places = strategy.extended.worker_devices
     else:  # TensorFlow's default strategy does not tell
         places = [variable.value.device for variable in model.variables]
-    told = {_short(str(place)) for place in places}
-    return tuple(name for name in opened if _short(name) in told) or opened[:1]
+    used = {_short(str(place)) for place in places}
+    return tuple(name for name in opened if _short(name) in used) or opened[:1]
 
 
 def _short(name: str) -> str:
@@ -98,7 +98,7 @@ def _short(name: str) -> str:
 def warn_of_gpus(report: RunReport, present: Devices) -> None:
     """What the user should know of the GPUs: a script decides itself whether it trains on the CPU."""
     if present.shown and not present.seen:
-        what = f"the driver shows {present.shown} GPU(s) to this process, but TensorFlow trains on the CPU"
+        what = f"the driver shows {present.shown} GPU(s), but TensorFlow trains on the CPU"
         report.warn("no_gpu", what, "gputui doctor --deep looks for the reason")
     if present.uncertain:
-        report.warn("gpus_uncertain", present.uncertain)
+        report.warn("gpus_uncertain", present.uncertain, "GPU readings of this run may be of another GPU")

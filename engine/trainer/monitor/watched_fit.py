@@ -79,7 +79,7 @@ class WatchedFit:
         self._stopping, self._finishing = False, threading.Lock()
         self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
         description.warn_of_gpus(self.report, devices)
-        environment.tell_harmful(variables.told(os.environ), self.report, devices.kind, len(devices.gpus))
+        environment.tell_harmful(variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus))
         self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
 
     def epoch_begins(self, epoch: int) -> None:

@@ -106,7 +106,7 @@ class OwnCallbacks(EpochCallbacks):
 
     def _call(self, theirs: Sequence[keras.callbacks.Callback], method: str, *values: Any) -> None:
         """Call one of their methods; how long it takes says nothing of the training."""
-        with self._loop.signs:
+        with self._loop.heartbeat:
             for callback in theirs:
                 getattr(callback, method)(*values)
 

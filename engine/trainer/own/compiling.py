@@ -35,14 +35,14 @@ def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> x
     return compiler
 
 
-def _compile(found: Returned, options: Options, pipeline: OwnPipeline, by_xla: bool) -> None:
+def _compile(found: Returned, options: Options, pipeline: OwnPipeline, jit_compile: bool) -> None:
     per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
     chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch)
     found.model.compile(
         optimizer=chosen,
         loss=found.loss,
         metrics=found.metrics,
-        jit_compile=by_xla,
+        jit_compile=jit_compile,
         steps_per_execution=options.compile.steps_per_execution,
     )
     if found.optimizer is None and optimizer.scheduled(options.train):

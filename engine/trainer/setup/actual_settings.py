@@ -77,7 +77,7 @@ def _gpus_missing(devices: Devices) -> str:
     if devices.kind == "CPU" and devices.seen:
         return f"the CPU trains: TensorFlow has code for none of the {devices.seen} GPU(s) that it sees"
     if devices.kind == "GPU" and devices.seen < devices.shown:
-        return f"the driver shows {devices.shown} GPU(s) to this training, but TensorFlow sees {devices.seen}"
+        return f"the driver shows {devices.shown} GPU(s), but TensorFlow sees only {devices.seen}"
     return ""
 
 

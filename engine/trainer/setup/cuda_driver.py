@@ -1,8 +1,8 @@
 """Asks the CUDA driver about the GPUs that it shows to this process, by their ordinals.
 
 TensorFlow starts the driver when it lists its GPUs, and its physical device `GPU:2` is the driver's ordinal 2
-(tensorflow/core/common_runtime/gpu/gpu_device.cc, ListPhysicalDevices). None of the questions takes a context on a GPU.
-Everything is None where there is no driver, or where it was not started.
+(tensorflow/core/common_runtime/gpu/gpu_device.cc, ListPhysicalDevices). None of the calls creates a context on a GPU.
+All answers are None where there is no driver, or where it was not initialized.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ from .usable_gpus import usable
 class Devices:
     """The logical devices that TensorFlow has opened, and their kind (`GPU` or `CPU`).
 
-    `positions` says where each would stand if all visible GPUs had been opened, and `available` how many there would
-    be; None where all have been. `gpus` are those that train, `uncertain` says what is not sure of them. `shown` counts
-    the GPUs that the driver shows to this process, `seen` those that TensorFlow sees; `unknown` says why the driver
-    cannot be asked although there may be some.
+    `positions` are the positions of the devices if all visible GPUs were opened, and `available` is the number of those
+    devices; None where all are open. `gpus` are the GPUs that train, `uncertain` is a warning about their identity.
+    `shown` is the number of GPUs that the driver shows to this process, `seen` the number that TensorFlow sees;
+    `unknown` says why the driver cannot be asked although there may be GPUs.
     """
 
     kind: str
@@ -99,7 +99,7 @@ def _to_open(options: Options, able: Sequence[int]) -> list[int]:
     if wanted is None:
         return list(able)
     gpus = {position // options.device.logical_devices for position in wanted}
-    # Of positions that do not exist, strategy.build tells.
+    # strategy.build reports positions that do not exist.
     return [place for position, place in enumerate(able) if position in gpus] or list(able[:1])
 
 
@@ -116,7 +116,7 @@ def _wanted(options: Options) -> list[int] | None:
 def _placed(
     devices: Devices, options: Options, opened: list[int], able: int, here: Machine, log: LibraryLog
 ) -> Devices:
-    """The devices with what is known of their GPUs; `opened` are these among the `able` ones that could train."""
+    """The devices with their GPUs; `opened` are the indexes of the open GPUs among the `able` usable ones."""
     parts, wanted = options.device.logical_devices, _wanted(options)
     if devices.kind == "CPU":
         return devices
@@ -124,8 +124,8 @@ def _placed(
     if len(positions) != len(devices.names):
         raise TrainerError(
             "device",
-            f"TensorFlow has opened {len(devices.names)} of {len(positions)} GPU devices that are to train",
-            "engine.log says why; device.visible leaves GPUs out",
+            f"TensorFlow has opened {len(devices.names)} of the {len(positions)} GPU devices that should train",
+            "engine.log says why; to train without a GPU that fails, leave it out of device.visible",
         )
     devices = replace(devices, positions=tuple(positions), available=able * parts)
     there = devices.by_position

@@ -1,7 +1,7 @@
 """Sets environment variables that must be set before TensorFlow touches a device. Imports no TensorFlow.
 
-A variable that has an option follows the option, and a warning names both where it asked for something else. All others
-stay as the caller has set them, and the run tells them.
+A variable that has an option is set from the option; where its value was another, a warning names both. All other
+variables stay as the caller has set them, and the run records them.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def tell_backend(asked: str, report: RunReport) -> None:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The variables as the caller had set them, less those that have an option; what the options overruled."""
+    """The caller's variables without those that have an option, and the values that options have overridden."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
-    overruled: tuple[tuple[str, str], ...] = ()  # option and sentence
-    numa: str = ""  # what has been done about `device.numa`
+    overridden: tuple[tuple[str, str], ...] = ()  # option and sentence
+    numa: str = ""  # how `device.numa` was applied
     cache: XlaCache = field(default_factory=XlaCache)
 
     def actual(self) -> dict[str, Any]:
@@ -58,9 +58,9 @@ class Prepared:
         return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
 
     def tell(self, report: RunReport, kind: str, devices: int) -> None:
-        """Warn about what was overruled, and of what makes a training on so many devices of this kind slow."""
+        """Warn of overridden variables, and of variables that slow down training on this kind and number of devices."""
         messages: dict[str, list[str]] = {}
-        for key, message in self.overruled:
+        for key, message in self.overridden:
             if kind == "GPU" or not by_key(OPTIONS)[key].about.gpu_only:
                 messages.setdefault(key, []).append(message)
         for key, told in messages.items():
@@ -91,8 +91,8 @@ class _Owned:
     contradicts: Callable[[str, Options], bool]
 
 
-def _nothing(options: Options) -> None:
-    """These are read by TensorFlow beside a call that the options make, and can only be in its way."""
+def _unset(options: Options) -> None:
+    """The variable is removed: it would compete with a call of TensorFlow's API that the option makes."""
 
 
 def _same(value: Callable[[Options], str | None]) -> Callable[[str, Options], bool]:
@@ -125,44 +125,44 @@ _OWNED: tuple[_Owned, ...] = (
     _Owned(
         "TF_FORCE_GPU_ALLOW_GROWTH",
         "device.memory_growth",
-        _nothing,
+        _unset,
         lambda given, options: is_true(given) != options.device.grows,
     ),
-    _Owned("TF_PER_DEVICE_MEMORY_LIMIT_MB", "device.memory_limit_mb", _nothing, lambda given, _: given != "0"),
+    _Owned("TF_PER_DEVICE_MEMORY_LIMIT_MB", "device.memory_limit_mb", _unset, lambda given, _: given != "0"),
     _Owned("TF_GPU_ALLOCATOR", "device.allocator", _allocator, _same(_allocator)),
     _Owned("TF_GPU_THREAD_MODE", "device.gpu_thread_mode", _thread_mode, _same(_thread_mode)),
     _Owned("TF_GPU_THREAD_COUNT", "device.gpu_thread_count", _thread_count, _same(_thread_count)),
-    _Owned("TF_NUM_INTEROP_THREADS", "device.inter_op_threads", _nothing, _threads("inter_op_threads")),
-    _Owned("TF_NUM_INTRAOP_THREADS", "device.intra_op_threads", _nothing, _threads("intra_op_threads")),
+    _Owned("TF_NUM_INTEROP_THREADS", "device.inter_op_threads", _unset, _threads("inter_op_threads")),
+    _Owned("TF_NUM_INTRAOP_THREADS", "device.intra_op_threads", _unset, _threads("intra_op_threads")),
     _Owned(
         "NVIDIA_TF32_OVERRIDE",
         "precision.tf32",
-        _nothing,
+        _unset,
         lambda given, options: given.strip() == "0" and options.precision.tf32,
     ),
-    _Owned("TF_DETERMINISTIC_OPS", "train.deterministic", _nothing, _deterministic),
-    _Owned("TF_CUDNN_DETERMINISTIC", "train.deterministic", _nothing, _deterministic),
+    _Owned("TF_DETERMINISTIC_OPS", "train.deterministic", _unset, _deterministic),
+    _Owned("TF_CUDNN_DETERMINISTIC", "train.deterministic", _unset, _deterministic),
 )
 
 
 def prepare(options: Options) -> Prepared:
     """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation; raises
-    TrainerError for a GPU that this job has not been given.
+    TrainerError for a GPU that is not allocated to this job.
     """
     before = dict(os.environ)
     _show_gpus(options)
-    overruled = [found for variable in _OWNED if (found := _follow(variable, options))]
-    overruled += _xla_flags(options)
+    overridden = [found for variable in _OWNED if (found := _follow(variable, options))]
+    overridden += _xla_flags(options)
     # The package has no machine code for the newest chips: keep the kernels that are compiled at first use.
     os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
     _keep_kernels()
     owned = {variable.name for variable in _OWNED}
-    kept = {name: value for name, value in variables.told(before).items() if name not in owned}
-    return Prepared(kept, tuple(overruled), numa.pin(options), xla_cache.keep(options))
+    kept = {name: value for name, value in variables.recorded(before).items() if name not in owned}
+    return Prepared(kept, tuple(overridden), numa.pin(options), xla_cache.keep(options))
 
 
 def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
-    """Set a variable as the options want it; the option and a sentence where it asked for something else."""
+    """Set a variable from the options; returns the option and a sentence where the caller's value was another."""
     given, wanted = os.environ.get(variable.name), variable.value(options)
     if wanted is None:
         os.environ.pop(variable.name, None)
@@ -182,16 +182,16 @@ def _instead(variable: _Owned, options: Options) -> str:
 
 
 def _show_gpus(options: Options) -> None:
-    """A list names GPUs by their numbers on the machine, and only among those that the launcher has given."""
+    """Make the GPUs of `device.visible` visible; raises TrainerError for a GPU that is not allocated to this job."""
     visible = options.device.visible
     if visible == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     elif visible != "all":
-        _require_given(visible)
+        _require_allocated(visible)
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(name) for name in visible)
 
 
-def _require_given(names: list[Any]) -> None:
+def _require_allocated(names: list[Any]) -> None:
     from ...telemetry import machine  # asks NVML, only where GPUs are named
 
     here = machine.read()
@@ -199,28 +199,28 @@ def _require_given(names: list[Any]) -> None:
         if here.allocation is not None and not here.allocation.allows(name, here.devices):
             raise TrainerError(
                 "device",
-                f"GPU {name} is not this job's: {here.allocation}",
-                "set device.visible to all, or to GPUs that have been given",
+                f"GPU {name} is not allocated to this job: {here.allocation}",
+                "set device.visible to all, or to GPUs of the job",
             )
 
 
 def _xla_flags(options: Options) -> list[tuple[str, str]]:
     """XLA compiles only the step, and only as `compile.xla` says; `compile.xla_flags` are added to those given."""
-    overruled, by_itself = [], []
+    overridden, by_itself = [], []
     if options.compile.xla is not True:
         by_itself = drop("TF_XLA_FLAGS", lambda flag: flag.startswith(_AUTO_JIT))
     if any(not flag.endswith("=0") for flag in by_itself):
         message = f"{' '.join(by_itself)} in TF_XLA_FLAGS does nothing here: XLA compiles as compile.xla says"
-        overruled.append(("compile.xla", message))
+        overridden.append(("compile.xla", message))
     wanted = (options.compile.xla_flags or "").split()
     names = {flag_name(flag) for flag in wanted}
     if dropped := [flag for flag in drop("XLA_FLAGS", lambda flag: flag_name(flag) in names) if flag not in wanted]:
         message = f"{' '.join(dropped)} in XLA_FLAGS does nothing here: compile.xla_flags has the same flag"
-        overruled.append(("compile.xla_flags", message))
+        overridden.append(("compile.xla_flags", message))
     if not add("XLA_FLAGS", wanted):
-        message = "compile.xla_flags does nothing here: XLA_FLAGS names a file, beside which XLA takes no flags"
-        overruled.append(("compile.xla_flags", message))
-    return overruled
+        message = "compile.xla_flags does nothing here: XLA_FLAGS names a file, from which alone XLA reads"
+        overridden.append(("compile.xla_flags", message))
+    return overridden
 
 
 def _keep_kernels() -> None:

@@ -1,4 +1,4 @@
-"""Flags in the environment: words such as --name=value in a variable, which may name a file of them instead."""
+"""Adds and removes flags such as --name=value in an environment variable, which may instead name a file of flags."""
 
 from __future__ import annotations
 

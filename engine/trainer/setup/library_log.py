@@ -1,7 +1,7 @@
-"""What TensorFlow's and CUDA's libraries say on standard error of the devices that they open, or cannot open.
+"""Reads what TensorFlow and CUDA log to standard error about the devices that they open or cannot open.
 
-They write to the file descriptor past Python. Nothing is diverted, so that what they say before a crash is not lost: it
-is read again where standard error is a file, as it is in a trainer (engine.log).
+The libraries write to the file descriptor without Python. It is not redirected, so that nothing is lost in a crash: the
+log is read back where standard error is a file, as it is in a trainer (engine.log).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _CREATED = re.compile(r"Created device \S*/device:(GPU:\d+) with .* device: (\d+
 
 @dataclass(frozen=True)
 class Created:
-    """A logical device that TensorFlow has opened, by CUDA's ordinal and the place of its GPU on the bus."""
+    """A logical device that TensorFlow has opened: CUDA's ordinal and the PCI address of its GPU."""
 
     ordinal: int
     pci_bus_id: str
 
 
 class LibraryLog:
-    """Standard error from when this object is made."""
+    """What is written to standard error after this object was created."""
 
     def __init__(self) -> None:
         self._from = _size()
 
     def text(self) -> str:
-        """What has been written since; empty where standard error is no file."""
+        """The text; empty where standard error is not a file."""
         if self._from is None:
             return ""
         try:

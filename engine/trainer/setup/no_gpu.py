@@ -1,4 +1,4 @@
-"""Refuses a training that would run on the CPU although it is to run on GPUs that are there."""
+"""Refuses a training that would silently run on the CPU although the machine has GPUs for it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ...telemetry.machine import Machine, used_by_tensorflow
 from ..common.faults import TrainerError
 from .library_log import LibraryLog
 
-_ON_THE_CPU = "device.visible=none trains on the CPU"
+_ON_THE_CPU = "set device.visible=none to train on the CPU"
 
 
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
-    """Raises TrainerError where GPUs are asked for by name, or should work, and TensorFlow cannot use them.
+    """Raises TrainerError where TensorFlow cannot use GPUs that should work or that device.visible names.
 
-    A machine whose only GPUs are too old or too small for TensorFlow trains on its CPU, as one without a GPU does.
+    If all GPUs are too old or too small for TensorFlow, the CPU trains, as on a machine without a GPU.
     """
     wanted, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
     if wanted == "none":
         return
     if seen and not usable and wanted != "all":
-        what = f"TensorFlow sees {seen} GPU(s) and has code for none: their chips are too old"
-        raise TrainerError("device", what, f"gputui doctor says which chips it has code for; {_ON_THE_CPU}")
+        what = f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
+        raise TrainerError("device", what, f"gputui doctor says which chips it supports; {_ON_THE_CPU}")
     if shown and not seen:
-        what = f"the driver shows {shown} GPU(s) to this training, but TensorFlow can use none"
+        what = f"the driver shows {shown} GPU(s), but TensorFlow can use none of them"
         raise _error(what, log, machine, seen)
     if isinstance(wanted, list) and seen < len(wanted):
         raise _error(f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine, seen)

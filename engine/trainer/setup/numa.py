@@ -1,4 +1,4 @@
-"""Runs the trainer beside its GPUs: on the CPUs of the NUMA node that these are connected to. Imports no TensorFlow."""
+"""Pins the trainer to the CPUs of the NUMA node that its GPUs are connected to. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...telemetry import affinity, limits, machine
 
 
 def pin(options: Options) -> str:
-    """Follow `device.numa`, before TensorFlow counts the CPUs for its threads; says what was done, or why nothing."""
+    """Apply `device.numa` before TensorFlow counts the CPUs; returns what was done, or why nothing was."""
     if options.device.numa == "off":
         return "device.numa is off"
     if options.device.visible == "none":
@@ -21,7 +21,7 @@ def pin(options: Options) -> str:
     gpus = training_gpus(options, machine.read())
     nodes = affinity.beside([gpu.index for gpu in gpus])
     if not gpus or not all(nodes):
-        return "the driver does not tell which CPUs are beside the GPUs"
+        return "the driver does not report which CPUs are close to the GPUs"
     if len(set(nodes)) > 1:
         return "the GPUs that train are on different NUMA nodes"
     return _pin(nodes[0], ", ".join(str(gpu.index) for gpu in gpus))
@@ -30,13 +30,13 @@ def pin(options: Options) -> str:
 def _pin(beside: frozenset[int], gpus: str) -> str:
     allowed = os.sched_getaffinity(0)
     if not beside & allowed:
-        return f"none of the CPUs that may be used is beside GPU {gpus}"
+        return f"no usable CPU is on the NUMA node of GPU {gpus}"
     if allowed <= beside:
-        return f"all CPUs that may be used are beside GPU {gpus}"
+        return f"all usable CPUs are on the NUMA node of GPU {gpus}"
     near, usable = len(beside & allowed), limits.usable_cpus()
     if 2 * near < usable:  # too few to prepare the input
-        return f"only {near} of the {usable} CPUs that may be used are beside GPU {gpus}"
+        return f"only {near} of the {usable} usable CPUs are on the NUMA node of GPU {gpus}"
     for thread in os.listdir("/proc/self/task"):  # TensorFlow may have been imported already
         with contextlib.suppress(OSError):  # the thread has ended, or the container forbids it
             os.sched_setaffinity(int(thread), beside & allowed)
-    return f"on CPUs {affinity.in_words(beside & allowed)}, beside GPU {gpus}"
+    return f"on CPUs {affinity.in_words(beside & allowed)}, the NUMA node of GPU {gpus}"

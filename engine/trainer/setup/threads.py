@@ -1,4 +1,4 @@
-"""Gives TensorFlow as many threads as the options say, or as the container's CPU limit leaves."""
+"""Sets the number of TensorFlow's threads from the options, or from the container's CPU limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...telemetry import limits
 
 
 def configure(device: Device) -> None:
-    """`auto` is TensorFlow's own number, one for each CPU that it may run on; it knows no limit of a container."""
+    """`auto` is TensorFlow's default, one thread per CPU of its affinity mask, within a container's CPU limit."""
     auto = limits.usable_cpus() if limits.cpus_limited() else None
     inter = auto if device.inter_op_threads == "auto" else device.inter_op_threads
     intra = auto if device.intra_op_threads == "auto" else device.intra_op_threads

@@ -1,9 +1,9 @@
-"""Which GPUs a training computes on: TensorFlow says which, and the driver (NVML) what they are.
+"""Identifies the GPUs that a training computes on, by their PCI addresses.
 
-TensorFlow tells where each of its devices lies on the PCI bus, and NVML knows GPUs by that place. Names such as
-CUDA_VISIBLE_DEVICES and the order that CUDA gives to GPUs need not be understood for this.
+TensorFlow reports the PCI address of each of its devices, and NVML finds a GPU by its address. Neither
+CUDA_VISIBLE_DEVICES nor the order in which CUDA counts GPUs has to be interpreted for this.
 
-Deferred imports: these parts of TensorFlow are not public. Where they have moved, only what they tell is missing.
+Deferred imports: these parts of TensorFlow are not public. Where they have moved, only their information is missing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ...telemetry.machine import Gpu, Machine
 from . import cuda_driver
 from .library_log import Created
 
-_UNTOLD = "TensorFlow does not tell where its GPUs are on the bus: they are taken to be the first that CUDA shows"
+_UNCERTAIN = "TensorFlow does not report the PCI addresses of its GPUs: assumed to be the first in CUDA's order"
 
 
 @dataclass(frozen=True)
 class TrainingGpu:
-    """A GPU that trains; what neither TensorFlow nor the driver tells is None.
+    """A GPU that trains. What neither TensorFlow nor the driver reports is None.
 
     `device` is TensorFlow's name of the first logical device on it, `index` NVML's. `memory_limit_bytes` is what
     TensorFlow may take, of all logical devices on it together. `mig` says that it is an instance of a GPU.
@@ -45,15 +45,15 @@ class TrainingGpu:
         """The UUID; without NVML the place on the bus, or else TensorFlow's name."""
         return self.uuid or self.pci_bus_id or self.device
 
-    def told(self) -> dict[str, Any]:
-        """As it stands in the event `started`."""
+    def as_event(self) -> dict[str, Any]:
+        """As in the event `started`."""
         return asdict(self)
 
 
 def identify(
     names: Sequence[str], machine: Machine, created: Mapping[str, Created]
 ) -> tuple[tuple[TrainingGpu, ...], str]:
-    """The GPUs of these logical devices, each once and in their order; with what is uncertain about them."""
+    """The GPUs of these logical devices, each once and in their order; and a warning where they are uncertain."""
     ordinals, limits = _ordinals(created), _memory_limits()  # by names such as GPU:0
     gpus: dict[int, TrainingGpu] = {}
     certain = True
@@ -67,24 +67,24 @@ def identify(
         known = known or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
         there = [limits.get(one) for one, where in ordinals.items() if where == ordinal]
         gpus[ordinal] = _training_gpu(name, ordinal, bus, known, _sum(there))
-    return tuple(gpus.values()), "" if certain else _UNTOLD
+    return tuple(gpus.values()), "" if certain else _UNCERTAIN
 
 
 def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
-    """What NVML knows of the GPU that TensorFlow has in this place."""
+    """What NVML knows about the GPU with this number in TensorFlow."""
     known = at_place(cuda_driver.pci_bus_id(ordinal), machine)
     return known or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
 
 
 def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
-    """What nobody has taken yet; where only the whole size is known, that; NVML has no such figure of an instance."""
+    """The free memory, or the total where only that is known: NVML reports no free memory of a MIG instance."""
     known = before_opening(ordinal, machine)
     free = nvml.memory_free_bytes(known.index) if known and not known.mig else None
     return free or (known.memory_total_bytes if known else None) or cuda_driver.memory_total_bytes(ordinal)
 
 
 def at_place(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
-    """NVML's GPU in this place on the bus; in MIG mode with the memory of the instance that CUDA shows."""
+    """NVML's GPU at this PCI address; in MIG mode with the memory of the instance that CUDA shows."""
     if pci_bus_id is None:
         return None
     # CUDA shows one instance alone, and the GPU that it is a part of only then.

@@ -1,7 +1,7 @@
-"""Which of the GPUs that TensorFlow lists it would use: beside a chip for computing it leaves a display card alone.
+"""Finds which of the GPUs that TensorFlow lists it would use: it leaves out a display card beside a larger GPU.
 
 TensorFlow applies its rule (GetValidDeviceIds in tensorflow/core/common_runtime/gpu/gpu_device.cc) when it opens its
-devices, and to those that are visible then. Which are to be opened is chosen before.
+devices, and only to the visible ones. gputui has to choose those before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import cuda_driver, training_gpus
 
 
 def usable(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[int]:
-    """The places of those that TensorFlow would use, were all visible; what is not known of a GPU speaks for it."""
+    """The indexes of the GPUs that TensorFlow would use if all were visible; unknown properties count as sufficient."""
     oldest = min(installed.capabilities(), default=(0, 0))
     able = [place for place, gpu in enumerate(gpus) if (_capability(gpu) or oldest) >= oldest]
     counts = {place: _multiprocessors(place, machine) for place in able}
@@ -26,9 +26,9 @@ def usable(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[i
 
 
 def _multiprocessors(place: int, machine: Machine) -> int | None:
-    told = cuda_driver.multiprocessors(place)
-    if told is not None:
-        return told
+    count = cuda_driver.multiprocessors(place)
+    if count is not None:
+        return count
     known = training_gpus.before_opening(place, machine)
     return known.multiprocessors if known else None
 

@@ -29,7 +29,7 @@ def choose(options: Options, model: keras.Model) -> Xla:
     wanted = options.compile.xla
     if wanted != "auto":
         return Xla(wanted, f"compile.xla is {str(wanted).lower()}")
-    against = against_auto(options, model)
+    against = reason_against_auto(options, model)
     return Xla(not against, against or "one GPU, without a strategy")
 
 
@@ -43,8 +43,8 @@ def of_compiled(options: Options, model: keras.Model) -> Xla:
     return Xla(compiles, f"your code has compiled the model with jit_compile={compiles}")
 
 
-def against_auto(options: Options, model: keras.Model) -> str:
-    """What speaks against compiling this model; nothing where `auto` compiles it."""
+def reason_against_auto(options: Options, model: keras.Model) -> str:
+    """Why `auto` does not compile this model; empty where it does."""
     if options.train.deterministic:
         return "train.deterministic is true: Keras then compiles nothing"
     if not tf.config.get_visible_devices("GPU"):
@@ -56,9 +56,9 @@ def against_auto(options: Options, model: keras.Model) -> str:
 
 
 def aborting_chip() -> str:
-    """Says that XLA would end the process on a GPU that trains; nothing where it does not."""
+    """Why XLA must not compile for a GPU that trains, because it would crash the process; empty where it can."""
     for gpu in tf.config.get_visible_devices("GPU"):
         found = tf.config.experimental.get_device_details(gpu).get("compute_capability")
         if chips.xla_aborts(found):
-            return f"XLA of this TensorFlow ends the process on compute capability {'.'.join(map(str, found))}"
+            return f"XLA of this TensorFlow crashes on compute capability {'.'.join(map(str, found))}"
     return ""

@@ -1,10 +1,10 @@
-"""Keeps on the disk what XLA has compiled and measured, so that later runs begin sooner (`compile.xla_cache`).
+"""The cache of XLA's compiled programs and autotuning results on disk, which makes later runs start sooner.
 
-TensorFlow keeps compiled programs by their text (device_executable_persistor.h), and XLA its autotuning results by
-fusion. Neither asks for what machine the files were made, nor with which flags: here each TensorFlow, chip, and set of
-flags has a folder of its own. Both write a new file under another name and rename it, so that trainings share a folder
-safely. But a file that cannot be written or loaded makes TensorFlow fail the step. So a training that begins with the
-folder holds a lock there until its first step is done: where one has ended with that lock, what is kept is not trusted.
+`compile.xla_cache` switches it. TensorFlow stores compiled programs by their text (device_executable_persistor.h), and
+XLA its autotuning results by fusion. Neither checks which machine and flags a file was made with, so each combination
+of TensorFlow, chip and flags has its own folder here. Both write a new file under another name and rename it, so that
+runs can share a folder. A file that cannot be written or loaded makes TensorFlow fail the step. Therefore a run holds a
+lock in the folder until its first step is done; where a run ended with that lock, the content is not trusted.
 
 Imports no TensorFlow.
 """
@@ -38,7 +38,7 @@ _LOADS = "executables-load"  # beside the folders of a chip: one of its training
 
 @dataclass
 class XlaCache:
-    """The folder of this training, None where nothing is kept; `reason` says why not, for a warning where `warns`."""
+    """The folder of this run, None without a cache; `reason` says why there is none, as a warning if `warns`."""
 
     folder: Path | None = None
     reason: str = ""
@@ -85,7 +85,7 @@ class XlaCache:
         return self.folder / f"first-step-of-{os.getpid()}"
 
     def leave(self) -> None:
-        """Say that whatever ends the training now is not the cache's fault, such as a stop that somebody asked for."""
+        """Release the lock: if the training ends now, for example because it is stopped, the cache is not the cause."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 self._mark.unlink()
@@ -102,7 +102,7 @@ def keep(options: Options) -> XlaCache:
         return XlaCache(reason="compile.xla is false")
     chip, on_gpu = _chip(options)
     if not chip:
-        return XlaCache(reason="the chip is not known: without NVML it has no name")
+        return XlaCache(reason="the GPU's name is not known without NVML")
     if not on_gpu and wanted.xla == "auto" and options.workload.entry is None:
         return XlaCache(reason="compile.xla is auto, which compiles nothing on a CPU")
     of_chip = home() / "cache" / "xla" / _of_chip(chip, on_gpu)
@@ -163,10 +163,10 @@ def _refused(folder: Path) -> str:
             probe.write_bytes(b"1")
             probe.unlink()
         if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
-            return f"the disk of {folder} has less than 1 GiB left"
+            return f"the disk of {folder} has less than 1 GiB free"
         marks = [path for path in folder.glob("first-step-of-*") if locks.held(path) is False]
         if marks and not (folder / _DONE).exists():
-            return f"a training that began with it did not reach its first step; to try again: rm -r {folder}"
+            return f"an earlier run with it failed before the first step; to try again: rm -r {folder}"
         if marks:
             _empty(folder, marks)
     except OSError as fault:
