@@ -321,7 +321,7 @@ def test_a_tensorflow_compiled_at_each_start_is_said_with_the_remedy(tmp_path: P
 def test_cuda_that_does_not_start_is_an_error_with_its_cause(box: Machine) -> None:
     environment = box("gpus=8", gpus=8) | {"FAKE_CUDA": "SYSTEM_NOT_READY"}
     code, found = asked(**environment)
-    finding = of(found, "CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY): the NVLink switches")
+    finding = of(found, "CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY): the fabric manager")
     assert (code, finding["level"]) == (1, "error")
     assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 580.10" in finding["remedy"]
     _, found = asked(**environment | {"FAKE_CUDA": "NO_DEVICE", "CUDA_VISIBLE_DEVICES": "-1"})  # as was wished
@@ -334,7 +334,7 @@ def test_a_training_does_not_begin_on_the_cpu_of_a_board_without_its_fabric_mana
     """TensorFlow itself is refused by the stand-in for libcuda.so.1, as it is by the real one."""
     done = gputui("--preset", "quickstart", env=boxes.NO_FABRIC_MANAGER.environment(nvml, tmp_path / "machine"))
     assert done.returncode == 1
-    assert "the driver shows 8 GPU(s) to this training, but TensorFlow can use none: CUDA does not start" in done.stdout
+    assert "the driver shows 8 GPU(s), but TensorFlow can use none of them: CUDA does not start" in done.stdout
     assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 570.86.15" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     (run,) = runs.all_runs()

@@ -117,7 +117,7 @@ def test_gpus_that_tensorflow_cannot_use_end_the_training_before_it_begins(fakeg
     assert done.code == 1
     error = done.only("finished")["summary"]["error"]
     assert error["kind"] == "device"
-    assert "the driver shows 8 GPU(s) to this training, but TensorFlow can use none" in error["message"]
+    assert "the driver shows 8 GPU(s), but TensorFlow can use none of them" in error["message"]
     assert "NVLink switches" in error["message"]
     assert "nvidia-fabricmanager" in error["hint"]
     assert "device.visible=none" in error["hint"]
@@ -139,8 +139,8 @@ def test_the_cpu_trains_where_it_is_meant_and_a_gpu_by_name_must_be_there() -> N
     none: list[int] = []
     for options, machine, seen, said in (
         (wanted("device.visible=0"), without_nvml, 0, "asks for 1 GPU(s), but TensorFlow can use 0"),
-        (wanted(), box, 0, "the driver shows 1 GPU(s) to this training, but TensorFlow can use none"),
-        (wanted("device.visible=0"), without_nvml, 1, "TensorFlow sees 1 GPU(s) and has code for none"),
+        (wanted(), box, 0, "the driver shows 1 GPU(s), but TensorFlow can use none of them"),
+        (wanted("device.visible=0"), without_nvml, 1, "TensorFlow sees 1 GPU(s), but their chips are too old"),
     ):
         with pytest.raises(TrainerError, match=re.escape(said)):
             require_gpus(options, machine, seen, none, Silent())
