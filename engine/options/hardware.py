@@ -63,9 +63,9 @@ class Device(Group):
     )
     allocator: Literal["default", "cuda_malloc_async"] = option(
         "default",
-        "allocator of GPU memory: default (TensorFlow's own), or cuda_malloc_async (the CUDA driver's)",
+        "allocator of GPU memory: default (TensorFlow), or cuda_malloc_async (the CUDA driver)",
         call="TF_GPU_ALLOCATOR",
-        helps="cuda_malloc_async avoids out-of-memory errors where batches of changing shapes fragment the memory",
+        helps="cuda_malloc_async where batches of changing shapes fragment the memory",
         hurts="cuda_malloc_async cannot be combined with memory_limit_mb or logical_devices",
         gpu_only=True,
     )

@@ -136,7 +136,7 @@ def test_the_global_batch_counts_replicas() -> None:
     parts = presets.resolve("quickstart", ["strategy.kind=mirrored", "logical_devices=3"]).options
     assert checks.replicas(parts, NO_GPU) == 3
     silent = replace(NO_GPU, missing="there is no NVML")  # CUDA may show GPUs nevertheless
-    assert "on the GPUs that CUDA shows, of which nothing is known: there is no NVML" in outlook(mirrored, silent)
+    assert "on the GPUs that CUDA finds; no details: there is no NVML" in outlook(mirrored, silent)
 
 
 # ---- changing ------------------------------------------------------------------------------------
