@@ -64,6 +64,8 @@ class Speed:
         """What is told at a pulse; shares are of the time since the last one, where steps were done in it."""
         stepped = self.last is None or moment.step > self.last.step
         self.last = moment
+        if self._at_warm and self._at_warm.input_wait is None:
+            self._at_warm = moment.spent
         p50, p95 = self.clock.recent_ms()
         left = max(0, self.plan.steps - moment.step)
         wait, python = moment.spent.shares_since(self._previous) if self._previous and stepped else (None, None)
@@ -89,7 +91,10 @@ class Speed:
         )
 
     def shares(self) -> tuple[float | None, float | None]:
-        """The input wait and Python's share, from the end of the warm-up to the last pulse."""
+        """The input wait and Python's share, from the end of the warm-up to the last pulse.
+
+        Where there was no reading yet at its end, they are those since the first pulse with one.
+        """
         return self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
 
     def samples_per_second(self, step_ms: float | None) -> float | None:

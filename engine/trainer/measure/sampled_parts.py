@@ -31,7 +31,7 @@ class SampledParts(StepParts):
     def __init__(self) -> None:
         super().__init__(GraphClock(deterministic=False, first_only=True))
         self._until_sample = SAMPLE_AFTER
-        self._pulsed = self._apart = False
+        self._pulsed = self._apart = self._sampled = False
         self._sample_seconds = self._dispatch_seconds = 0.0
         self._called = self._called_wall = 0.0
 
@@ -44,8 +44,9 @@ class SampledParts(StepParts):
         return self._pulsed and self._until_sample == 0
 
     def pulse(self) -> None:
-        """Take a sample soon."""
-        self._pulsed, self._until_sample = True, SAMPLE_AFTER
+        """Take a sample soon; where steps are slow, a pulse follows each of them, and only the first one counts."""
+        if not self._pulsed:
+            self._pulsed, self._until_sample = True, SAMPLE_AFTER
 
     def before(self) -> None:
         if self.sample_is_due:
@@ -71,7 +72,7 @@ class SampledParts(StepParts):
         was_set, _ = self._wall_clock_was_set()
         dispatch = self.clock.zero + begun - self._called_wall
         if not was_set and 0.0 <= dispatch <= seconds:
-            self._sample_seconds, self._dispatch_seconds = waited, dispatch
+            self._sample_seconds, self._dispatch_seconds, self._sampled = waited, dispatch, True
         self._pulsed = False
 
     @contextlib.contextmanager
@@ -85,7 +86,8 @@ class SampledParts(StepParts):
         self._input_seconds, self._graph_seconds = before
 
     def totals(self) -> tuple[float | None, float | None]:
-        if not self.clock.counts:
+        """The same; None until a sample has been taken."""
+        if not self._sampled:
             return None, None
         return self._input_seconds, self._graph_seconds
 

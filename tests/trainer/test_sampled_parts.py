@@ -1,0 +1,140 @@
+"""The samples of the input wait on a GPU, of executions that take made-up times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gputui.engine.trainer.measure import sampled_parts, step_parts
+from gputui.engine.trainer.measure.clock import Spent
+from gputui.engine.trainer.measure.run_figures import Moment, Speed
+from gputui.engine.trainer.measure.sampled_parts import SAMPLE_AFTER, SampledParts
+
+STEP_SECONDS, WAIT_SECONDS, CALL_SECONDS = 2.0, 0.5, 0.001
+
+
+class Time:
+    """Stands for the module; moves on only where it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    time = monotonic = perf_counter
+
+
+class Graph:
+    """Stands for the clock in the graph, which counts where a graph with it has run."""
+
+    counts = True
+
+    def __init__(self, now: Time) -> None:
+        self.zero, self.sums = now.now, (0.0, 0.0)
+
+    def ran(self, waited: float, began: float) -> None:
+        self.sums = self.sums[0] + waited, self.sums[1] + began - self.zero
+
+    def take(self) -> tuple[float, float]:
+        sums, self.sums = self.sums, (0.0, 0.0)
+        return sums
+
+
+class Played:
+    """Executions of one step each, with a pulse after some of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = Time()
+        for module in (sampled_parts, step_parts):
+            monkeypatch.setattr(module, "time", self.time)
+        self.graph = Graph(self.time)
+        monkeypatch.setattr(sampled_parts, "GraphClock", lambda **settings: self.graph)
+        self.parts = SampledParts()
+        self.samples: list[int] = []  # numbers of the executions with the clock in their graph
+        self.number = 0
+
+    def execution(self, waits: float = WAIT_SECONDS, pulse: bool = False) -> None:
+        self.parts.before()
+        self._run(waits)
+        if pulse:
+            self.parts.pulse()
+
+    def apart(self, waits: float) -> None:
+        with self.parts.left_out():
+            self._run(waits)
+
+    def _run(self, waits: float) -> None:
+        self.number += 1
+        has_clock = self.parts.sample_is_due
+        self.parts.begins()
+        self.time.now += CALL_SECONDS
+        if has_clock:
+            self.samples.append(self.number)
+            self.graph.ran(waits, self.time.now)
+        self.time.now += waits + STEP_SECONDS
+        self.parts.after(1, {})
+
+    def input_seconds(self) -> float:
+        seconds, graph = self.parts.totals()
+        assert seconds is not None
+        assert graph is not None
+        return seconds
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Played:
+    return Played(monkeypatch)
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_samples_are_taken_however_often_there_is_a_pulse(played: Played, every: int) -> None:
+    for number in range(1, 41):
+        assert played.parts.totals() == (None, None) or played.samples, number
+        played.execution(pulse=number % every == 0)
+    assert played.samples[0] == every + SAMPLE_AFTER + 1
+    assert len(played.samples) >= 40 // (every + SAMPLE_AFTER + 1)
+    before = played.input_seconds()
+    for _ in range(10):
+        played.execution(pulse=played.number % every == 0)
+    assert played.input_seconds() - before == pytest.approx(10 * WAIT_SECONDS)
+
+
+def test_what_steps_wait_for_is_that_of_the_last_sample(played: Played) -> None:
+    for _ in range(10):
+        played.execution(pulse=True)
+    for _ in range(SAMPLE_AFTER + 1):
+        played.execution(waits=0.1, pulse=True)
+    before = played.input_seconds()
+    played.execution(waits=0.1, pulse=True)
+    assert played.input_seconds() - before == pytest.approx(0.1)
+
+
+def test_an_execution_apart_is_no_sample_and_the_next_one_comes_as_long_after_it(played: Played) -> None:
+    played.execution(pulse=True)
+    for _ in range(SAMPLE_AFTER):
+        played.execution(pulse=True)
+    assert played.parts.sample_is_due
+    played.apart(waits=60.0)  # as the one that traces the graph with the clock
+    assert not played.parts.sample_is_due
+    assert played.parts.totals() == (None, None)
+    played.samples.clear()
+    for _ in range(SAMPLE_AFTER):
+        played.execution(pulse=True)
+    assert not played.samples
+    played.execution(pulse=True)
+    assert played.samples == [played.number]
+    assert played.input_seconds() == pytest.approx(WAIT_SECONDS)
+
+
+def test_the_shares_of_a_training_are_those_since_the_first_reading() -> None:
+    def moment(spent: Spent) -> Moment:
+        return Moment(epoch=1, step=1, spent=spent, metrics={})
+
+    speed = Speed()
+    speed.begin_measuring(Spent(0.0))
+    readings = Spent(4.0), Spent(10.0, 3.0, 9.0), Spent(20.0, 5.0, 18.0), Spent(30.0, 8.0, 27.0)
+    found: list[Any] = [(speed.progress(moment(spent)).input_wait, speed.shares()) for spent in readings]
+    assert found[:2] == [(None, (None, None))] * 2
+    assert found[2] == (pytest.approx(0.2), (pytest.approx(0.2), pytest.approx(0.1)))
+    assert found[3] == (pytest.approx(0.3), (pytest.approx(0.25), pytest.approx(0.1)))
