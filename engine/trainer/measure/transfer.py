@@ -18,18 +18,19 @@ TIMES = 5
 
 
 def seconds(spec: Any, samples: int, devices: Sequence[str]) -> float | None:
-    """Of a batch of these types to the GPU that gets it last; None where sizes differ, or where it does not fit.
+    """Of a batch of these types to the GPU that gets it last; None where sizes differ, or where copying fails.
 
-    `samples` are those of a batch for one device.
+    `samples` are those of a batch for one device. A copy that finds no memory on the GPU raises InternalError
+    (TensorFlow 2.21: "Dst tensor is not initialized"). Whatever fails here must not end the training.
     """
     sizes = [_bytes(part, samples) for part in tf.nest.flatten(spec)]
     if any(size is None for size in sizes):
         return None
-    with tf.device("/CPU:0"):
-        batch = [tf.zeros([size], tf.uint8) for size in sizes if size]
     try:
+        with tf.device("/CPU:0"):
+            batch = [tf.zeros([size], tf.uint8) for size in sizes if size]
         return max((_to(device, batch) for device in devices), default=None)
-    except tf.errors.ResourceExhaustedError:
+    except tf.errors.OpError:
         return None
 
 
