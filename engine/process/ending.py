@@ -60,6 +60,7 @@ class Evidence:
     phase: str = ""  # the last one in the trainer's events
     ceilings: Ceilings = field(default_factory=Ceilings)
     gpus: int = 0  # that train
+    device_batches: int = 0  # copied ahead into the memory of each of them
     lost_gpus: Sequence[str] = ()  # of them, that the driver has lost
     held_pid: int | None = None  # the trainer, where it does not end although it was killed
 
@@ -126,7 +127,7 @@ def _known(found: Found, seen: Evidence, how: str) -> Ending:
         space = seen.ceilings.address_space_bytes
         if space is not None and (space < ADDRESS_SPACE_NEEDED_BYTES or "failed to map segment" in found.line):
             return _space(seen, how)
-        return _memory(seen, how)
+        return _memory(seen, how, seen.device_batches)
     message = f"{found.message}: {how}" if failure.quoted else found.message
     return Ending(failure.outcome, failure.kind, message, found.hint)
 
@@ -139,18 +140,18 @@ def of_fault(fault: BaseException) -> Ending | None:
     return named_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
 
 
-def out_of_memory(batch_size: int, detail: str) -> Ending:
-    """The one wording where a smaller batch would have needed less memory."""
-    smaller = max(1, batch_size // 2)
+def out_of_memory(batch_size: int, detail: str, device_batches: int = 0) -> Ending:
+    """The one wording where a smaller batch would have needed less memory, or fewer batches ahead on the GPU."""
+    smaller, fewer = max(1, batch_size // 2), "input.prefetch_to_device=off, " if device_batches else ""
     return Ending(
         "oom",
         "out_of_memory",
         f"out of memory at batch size {batch_size}: {detail}",
-        f"try input.batch_size={smaller}, precision.policy=mixed_bfloat16 or a smaller workload.width",
+        f"try input.batch_size={smaller}, {fewer}precision.policy=mixed_bfloat16 or a smaller workload.width",
     )
 
 
-def _memory(seen: Evidence, how: str) -> Ending:
+def _memory(seen: Evidence, how: str, device_batches: int = 0) -> Ending:
     if seen.phase in _DOING:
         memory = seen.ceilings.memory_bytes
         there = f"there are {size(memory)} in all, and " if memory else ""
@@ -160,7 +161,7 @@ def _memory(seen: Evidence, how: str) -> Ending:
             f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data was loaded: {how}",
             f"{there}TensorFlow alone needs about 1 GiB: give the container or job more memory, or end other processes",
         )
-    end = out_of_memory(seen.batch_size, how)
+    end = out_of_memory(seen.batch_size, how, device_batches)
     space = seen.ceilings.address_space_bytes
     return replace(end, hint=f"{end.hint}; the address space is also limited: {_ulimit(space)}") if space else end
 

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from ..files import disk, scratch
+from ..files.values import whole
 from ..files.writing import write_atomically
 from ..runs import Run, events, results
 from ..runs.events import GpuReadings, Started
@@ -134,11 +135,20 @@ class Supervisor:
                 continue
         self.held = self.trainer.poll() is None
 
-    @cached_property
+    @property
     def _gpus(self) -> Sequence[str]:
         """Those on which the trainer, which has ended, has trained."""
-        started = read_events(self.run.path, [TRAINER_FILE]).last(Started)
-        return started.gpus if started else ()
+        return self._started.gpus if self._started else ()
+
+    @property
+    def _device_batches(self) -> int:
+        """Copied ahead into the memory of each of them."""
+        return whole(self._started.actual.get("device_batches")) or 0 if self._started else 0
+
+    @cached_property
+    def _started(self) -> Started | None:
+        """What the trainer, which has ended, has told when it began."""
+        return read_events(self.run.path, [TRAINER_FILE]).last(Started)
 
     def _find_lost_gpus(self) -> list[str]:
         """The GPUs of a crashed trainer that the driver has lost, from a reading that began after the crash."""
@@ -212,6 +222,7 @@ class Supervisor:
                 phase=self.phase,
                 ceilings=limits.ceilings(),
                 gpus=len(self._gpus),
+                device_batches=self._device_batches,
                 lost_gpus=self.lost_gpus,
                 held_pid=self.trainer.pid if self.held else None,
             )

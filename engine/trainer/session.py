@@ -52,7 +52,7 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
             _stopped(report, stop.reason, options)
             return 0
         traceback.print_exc()
-        outcome, error = _failed(fault, report.doing, batch_size, report.run.path)
+        outcome, error = _failed(fault, report.doing, batch_size, report.run.path, report.device_batches)
         report.finish(outcome, 1, error)
     return 1
 
@@ -115,6 +115,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
     report.speed.step_at_peak_ms = 1000 * per_step / peak if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     actual = actual_settings.read(options, model, pipeline, built.devices)
+    report.device_batches = actual["device_batches"]
     actual |= {"xla_reason": built.xla.reason} | prepared.actual()
     report.writer.emit(
         events.Started(
@@ -155,11 +156,13 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
 
 
 def _failed(
-    fault: BaseException, phase: str, batch_size: int, run_folder: Path
+    fault: BaseException, phase: str, batch_size: int, run_folder: Path, device_batches: int = 0
 ) -> tuple[events.Outcome, dict[str, str]]:
     """An exception -> outcome and error; an exhausted resource is told apart in all its forms."""
     log = Run(run_folder).log_tail(ending.LOG_LINES)
-    seen = ending.Evidence(1, log, batch_size, phase=phase, ceilings=limits.ceilings())
+    seen = ending.Evidence(
+        1, log, batch_size, phase=phase, ceilings=limits.ceilings(), device_batches=device_batches
+    )
     if isinstance(fault, TrainerError):
         # The user's line is where TensorFlow found out; a failure of the device is not that line's fault.
         end = ending.named_by(str(fault.__cause__), seen, fault.message) if _is_tensorflows(fault.__cause__) else None

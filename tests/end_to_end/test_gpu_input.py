@@ -40,3 +40,13 @@ def test_only_the_clock_of_a_sample_keeps_the_host_from_running_ahead_of_the_gpu
     step = sum(sorted(clocked)[2:6]) / 4
     assert sum(plain[:2]) < step, (plain, clocked)  # two batches wait there, and two steps are handed over
     assert sum(clocked[:2]) > 1.5 * step
+
+
+def test_validation_holds_one_batch_ahead_on_the_gpu_and_training_two(told: dict[str, Any]) -> None:
+    for kind in ("single", "mirrored"):
+        assert told["memory"][f"{kind} training"] == 1 + 2, told["memory"]
+        assert told["memory"][f"{kind} validation"] == 1 + 1, told["memory"]
+
+
+def test_a_copy_that_does_not_fit_on_the_gpu_has_no_time_and_does_not_end_the_training(told: dict[str, Any]) -> None:
+    assert told["memory"]["seconds"] is None

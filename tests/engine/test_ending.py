@@ -145,6 +145,13 @@ def test_memory_that_ran_out_at_batch_size_one_suggests_no_smaller_than_one() ->
     assert "input.batch_size=1," in out_of_memory(1, "x").hint
 
 
+def test_batches_ahead_on_the_gpu_are_named_where_an_allocation_failed_and_not_where_the_hosts_memory_ran_out() -> None:
+    for line in OOM_LINES[:4]:
+        assert "input.prefetch_to_device=off" in end(1, line, device_batches=2).hint, line
+        assert "prefetch_to_device" not in end(1, line).hint, line
+    assert "prefetch_to_device" not in end(-9, kernel_oom_kills=1, device_batches=2).hint
+
+
 def test_every_ending_is_plain_short_text() -> None:
     for returncode in range(-64, 256):
         for because in ("", "stop", "timeout", "hang"):

@@ -16,11 +16,13 @@ from tests.support.fakegpu import FakeGpu
 from tests.support.training import Training, built, options
 
 SMALL = ("model=mlp", "width=0.1", "data=digits", "batch_size=64", "epochs=2", "steps_per_epoch=4")
+MEMORY_MB = 512  # of each GPU
 
 
 def told(fakegpu: FakeGpu, folder: Path) -> dict[str, Any]:
     """What the process has printed. The copy of a batch of floats (16 KiB) to a GPU takes 40 ms, a kernel 0.2 ms."""
-    environment = os.environ | fakegpu.environment(folder / "gpus", gpus=2, settings="kernel_us=200;copy_gbs=0.0004")
+    settings = "kernel_us=200;copy_gbs=0.0004"
+    environment = os.environ | fakegpu.environment(folder / "gpus", 2, MEMORY_MB, settings)
     command = [sys.executable, "-m", "tests.support.gpu_input", str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -37,6 +39,7 @@ class Trainings:
         self.devices, self._folder = devices.configure(options("strategy.kind=mirrored")), folder
         # Kept: an iterator that is dropped waits for TensorFlow's tuning thread, for up to a minute.
         self._built: list[Training] = []
+        self.kept: list[Any] = []
 
     def built(self, *settings: str) -> Training:
         import keras
@@ -133,6 +136,41 @@ def running_ahead(trainings: Trainings) -> dict[str, list[float]]:
     return found
 
 
+def memory(trainings: Trainings) -> dict[str, Any]:
+    """How many batches iterators of training and validation data hold on a GPU, the one that was drawn among them; and
+    the time of a copy that does not fit there.
+    """
+    import tensorflow as tf
+    from gputui.engine.trainer.fit.fit_data import FitData
+    from gputui.engine.trainer.measure import transfer
+    from gputui.engine.trainer.setup import strategy
+
+    too_large, size = tf.TensorSpec([None, MEMORY_MB * 1024**2], tf.uint8), 16 * 1024
+    found: dict[str, Any] = {"seconds": transfer.seconds(too_large, 1, trainings.devices.names[:1])}
+    batches = tf.data.Dataset.from_tensors(tf.zeros((1, size), tf.uint8)).repeat()
+    for kind in ("single", "mirrored"):
+        wanted = options(f"strategy.kind={kind}", "prefetch_to_device=auto")
+        distribution = strategy.build(wanted, trainings.devices) or tf.distribute.get_strategy()
+        data = FitData(wanted, distribution, trainings.devices)
+        for name, iterated in (("training", data.training), ("validation", data.validation)):
+            before = _settled_bytes()
+            iterator = iter(iterated(batches))
+            trainings.kept.append((iterator, next(iterator)))
+            found[f"{kind} {name}"] = round((_settled_bytes() - before) / size)
+    return found
+
+
+def _settled_bytes() -> int:
+    """What TensorFlow holds on the first GPU, when it has not changed for half a second."""
+    import tensorflow as tf
+
+    told: list[int] = []
+    while len(told) < 11 or len(set(told[-11:])) > 1:
+        told.append(int(tf.config.experimental.get_memory_info("GPU:0")["current"]))
+        time.sleep(0.05)
+    return told[-1]
+
+
 def judged(trainings: Trainings, *settings: str) -> dict[str, Any]:
     from gputui.engine import diagnosis
 
@@ -149,6 +187,7 @@ def judged(trainings: Trainings, *settings: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     these = Trainings(Path(sys.argv[1]))
-    told_now = {"ways": ways(these), "copying": copying(these), "ahead": running_ahead(these)}
+    held = memory(these)  # before there is anything that may be freed meanwhile
+    told_now = {"memory": held, "ways": ways(these), "copying": copying(these), "ahead": running_ahead(these)}
     print(json.dumps(told_now), flush=True)
     os._exit(0)

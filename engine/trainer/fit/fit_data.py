@@ -31,10 +31,11 @@ class FitData:
         if self._strategy is None and not self._ahead(batches):
             return batches
         handed_on, self._ours = through_an_iterator(batches)
-        return self._on_devices(handed_on)
+        return self._on_devices(handed_on, self._ahead(batches))
 
     def validation(self, batches: tf.data.Dataset) -> Any:
-        return self._on_devices(batches)
+        """At most one batch ahead: Keras keeps the iterator, whose batches take the GPU's memory while it trains."""
+        return self._on_devices(batches, min(1, self._ahead(batches)))
 
     @property
     def gpus(self) -> Sequence[str]:
@@ -53,8 +54,7 @@ class FitData:
     def _ahead(self, batches: tf.data.Dataset) -> int:
         return batches_ahead(self._input, self._devices.kind, batches.element_spec)
 
-    def _on_devices(self, batches: tf.data.Dataset) -> Any:
-        ahead = self._ahead(batches)
+    def _on_devices(self, batches: tf.data.Dataset, ahead: int) -> Any:
         if self._strategy is not None:
             return self._distributed(batches, ahead)
         return prefetched_to(self._devices.names[0], batches, ahead) if ahead else batches

@@ -29,6 +29,7 @@ class RunReport:
         self.heartbeat = TrainerHeartbeat()  # the engine, where there is one, watches it
         self.doing = "importing"  # the phase
         self.gpus: set[str] = set()  # UUIDs of the GPUs that train
+        self.device_batches = 0  # copied ahead into the memory of each of them
         self.speed, self.epochs, self.first_seconds = Speed(), Epochs(), FirstSeconds()
         self.training_since: float | None = None
         self.when_first_step_is_done: Callable[[], None] = lambda: None
