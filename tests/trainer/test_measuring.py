@@ -8,7 +8,9 @@ import time
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from gputui.engine import plan
+from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.measure import pulses
 
 from tests.support.training import Build, Training
@@ -64,3 +66,15 @@ def test_where_no_step_was_done_since_the_last_look_no_shares_of_the_time_are_to
     assert again
     assert {(event["input_wait"], event["python_share"]) for event in again} == {(None, None)}
     assert any(event["python_share"] for event in told)
+
+
+@pytest.mark.filterwarnings("ignore:.*ran out of data")
+def test_an_operation_that_reports_the_end_of_its_data_does_not_begin_the_same_epoch_for_ever(build: Build) -> None:
+    training = build(*DATA, "batch_size=8", "epochs=2", "steps_per_epoch=3")
+
+    def damaged(*execution: Any) -> Any:
+        raise tf.errors.OutOfRangeError(None, None, "Read less bytes than requested")
+
+    training.loop._run = damaged  # type: ignore[method-assign, assignment]
+    with pytest.raises(TrainerError, match="before its first step"):
+        training.train()

@@ -19,6 +19,7 @@ from ... import plan
 from ..checkpoint import step_graph
 from ..checkpoint.saver import CheckpointSaver
 from ..common.epoch_callbacks import EpochCallbacks
+from ..common.faults import TrainerError
 from ..common.step_logs import floats
 from ..measure import transfer
 from ..measure.first_times import FirstTimes
@@ -30,6 +31,12 @@ from .executions import Executions
 from .fit_data import FitData
 from .timing import Timing
 from .watch import Watch
+
+_NO_STEP = "Keras ended an epoch before its first step: an operation reported the end of its data"
+_NO_STEP_HINT = (
+    "the end of engine.log may name the operation; compile.xla_cache=false leaves out what XLA kept, "
+    "if one of its files is damaged"
+)
 
 
 class _Measured(Exception):
@@ -93,8 +100,11 @@ class TrainingLoop:
             # The rest of a resumed epoch is a fit of its own.
             epoch, done = divmod(self.step, self.steps_per_epoch)
             beyond = epoch + 1 if done else epochs
+            before = self.step
             with _more_to_come(model) if beyond < epochs else contextlib.nullcontext():
                 self._fit(callbacks, epoch, beyond, self.steps_per_epoch - done)
+            if self.step == before and not model.stop_training:
+                raise TrainerError("input", _NO_STEP, _NO_STEP_HINT)
 
     def _fit(self, callbacks: keras.callbacks.CallbackList, first: int, beyond: int, steps: int) -> None:
         pipeline, own = self.built.pipeline, self.built.own
