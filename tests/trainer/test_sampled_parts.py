@@ -129,7 +129,7 @@ def test_an_execution_apart_is_no_sample_and_the_next_one_comes_as_long_after_it
 
 def test_the_shares_of_a_training_are_those_since_the_first_reading() -> None:
     def moment(spent: Spent) -> Moment:
-        return Moment(epoch=1, step=1, spent=spent, metrics={})
+        return Moment(epoch=1, step=round(spent.measured), spent=spent, metrics={})
 
     speed = Speed()
     speed.begin_measuring(Spent(0.0))
