@@ -55,48 +55,118 @@ def test_each_tensorflow_chip_and_set_of_flags_has_a_folder_of_its_own(home: Pat
         assert not off.warns
 
 
-def test_what_is_kept_is_trusted_only_after_a_first_step(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed = "import os, sys; from pathlib import Path; from gputui.engine.trainer.setup.xla_cache import XlaCache\n" \
-             "cache = XlaCache(Path(sys.argv[1]))\n" \
-             "with cache.guarded(): STOPPED; os._exit(9)"  # fmt: skip
+KILLED = """import os, sys
+from pathlib import Path
+from gputui.engine.trainer.setup.xla_cache import XlaCache
+cache = XlaCache(Path(sys.argv[1]), executables=sys.argv[2] == "True")
+with cache.guarded():
+    if sys.argv[3] == "stopped":
+        cache.leave()
+    os._exit(9)
+"""
+
+
+def killed_in_first_step(folder: Path, executables: bool = True, how: str = "killed") -> None:
+    words = [sys.executable, "-c", KILLED, str(folder), str(executables), how]
+    assert subprocess.run(words, check=False).returncode == 9
+
+
+def marks(folder: Path) -> list[Path]:
+    return list(folder.glob("first-step-of-*"))
+
+
+def test_after_a_death_in_the_first_step_the_folder_is_emptied_and_only_the_third_in_a_row_refuses_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = kept()
     assert cache.folder is not None
     entry = cache.folder / "executables" / "entry.pb"
-    with cache.guarded():
-        assert kept().folder == cache.folder, "another training in its first step is no sign of damage"
+    for executables, how in ((True, "stopped"), (False, "killed")):
         entry.touch()
-        cache.first_step_done()
-    assert kept().folder == cache.folder
-
-    for stopped, left in (("cache.leave()", True), ("pass", False)):
-        program = killed.replace("STOPPED", stopped)
-        assert subprocess.run([sys.executable, "-c", program, str(cache.folder)], check=False).returncode == 9
+        killed_in_first_step(cache.folder, executables, how)
         assert kept().folder == cache.folder
-        assert entry.exists() == left
-    assert not entry.exists(), "one that ended before its first step leaves nothing to be trusted"
-
-    (cache.folder / "first-step-done").unlink()
-    broken = kept()
-    with pytest.raises(tf.errors.InternalError), broken.guarded():
-        raise tf.errors.InternalError(None, None, "cannot load")
-    assert broken._lock is not None
-    broken._lock.release()  # as the end of its process does
+        assert entry.exists(), "a stop says nothing of the cache, nor a training that keeps no programs"
+    killed_in_first_step(cache.folder)
+    with cache.guarded():
+        without = kept()
+        assert without.folder is None
+        assert "another run is in its first step" in without.reason
+        assert entry.exists(), "nothing is removed while another training may load it"
+        cache.leave()
+    for _ in range(2):
+        assert kept().folder == cache.folder
+        assert not entry.exists()
+        killed_in_first_step(cache.folder)
     refused = kept()
-    assert refused.folder is None
-    assert refused.warns
-    assert f"rm -r {cache.folder}" in refused.reason
-    for mark in cache.folder.glob("first-step-of-*"):
-        mark.unlink()
-    for fault in (tf.errors.ResourceExhaustedError(None, None, "too much"), ValueError("theirs")):
-        with pytest.raises(type(fault)), kept().guarded():
-            raise fault
-        assert kept().folder == cache.folder, f"{fault!r} says nothing of the cache"
+    assert (refused.folder, refused.warns) == (None, True)
+    assert f"3 runs in a row failed before the first step; to try again: rm -r {cache.folder}" in refused.reason
+    for mark in marks(cache.folder):
+        os.utime(mark, (0, 0))
+    assert kept().folder == cache.folder, "it is tried again after a day"
+    with cache.guarded():
+        cache.first_step_done()
+    killed_in_first_step(cache.folder)
+    assert kept().folder == cache.folder, "a first step ends the row"
 
     monkeypatch.setattr(xla_cache, "LEAST_FREE_BYTES", 1 << 60)
     assert "1 GiB free" in kept().reason
     (home / "cache" / "xla").rename(home / "cache" / "moved")
     (home / "cache" / "xla").touch()
     assert "cannot be written" in kept().reason
+
+
+def test_only_errors_that_a_damaged_program_causes_are_held_against_the_cache(home: Path) -> None:
+    """The messages are those of TensorFlow 2.21 on files that were emptied, cut off, and overwritten."""
+    errors, place = tf.errors, " [[{{node PartitionedCall}}]] [[IteratorGetNext/_2]]"
+    told = errors.InternalError(None, None, "cannot load")
+    own = ValueError("train.py, line 3")
+    own.__cause__ = told
+    cases: tuple[tuple[Exception, bool], ...] = (
+        (told, True),
+        (own, True),
+        (errors.InvalidArgumentError(None, None, f"Serialized cache key does not match.{place}"), True),
+        (errors.OutOfRangeError(None, None, f"Read less bytes than requested{place}"), True),
+        (errors.DataLossError(None, None, f"Can't parse a.pb as binary proto{place}"), True),
+        (errors.DataLossError(None, None, "truncated record at 0 [[{{node IteratorGetNext}}]]"), False),
+        (errors.NotFoundError(None, None, "with iterator: Iterator::Root::Map: /no/such; No such file"), False),
+        (errors.InvalidArgumentError(None, None, "label 12 is out of range"), False),
+        (errors.ResourceExhaustedError(None, None, "too much"), False),
+        (ValueError("theirs"), False),
+    )
+    for fault, blamed in cases:
+        cache = kept()
+        assert cache.folder is not None
+        with pytest.raises(type(fault)), cache.guarded():
+            raise fault
+        assert bool(marks(cache.folder)) == blamed, repr(fault)
+        cache.leave()
+
+
+def test_marks_of_other_machines_are_ignored_and_removed_after_a_day(home: Path) -> None:
+    cache = kept()
+    assert cache.folder is not None
+    entry, foreign = cache.folder / "executables" / "entry.pb", cache.folder / "first-step-of-otherboot-12-345"
+    for path in (entry, foreign):
+        path.touch()
+    assert kept().folder == cache.folder
+    assert entry.exists()
+    assert foreign.exists()
+    os.utime(foreign, (0, 0))
+    assert kept().folder == cache.folder
+    assert entry.exists()
+    assert not foreign.exists()
+
+
+def test_beside_a_file_of_flags_nothing_is_kept(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = str(tmp_path / "flags")
+    off = kept(tf_flags=file)
+    assert (off.folder, os.environ["TF_XLA_FLAGS"]) == (None, file)
+    assert "TF_XLA_FLAGS names a file" in str(off)
+    monkeypatch.setattr(xla_cache, "_chip", lambda _: ("NVIDIA H100", True))
+    off = kept("xla_cache=true", flags=file)
+    assert (off.folder, os.environ["XLA_FLAGS"], os.environ["TF_XLA_FLAGS"]) == (None, file, "")
+    assert str(off).startswith("XLA_FLAGS names a file")
+    assert off.warns
 
 
 def test_on_a_gpu_compiled_programs_are_kept_where_they_are_wanted_or_known_to_load(
@@ -154,7 +224,7 @@ def test_a_second_run_takes_what_the_first_has_compiled_and_both_keep_to_the_con
         assert warned == ["TF_NUM_INTRAOP_THREADS=7 does nothing here: device.intra_op_threads is auto"]
         losses.append(next(event for event in told if event["type"] == "epoch")["metrics"]["loss"])
         kept_here = Path(actual["xla_cache"])
-        assert (kept_here / "first-step-done").exists()
+        assert marks(kept_here) == []
         files.append({path: path.stat().st_mtime_ns for path in (kept_here / "executables").iterdir()})
         assert (kept_here.parent / "executables-load").exists() == (len(files) == 2)
     assert losses[0] == losses[1]

@@ -10,13 +10,18 @@ def flag_name(flag: str) -> str:
     return flag.partition("=")[0]
 
 
+def in_file(variable: str) -> bool:
+    """Whether the variable names a file that holds the flags, beside which none can be added."""
+    given = os.environ.get(variable, "").split()
+    return bool(given) and not given[0].startswith("-")
+
+
 def add(variable: str, flags: list[str]) -> bool:
     """Add flags behind those that are set; false where the variable names a file that holds the flags instead."""
-    given = os.environ.get(variable, "").split()
-    if flags and given and not given[0].startswith("-"):
+    if flags and in_file(variable):
         return False
     if flags:
-        os.environ[variable] = " ".join([*given, *flags])
+        os.environ[variable] = " ".join([*os.environ.get(variable, "").split(), *flags])
     return True
 
 

@@ -3,8 +3,7 @@
 `compile.xla_cache` switches it. TensorFlow stores compiled programs by their text (device_executable_persistor.h), and
 XLA its autotuning results by fusion. Neither checks which machine and flags a file was made with, so each combination
 of TensorFlow, chip and flags has its own folder here. Both write a new file under another name and rename it, so that
-runs can share a folder. A file that cannot be written or loaded makes TensorFlow fail the step. Therefore a run holds a
-lock in the folder until its first step is done; where a run ended with that lock, the content is not trusted.
+runs can share a folder.
 
 Imports no TensorFlow.
 """
@@ -25,15 +24,14 @@ from ...files.places import home
 from ...options import Options
 from ...system import installed, locks
 from ...telemetry import machine
-from .flags import add, flag_name
+from . import cache_trust
+from .cache_trust import LOADS, PARTS, may_be_damage
+from .flags import add, flag_name, in_file
 
 EXECUTABLES = "--tf_xla_persistent_cache_directory"
 AUTOTUNING = "--xla_gpu_per_fusion_autotune_cache_dir"
-PARTS = ("executables", "autotuning")
 LEAST_FREE_BYTES = 1 << 30
 _CPU_INFO = Path("/proc/cpuinfo")
-_DONE = "first-step-done"  # a training that used the folder got so far
-_LOADS = "executables-load"  # beside the folders of a chip: one of its trainings has loaded what another had compiled
 
 
 @dataclass
@@ -52,17 +50,14 @@ class XlaCache:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """Around the training: what ends it before its first step is the cache's fault where TensorFlow says no more
-        than that an operation failed.
-        """
-        if self.folder is not None:
+        """Around the training: leaves the mark where what ends it before its first step may be the cache's fault."""
+        if self.executables:
             with contextlib.suppress(OSError, locks.Taken):
-                self._lock, self._before = locks.take(self._mark), self._compiled()
+                self._before, self._lock = self._compiled(), locks.take(self._mark)
         try:
             yield
         except BaseException as fault:
-            kinds = [kind.__name__ for kind in type(fault).__mro__]
-            if "OpError" not in kinds or "ResourceExhaustedError" in kinds:
+            if not any(map(may_be_damage, (fault, fault.__cause__))):  # own code's faults are told with a cause
                 self.leave()
             raise
         self.leave()
@@ -70,9 +65,9 @@ class XlaCache:
     def first_step_done(self) -> None:
         if self.folder is not None and self._lock is not None:
             with contextlib.suppress(OSError):
-                (self.folder / _DONE).touch()
+                cache_trust.first_step_done(self.folder)
                 if self._before and self._compiled() == self._before:
-                    (self.folder.parent / _LOADS).touch()
+                    (self.folder.parent / LOADS).touch()
         self.leave()
 
     def _compiled(self) -> frozenset[str]:
@@ -82,7 +77,7 @@ class XlaCache:
     @property
     def _mark(self) -> Path:
         assert self.folder is not None
-        return self.folder / f"first-step-of-{os.getpid()}"
+        return cache_trust.mark(self.folder)
 
     def leave(self) -> None:
         """Release the lock: if the training ends now, for example because it is stopped, the cache is not the cause."""
@@ -103,15 +98,22 @@ def keep(options: Options) -> XlaCache:
     chip, on_gpu = _chip(options)
     if not chip:
         return XlaCache(reason="the GPU's name is not known without NVML")
-    if not on_gpu and wanted.xla == "auto" and options.workload.entry is None:
-        return XlaCache(reason="compile.xla is auto, which compiles nothing on a CPU")
+    if wanted.xla == "auto" and options.workload.entry is None and (not on_gpu or options.strategy.kind != "single"):
+        return XlaCache(reason="compile.xla is auto, which compiles nothing on a CPU or under a strategy")
     of_chip = home() / "cache" / "xla" / _of_chip(chip, on_gpu)
     flags = (os.environ.get("XLA_FLAGS"), os.environ.get("TF_XLA_FLAGS"), options.precision.tf32)
     folder = of_chip / _digest(repr(flags))
     if refused := _refused(folder):
         return XlaCache(reason=refused, warns=True)
-    executables = wanted.xla_cache is True or not on_gpu or (of_chip / _LOADS).exists()
-    if executables and not _has("TF_XLA_FLAGS", EXECUTABLES):
+    programs = wanted.xla_cache is True or not on_gpu or (of_chip / LOADS).exists()
+    for variable, needed in (("TF_XLA_FLAGS", programs), ("XLA_FLAGS", on_gpu)):
+        if needed and in_file(variable):
+            reason = f"{variable} names a file, from which alone flags are read"
+            return XlaCache(reason=reason, warns=wanted.xla_cache is True)
+    executables = programs and not _has("TF_XLA_FLAGS", EXECUTABLES)
+    if executables:
+        if reason := cache_trust.distrusted(folder):
+            return XlaCache(reason=reason, warns=True)
         add("TF_XLA_FLAGS", [f"{EXECUTABLES}={folder / 'executables'}"])
     if on_gpu and not _has("XLA_FLAGS", AUTOTUNING):
         add("XLA_FLAGS", [f"{AUTOTUNING}={folder / 'autotuning'}"])
@@ -155,27 +157,15 @@ def _digest(text: str) -> str:
 
 
 def _refused(folder: Path) -> str:
-    """Why the folder cannot be used; empty after it has been made and what cannot be trusted is removed from it."""
+    """Why the folder cannot be used; empty after it has been made."""
     try:
         for part in PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True)
             probe = folder / part / f".{os.getpid()}"
             probe.write_bytes(b"1")
-            probe.unlink()
+            probe.unlink(missing_ok=True)
         if shutil.disk_usage(folder).free < LEAST_FREE_BYTES:
             return f"the disk of {folder} has less than 1 GiB free"
-        marks = [path for path in folder.glob("first-step-of-*") if locks.held(path) is False]
-        if marks and not (folder / _DONE).exists():
-            return f"an earlier run with it failed before the first step; to try again: rm -r {folder}"
-        if marks:
-            _empty(folder, marks)
     except OSError as fault:
         return f"{folder} cannot be written ({fault.strerror})"
     return ""
-
-
-def _empty(folder: Path, marks: list[Path]) -> None:
-    """After a training that ended before its first step; the next one has to show again that programs load."""
-    (folder.parent / _LOADS).unlink(missing_ok=True)
-    for path in [*marks, *(path for part in PARTS for path in (folder / part).iterdir())]:
-        path.unlink(missing_ok=True)
