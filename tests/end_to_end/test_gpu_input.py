@@ -38,8 +38,9 @@ def test_a_slow_copy_in_each_step_is_reported_and_gone_when_batches_are_copied_a
 def test_only_the_clock_of_a_sample_keeps_the_host_from_running_ahead_of_the_gpu(told: dict[str, Any]) -> None:
     plain, clocked = told["ahead"]["plain"], told["ahead"]["clocked"]
     step = sum(sorted(clocked)[2:6]) / 4
-    assert sum(plain[:2]) < step, (plain, clocked)  # two batches wait there, and two steps are handed over
     assert sum(clocked[:2]) > 1.5 * step
+    # Two batches wait there, and two steps are handed over: in half of the time where nothing disturbs the host.
+    assert sum(plain[:2]) < 0.75 * sum(clocked[:2]), (plain, clocked)
 
 
 def test_validation_holds_one_batch_ahead_on_the_gpu_and_training_two(told: dict[str, Any]) -> None:
