@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from gputui.engine.telemetry import limits
+from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.data.finishing import within_limits
 from gputui.engine.trainer.setup import xla_cache
 from gputui.engine.trainer.setup.xla_cache import XlaCache
@@ -124,6 +125,8 @@ def test_only_errors_that_a_damaged_program_causes_are_held_against_the_cache(ho
     cases: tuple[tuple[Exception, bool], ...] = (
         (told, True),
         (own, True),
+        (TrainerError("input", "Keras ended an epoch before its first step"), True),
+        (TrainerError("data", "label 12 is out of range"), False),
         (errors.InvalidArgumentError(None, None, f"Serialized cache key does not match.{place}"), True),
         (errors.OutOfRangeError(None, None, f"Read less bytes than requested{place}"), True),
         (errors.DataLossError(None, None, f"Can't parse a.pb as binary proto{place}"), True),

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ...system import locks
 from ...system.identity import Place, Process
+from ..common.faults import TrainerError
 
 PARTS = ("executables", "autotuning")
 LOADS = "executables-load"  # beside the folders of a chip: one of its trainings has loaded what another had compiled
@@ -35,6 +36,8 @@ _INPUT = re.compile(r"Iterator::|(\{\{node |Op:)\S*IteratorGetNext")
 def may_be_damage(fault: BaseException | None) -> bool:
     """Whether TensorFlow's error may come from a kept program; one of the input pipeline does not."""
     kinds, text = {kind.__name__ for kind in type(fault).__mro__}, str(fault)
+    if isinstance(fault, TrainerError) and fault.kind == "input":
+        return True  # Keras takes the OutOfRangeError of a program that was cut off for the end of the data
     return "OpError" in kinds and bool(kinds & _KINDS or _MISMATCH.search(text)) and not _INPUT.search(text)
 
 
