@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from gputui.engine import runs
 from gputui.engine.files import disk
@@ -24,8 +25,7 @@ from gputui.engine.trainer.fit import saving
 from gputui.engine.trainer.session import _failed
 from gputui.engine.trainer.setup.devices import Devices
 
-from tests.support.front_door import COMMAND, detached, ended, gputui, happened, step, until
-from tests.support.idle import idle, steps_done
+from tests.support.front_door import COMMAND, LONG, detached, ended, gputui, happened, step, until
 from tests.support.small_disk import SmallDisk, no_writing
 from tests.support.small_disk import small_disk as small_disk
 from tests.support.training import Build
@@ -260,14 +260,15 @@ def longest_gap(run: Run) -> float:
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left_running")
 def test_a_training_outlives_a_full_disk_and_its_events_are_complete(
-    small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUTUI_HOME", str(small_disk.path))
-    run = detached("--preset", idle(tmp_path, "{checkpoint: 20, keep: 1}"))
+    run = detached(*LONG, "--set", "run.checkpoint=20", "--set", "run.keep=1")
     until(lambda: checkpoint_files.steps_in(run.file("checkpoints")))
+    trainer = psutil.Process(pids(run)[1])
     with small_disk.full():
-        trained = steps_done(tmp_path) + 60  # some checkpoints later
-        until(lambda: stale(run) and steps_done(tmp_path) > trained)
+        trained = trainer.cpu_times().user + 2  # some checkpoints later
+        until(lambda: stale(run) and trainer.cpu_times().user > trained)
         assert run.state == "running"
     until(lambda: any("there is a checkpoint again" in text for text in warnings_of(run, "events.jsonl")))
     with small_disk.without_inodes():

@@ -464,6 +464,7 @@ def test_a_warm_trainer_that_was_killed_is_replaced(stand_in: None) -> None:
     (waiting,) = until(lambda: psutil.Process(warm.process.pid).children())
     until(lambda: "--warm" in waiting.cmdline())
     waiting.kill()
+    until(lambda: waiting.status() == psutil.STATUS_ZOMBIE)  # until then it could still be given the run
     run, engine = warm.start(presets.resolve("quickstart"))
     kept(engine)
     until(lambda: run.status.get("phase") == "training")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# It counts its steps in a file beside it.
 CODE = """
-import pathlib, time, keras, numpy as np
+import time, keras, numpy as np
 
 class Waits(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         time.sleep(0.03)
-        with (pathlib.Path(__file__).parent / "steps").open("a") as file:
-            file.write(".")
 
 def build(context):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -29,8 +26,3 @@ def idle(folder: Path, run: str = "{}", name: str = "idle") -> str:
     code.write_text(CODE)
     preset.write_text(PRESET.format(code=code) + f"run: {run}\n")
     return str(preset)
-
-
-def steps_done(folder: Path) -> int:
-    """How many steps the training in the folder has done."""
-    return (folder / "steps").stat().st_size
