@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gputui.engine.runs import events
+from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.reading import Tail
 
 REPEATS = 7
@@ -23,7 +24,7 @@ REPEATS = 7
 
 def write(path: Path, count: int) -> list[str]:
     """A file of so many progress events; its lines."""
-    writer = events.EventWriter(path, "benchmark")
+    writer = EventWriter(path, "benchmark")
     for step in range(count):
         writer.emit(events.Progress(
             epoch=1, epochs=2, step=step, steps=count, samples_per_second=1234.5 + step, step_ms_p50=1.5,

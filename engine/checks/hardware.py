@@ -13,14 +13,13 @@ def _allocator(options: Options, machine: Machine) -> Iterator[Finding]:
     device = options.device
     if device.allocator == "default":
         return
-    for name, used in (("memory_limit_mb", device.memory_limit_mb), ("logical_devices", device.logical_devices > 1)):
-        if used:
-            yield Finding(
-                "error",
-                ("device.allocator", f"device.{name}"),
-                "cuda_malloc_async supports neither a memory limit nor partitions of a GPU",
-                "set device.allocator=default",
-            )
+    for key in device.divided:
+        yield Finding(
+            "error",
+            ("device.allocator", key),
+            "cuda_malloc_async supports neither a memory limit nor partitions of a GPU",
+            "set device.allocator=default",
+        )
 
 
 def _launching_threads(options: Options, machine: Machine) -> Iterator[Finding]:

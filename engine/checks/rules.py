@@ -61,14 +61,13 @@ def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
     device = options.device
     if device.memory_growth is not True or on_cpu(options, machine):
         return
-    for name, used in (("memory_limit_mb", device.memory_limit_mb), ("logical_devices", device.logical_devices > 1)):
-        if used:
-            yield Finding(
-                "error",
-                ("device.memory_growth", f"device.{name}"),
-                "TensorFlow ignores memory growth when memory is limited or partitioned",
-                "set device.memory_growth=auto",
-            )
+    for key in device.divided:
+        yield Finding(
+            "error",
+            ("device.memory_growth", key),
+            "TensorFlow ignores memory growth when memory is limited or partitioned",
+            "set device.memory_growth=auto",
+        )
 
 
 def _partitions(options: Options, machine: Machine) -> Iterator[Finding]:

@@ -125,9 +125,10 @@ class Device(Group):
         return _comma_list(value)
 
     @property
-    def divided(self) -> bool:
-        """Whether the memory of each GPU is limited or split, beside which TensorFlow knows no growth."""
-        return self.memory_limit_mb is not None or self.logical_devices > 1
+    def divided(self) -> list[str]:
+        """The options that limit or split the memory of each GPU, beside which TensorFlow knows no growth."""
+        used = {"memory_limit_mb": self.memory_limit_mb is not None, "logical_devices": self.logical_devices > 1}
+        return [f"device.{name}" for name, is_used in used.items() if is_used]
 
     @property
     def grows(self) -> bool:

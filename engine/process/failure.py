@@ -17,6 +17,7 @@ from typing import Any
 from ..files import scratch
 from ..files.writing import write_atomically
 from ..runs import Run, events
+from ..runs.event_writer import EventWriter
 from ..system import reaper
 from . import ending
 from .spawn import Trainer
@@ -35,7 +36,7 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(run.result or {})
     summary |= {"outcome": "error", "error": error}
     write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
-    writer = events.EventWriter(run.file("telemetry.jsonl"), run.id)
+    writer = EventWriter(run.file("telemetry.jsonl"), run.id)
     writer.emit(events.Fault(**error))
     writer.emit(events.Finished(outcome="error", summary=summary))
     writer.close()

@@ -24,6 +24,7 @@ from ..files import disk, scratch
 from ..files.values import whole
 from ..files.writing import write_atomically
 from ..runs import Run, events, results
+from ..runs.event_writer import EventWriter
 from ..runs.events import GpuReadings, Started
 from ..runs.reading import ENGINE_FILE, TRAINER_FILE, Tail, read_events
 from ..system import reaper, stop_signals
@@ -68,7 +69,7 @@ class Supervisor:
         self.lost_gpus: list[str] = []
         self.limit = ""
         self.oom_kills = ending.kernel_oom_kills()
-        self.events = events.EventWriter(run.file("telemetry.jsonl"), run.id, clock)
+        self.events = EventWriter(run.file("telemetry.jsonl"), run.id, clock)
 
     def supervise(self) -> int:
         """The whole life of the engine; returns its exit status."""

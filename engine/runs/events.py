@@ -1,26 +1,20 @@
 """The events of a run: typed, one JSON object for each line of events.jsonl and telemetry.jsonl.
 
 A value that is not available is None and never 0; fractions are 0 to 1; names carry their unit or are counts. Readers
-get the same types (parsing.py).
+get the same types (parsing.py); event_writer.py writes them.
 """
 
 from __future__ import annotations
 
-import json
-import threading
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from ..files.appending import RETRY_SECONDS, Gap, LineFile
 from ..files.shapes import Fields
 from ..files.values import EMPTY
 from ..files.values import finite as finite
 from ..files.values import plain as plain
-from ..system.run_clock import RunClock
 
 Outcome = Literal["ok", "oom", "error", "stopped", "timeout", "crashed"]
 PhaseName = Literal[
@@ -348,56 +342,3 @@ class Finished(Event):
 def fields_of(event: Event) -> dict[str, Any]:
     """All that the file has of an event that has been read, with `t`, `type` and `run`."""
     return vars(event)
-
-
-class EventWriter:
-    """Appends events to one file, one line each, without buffering; may be used by several threads.
-
-    A full disk is no error: events wait (files/appending.py), and a warning is written when they could be written.
-    """
-
-    def __init__(self, path: Path, run_id: str, clock: RunClock | None = None) -> None:
-        self.path, self._run_id = path, run_id
-        self.clock = clock or RunClock.launched()
-        self._lock = threading.Lock()
-        self._file = LineFile(path)
-        self._closed = False
-
-    def emit(self, event: Event, t: float | None = None) -> None:
-        """Write one event; `t` is its time in Unix seconds, by default now."""
-        line = self._line(event, t)
-        with self._lock:
-            if not self._closed:
-                self._tell(self._file.append(line))
-
-    def drain(self, seconds: float) -> int:
-        """Try for a given time to write the events that wait; returns how many are missing."""
-        until = time.monotonic() + seconds
-        while True:
-            with self._lock:
-                self._tell(self._file.flush())
-                missing = self._file.missing if self._file.waiting else 0
-            if not missing or time.monotonic() >= until:
-                return missing
-            time.sleep(RETRY_SECONDS)
-
-    def unwritten(self) -> list[str]:
-        """The lines that still wait for the disk."""
-        with self._lock:
-            return self._file.lines
-
-    def close(self) -> None:
-        with self._lock:
-            self._tell(self._file.flush())
-            self._file.close()
-            self._closed = True
-
-    def _line(self, event: Event, t: float | None = None) -> str:
-        head = {"t": round(self.clock.now() if t is None else t, 4), "type": event.type, "run": self._run_id}
-        return json.dumps(head | plain(asdict(event)), allow_nan=False, separators=(",", ":"))
-
-    def _tell(self, gap: Gap | None) -> None:
-        if gap is not None:
-            kept = f"{gap.lost} events are missing" if gap.lost else "no event is missing"
-            message = f"{gap.reason}: nothing could be written to {self.path} for {gap.seconds:.1f} s; {kept}"
-            self._file.append(self._line(Warn(kind="disk", message=message)))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 
-from ..runs.events import EventWriter, Warn
+from ..runs.event_writer import EventWriter
+from ..runs.events import Warn
 from .host import Host
 from .reader import GpuReader
 

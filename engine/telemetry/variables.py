@@ -5,6 +5,7 @@ Variables whose name suggests a secret are left out, and long values are shorten
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,3 +78,8 @@ def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tup
     return [
         (harm.name, f"{harm.name}={environment[harm.name]} is set: {harm.does}", f"unset {harm.name}") for harm in found
     ]
+
+
+def tf32_overridden() -> bool:
+    """Whether NVIDIA's libraries use no TensorFloat-32 whatever TensorFlow asks them for."""
+    return os.environ.get("NVIDIA_TF32_OVERRIDE", "").strip() == "0"

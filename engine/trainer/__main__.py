@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ..files import log_streams, scratch
 from ..process.spawn import DUMP_STACKS, WARM, read_address, write_to_log
-from ..runs.events import EventWriter, Phase
+from ..runs.event_writer import EventWriter
+from ..runs.events import Phase
 from ..system import stop_signals
 from ..system.gc_freeze import exempt_from_gc
 from ..system.heartbeat import VARIABLE as HEARTBEAT

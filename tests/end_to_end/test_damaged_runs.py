@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import runs
 from gputui.engine.runs import Run, events
+from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.reading import Tail, read_events
 from gputui.tui.screens.live import LiveScreen
 from gputui.tui.screens.runs import RunsScreen
@@ -147,7 +148,7 @@ def _assert_left_out() -> None:
 
 def test_every_event_that_is_written_is_read_as_it_was(tmp_path: Path) -> None:
     """The declared forms fit what the engine tells, with every optional figure absent."""
-    writer = events.EventWriter(tmp_path / "events.jsonl", "x")
+    writer = EventWriter(tmp_path / "events.jsonl", "x")
     nothing = events.Summary(outcome="crashed", error={"kind": "crash", "message": "a\nb", "hint": ""})
     said = [
         events.Phase(phase="training"),
@@ -170,7 +171,7 @@ def test_every_event_that_is_written_is_read_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_long_run_is_read_about_as_fast_as_json_can_be(tmp_path: Path) -> None:
-    writer = events.EventWriter(tmp_path / "events.jsonl", "x")
+    writer = EventWriter(tmp_path / "events.jsonl", "x")
     for step in range(20_000):
         writer.emit(events.Progress(
             epoch=1, epochs=2, step=step, steps=20_000, samples_per_second=1234.5, step_ms_p50=1.5, step_ms_p95=2.5,

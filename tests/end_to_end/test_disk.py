@@ -18,7 +18,8 @@ from gputui.engine import runs
 from gputui.engine.files import disk
 from gputui.engine.files.appending import KEPT_BYTES, Gap, LineFile
 from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, outage, results
-from gputui.engine.runs.events import EventWriter, Phase, Warn, fields_of
+from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.events import Phase, Warn, fields_of
 from gputui.engine.trainer.checkpoint.checkpoints import NotWritten
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.fit import saving

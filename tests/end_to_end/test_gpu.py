@@ -13,7 +13,7 @@ import pytest
 from gputui.engine.telemetry import chips, machine
 from gputui.engine.telemetry.machine import Gpu
 
-from tests.support.front_door import events, gputui
+from tests.support.front_door import Finished, trained
 
 # XLA compiles and autotunes for minutes on a busy machine.
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -47,29 +47,21 @@ def gpu(gpus: tuple[Gpu, ...]) -> Gpu:
 
 
 @dataclass(frozen=True)
-class Done:
-    """A finished run from the front door."""
-
-    code: int
-    told: list[dict[str, Any]]
-    errors: str
-
-    def only(self, kind: str) -> dict[str, Any]:
-        (event,) = (event for event in self.told if event["type"] == kind)
-        return event
+class Done(Finished):
+    """What these tests look at in a finished run."""
 
     def losses(self) -> list[float]:
-        return [event["metrics"]["loss"] for event in self.told if event["type"] == "epoch"]
+        return [event["metrics"]["loss"] for event in self.of("epoch")]
 
     def memory(self, gpu: Gpu) -> tuple[int, int]:
         """Bytes of a GPU in use before TensorFlow, and at most."""
-        readings = [one for event in self.told if event["type"] == "gpu" for one in event["gpus"]]
+        readings = [one for event in self.of("gpu") for one in event["gpus"]]
         used = [one["memory_used_bytes"] for one in readings if one["index"] == gpu.index]
         return used[0], max(used)
 
     def otherwise(self) -> list[dict[str, Any]]:
         """Warnings that something is not as the options say."""
-        return [event for event in self.told if event["type"] == "warning" and event["kind"] == "not_as_asked"]
+        return [event for event in self.of("warning") if event["kind"] == "not_as_asked"]
 
 
 def on(gpu: Gpu, *settings: str) -> Done:
@@ -79,10 +71,7 @@ def on(gpu: Gpu, *settings: str) -> Done:
 
 def run(*settings: str) -> Done:
     """A training; without XLA, unless it is what is looked at."""
-    chosen = ("sample_seconds=0.2", "xla=off", *settings)
-    arguments = [word for setting in chosen for word in ("--set", setting)]
-    done = gputui("--preset", "quickstart", "--json", *arguments, timeout=500)
-    return Done(done.returncode, events(done.stdout), done.stderr)
+    return Done(**vars(trained("sample_seconds=0.2", "xla=off", *settings, timeout=500)))
 
 
 def by_xla(gpu: Gpu) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gputui.engine import runs
@@ -18,7 +17,7 @@ from gputui.engine.trainer.setup.library_log import LibraryLog
 from gputui.engine.trainer.setup.no_gpu import require_gpus
 
 from tests.support.fakegpu import FakeGpu
-from tests.support.front_door import events, gputui, happened
+from tests.support.front_door import Finished, happened, trained
 from tests.support.training import options as wanted
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
@@ -28,32 +27,22 @@ SHORT = ("workload.model=mlp", "epochs=1", "steps_per_epoch=3", "validation_spli
 
 
 @dataclass(frozen=True)
-class Done:
-    """A finished run."""
-
-    code: int
-    told: list[dict[str, Any]]
-    errors: str
-
-    def only(self, kind: str) -> dict[str, Any]:
-        (event,) = (event for event in self.told if event["type"] == kind)
-        return event
+class Done(Finished):
+    """What these tests look at in a finished run."""
 
     @property
     def warnings(self) -> list[str]:
-        return [event["message"] for event in self.told if event["type"] == "warning"]
+        return [event["message"] for event in self.of("warning")]
 
     @property
     def most_used(self) -> list[int]:
         """The most memory that the driver has seen in use, by GPU."""
-        readings = [event["gpus"] for event in self.told if event["type"] == "gpu"]
+        readings = [event["gpus"] for event in self.of("gpu")]
         return [max(gpu["memory_used_bytes"] for gpu in of_one) for of_one in zip(*readings, strict=True)]
 
 
 def train(environment: dict[str, str], *settings: str) -> Done:
-    arguments = [word for setting in (*SHORT, *settings) for word in ("--set", setting)]
-    done = gputui("--preset", "quickstart", "--json", *arguments, env=os.environ | environment)
-    return Done(done.returncode, events(done.stdout), done.stderr)
+    return Done(**vars(trained(*SHORT, *settings, env=os.environ | environment)))
 
 
 def test_single_opens_the_one_gpu_that_trains_beside_a_display_card_that_comes_first(

@@ -14,7 +14,8 @@ from gputui.engine import presets, runs
 from gputui.engine.process.activity import Activity
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import EventWriter, Phase, PhaseName, Started
+from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.events import Phase, PhaseName, Started
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.telemetry.children import Children
 

@@ -14,7 +14,8 @@ import pytest
 from gputui.engine.profile import reports, xprof_tables
 from gputui.engine.profile.reports import ProfileError, ProfileReport, read
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import EventWriter, InputStages
+from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.events import InputStages
 from gputui.tui.printing.profile import lines
 
 needs_xprof = pytest.mark.skipif(

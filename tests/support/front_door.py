@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,29 @@ def gputui(*arguments: str, timeout: float = 180, **more: Any) -> subprocess.Com
     return subprocess.run(
         command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more
     )
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that a command with --json has trained to its end."""
+
+    code: int
+    events: list[dict[str, Any]]
+    errors: str
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["type"] == kind]
+
+    def only(self, kind: str) -> dict[str, Any]:
+        (event,) = self.of(kind)
+        return event
+
+
+def trained(*settings: str, **more: Any) -> Finished:
+    """The preset quickstart with these settings, to its end."""
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    done = gputui("--preset", "quickstart", "--json", *arguments, **more)
+    return Finished(done.returncode, events(done.stdout), done.stderr)
 
 
 def opened(*arguments: str, **more: Any) -> subprocess.Popen[str]:

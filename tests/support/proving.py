@@ -17,6 +17,7 @@ from gputui.engine.proof.record import Record, Trial
 from gputui.engine.proof.request import Request
 from gputui.engine.proof.trial import Bench, Stop, as_trial, outcome
 from gputui.engine.runs import Run, create_at, events
+from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.telemetry.machine import Machine
 
 HERE = Machine(gpus=(), no_gpu_reason="none planted", cpus=2, memory_bytes=16 * 2**30)
@@ -66,7 +67,7 @@ def leave(run: Run, options: Options, planted: Planted) -> None:
     batch = options.input.batch_size
     seconds = plan.expected_seconds(planted.seconds, batch / planted.samples_per_second)
     steps = round(planted.samples_per_second * seconds / batch)
-    writer = events.EventWriter(run.file("events.jsonl"), run.id)
+    writer = EventWriter(run.file("events.jsonl"), run.id)
     writer.emit(started(options, batch))
     for part in (0, 1, 2):
         loss = 2 + (planted.loss - 2) * part / 2

@@ -16,6 +16,7 @@ from typing import Any
 from gputui.engine import presets
 from gputui.engine.files.writing import write_atomically
 from gputui.engine.runs import Run, events
+from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.system.identity import Place, Process
 
 BEGAN = 1_790_000_000.0
@@ -95,8 +96,8 @@ class Writer:
     def __init__(self, run: Run, recording: Recording, options: dict[str, Any]) -> None:
         self.run, self.of, self.options = run, recording, options
         self.random = random.Random(recording.name)
-        self.trainer = events.EventWriter(run.file("events.jsonl"), run.id)
-        self.engine = events.EventWriter(run.file("telemetry.jsonl"), run.id)
+        self.trainer = EventWriter(run.file("events.jsonl"), run.id)
+        self.engine = EventWriter(run.file("telemetry.jsonl"), run.id)
         self.steps = (recording.seconds - 12) * recording.steps_a_second
         self.step = 0
         self.metrics: dict[str, float | None] = {}

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine import presets
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import EventWriter
+from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.trainer import session
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.common.stopping import StopSwitch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import EventWriter
+from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.telemetry import chips
 from gputui.engine.telemetry.machine import Gpu
 

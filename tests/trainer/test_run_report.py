@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import EventWriter, PhaseName
+from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.events import PhaseName
 from gputui.engine.system.run_clock import RunClock, steady
 from gputui.engine.trainer.measure.run_report import RunReport
 

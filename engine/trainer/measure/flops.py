@@ -11,7 +11,6 @@ product are not known there is no figure, since a part of it would look like a b
 from __future__ import annotations
 
 import math
-import os
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ import tensorflow as tf
 from ... import plan
 from ...options import Options
 from ...telemetry.chips import number_format, peak_flops
+from ...telemetry.variables import tf32_overridden
 
 PASSES = 3
 _PRODUCTS = ("MatMul", "Conv", "Einsum")  # in the names of operations, such as BatchMatMulV2 and Conv2D
@@ -43,7 +43,7 @@ def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
     libraries, whatever TensorFlow is told.
     """
     used = plan.gpus_used(replicas, options.device.logical_devices)
-    tf32 = options.precision.tf32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    tf32 = options.precision.tf32 and not tf32_overridden()
     wanted = number_format(options.precision.policy, tf32)
     peaks = {None if gpu.mig else peak_flops(gpu.name, wanted) for gpu in gpus}
     one = peaks.pop() if len(peaks) == 1 else None  # different chips wait for the slowest: they have no peak together

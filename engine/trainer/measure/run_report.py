@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...runs import Run, events, results
+from ...runs.event_writer import EventWriter
 from ...runs.reading import ENGINE_FILE, read_events
 from ...system.heartbeat import TrainerHeartbeat
 from .run_figures import Epochs, FirstSeconds, Moment, Speed
@@ -23,7 +24,7 @@ from .run_figures import Epochs, FirstSeconds, Moment, Speed
 class RunReport:
     """Writes the events of a run and its result, and collects the figures for both."""
 
-    def __init__(self, run: Run, writer: events.EventWriter) -> None:
+    def __init__(self, run: Run, writer: EventWriter) -> None:
         self.run, self.writer = run, writer
         self.engine_pipe: int | None = None  # the pipe to the engine, where there is one
         self.heartbeat = TrainerHeartbeat()  # the engine, where there is one, watches it

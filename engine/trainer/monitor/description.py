@@ -16,7 +16,6 @@ from ...runs import events
 from ...telemetry import limits, machine, variables
 from ..measure.run_report import RunReport
 from ..setup import training_gpus
-from ..setup.actual_settings import tf32_overridden
 from ..setup.devices import Devices
 
 
@@ -50,7 +49,7 @@ def started(
         actual={
             "jit_compile": bool(model.jit_compile),
             "optimizer": type(model.optimizer).__name__,
-            "tf32": tf.config.experimental.tensor_float_32_execution_enabled() and not tf32_overridden(),
+            "tf32": tf.config.experimental.tensor_float_32_execution_enabled() and not variables.tf32_overridden(),
             "environment": variables.recorded(os.environ),
         },
         replicas=int(model.distribute_strategy.num_replicas_in_sync),

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...files.writing import write_atomically
-from ...runs import Run, events
+from ...runs import Run
+from ...runs.event_writer import EventWriter
 from ...system import locks
 from ...system.identity import Place, Process
 from ...system.locks import ENGINE_LOCK
@@ -37,7 +38,7 @@ class Life:
         self._run, self._fit, self._stop, self._gone = run, fit, stop, gone
         self._me = Process.current()
         self._lock = locks.take(run.file(ENGINE_LOCK))
-        self._telemetry = events.EventWriter(run.file("telemetry.jsonl"), run.id, clock)
+        self._telemetry = EventWriter(run.file("telemetry.jsonl"), run.id, clock)
         self._sampler = Sampler(self._telemetry, os.getpid(), sample_seconds)
         self._done = threading.Event()
         self._write(alive=True)

@@ -7,7 +7,6 @@ dropped. Each difference becomes a warning that names the option.
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from typing import Any
 
@@ -15,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from ...options import Options
+from ...telemetry.variables import tf32_overridden
 from ..data.batches import Batches
 from ..data.on_device import batches_ahead
 from .devices import Devices
@@ -79,11 +79,6 @@ def _gpus_missing(devices: Devices) -> str:
     if devices.kind == "GPU" and devices.seen < devices.shown:
         return f"the driver shows {devices.shown} GPU(s), but TensorFlow sees only {devices.seen}"
     return ""
-
-
-def tf32_overridden() -> bool:
-    """Whether NVIDIA's libraries use no TensorFloat-32 whatever TensorFlow asks them for."""
-    return os.environ.get("NVIDIA_TF32_OVERRIDE", "").strip() == "0"
 
 
 def _output_dtype(model: keras.Model) -> str | None:
