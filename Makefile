@@ -9,17 +9,25 @@ export UV_NATIVE_TLS := true
 # Bytecode is kept, whatever the shell says: without it every process that imports TensorFlow takes 4 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check lock docs screenshots gpu-report clean
+.PHONY: demo test test-versions check lock docs screenshots gpu-report clean
 
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
 
-# Three at a time, as most tests wait for something that starts, in the order of tests/conftest.py; those that measure
+# Four at a time, as most tests wait for something that starts, in the order of tests/conftest.py; those that measure
 # times come after, alone. A measurement that another program may disturb is taken again (the marker flaky); no other
 # test is.
 test: $(READY)
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" --durations 20
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" --durations 20
 	$(BIN)/pytest -m alone --durations 20
+
+# The engine's tests against other versions of TensorFlow, each in an environment of its own (about 2 GB, made once).
+# make test-versions TENSORFLOW="2.18 2.20:3.10" WORKERS=1 TESTS=tests/trainer/test_models.py ENVIRONMENTS=/large/disk
+ENVIRONMENTS ?= .versions
+WORKERS ?= 3
+test-versions: $(READY)
+	$(BIN)/python -m tests.versions --environments $(ENVIRONMENTS) --workers $(WORKERS) \
+		$(if $(TESTS),--tests "$(TESTS)") $(TENSORFLOW)
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -27,7 +35,8 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(MAKE) test
 
-# Writes what is derived from declarations: the tables of the documents, and the schema that editors check presets with.
+# Writes what is derived from declarations: the tables of the documents, the form's first preset, and
+# the schema that editors check presets with.
 docs: $(READY)
 	$(BIN)/python docs/tables.py
 	$(BIN)/gputui presets schema > presets/schema.json
@@ -42,7 +51,7 @@ $(READY): pyproject.toml requirements.lock
 
 lock: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header \
-		--group dev pyproject.toml --output-file requirements.lock
+		--extra cuda --group dev pyproject.toml --output-file requirements.lock
 
 # The pictures of the documents, from runs trained for them.
 screenshots: $(READY)

@@ -1,4 +1,4 @@
-"""Where gputui keeps things: runs, the user's presets and those that ship. Imports next to nothing."""
+"""Where gputui keeps things: runs, the user's presets, and what ships. Imports next to nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 SHIPPED_PRESETS = Path(__file__).resolve().parents[2] / "presets"
+SHIPPED_EXAMPLES = SHIPPED_PRESETS.with_name("examples")
 
 
 def home() -> Path:
@@ -13,17 +14,28 @@ def home() -> Path:
     given = os.environ.get("GPUTUI_HOME")
     if given:
         return Path(given).expanduser().absolute()  # engine and trainer may have another current folder
-    import platformdirs  # 25 ms that neither engine nor trainer need
+    return _of_user("XDG_STATE_HOME", ".local/state")
 
-    return platformdirs.user_state_path("gputui")
+
+def _of_user(variable: str, otherwise: str) -> Path:
+    """The folder of gputui where the XDG Base Directory Specification has such files."""
+    given = os.environ.get(variable, "").strip()
+    return (Path(given).expanduser() if given else Path.home() / otherwise) / "gputui"
 
 
 def runs_folder() -> Path:
     return home() / "runs"
 
 
-def user_presets_folder() -> Path:
-    """Where the user's own presets lie."""
-    import platformdirs  # 25 ms that neither engine nor trainer need
+def config_folder() -> Path:
+    """Where the user's own presets and settings lie."""
+    return _of_user("XDG_CONFIG_HOME", ".config")
 
-    return platformdirs.user_config_path("gputui") / "presets"
+
+def user_presets_folder() -> Path:
+    return config_folder() / "presets"
+
+
+def settings_file() -> Path:
+    """The settings of the screens."""
+    return config_folder() / "settings.yaml"

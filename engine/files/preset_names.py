@@ -13,6 +13,6 @@ def available() -> dict[str, Path]:
     """Name -> file of every preset that has a name; a preset of the user hides a shipped one."""
     found: dict[str, Path] = {}
     for folder in (SHIPPED_PRESETS, user_presets_folder()):
-        for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
+        for path in sorted(folder.glob("[!.]*.yaml")) if folder.is_dir() else []:  # hidden ones are an editor's
             found[path.stem] = path
     return found

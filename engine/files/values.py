@@ -66,7 +66,7 @@ def nameable(path: str) -> bool:
 
 
 def brief(line: str, limit: int = LONGEST_LINE) -> str:
-    """A line of at most `limit` characters: the middle of its longest words is left out, then the middle of the line.
+    """A line of at most `limit` characters: the middle of its longest words is left out, then words in its middle.
 
     The first word, which is mostly a file and a line number, is shortened last.
     """
@@ -76,7 +76,17 @@ def brief(line: str, limit: int = LONGEST_LINE) -> str:
         rest = rest.replace(longest, _without_middle(longest, max(LONGEST_WORD, len(longest) - over)), 1)
     if len(place) + 1 + len(rest) > limit:
         place = _without_middle(place, max(LONGEST_PLACE, limit - 1 - len(rest)))
-    return f"{place} {_without_middle(rest, limit - 1 - len(place))}" if rest else _without_middle(place, limit)
+    return f"{place} {_whole_words(rest, limit - 1 - len(place))}" if rest else _without_middle(place, limit)
+
+
+def _whole_words(text: str, limit: int) -> str:
+    """The text without words in its middle; in one of hardly any blanks, without its middle."""
+    if len(text) <= limit:
+        return text
+    front, mark, back = _without_middle(text, limit - 2).rpartition("...")
+    kept, _, _ = front.rpartition(" ")
+    _, _, end = back.partition(" ")
+    return f"{kept} {mark} {end}" if kept and end else _without_middle(text, limit)
 
 
 def _without_middle(text: str, limit: int) -> str:

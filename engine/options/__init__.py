@@ -3,31 +3,35 @@
 To add an option: declare a field in one of the groups, and use it in one trainer function.
 """
 
-from __future__ import annotations
-
-from pydantic import Field
+import dataclasses
+from collections.abc import Mapping
+from typing import get_type_hints
 
 from .catalogue import OptionInfo, by_key, catalogue
-from .data import Input, Workload
 from .field import Group
 from .hardware import Compile, Device, Precision, Strategy
+from .input import Input
+from .run import Run
 from .synonyms import resolve_key
-from .training import Run, Train
+from .training import Train
+from .workload import Workload
 
 SCHEMA_VERSION = 1
 
 
-class Options(Group):
+@dataclasses.dataclass(frozen=True)
+class Options:
     """All option groups with every value resolved."""
 
-    workload: Workload = Field(default_factory=Workload)
-    device: Device = Field(default_factory=Device)
-    precision: Precision = Field(default_factory=Precision)
-    compile: Compile = Field(default_factory=Compile)
-    input: Input = Field(default_factory=Input)
-    strategy: Strategy = Field(default_factory=Strategy)
-    train: Train = Field(default_factory=Train)
-    run: Run = Field(default_factory=Run)
+    # The order of the form and of the documents: what most people change first comes first.
+    precision: Precision = dataclasses.field(default_factory=Precision)
+    compile: Compile = dataclasses.field(default_factory=Compile)
+    input: Input = dataclasses.field(default_factory=Input)
+    strategy: Strategy = dataclasses.field(default_factory=Strategy)
+    device: Device = dataclasses.field(default_factory=Device)
+    workload: Workload = dataclasses.field(default_factory=Workload)
+    train: Train = dataclasses.field(default_factory=Train)
+    run: Run = dataclasses.field(default_factory=Run)
 
     @property
     def bytes_to_device(self) -> bool:
@@ -36,7 +40,8 @@ class Options(Group):
         return wanted.cast == "device" and wanted.augment != "heavy" and self.workload.model != "transformer"
 
 
-OPTIONS: tuple[OptionInfo, ...] = catalogue(Options)
+GROUPS: Mapping[str, type[Group]] = get_type_hints(Options)
+OPTIONS: tuple[OptionInfo, ...] = catalogue(GROUPS)
 
 __all__ = [
     "OPTIONS",

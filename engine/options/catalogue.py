@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, fields
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import annotated_types
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
-from .field import About
+from .field import About, Group, Limits, default_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +22,7 @@ class OptionInfo:
     name: str
     default: Any
     choices: tuple[str, ...]
+    only_choices: bool
     accepts: str
     is_bool: bool
     is_number: bool
@@ -41,13 +38,12 @@ class OptionInfo:
         return (*self.choices, "true", "false") if self.is_bool and self.choices else self.choices
 
 
-def catalogue(model: type[BaseModel]) -> tuple[OptionInfo, ...]:
-    """All options of a model whose fields are option groups, in the order of declaration."""
+def catalogue(groups: Mapping[str, type[Group]]) -> tuple[OptionInfo, ...]:
+    """All options of the groups, in the order of declaration."""
     found = []
-    for group, field in model.model_fields.items():
-        assert field.annotation is not None
-        for name, info in field.annotation.model_fields.items():
-            found.append(_describe(group, name, info))
+    for name, group in groups.items():
+        types_of = get_type_hints(group, include_extras=True)
+        found += [_describe(name, info, types_of[info.name]) for info in fields(group)]  # type: ignore[arg-type]
     return tuple(found)
 
 
@@ -67,18 +63,17 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return near[0] if near else None
 
 
-def _describe(group: str, name: str, info: FieldInfo) -> OptionInfo:
-    extra = info.json_schema_extra
-    assert isinstance(extra, dict)
-    about = About(**extra["about"])  # type: ignore[arg-type]
-    parts = list(_parts(info.annotation, tuple(info.metadata)))
+def _describe(group: str, info: Field[Any], annotation: Any) -> OptionInfo:
+    about: About = info.metadata["about"]
+    parts = list(_parts(annotation, info.metadata["limits"]))
     choices = tuple(word for part, _ in parts if get_origin(part) is Literal for word in get_args(part))
     kinds = {part for part, _ in parts}
     return OptionInfo(
         group=group,
-        name=name,
-        default=info.get_default(call_default_factory=True),
+        name=info.name,
+        default=default_of(info),
         choices=choices,
+        only_choices=all(get_origin(part) is Literal for part, _ in parts),
         accepts=_in_words(parts, about),
         is_bool=bool in kinds,
         is_number=bool({int, float} & kinds),
@@ -86,21 +81,21 @@ def _describe(group: str, name: str, info: FieldInfo) -> OptionInfo:
     )
 
 
-def _parts(annotation: Any, metadata: tuple[Any, ...]) -> Iterable[tuple[Any, tuple[Any, ...]]]:
+def _parts(annotation: Any, limits: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
     """The types of a union, with the limits of each."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *more = get_args(annotation)
-        limits = [limit for item in more for limit in (item.metadata if isinstance(item, FieldInfo) else [item])]
-        yield from _parts(inner, metadata + tuple(limits))
+        own = {name: value for item in more if isinstance(item, Limits) for name, value in item.limits.items()}
+        yield from _parts(inner, {**limits, **own})
     elif origin in (Union, types.UnionType):
         for part in get_args(annotation):
-            yield from _parts(part, metadata)
+            yield from _parts(part, limits)
     else:
-        yield annotation, metadata
+        yield annotation, limits
 
 
-def _in_words(parts: list[tuple[Any, tuple[Any, ...]]], about: About) -> str:
+def _in_words(parts: list[tuple[Any, Mapping[str, Any]]], about: About) -> str:
     words: list[str] = []
     for part, limits in parts:
         if get_origin(part) is Literal:
@@ -120,15 +115,7 @@ def _in_words(parts: list[tuple[Any, tuple[Any, ...]]], about: About) -> str:
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
 
 
-def _range(limits: tuple[Any, ...]) -> str:
-    low = high = ""
-    for limit in limits:
-        if isinstance(limit, annotated_types.Ge):
-            low = f" from {limit.ge}"
-        elif isinstance(limit, annotated_types.Gt):
-            low = f" above {limit.gt}"
-        elif isinstance(limit, annotated_types.Le):
-            high = f" to {limit.le}"
-        elif isinstance(limit, annotated_types.Lt):
-            high = f", below {limit.lt}"
+def _range(limits: Mapping[str, Any]) -> str:
+    low = f" from {limits['ge']}" if "ge" in limits else f" above {limits['gt']}" if "gt" in limits else ""
+    high = f" to {limits['le']}" if "le" in limits else f", below {limits['lt']}" if "lt" in limits else ""
     return low + high

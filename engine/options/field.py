@@ -1,17 +1,22 @@
-"""How an option is declared: a pydantic field with its help, unit and TensorFlow call.
+"""How an option is declared: a field of a frozen dataclass with its help, unit, limits and TensorFlow call.
 
-Everything that is derived from the declarations is in catalogue.py.
+Declaring costs little, so that everything may import the options: the modules that declare them do not put off the
+evaluation of annotations (`from __future__ import annotations`), as catalogue.py needs the type of each option at once,
+and evaluating text takes longer. validation.py makes pydantic models of the declarations, once values are to be
+checked; catalogue.py derives everything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, get_args
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_args
 
 from .own import Own
+
+Check = TypeVar("Check", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,8 @@ class About:
 
     `call` is the very TensorFlow or Keras call that obeys it. `gpu_only` means that it
     does nothing on a machine without an NVIDIA GPU. `own` tells to which of a user's own trainings (workload.entry) it
-    applies; own.py says what the words mean. `not_offered` are words that TensorFlow has and gputui refuses, with why.
+    applies; own.py says what the words mean. `part` names a part of its group that the form
+    folds while nothing in it is used. `not_offered` are words that TensorFlow has and gputui refuses, with why.
     """
 
     help: str
@@ -30,7 +36,19 @@ class About:
     unit: str = ""
     gpu_only: bool = False
     own: Own = "applies"
+    part: str = ""
     not_offered: Mapping[str, str] = field(default_factory=dict)
+
+
+class Limits:
+    """Limits of one type inside a union or list: pydantic's `ge`, `gt`, `le`, `lt`, `max_length`, `pattern`."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.limits = limits
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """What pydantic asks of an object in `Annotated`; see Annotated[...] under "Custom types" of its documents."""
+        return handler(source) | self.limits
 
 
 def option(
@@ -43,38 +61,47 @@ def option(
     unit: str = "",
     gpu_only: bool = False,
     own: Own = "applies",
+    part: str = "",
     not_offered: Mapping[str, str] | None = None,
     **limits: Any,
 ) -> Any:
     """Declare an option; `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...)."""
-    about = About(help, call, helps, hurts, unit, gpu_only, own, not_offered or {})
-    return Field(default, description=help, json_schema_extra={"about": asdict(about)}, **limits)
+    about = About(help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {})
+    told = {"about": about, "limits": limits}
+    if isinstance(default, list | dict):
+        return field(default_factory=lambda: copy(default), metadata=told)
+    return field(default=default, metadata=told)
+
+
+def check(name: str, before: bool = False) -> Callable[[Check], Check]:
+    """Mark a static method of a group that checks the value of the option `name` and returns it; raises ValueError.
+
+    With `before` it is given the value as it was written, before its type is checked, to translate other spellings.
+    """
+
+    def mark(function: Check) -> Check:
+        function.__dict__["checks"] = name, before
+        return function
+
+    return mark
+
+
+class Group:
+    """A group of options: a frozen dataclass whose fields are declared by `option`."""
+
+
+def default_of(info: dataclasses.Field[Any]) -> Any:
+    return info.default if info.default_factory is dataclasses.MISSING else info.default_factory()
 
 
 def literals(annotation: Any) -> tuple[str, ...]:
     """The fixed words that an annotation accepts, including `off` and `auto` inside a union."""
-    words: list[str] = []
+    return tuple(_words(annotation))
+
+
+def _words(annotation: Any) -> Iterator[str]:
     for part in get_args(annotation):
         if isinstance(part, str):
-            words.append(part)
+            yield part
         else:
-            words.extend(literals(part))
-    return tuple(words)
-
-
-class Group(BaseModel):
-    """A group of options: strict types, unknown names and control characters refused, immutable."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _words_that_yaml_reads_as_booleans(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML 1.1 reads a bare `off` or `on` as a boolean; for an option with that word, the word is used."""
-        if isinstance(value, bool) and info.field_name:
-            word = "on" if value else "off"
-            if word in literals(cls.model_fields[info.field_name].annotation):
-                return word
-        if isinstance(value, str) and any(ord(character) < 32 for character in value):
-            raise ValueError("control characters")
-        return value
+            yield from _words(part)

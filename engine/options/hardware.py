@@ -1,17 +1,15 @@
 """Which devices compute (`device`), in what precision, compiled how, and several of them together."""
 
-from __future__ import annotations
-
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from .field import Group, Limits, check, option
 
-from .field import Group, option
-
-Threads = Literal["auto"] | Annotated[int, Field(ge=1, le=4096)]
+Threads = Literal["auto"] | Annotated[int, Limits(ge=1, le=4096)]
 XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
-GpuName = Annotated[int, Field(ge=0, le=1023)] | Annotated[str, Field(pattern=r"^(GPU|MIG)-[0-9A-Za-z/-]+$")]
+THREADS = "threads, NUMA and placement"  # the part of `device` that few change
+GpuName = Annotated[int, Limits(ge=0, le=1023)] | Annotated[str, Limits(pattern=r"^(GPU|MIG)-[0-9A-Za-z/-]+$")]
 
 
 def _comma_list(value: Any) -> Any:
@@ -24,6 +22,7 @@ def _comma_list(value: Any) -> Any:
     return value
 
 
+@dataclass(frozen=True)
 class Device(Group):
     """Which devices TensorFlow may use, and how it takes their memory."""
 
@@ -43,7 +42,7 @@ class Device(Group):
         hurts="memory can fragment; TensorFlow has no growth beside memory_limit_mb and logical_devices",
         gpu_only=True,
     )
-    memory_limit_mb: Annotated[int, Field(ge=64, le=10_000_000)] | None = option(
+    memory_limit_mb: Annotated[int, Limits(ge=64, le=10_000_000)] | None = option(
         None,
         "the most memory TensorFlow may take on each GPU, or on each partition of one",
         call="tf.config.LogicalDeviceConfiguration(memory_limit=)",
@@ -76,6 +75,7 @@ class Device(Group):
         helps="set it where other trainings share the CPU: auto takes all cores, or the CPU limit of the container",
         hurts="more threads than there are cores wait for each other",
         unit="threads",
+        part=THREADS,
     )
     intra_op_threads: Threads = option(
         "auto",
@@ -84,6 +84,7 @@ class Device(Group):
         helps="fewer leave CPU for the input pipeline; auto takes all cores, or the CPU limit of the container",
         hurts="too few and what computes on the CPU gets slower",
         unit="threads",
+        part=THREADS,
     )
     gpu_thread_mode: Literal["global", "gpu_shared", "gpu_private"] = option(
         "global",
@@ -92,8 +93,9 @@ class Device(Group):
         helps="gpu_private keeps a busy input pipeline from delaying kernel launches",
         hurts="gpu_private takes gpu_thread_count threads for each GPU from the rest of the host's work",
         gpu_only=True,
+        part=THREADS,
     )
-    gpu_thread_count: Literal["auto"] | Annotated[int, Field(ge=1, le=64)] = option(
+    gpu_thread_count: Literal["auto"] | Annotated[int, Limits(ge=1, le=64)] = option(
         "auto",
         "number of launching threads with gpu_thread_mode gpu_private (per GPU) or gpu_shared (in all); auto: 2",
         call="TF_GPU_THREAD_COUNT",
@@ -101,6 +103,7 @@ class Device(Group):
         hurts="more threads than free CPU cores delay each other",
         unit="threads",
         gpu_only=True,
+        part=THREADS,
     )
     numa: Literal["auto", "off"] = option(
         "auto",
@@ -110,6 +113,7 @@ class Device(Group):
         helps="batches are copied to the GPU from memory of its own node, up to several times faster",
         hurts="the input pipeline has only the CPUs of one node; set off if it needs more",
         gpu_only=True,
+        part=THREADS,
     )
     log_placement: bool = option(
         False,
@@ -117,11 +121,12 @@ class Device(Group):
         call="tf.debugging.set_log_device_placement",
         helps="shows what runs on the CPU although a GPU is there",
         hurts="a long log, and slow at the first steps",
+        part=THREADS,
     )
 
-    @field_validator("visible", mode="before")
-    @classmethod
-    def _visible_list(cls, value: Any) -> Any:
+    @staticmethod
+    @check("visible", before=True)
+    def _visible_list(value: Any) -> Any:
         return _comma_list(value)
 
     @property
@@ -136,6 +141,7 @@ class Device(Group):
         return not self.divided if self.memory_growth == "auto" else self.memory_growth
 
 
+@dataclass(frozen=True)
 class Precision(Group):
     """In what number formats the model computes."""
 
@@ -156,6 +162,7 @@ class Precision(Group):
     )
 
 
+@dataclass(frozen=True)
 class Compile(Group):
     """How the training step is compiled and called."""
 
@@ -167,7 +174,17 @@ class Compile(Group):
         helps="fuses many small operations into few kernels",
         hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",
     )
-    xla_flags: Annotated[str, Field(max_length=2000)] | None = option(
+    steps_per_execution: int = option(
+        1,
+        "steps that run inside one call, without Python in between",
+        call="model.compile(steps_per_execution=)",
+        helps="small models, where Python between the steps costs as much as the step",
+        hurts="a stop waits for the call to end",
+        unit="steps",
+        ge=1,
+        le=10_000,
+    )
+    xla_flags: Annotated[str, Limits(max_length=2000)] | None = option(
         None,
         "XLA flags such as --xla_gpu_autotune_level=2, separated by blanks, added to those in XLA_FLAGS",
         call="XLA_FLAGS",
@@ -183,58 +200,49 @@ class Compile(Group):
         hurts="takes some MB of disk for each model and batch shape; with true a run fails if a compiled program "
         "cannot be written or loaded, and the next one starts without the cache",
     )
-    steps_per_execution: int = option(
-        1,
-        "steps that run inside one call, without Python in between",
-        call="model.compile(steps_per_execution=)",
-        helps="small models, where Python between the steps costs as much as the step",
-        hurts="a stop waits for the call to end",
-        unit="steps",
-        ge=1,
-        le=10_000,
-    )
 
-
-    @field_validator("xla_flags")
-    @classmethod
-    def _only_flags(cls, value: str | None) -> str | None:
+    @staticmethod
+    @check("xla_flags")
+    def _only_flags(value: str | None) -> str | None:
         if value is not None and (wrong := [word for word in value.split() if not XLA_FLAG.fullmatch(word)]):
             raise ValueError(f"{wrong[0]} is not an XLA flag; write flags as --xla_gpu_autotune_level=2")
         return value
 
 
+@dataclass(frozen=True)
 class Strategy(Group):
     """Several devices together."""
 
-    kind: Literal["single", "one_device", "mirrored"] = option(
+    kind: Literal["single", "one_device", "mirrored", "multi_worker"] = option(
         "single",
         "single (no strategy), one_device, mirrored (the same model on several GPUs, GPU partitions, "
-        "or CPU partitions as a rehearsal)",
+        "or CPU partitions as a rehearsal), multi_worker (the same on several machines: docs/many-machines.md)",
         call="tf.distribute",
-        helps="mirrored with several GPUs: nearly as many times faster",
-        hurts="each step waits for the slowest replica and for the exchange of gradients",
+        helps="mirrored with several GPUs: nearly as many times faster; multi_worker: more GPUs than one machine has",
+        hurts="each step waits for the slowest replica and for the exchange of gradients; the global batch grows with "
+        "the replicas (train.learning_rate_scaling)",
         not_offered={
-            "multi_worker": "gputui trains on one machine; start one run on each, or use mirrored over its GPUs",
             "central_storage": "under Keras 3 it reports wrong metrics and refuses batch normalisation; use mirrored",
             "parameter_server": "Keras 3 cannot fit with it, and it needs a coordinator program; use mirrored",
         },
     )
-    devices: Literal["all"] | list[Annotated[int, Field(ge=0, le=1023)]] = option(
+    devices: Literal["all"] | list[Annotated[int, Limits(ge=0, le=1023)]] = option(
         "all",
         "which of the visible devices (or partitions) take part, by their position",
         call="tf.distribute.MirroredStrategy(devices=)",
         helps="measures how the speed grows with the number of GPUs",
         hurts="the other GPUs stay free and do not speed up this training",
     )
-    communication: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = option(
+    communication: Literal["auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device"] = option(
         "auto",
-        "how replicas exchange gradients",
-        call="tf.distribute.MirroredStrategy(cross_device_ops=)",
+        "how replicas exchange gradients: with mirrored auto, nccl, hierarchical_copy or reduction_to_one_device, with "
+        "multi_worker auto, nccl or ring (gRPC over the network)",
+        call="tf.distribute.MirroredStrategy(cross_device_ops=), tf.distribute.experimental.CommunicationOptions",
         helps="hierarchical_copy where GPUs have no NVLink between them",
         hurts="nccl works between GPUs only",
     )
 
-    @field_validator("devices", mode="before")
-    @classmethod
-    def _device_list(cls, value: Any) -> Any:
+    @staticmethod
+    @check("devices", before=True)
+    def _device_list(value: Any) -> Any:
         return _comma_list(value)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import SCHEMA_VERSION, Options
+from . import GROUPS, SCHEMA_VERSION
+from .validation import model
 
 
 def preset_schema() -> dict[str, Any]:
     """JSON Schema, draft 2020-12; every key may be left out, none may be unknown."""
-    schema = Options.model_json_schema()
+    schema = model().model_json_schema()
     for group in schema["$defs"].values():
         for field in group["properties"].values():
             about = field.pop("about", None)
@@ -29,7 +30,7 @@ def preset_schema() -> dict[str, Any]:
         "title": "gputui preset",
         "type": "object",
         "additionalProperties": False,
-        "properties": head | {name: _group(name, schema) for name in Options.model_fields},
+        "properties": head | {name: _group(name, schema) for name in GROUPS},
         "$defs": schema["$defs"],
     }
 

@@ -30,12 +30,15 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         ("virtual_devices virtual_gpus logical_gpus", ("device.logical_devices",)),
         ("malloc malloc_async cuda_malloc gpu_allocator", ("device.allocator",)),
         ("numactl affinity cpu_affinity pinning taskset", ("device.numa",)),
-        ("oom out_of_memory memory vram mem",
-         ("input.batch_size", "precision.policy", "device.memory_growth", "device.memory_limit_mb")),
+        ("oom out_of_memory",
+         ("run.on_oom", "input.batch_size", "precision.policy", "device.memory_growth", "device.memory_limit_mb")),
+        ("memory vram mem",
+         ("input.batch_size", "precision.policy", "device.memory_growth", "device.memory_limit_mb", "run.on_oom")),
+        ("threads num_threads", ("device.inter_op_threads", "device.intra_op_threads", "input.private_threads")),
         ("inter_op inter_op_parallelism", ("device.inter_op_threads",)),
         ("intra_op intra_op_parallelism omp_num_threads", ("device.intra_op_threads",)),
         ("placement", ("device.log_placement",)),
-        ("amp mixed_precision fp16 bf16 float16 bfloat16 fp32 half half_precision dtype precision autocast",
+        ("amp mixed mixed_precision fp16 bf16 float16 bfloat16 fp32 half half_precision dtype precision autocast",
          ("precision.policy",)),
         ("allow_tf32 tensor_float_32 tensorfloat", ("precision.tf32",)),
         ("jit jit_compile torch_compile", ("compile.xla",)),
@@ -59,6 +62,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         ("max_steps num_steps iterations iters steps", ("train.steps_per_epoch",)),
         ("opt optim", ("train.optimizer",)),
         ("lr rate base_lr", ("train.learning_rate",)),
+        ("lr_scaling scale_lr linear_scaling scaling_rule auto_scale_lr", ("train.learning_rate_scaling",)),
         ("wd decoupled_weight_decay l2", ("train.weight_decay",)),
         ("scheduler lr_schedule lr_scheduler decay annealing", ("train.schedule",)),
         ("warmup lr_warmup num_warmup_steps", ("train.warmup_steps",)),
@@ -66,7 +70,8 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
          ("train.global_clip_norm", "train.clip_norm", "train.clip_value")),
         ("clipvalue", ("train.clip_value",)),
         ("gradient_accumulation_steps grad_accum accumulate_grad_batches accumulation_steps accumulate",
-         ("train.gradient_accumulation",)),
+         ("train.gradient_accumulation", "train.micro_batches")),
+        ("microbatch microbatches micro_batch micro_batch_size num_microbatches split_batch", ("train.micro_batches",)),
         ("random_seed random_state rng manual_seed", ("train.seed",)),
         ("determinism reproducible reproducibility enable_op_determinism", ("train.deterministic", "train.seed")),
         ("val_split val validation_data test_split holdout", ("train.validation_split",)),
@@ -75,11 +80,17 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
         ("keep_checkpoints save_total_limit max_to_keep", ("run.keep",)),
         ("save export_model saved_model", ("run.save_model",)),
         ("profiler trace tracing xprof nsight", ("run.profile",)),
-        ("max_time time_limit limit walltime", ("run.max_minutes",)),
+        ("max_time time_limit limit walltime slurm", ("run.max_minutes",)),
+        ("sigusr1 sigusr2 usr1 signal preemption preempt", ("run.stop_signal",)),
         ("timeout hang watchdog stall", ("run.hang_seconds",)),
         ("sampling_interval poll interval", ("run.sample_seconds",)),
     )
     for word in words.split()
+}
+
+_BY_KEY: Mapping[str, tuple[str, ...]] = {
+    key: tuple(word for word, keys in SYNONYMS.items() if key in keys)
+    for key in {key for keys in SYNONYMS.values() for key in keys}
 }
 
 
@@ -91,7 +102,7 @@ def keys_of(word: str) -> tuple[str, ...]:
 
 def synonyms_of(key: str) -> tuple[str, ...]:
     """The other names of an option."""
-    return tuple(word for word, keys in SYNONYMS.items() if key in keys)
+    return _BY_KEY.get(key, ())
 
 
 def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:

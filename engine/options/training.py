@@ -1,20 +1,16 @@
-"""How the model learns (`train`), and what a run keeps and when it ends (`run`)."""
+"""How the model learns: the group `train`."""
 
-from __future__ import annotations
-
-import re
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from .field import Group, Limits, option
 
-from .field import Group, option
-
-Positive = Annotated[float, Field(gt=0.0, le=1e9)]
-Steps = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Positive = Annotated[float, Limits(gt=0.0, le=1e9)]
+Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 MOMENTUM = ("sgd", "rmsprop")  # the optimizers that know it
-STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
+@dataclass(frozen=True)
 class Train(Group):
     """How the model learns."""
 
@@ -59,7 +55,7 @@ class Train(Group):
         helps="often needs a few steps fewer than plain momentum",
         own="uncompiled",
     )
-    weight_decay: Annotated[float, Field(ge=0.0, le=10.0)] | None = option(
+    weight_decay: Annotated[float, Limits(ge=0.0, le=10.0)] | None = option(
         None,
         "share of each weight that is taken away in a step, times the learning rate; not given: 0.004 with adamw, "
         "else none",
@@ -76,6 +72,17 @@ class Train(Group):
         hurts="with a larger global batch the best value is usually larger, too",
         gt=0.0,
         le=1000.0,
+        own="uncompiled",
+    )
+    learning_rate_scaling: Literal["none", "linear", "sqrt"] = option(
+        "none",
+        "multiply the learning rate where several replicas make the global batch larger: by their number (linear), by "
+        "its square root (sqrt), or not at all (none)",
+        call="keras.optimizers.Optimizer(learning_rate=)",
+        helps="several replicas with a learning rate that was found on one device: linear for sgd (Goyal et al. 2017, "
+        "with a warm-up of some epochs), sqrt for adam (Krizhevsky 2014, Malladi et al. 2022)",
+        hurts="without train.warmup_steps the first steps may diverge at the scaled rate; the rules end somewhere: "
+        "above a few thousand samples per step compare the losses",
         own="uncompiled",
     )
     schedule: Literal["constant", "cosine", "exponential", "step", "cyclical"] = option(
@@ -160,7 +167,21 @@ class Train(Group):
         le=10_000,
         own="uncompiled",
     )
-    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = option(
+    micro_batches: int = option(
+        1,
+        "number of parts that each batch is computed in, one after another; their gradients make one update; steps, "
+        "learning rate schedule, speeds and global batch stay those of the whole batch",
+        call="tf.GradientTape",
+        helps="a batch whose activations do not fit into the GPU's memory is trained with all the same, by parts; the "
+        "evaluation is computed in parts, too",
+        hurts="smaller parts use a GPU less well; takes memory for one more value per weight; without batch "
+        "normalization and dropout the result is that of the whole batch but for rounding: batch normalization uses "
+        "the means of each part, and dropout draws other numbers; not with a train_step of your own",
+        unit="parts",
+        ge=1,
+        le=10_000,
+    )
+    seed: Annotated[int, Limits(ge=0, le=2**31 - 1)] | None = option(
         None,
         "seed of the weights, the order of the data, dropout and augmentation; not given: drawn at launch "
         "and written into the run's preset.yaml",
@@ -212,96 +233,3 @@ class Train(Group):
     def validates(self) -> bool:
         """Whether anything is evaluated after an epoch."""
         return self.validation == "test" or self.validation_split > 0
-
-
-class Run(Group):
-    """What a run keeps, and when it is ended."""
-
-    checkpoint: Literal["off", "epoch"] | Steps = option(
-        "off",
-        "write a checkpoint: off, after each epoch, or every so many steps; resuming from it is exact",
-        call="tf.train.Checkpoint",
-        helps="gputui resume goes on after a stop, a crash or a reboot",
-        hurts="each one stops the training while it is written",
-    )
-    keep: int = option(
-        2,
-        "how many checkpoints are kept, the newest",
-        helps="where the newest one is damaged, gputui resume takes the one before it",
-        hurts="each takes the disk space of the weights and what the optimizer keeps beside them",
-        ge=1,
-        le=1000,
-    )
-    save_model: bool = option(
-        False,
-        "save the trained model as model.keras in the run folder",
-        call="model.save",
-        helps="keras.models.load_model reads it, for evaluation or for use elsewhere",
-        hurts="disk space, and some time at the end of the run",
-    )
-    profile: str = option(
-        "off",
-        "write TensorFlow's profile of these steps: off, or FIRST-LAST such as 50-60",
-        call="tf.profiler.experimental",
-        helps="gputui diagnose then names the operations that take the time of a step (needs xprof)",
-        hurts="those steps are slower",
-    )
-    max_minutes: Annotated[float, Field(gt=0, le=1_000_000)] | None = option(
-        None,
-        "end the run, gracefully, after this long",
-        helps="a job with a time limit ends before it is killed, with a checkpoint if run.checkpoint is on",
-        hurts="a run whose limit is too short ends with outcome timeout, in the middle of an epoch",
-        unit="minutes",
-    )
-    measure_seconds: Annotated[float, Field(gt=0, le=1_000_000)] | None = option(
-        None,
-        "end the run, as done, once this much time after the warm-up has been measured, and 20 steps",
-        helps="two settings are compared over the same time; slow steps take longer, up to 12 times the seconds; with "
-        "input.cache on, the pass that fills the cache belongs to the warm-up",
-        unit="seconds",
-    )
-    hang_seconds: Literal["off"] | Annotated[float, Field(ge=1, le=1_000_000)] = option(
-        300.0,
-        "end the run as hung if no step is completed for this long while it trains or evaluates, or if the process "
-        "uses no CPU time for this long in any other phase",
-        helps="a run that hangs on a device or on communication between GPUs does not occupy the GPUs forever",
-        hurts="the limit is longer if steps take long (see docs/troubleshooting.md), and 24 times as long for the "
-        "first step, which may be compiling",
-        unit="seconds",
-    )
-    sample_seconds: float = option(
-        1.0,
-        "time between two readings of the GPUs and the host",
-        helps="a shorter time shows short pauses of the GPUs",
-        hurts="a shorter time takes more of the CPU and of the disk, and of a slow driver",
-        unit="seconds",
-        ge=0.1,
-        le=3600.0,
-    )
-    pcie: bool = option(
-        False,
-        "read the PCIe traffic of GPUs before Hopper, too; later ones tell it at every reading anyway",
-        call="nvmlDeviceGetPcieThroughput",
-        helps="shows how much of the bus the batches take on their way to the GPU",
-        hurts="each reading of it keeps the driver busy for 40 ms",
-        gpu_only=True,
-    )
-
-    @field_validator("profile", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, value: object) -> object:
-        return "off" if value is False else value
-
-    @field_validator("profile")
-    @classmethod
-    def _step_range(cls, value: str) -> str:
-        match = STEP_RANGE.fullmatch(value)
-        if value == "off" or (match and 1 <= int(match[1]) <= int(match[2])):
-            return value
-        raise ValueError("not a range of steps")
-
-    @property
-    def profile_steps(self) -> tuple[int, int] | None:
-        """First and last step (from 1) to be profiled, or None."""
-        match = STEP_RANGE.fullmatch(self.profile)
-        return (int(match[1]), int(match[2])) if match else None

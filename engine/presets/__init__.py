@@ -6,7 +6,9 @@ from __future__ import annotations
 from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..files.places import user_presets_folder as user_folder
 from ..files.preset_names import available
-from .resolving import Preset, PresetError, assemble, defaults, find, in_current_folder, resolve, resolve_text
+from .finding import find, in_current_folder
+from .preset import Preset, PresetError
+from .resolving import assemble, defaults, resolve, resolve_text
 
 __all__ = [
     "SHIPPED", "Preset", "PresetError", "assemble", "available", "defaults", "find", "in_current_folder", "resolve",

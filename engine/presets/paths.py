@@ -9,11 +9,13 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..options.data import ENTRY, PATH_SOURCES
-from . import entry as entries
+from .. import entry as entries
+from ..options.workload import ENTRY, PATH_SOURCES
+from ..system import interpreter
 
 if TYPE_CHECKING:
     from ..options import Options
@@ -40,9 +42,10 @@ def _of_folder(value: str) -> Parts | None:
 
 
 DATA, ENTRY_KEY, FOLDER, CACHE = "workload.data", "workload.entry", "workload.folder", "input.cache"
+PYTHON = "run.python"
 PATTERN = "tfrecord:"
 _PARTS: Mapping[str, Callable[[str], Parts | None]] = {
-    DATA: _of_data, ENTRY_KEY: _of_entry, FOLDER: _of_folder, CACHE: _of_cache
+    DATA: _of_data, ENTRY_KEY: _of_entry, FOLDER: _of_folder, CACHE: _of_cache, PYTHON: _of_folder
 }  # fmt: skip
 KEYS = tuple(_PARTS)
 
@@ -62,12 +65,10 @@ def absolute(options: Options, bases: Mapping[str, str]) -> Options:
     if workload.entry is not None:
         update["entry"] = _whole(ENTRY_KEY, workload.entry, update.get("folder", ""))
     cache = _whole(CACHE, options.input.cache, bases.get(CACHE, ""))
-    return options.model_copy(
-        update={
-            "workload": workload.model_copy(update=update),
-            "input": options.input.model_copy(update={"cache": cache}),
-        }
-    )
+    run = options.run
+    if run.python is not None:
+        run = replace(run, python=interpreter.file_of(_whole(PYTHON, run.python, bases.get(PYTHON, ""))))
+    return replace(options, workload=replace(workload, **update), input=replace(options.input, cache=cache), run=run)
 
 
 def relative(key: str, options: Options, folder: str = "") -> Any:

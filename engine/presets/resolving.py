@@ -6,78 +6,25 @@ files/located_yaml.py.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
 from .. import options as opts
 from ..files import located_yaml
-from ..files.located_yaml import Located, YamlFault, printable, shorten
-from ..files.places import SHIPPED_PRESETS as SHIPPED
-from ..files.preset_names import SUFFIXES, available
-from ..files.values import brief
-from ..options.catalogue import did_you_mean, nearest
+from ..files.located_yaml import Located, YamlFault, shorten
+from ..options.catalogue import nearest
 from ..options.synonyms import keys_of, option_meant
 from . import paths
+from .finding import find
+from .preset import TOP_LEVEL, Preset, PresetError, Problem
 
-TOP_LEVEL = ("schema_version", "description", "extends", *opts.Options.model_fields)
 MAX_CHAIN = 20
+MOST_PROBLEMS = 100  # after which the rest of a file is not read
 ENTRY = "workload.entry"
 _KNOWN = opts.by_key(opts.OPTIONS)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing wrong with a preset: the place (a file or `--set`), the line (None for --set), the key."""
-
-    place: str
-    line: int | None
-    key: str
-    message: str
-
-    def __str__(self) -> str:
-        where = f"{self.place}:{self.line}" if self.line is not None else self.place
-        return brief(printable(f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"))
-
-
-class PresetError(Exception):
-    """A preset that cannot be used; `problems` has at least one entry."""
-
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A resolved preset with absolute paths. `origins` gives for each key that is not the default the place that set
-    it.
-    """
-
-    name: str
-    options: opts.Options
-    description: str = ""
-    origins: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)
-
-    def to_yaml(self) -> str:
-        """The preset with every value explicit, readable by `resolve` again."""
-        head = {"schema_version": opts.SCHEMA_VERSION, "description": self.description}
-        body = head | self.options.model_dump(mode="json")
-        return yaml.safe_dump(body, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
-
-    def changed(self) -> dict[str, Any]:
-        """The options that differ from the defaults: key -> value."""
-        return {
-            key: value
-            for key, info in _KNOWN.items()
-            if (value := getattr(getattr(self.options, info.group), info.name)) != info.default
-        }
 
 
 @dataclass
@@ -88,60 +35,7 @@ class _Layers:
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     description: str = ""
     bases: dict[str, str] = field(default_factory=dict)  # by key: the folder of the file that set the value
-
-
-def in_current_folder() -> list[Path]:
-    """The preset files in the current folder, without other YAML files."""
-    known = {path.resolve() for path in available().values()}
-    with contextlib.suppress(OSError):
-        found = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(SUFFIXES)]
-        return [path for path in found if path.resolve() not in known and _looks_like_preset(path)]
-    return []
-
-
-def _looks_like_preset(path: Path) -> bool:
-    try:
-        return not set(TOP_LEVEL).isdisjoint(located_yaml.read(path))
-    except (YamlFault, OSError):
-        return False
-
-
-def find(name_or_path: str, beside: Path | None = None) -> Path:
-    """The file that a preset's name or path refers to; raises PresetError."""
-    as_path = Path(os.path.expanduser(name_or_path))
-    looks_like_path = as_path.suffix in SUFFIXES or os.sep in name_or_path
-    if looks_like_path:
-        path = beside / as_path if beside and not as_path.is_absolute() else as_path
-        if os.path.isfile(path):
-            return path
-        what = "is a folder, not a preset file" if os.path.isdir(path) else f"no such file{_hint(path, beside)}"
-        raise PresetError([Problem(str(path), None, "", what)])
-    named = available()
-    if name_or_path in named:
-        return named[name_or_path]
-    for suffix in SUFFIXES:
-        if os.path.isfile(f"{name_or_path}{suffix}"):
-            what = f"no preset of this name, but there is a file: gputui --preset {name_or_path}{suffix}"
-            raise PresetError([Problem(shorten(name_or_path), None, "", what)])
-    message = f"no preset of this name{did_you_mean(name_or_path, named)}"
-    raise PresetError([Problem(shorten(name_or_path), None, "", f"{message} (known: {', '.join(named)})")])
-
-
-def _hint(path: Path, beside: Path | None) -> str:
-    """What may have been meant by a path that does not exist: a preset by name, or a file beside it."""
-    named = available()
-    near = path.stem if path.stem in named else nearest(path.stem, named)
-    try:
-        file = nearest(path.name, [name for name in os.listdir(path.parent) if name.endswith(SUFFIXES)])
-    except (OSError, ValueError):
-        file = None
-    if file is not None and near != path.stem:
-        return f", did you mean {path.with_name(file)}?"
-    if near is None:
-        return "; gputui presets lists the presets that have a name"
-    whose = "ships with gputui" if named[near].parent == SHIPPED else "is among your own"
-    give = "extends:" if beside else "gputui --preset"
-    return f"; the preset {near} {whose} and is given by name: {give} {near}"
+    problems: list[Problem] = field(default_factory=list)  # entries of files that were left out as wrong
 
 
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
@@ -150,7 +44,7 @@ def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
     layers = _Layers()
     _add_file(layers, path, chain=())
     _add_settings(layers, settings)
-    return _validated(path.stem, layers)
+    return replace(_validated(path.stem, layers), file=path.absolute())
 
 
 def defaults(settings: Iterable[str] = ()) -> Preset:
@@ -224,21 +118,28 @@ def _drop_replaced(layers: _Layers) -> None:
 
 def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
     for group, located in tree.items():
-        if group not in TOP_LEVEL:
-            raise YamlFault(f"unknown key{_key_meant(group)}", located.line, group or "''")
-        if group == "schema_version":
-            if located.value != opts.SCHEMA_VERSION or isinstance(located.value, bool):
-                raise YamlFault(
-                    f"this gputui reads version {opts.SCHEMA_VERSION}, not {shorten(located.value)}",
-                    located.line,
-                    group,
-                )
-        elif group == "description":
-            if not isinstance(located.value, str):
-                raise YamlFault("give a text", located.line, group)
-            layers.description = located.value
-        elif group != "extends":
-            _add_group(layers, place, group, located)
+        if len(layers.problems) >= MOST_PROBLEMS:
+            break
+        try:
+            _add_entry(layers, place, group, located)
+        except YamlFault as fault:
+            layers.problems.append(Problem(place, fault.line, fault.key, fault.message))
+
+
+def _add_entry(layers: _Layers, place: str, group: str, located: Located) -> None:
+    if group not in TOP_LEVEL:
+        raise YamlFault(f"unknown key{_key_meant(group)}", located.line, group or "''")
+    if group == "schema_version":
+        if located.value != opts.SCHEMA_VERSION or isinstance(located.value, bool):
+            raise YamlFault(
+                f"this gputui reads version {opts.SCHEMA_VERSION}, not {shorten(located.value)}", located.line, group
+            )
+    elif group == "description":
+        if not isinstance(located.value, str):
+            raise YamlFault("give a text", located.line, group)
+        layers.description = located.value
+    elif group != "extends":
+        _add_group(layers, place, group, located)
 
 
 def _key_meant(word: str) -> str:
@@ -256,8 +157,11 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
     for name, value in located.value.items():
         key = f"{group}.{name}"
         line = value.line if isinstance(value, Located) else located.line
+        if len(layers.problems) >= MOST_PROBLEMS:
+            break
         if key not in _KNOWN:
-            raise YamlFault(f"unknown option{option_meant(key, opts.OPTIONS)}", line, key)
+            layers.problems.append(Problem(place, line, key, f"unknown option{option_meant(key, opts.OPTIONS)}"))
+            continue
         layers.values[key] = value.value if isinstance(value, Located) else value
         layers.origins[key] = (place, line)
         layers.bases[key] = os.path.dirname(place)
@@ -292,25 +196,25 @@ def _add_setting(layers: _Layers, setting: str) -> None:
 
 
 def _validated(name: str, layers: _Layers) -> Preset:
+    from ..options import validation  # not needed for the first paint
+
     nested: dict[str, dict[str, Any]] = {}
     for key, value in layers.values.items():
         group, option_name = key.split(".", 1)
         nested.setdefault(group, {})[option_name] = value
     try:
-        options = opts.Options.model_validate(nested)
-    except ValidationError as fault:
-        raise PresetError(_problems(fault, layers)) from None
+        options = validation.validated(nested)
+    except validation.MisfitsError as fault:
+        layers.problems += [_misfit(key, layers) for key in fault.keys]
+    if layers.problems:
+        raise PresetError(sorted(layers.problems, key=lambda problem: (problem.place, problem.line or 0)))
     return Preset(name, paths.absolute(options, layers.bases), layers.description, layers.origins)
 
 
-def _problems(fault: ValidationError, layers: _Layers) -> list[Problem]:
-    """One problem for each option, in terms of what the option accepts (pydantic reports one per type of a union)."""
-    found: dict[str, Problem] = {}
-    for error in fault.errors():
-        key = ".".join(str(part) for part in error["loc"][:2])
-        place, line = layers.origins[key]
-        found.setdefault(key, Problem(place, line, key, _does_not_fit(_KNOWN[key], layers.values[key])))
-    return list(found.values())
+def _misfit(key: str, layers: _Layers) -> Problem:
+    """A value that its option does not take, in terms of what it takes."""
+    place, line = layers.origins[key]
+    return Problem(place, line, key, _does_not_fit(_KNOWN[key], layers.values[key]))
 
 
 def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:

@@ -5,29 +5,29 @@ ruamel.yaml keeps a person's layout. Nothing is written before it was read back 
 
 from __future__ import annotations
 
-import io
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import YAMLError
-from ruamel.yaml.representer import RoundTripRepresenter
-from ruamel.yaml.scalarstring import DoubleQuotedScalarString
-from ruamel.yaml.util import load_yaml_guess_indent
+from ruamel.yaml.comments import CommentedMap
 
-from ..files import located_yaml
+from ..files import located_yaml, yaml_comments, yaml_layout
 from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..files.places import user_presets_folder as user_folder
+from ..files.preset_names import SUFFIXES
 from ..files.writing import write_atomically
+from ..files.yaml_layout import LayoutFault
 from ..options import OPTIONS, SCHEMA_VERSION, OptionInfo
 from . import paths, resolving
-from .resolving import Preset, PresetError
+from .preset import Preset, PresetError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+HEAD = yaml_comments.HEAD
+TUNED = "tuned"  # how comments begin that say why a value was changed
 NEW = f"schema_version: {SCHEMA_VERSION}\n"
 
 
@@ -50,8 +50,21 @@ def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
     _write(path, updated(text, preset, path), preset)
 
 
-def save_as(preset: Preset, path: Path, source: Path | None = None, overwrite: bool = False) -> None:
-    """Save as a new preset file, with the layout of `source` where there is one; raises SaveError."""
+def changed_since(path: Path, opened_text: str | None) -> str:
+    """What has happened to the file since it was opened, in words; nothing where it is as it was."""
+    if not os.path.lexists(path):
+        return "is no longer there"
+    return "" if opened_text is None or _read(path) == opened_text else "was changed since it was opened"
+
+
+def save_as(
+    preset: Preset, path: Path, source: Path | None = None, overwrite: bool = False,
+    comments: Mapping[tuple[str, str], str] | None = None,
+) -> None:
+    """Save as a new preset file, with the layout of `source` where there is one; raises SaveError.
+
+    `comments` stand at the values of (group, name), and that of HEAD at the head of the file.
+    """
     if path.exists() and not overwrite:
         raise SaveError(f"{path} exists")
     if path.resolve().parent == SHIPPED:
@@ -62,7 +75,8 @@ def save_as(preset: Preset, path: Path, source: Path | None = None, overwrite: b
     except OSError as fault:
         raise SaveError(f"{path.parent} cannot be created: {fault.strerror}") from None
     preset = _placed(preset)
-    _write(path, updated(text, preset, path), preset)
+    made = updated(text, preset, path)
+    _write(path, yaml_comments.with_comments(made, comments, TUNED) if comments else made, preset)
 
 
 def _placed(preset: Preset) -> Preset:
@@ -70,16 +84,20 @@ def _placed(preset: Preset) -> Preset:
     return replace(preset, options=paths.absolute(preset.options, {paths.ENTRY_KEY: ""}))
 
 
-def place(name_or_path: str) -> Path:
-    """The file of a new preset: a plain name lies in the user's preset folder; raises SaveError."""
-    given = Path(name_or_path.strip()).expanduser()
-    if given.suffix in (".yaml", ".yml"):
-        return given if len(given.parts) > 1 else user_folder() / given
-    if not NAME.fullmatch(name_or_path.strip()):
+def place(name_or_path: str, folder: Path | None = None) -> Path:
+    """The file of a new preset: a plain name lies in the folder, by default the user's own; raises SaveError."""
+    text = name_or_path.strip()
+    folder = folder or user_folder()
+    given = Path(os.path.expanduser(text))  # which leaves a user who is not known as it is
+    if given.suffix in SUFFIXES:
+        given = given if os.sep in text else folder / given
+    elif NAME.fullmatch(text):
+        given = folder / f"{text}.yaml"
+    else:
         raise SaveError("give a name of letters, digits, - and _, or a path that ends in .yaml")
-    if (SHIPPED / f"{given}.yaml").exists():
-        raise SaveError(f"{given} ships with gputui; choose another name")
-    return user_folder() / f"{given}.yaml"
+    if given.parent == user_folder() and (SHIPPED / f"{given.stem}.yaml").exists():
+        raise SaveError(f"{given.stem} ships with gputui; choose another name")
+    return given
 
 
 def delete(path: Path) -> None:
@@ -108,10 +126,7 @@ def updated(text: str, preset: Preset, path: Path) -> str:
         if info.key == paths.FOLDER and _goes_without_saying(before, preset, path):
             continue
         _set(document, info, paths.relative(info.key, preset.options, str(path.parent)))
-    stream = io.StringIO()
-    yaml.dump(document, stream)
-    written = stream.getvalue()
-    return written.replace("\n", "\r\n") if "\r\n" in text else written
+    return yaml_layout.dump(yaml, document, text)
 
 
 def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
@@ -119,32 +134,18 @@ def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
     return before.options.workload.folder is None and preset.options.workload.folder == os.path.abspath(path.parent)
 
 
-class _Plain(RoundTripRepresenter):
-    """Writes null as a word: an empty value would look like an oversight."""
-
-
-_Plain.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
-
-
 def _load(text: str) -> tuple[YAML, CommentedMap]:
-    _, indent, offset = load_yaml_guess_indent(text)
-    yaml = YAML()
-    yaml.Representer = _Plain
-    yaml.preserve_quotes = True
-    yaml.width = 110
-    yaml.indent(mapping=indent or 2, sequence=indent or 2, offset=offset or 0)
     try:
-        document = yaml.load(text)
-    except YAMLError as fault:
-        raise SaveError(f"the layout of the file cannot be kept: {' '.join(str(fault).split())}") from None
-    return yaml, document
+        return yaml_layout.load(text)
+    except LayoutFault as fault:
+        raise SaveError(str(fault)) from None
 
 
 def _describe(document: CommentedMap, text: str) -> None:
     if "description" in document:
-        document["description"] = _scalar(text)
+        document["description"] = yaml_layout.scalar(text)
     else:
-        document.insert(1 if "schema_version" in document else 0, "description", _scalar(text))
+        document.insert(1 if "schema_version" in document else 0, "description", yaml_layout.scalar(text))
 
 
 def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
@@ -154,27 +155,7 @@ def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
         if not any(isinstance(v, CommentedMap) and not v.fa.flow_style() for v in document.values()):
             group.fa.set_flow_style()
         document[info.group] = group
-    document[info.group][info.name] = _node(value)
-
-
-def _node(value: Any) -> Any:
-    """Write lists and mappings in one line."""
-    if isinstance(value, list):
-        items = CommentedSeq([_node(item) for item in value])
-        items.fa.set_flow_style()
-        return items
-    if isinstance(value, dict):
-        pairs = CommentedMap({_scalar(name): _node(item) for name, item in value.items()})
-        pairs.fa.set_flow_style()
-        return pairs
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> Any:
-    """Quote text that YAML 1.1 would read as something else; every option accepts `off` unquoted."""
-    if isinstance(value, str) and value != "off" and not located_yaml.stays_text(value):
-        return DoubleQuotedScalarString(value)
-    return value
+    document[info.group][info.name] = yaml_layout.node(value)
 
 
 def _value(preset: Preset, info: OptionInfo) -> Any:

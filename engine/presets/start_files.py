@@ -1,12 +1,14 @@
 """The two files that `gputui init` writes: a preset with comments on what is worth setting, and a training program.
 
-Both are meant to be changed by the user. Existing files are never overwritten.
+Instead of them it writes one of the examples that ship. All are meant to be changed by the user. Existing files are
+never overwritten.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ..files.places import SHIPPED_EXAMPLES
 from ..options import SCHEMA_VERSION
 
 PRESET = """\
@@ -93,10 +95,13 @@ if __name__ == "__main__":
 '''
 
 
-def write(folder: Path) -> list[Path]:
-    """Write both files; raises FileExistsError, having written nothing, where one of them already exists."""
-    preset = PRESET.format(version=SCHEMA_VERSION)
-    texts = {folder / "preset.yaml": preset, folder / "train.py": PROGRAM}
+def write(folder: Path, example: str | None = None) -> list[Path]:
+    """Write preset and program; raises FileExistsError, having written nothing, where one of them already exists."""
+    contents = {"preset.yaml": PRESET.format(version=SCHEMA_VERSION), "train.py": PROGRAM}
+    if example is not None:
+        names = (f"{example}.yaml", f"{example}.py")
+        contents = {name: (SHIPPED_EXAMPLES / name).read_text(encoding="utf-8") for name in names}
+    texts = {folder / name: text for name, text in contents.items()}
     for path in texts:
         if path.exists() or path.is_symlink():
             raise FileExistsError(path)

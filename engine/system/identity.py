@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
-_MODULES = (b"gputui.engine", b"gputui.engine.trainer", b"gputui.engine.proof")
+_MODULES = (b"gputui.engine", b"gputui.engine.trainer", b"gputui.engine.proof", b"gputui.engine.tune")
 
 
 @dataclass(frozen=True)

@@ -1,49 +1,80 @@
-"""Tells what is installed for training, from the lists and files of pip's packages: nothing is imported for it."""
+"""Tells what is installed for training, from the lists and files of pip's packages: nothing is imported for it.
+
+The answers are about the interpreter that is meant: that of this process, or the one of a `with of(python):` around the
+question, in which a trainer is to run (run.python).
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import platform
 import re
-from importlib import metadata
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-_TENSORFLOW = ("tensorflow", "tensorflow-cpu")
-CUDNN = "nvidia-cudnn-cu12"
-_WITH_CUDA = "pip install 'tensorflow[and-cuda]'"
+from . import interpreter, tensorflow_range
+from .interpreter import CUDNN as CUDNN
+from .interpreter import Interpreter
+
 _WITH_CUDA_ON_ARM = "use NVIDIA's TensorFlow container (nvcr.io/nvidia/tensorflow) or a TensorFlow built with CUDA"
+_meant: ContextVar[Interpreter | None] = ContextVar("meant", default=None)
 
 
-def version(*packages: str) -> str | None:
-    """The version of the first of these packages that is installed."""
-    for name in packages:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
+@contextlib.contextmanager
+def of(python: str) -> Iterator[None]:
+    """Have the functions of this module answer for this interpreter; one that cannot be asked has nothing installed."""
+    try:
+        found = interpreter.look(python)
+    except interpreter.Unusable:
+        found = Interpreter(python, (0, 0, 0), {}, {}, ())
+    token = _meant.set(found)
+    try:
+        yield
+    finally:
+        _meant.reset(token)
+
+
+def meant() -> Interpreter:
+    return _meant.get() or interpreter.own()
 
 
 def tensorflow_version() -> str | None:
-    return version(*_TENSORFLOW)
+    """None where it is not known: TensorFlow need not have been installed as a package."""
+    return meant().tensorflow
+
+
+def keras_version() -> str | None:
+    return meant().keras
+
+
+def has_tensorflow() -> bool:
+    """Whether it can be imported; one that was not installed as a package has no version that could be known."""
+    return meant().place is not None
 
 
 def with_cuda() -> str:
     """How to get a TensorFlow that can use GPUs: TensorFlow's own packages for aarch64 are built without CUDA."""
-    return _WITH_CUDA if platform.machine() in ("x86_64", "AMD64") else _WITH_CUDA_ON_ARM
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return _WITH_CUDA_ON_ARM
+    return meant().install(tensorflow_range.TENSORFLOW)
 
 
 def cudnn_version() -> tuple[int, int] | None:
     """The version of the cuDNN that pip has installed; one of the system's own package manager is not known."""
-    return _two_numbers(version(CUDNN))
+    return _two_numbers(meant().packages.get(CUDNN))
+
+
+def build_info() -> dict[str, Any]:
+    """What `tf.sysconfig.get_build_info()` would return, read from its source file; empty where that cannot be read."""
+    return _build_info(site("tensorflow/python/platform/build_info.py"))
 
 
 @functools.cache
-def build_info() -> dict[str, Any]:
-    """What `tf.sysconfig.get_build_info()` would return, read from its source file; empty where that cannot be read."""
-    path = site("tensorflow/python/platform/build_info.py")
+def _build_info(path: Path | None) -> dict[str, Any]:
     try:
         source = path.read_text(encoding="utf-8") if path else ""
         found = re.search(r"OrderedDict\((\[.*\])\)", source, re.DOTALL)
@@ -74,14 +105,10 @@ def _targets(kind: str) -> list[tuple[int, int]]:
 
 
 def site(relative: str) -> Path | None:
-    """A file beside the installed packages, wherever those are."""
-    for name in _TENSORFLOW:
-        try:
-            path = Path(str(metadata.distribution(name).locate_file(relative)))
-        except metadata.PackageNotFoundError:
-            continue
-        return path if path.exists() else None
-    return None
+    """A file beside the installed TensorFlow, wherever that is."""
+    place = meant().place
+    path = Path(place) / relative if place is not None else None
+    return path if path is not None and path.exists() else None
 
 
 def _two_numbers(text: object) -> tuple[int, int] | None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ENGINE_LOCK = "engine.lock"  # in a run folder; the engine holds it as long as it lives
-PATIENCE_SECONDS = 1.0  # whoever tests a lock holds it for some microseconds
-RETRY_SECONDS = 0.01
+# Whoever tests a lock holds it for some microseconds. Attempts are counted, not seconds: on a busy machine one second
+# may be over before the second attempt.
+ATTEMPTS, RETRY_SECONDS = 100, 0.01
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -63,8 +64,9 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 def take(path: Path) -> Lock:
     """Take the lock; raises Taken, or OSError where the file cannot be created."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while True:
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            time.sleep(RETRY_SECONDS)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,9 +80,7 @@ def take(path: Path) -> Lock:
             os.close(fd)
             raise
         os.close(fd)
-        if time.monotonic() > until:
-            raise Taken
-        time.sleep(RETRY_SECONDS)
+    raise Taken
 
 
 def inherited(fd: int) -> Lock:

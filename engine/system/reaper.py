@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
 
-import psutil
+from . import descendants
+from .descendants import Descendant
 
 LEAVE_SECONDS = 1.0  # grace period for processes that end by themselves after the trainer, such as a resource tracker
 TERM_SECONDS = 3.0
@@ -47,17 +49,14 @@ def end_descendants(spared: int = 0) -> list[str]:
     """
     _gone_within(LEAVE_SECONDS, spared)
     left = _below(spared)
-    names = [f"{_name(process)} (pid {process.pid})" for process in left]
+    names = [f"{process.name} (pid {process.pid})" for process in left]
     for process in left:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
-            process.resume()  # a stopped process does not react to signals
+        process.end()
     if not _gone_within(TERM_SECONDS, spared):
         until = time.monotonic() + KILL_SECONDS
         while (left := _below(spared)) and time.monotonic() < until:
             for process in left:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+                process.send(signal.SIGKILL)
             time.sleep(_TICK_SECONDS)
     return names
 
@@ -70,31 +69,23 @@ def describe(names: Sequence[str]) -> str:
 
 
 def _gone_within(seconds: float, spared: int) -> bool:
-    until = time.monotonic() + seconds
-    while _below(spared):
-        if time.monotonic() > until:
-            return False
+    """Looks are counted, not seconds: on a busy machine all of these may be over before the second look."""
+    for _ in range(round(seconds / _TICK_SECONDS)):
+        if not _below(spared):
+            return True
         time.sleep(_TICK_SECONDS)
-    return True
+    return not _below(spared)
 
 
-def _below(spared: int) -> list[psutil.Process]:
+def _below(spared: int) -> list[Descendant]:
     """The descendants that still run, but one; those that have ended are collected on the way."""
     found = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if process.pid == spared:
-                continue
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-            elif process.ppid() == os.getpid():
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(process.pid, os.WNOHANG)
+    for process in descendants.all_now():
+        if process.pid == spared:
+            continue
+        if not process.ended:
+            found.append(process)
+        elif process.parent == os.getpid():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
     return found
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return str(process.name())
-    except psutil.Error:
-        return "a process"

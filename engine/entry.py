@@ -10,14 +10,14 @@ import ast
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from ..files.reading import read_bytes, why
-from ..files.values import brief, harmless
-from ..options.data import ENTRY
+from .files.reading import read_bytes, why
+from .files.values import brief, harmless
+from .options.workload import ENTRY
 
 MAX_SOURCE_BYTES = 1024**2  # a larger file was not written by a person, and takes seconds to parse
 
@@ -50,15 +50,16 @@ def parse(text: str) -> Entry:
     return Entry(place, None, function) if place.endswith(".py") else Entry(None, place, function)
 
 
-def source_file(entry: Entry, folder: Path) -> Path:
-    """The file that contains the function; raises EntryFault."""
+def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = None) -> Path:
+    """The file that contains the function; raises EntryFault. `search_path` is the sys.path of the Python that trains.
+    """
     if entry.file is not None:
         path = folder / os.path.expanduser(entry.file)
         if not os.path.isfile(path):  # does not raise, whatever the name is
             what = "is a folder" if os.path.isdir(path) else "is no file" if os.path.exists(path) else "does not exist"
             raise EntryFault(f"{path} {what}", "name a file with your code, such as train.py")
         return path
-    spec = _find_module(str(entry.module), folder)
+    spec = _find_module(str(entry.module), folder, sys.path if search_path is None else search_path)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise EntryFault(
             f"there is no module {entry.module} in {folder} or among the installed packages",
@@ -67,12 +68,20 @@ def source_file(entry: Entry, folder: Path) -> Path:
     return Path(spec.origin)
 
 
-def look(text: str, folder: Path) -> None:
-    """Raises EntryFault where running the code must fail: no file, no such function, or not valid Python."""
+def look(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
+    """Raises EntryFault where running the code must fail: no file, no such function, or not valid Python.
+
+    For a newer Python than this one, what this one cannot read may be valid.
+    """
     entry = parse(text)
-    path = source_file(entry, folder)
+    path = source_file(entry, folder, search_path)
     shown = entry.file or str(path)
-    tree = _parsed(path, shown)
+    try:
+        tree = _parsed(path, shown)
+    except EntryFault as fault:
+        if newer_python and isinstance(fault.__context__, SyntaxError):
+            return
+        raise
     try:
         defined = dict(_top_level(tree.body))
     except RecursionError:
@@ -133,9 +142,9 @@ def _takes_one_argument(node: ast.stmt | None, name: str, shown: str) -> None:
         )
 
 
-def _find_module(name: str, folder: Path) -> ModuleSpec | None:
+def _find_module(name: str, folder: Path, search_path: Sequence[str]) -> ModuleSpec | None:
     """The module's file, found without importing any of its packages."""
-    places: list[str] | None = [str(folder), *sys.path]
+    places: list[str] | None = [str(folder), *search_path]
     spec = None
     for length, _ in enumerate(name.split("."), start=1):
         spec = PathFinder.find_spec(".".join(name.split(".")[:length]), places)

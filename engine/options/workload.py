@@ -1,14 +1,11 @@
-"""What is trained on which data (`workload`), and how the data reaches the model (`input`)."""
-
-from __future__ import annotations
+"""What is trained on which data: the group `workload`."""
 
 import math
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
-
-from .field import Group, option
+from .field import Group, Limits, check, option
 
 PATH_SOURCES = ("npz", "images", "tfrecord")
 NAMED_SOURCES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
@@ -18,10 +15,10 @@ ENTRY = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<functio
 BLOCKS = 2  # of the transformer, where no number is given
 # What the models are known with.
 NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet50": "batch", "transformer": "layer"}
-Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 BYTE_ENCODINGS = ("encoded", "uint8")  # of tfrecord data
-# A copy is queued behind the running step and ends after it. With a second batch the next step need not wait.
-DEVICE_BATCHES = 2
+# Parts of `workload` that few trainings use.
+TFRECORD, OWN_CODE = "TFRecord files", "your own code"
 
 
 def _is_plain(value: Any) -> bool:
@@ -35,6 +32,7 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
 
 
+@dataclass(frozen=True)
 class Workload(Group):
     """What is trained on which data."""
 
@@ -63,7 +61,7 @@ class Workload(Group):
         hurts="synthetic costs CPU time for each sample, so that it can hide or cause an input wait",
         own="replaced",
     )
-    shape: list[Annotated[int, Field(ge=1, le=8192)]] = option(
+    shape: list[Annotated[int, Limits(ge=1, le=8192)]] = option(
         [32, 32, 3],
         "shape of one sample of synthetic and tfrecord data; images are resized to it",
         helps="[224, 224, 3] with resnet50 is what published speeds are measured with; small shapes make quick trials",
@@ -87,7 +85,7 @@ class Workload(Group):
         helps="saves the counting pass over large TFRecord files",
         own="replaced",
     )
-    blocks: Annotated[int, Field(ge=1, le=96)] | None = option(
+    blocks: Annotated[int, Limits(ge=1, le=96)] | None = option(
         None,
         "number of encoder blocks of the transformer; not given: 2. The other models have a fixed depth",
         helps="width=12 and blocks=14 make a transformer of 100 million parameters",
@@ -109,6 +107,7 @@ class Workload(Group):
         helps="files that call it otherwise, such as image/encoded in those of TensorFlow's ImageNet scripts",
         min_length=1,
         own="replaced",
+        part=TFRECORD,
     )
     tfrecord_label: str = option(
         "label",
@@ -116,6 +115,7 @@ class Workload(Group):
         helps="files that call it otherwise, such as image/class/label in those of TensorFlow's ImageNet scripts",
         min_length=1,
         own="replaced",
+        part=TFRECORD,
     )
     tfrecord_encoding: Literal["encoded", "uint8", "float32", "float_list", "int64_list"] = option(
         "encoded",
@@ -124,6 +124,7 @@ class Workload(Group):
         helps="raw bytes (uint8, float32) need no decoding: less CPU time for each sample",
         hurts="an encoded image costs CPU time in each epoch, unless input.cache keeps it decoded",
         own="replaced",
+        part=TFRECORD,
     )
     entry: str | None = option(
         None,
@@ -131,11 +132,13 @@ class Workload(Group):
         helps="everything else here then works for your Keras program",
         hurts="takes the place of model, data and their settings: those of an extended preset are dropped, those "
         "set beside it are refused",
+        part=OWN_CODE,
     )
     args: dict[str, Any] = option(
         {},
         "plain values that the entry's function finds in context.args",
         helps="try a value of your own code from the command line: --set 'workload.args={units: 128}'",
+        part=OWN_CODE,
     )
     folder: str | None = option(
         None,
@@ -143,11 +146,12 @@ class Workload(Group):
         "or the current one where the entry was typed",
         helps="a preset that lies elsewhere than the code it names",
         min_length=1,
+        part=OWN_CODE,
     )
 
-    @field_validator("data", mode="before")
-    @classmethod
-    def _mapping_is_a_source(cls, value: Any) -> Any:
+    @staticmethod
+    @check("data", before=True)
+    def _mapping_is_a_source(value: Any) -> Any:
         """`data: {npz: PATH}` and `data: "npz: PATH"` are spellings of `npz:PATH`."""
         if isinstance(value, dict) and len(value) == 1:
             kind, place = next(iter(value.items()))
@@ -157,29 +161,29 @@ class Workload(Group):
             return f"{kind.strip()}:{place.strip()}"
         return value
 
-    @field_validator("data")
-    @classmethod
-    def _known_source(cls, value: str) -> str:
+    @staticmethod
+    @check("data")
+    def _known_source(value: str) -> str:
         kind, _, place = value.partition(":")
         if value in NAMED_SOURCES or (kind in PATH_SOURCES and place):
             return value
         raise ValueError("unknown data source")
 
-    @field_validator("entry")
-    @classmethod
-    def _names_a_function(cls, value: str | None) -> str | None:
+    @staticmethod
+    @check("entry")
+    def _names_a_function(value: str | None) -> str | None:
         if value is None or ENTRY.fullmatch(value):
             return value
         raise ValueError("not FILE.py:FUNCTION")
 
-    @field_validator("args", mode="before")
-    @classmethod
-    def _nothing_is_no_args(cls, value: Any) -> Any:
+    @staticmethod
+    @check("args", before=True)
+    def _nothing_is_no_args(value: Any) -> Any:
         return {} if value is None else value
 
-    @field_validator("args")
-    @classmethod
-    def _plain_values(cls, value: dict[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    @check("args")
+    def _plain_values(value: dict[str, Any]) -> dict[str, Any]:
         if _is_plain(value):
             return value
         raise ValueError("not plain")
@@ -194,137 +198,3 @@ class Workload(Group):
         """The kind of data and its path, the path empty for data that has a name only."""
         kind, _, place = self.data.partition(":")
         return kind, place
-
-
-class Input(Group):
-    """How the data reaches the model: the tf.data pipeline."""
-
-    batch_size: int = option(
-        64,
-        "samples in one step, on each replica; the global batch is this times the replicas",
-        call="Dataset.batch",
-        helps="a larger batch fills the GPU and spreads per-step overhead over more samples",
-        hurts="takes more memory, and changes what is learnt at the same learning rate",
-        unit="samples",
-        ge=1,
-        le=10_000_000,
-        own="pipeline",
-    )
-    shuffle: Literal["off"] | Count = option(
-        1024,
-        "size of the shuffle buffer, or off",
-        call="Dataset.shuffle",
-        helps="as large as the data set for a full shuffle; arrays of your own code are shuffled whole by any number",
-        hurts="holds that many samples in host memory, and fills the buffer before the first step",
-        unit="samples",
-        own="order",
-    )
-    parallel_calls: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
-        "auto",
-        "how many samples or batches are prepared at once, ahead of the training: off (one), auto or a number",
-        call="Dataset.map(num_parallel_calls=)",
-        helps="the first remedy where the training waits for its input",
-        hurts="takes CPU from other work; on few cores, off can be as fast",
-        own="workers",
-    )
-    cache: str = option(
-        "off",
-        "keep the decoded samples: off, memory, or a folder on a fast disk (in a preset, from the preset's folder)",
-        call="Dataset.cache",
-        helps="from the second epoch on nothing is read or decoded again",
-        hurts="memory: the whole decoded data set stays in host memory",
-        min_length=1,
-        own="pipeline",
-    )
-    prefetch: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
-        "auto",
-        "batches prepared ahead while the model trains: off (truly none), auto or a number",
-        call="Dataset.prefetch",
-        helps="input and training overlap",
-        hurts="holds that many batches in host memory",
-        unit="batches",
-        own="prefetch",
-    )
-    prefetch_to_device: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=4)] = option(
-        "auto",
-        "batches copied in advance into the memory of each GPU: off (each step waits for the copy of its batch), auto "
-        "(2, or none if input.prefetch is off) or a number",
-        call="tf.data.experimental.prefetch_to_device, tf.distribute.InputOptions",
-        helps="the copy over the bus overlaps with computing",
-        hurts="holds that many batches in the memory of each GPU",
-        unit="batches",
-        gpu_only=True,
-        own="device",
-    )
-    cast: Literal["host", "device"] = option(
-        "host",
-        "where uint8 images are converted to float32: on the host, in the pipeline, or on the device, at the start of "
-        "each step",
-        call="tf.cast",
-        helps="device: only a quarter of the bytes is copied to the GPU, and the host has less work",
-        hurts="nothing; device has no effect on data other than uint8, on tokens, or with augment=heavy",
-        own="unread",
-    )
-    augment: Literal["off", "light", "heavy"] = option(
-        "off",
-        "random changes of the images, made on the CPU inside the pipeline: light (flip, shift), "
-        "heavy (also brightness, contrast, noise and blur)",
-        call="Dataset.map",
-        helps="less overfitting",
-        hurts="heavy costs CPU time enough to make the training wait for its input",
-        own="images",
-    )
-    drop_remainder: bool = option(
-        False,
-        "leave out the last, smaller batch of each epoch, so that every step has the same shape",
-        call="Dataset.batch(drop_remainder=)",
-        helps="XLA compiles once instead of twice",
-        hurts="up to batch_size - 1 samples of each epoch are not used",
-        own="pipeline",
-    )
-    parallel_reads: Literal["off", "auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
-        "off",
-        "how many TFRecord files are read at once, one record of each in turn: off (one file after the other), auto "
-        "(all, at most 16) or a number",
-        call="Dataset.interleave(num_parallel_calls=)",
-        helps="many files on a network file system or a slow disk; it also mixes the files, which helps a small "
-        "shuffle buffer",
-        hurts="the records come in another order; the order is the same each time",
-        unit="files",
-        own="unread",
-    )
-    deterministic_order: bool = option(
-        True,
-        "samples keep their order although they are prepared in parallel",
-        call="tf.data.Options.deterministic",
-        helps="the same seed gives the same order; resuming is exact",
-        hurts="one slow sample holds up those behind it",
-    )
-    private_threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = option(
-        "auto",
-        "threads of the pipeline's own pool; auto: the pool is shared with the rest of TensorFlow",
-        call="tf.data.Options.threading.private_threadpool_size",
-        helps="keeps the pipeline from starving the kernel launches, or the other way round",
-        hurts="too few and the training waits for its input",
-        unit="threads",
-    )
-    one_batch: bool = option(
-        False,
-        "train on one batch again and again, prepared once: how fast the training were if its input cost nothing",
-        call="Dataset.take(1).cache().repeat()",
-        helps="the speed against the same without it shows what the input costs",
-        hurts="nothing useful is learnt",
-    )
-
-    @property
-    def device_batches(self) -> int:
-        """How many batches are to be copied ahead into the memory of each GPU, `auto` resolved."""
-        wanted = self.prefetch_to_device
-        if isinstance(wanted, int):
-            return wanted
-        return DEVICE_BATCHES if wanted == "auto" and self.prefetch != "off" else 0
-
-    @field_validator("cache", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, value: Any) -> Any:
-        return "off" if value is False else value

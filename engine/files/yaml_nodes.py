@@ -1,0 +1,133 @@
+"""The tree of a YAML text with line numbers, made with PyYAML's safe loader; located_yaml.py is its front."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import yaml
+
+from .yaml_text import Located, YamlFault, shorten, trap
+
+MAX_DEPTH = 8
+MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text
+
+
+def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
+    """A number as a person reads it; refuses text that only YAML 1.1 reads as a different number."""
+    if meant := trap(node.value):
+        raise YamlFault(meant, node.start_mark.line + 1)
+    if node.tag.endswith(":int"):
+        number = loader.construct_yaml_int(node)
+        if number.bit_length() > MAX_BITS:
+            raise ValueError("no option takes a number that long")
+        return int(number)
+    return float(loader.construct_yaml_float(node))
+
+
+def _numbers_read(base: Any) -> Any:
+    """A safe loader of PyYAML's, which also reads `1e-3` as the number it is in YAML 1.2."""
+    loader: Any = type("_Loader", (base,), {})
+    loader.yaml_implicit_resolvers = {k: list(v) for k, v in base.yaml_implicit_resolvers.items()}
+    loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"),
+        list("-+.0123456789"),
+    )
+    loader.add_constructor("tag:yaml.org,2002:int", _number)
+    loader.add_constructor("tag:yaml.org,2002:float", _number)
+    return loader
+
+
+_SLOW = _numbers_read(yaml.SafeLoader)
+_FAST = _numbers_read(yaml.CSafeLoader) if yaml.__with_libyaml__ else _SLOW
+# The parser in C is ten times as fast. With these characters only it accepts nothing that the one in Python refuses.
+_COMMON = re.compile(r"[\n -~]*")
+_ODD = re.compile(r"[?!&*]")
+
+
+def parse(text: str) -> dict[str, Located]:
+    """Text -> top-level keys; raises YamlFault, in the words of the parser in Python."""
+    if _COMMON.fullmatch(text) and not _ODD.search(text):
+        with contextlib.suppress(YamlFault):
+            return _parse(text, _FAST)
+    return _parse(text, _SLOW)
+
+
+def _parse(text: str, kind: Any) -> dict[str, Located]:
+    loader: Any = None
+    try:
+        _guard(text, kind)
+        loader = kind(text)
+        root = loader.get_single_node()
+        if root is None or root.value == "":
+            raise YamlFault("the file is empty; a preset is a mapping such as `input: {batch_size: 64}`")
+        return _mapping(loader, root, "", depth=0)
+    except yaml.MarkedYAMLError as fault:
+        mark = fault.problem_mark or fault.context_mark
+        raise YamlFault(_reason(fault), (mark.line if mark else 0) + 1) from None
+    except yaml.reader.ReaderError as fault:
+        line = text[: fault.position].count("\n") + 1
+        raise YamlFault(f"character #x{ord(text[fault.position]):04x} is not allowed in YAML", line) from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _guard(text: str, kind: Any) -> None:
+    """Refuse aliases and deep nesting before anything is built from the text."""
+    depth = 0
+    for event in yaml.parse(text, Loader=kind):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, yaml.AliasEvent):
+            raise YamlFault("aliases (*name) are not allowed in presets; write the value itself", line)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise YamlFault(f"nested deeper than {MAX_DEPTH} levels, so it is no preset", line)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _mapping(loader: Any, node: yaml.Node, key: str, depth: int) -> dict[str, Located]:
+    line = node.start_mark.line + 1
+    if not isinstance(node, yaml.MappingNode):
+        what = "a list" if isinstance(node, yaml.SequenceNode) else f"the value {_shown(node)}"
+        raise YamlFault(f"must be a mapping of names to values, not {what}", line, key)
+    if node.tag != "tag:yaml.org,2002:map":
+        raise YamlFault(f"tags ({shorten(node.tag)}) are not allowed in presets", line, key)
+    found: dict[str, Located] = {}
+    for name_node, value_node in node.value:
+        at = name_node.start_mark.line + 1
+        if not isinstance(name_node, yaml.ScalarNode):
+            raise YamlFault("a name must be one word, not a list or mapping", at, key)
+        name = name_node.value
+        inner = f"{key}.{name}" if key else name
+        if name in found:
+            raise YamlFault("is given twice; keep one of them", at, inner)
+        if depth == 0 and isinstance(value_node, yaml.MappingNode):
+            found[name] = Located(_mapping(loader, value_node, inner, depth + 1), at)
+        else:
+            found[name] = Located(_construct(loader, value_node, inner), value_node.start_mark.line + 1)
+    return found
+
+
+def _construct(loader: Any, node: yaml.Node, key: str) -> Any:
+    try:
+        return loader.construct_object(node, deep=True)
+    except YamlFault as fault:
+        raise YamlFault(fault.message, fault.line, key) from None
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError, LookupError, AttributeError):
+        # PyYAML passes on errors of int(), float() and datetime() unchanged.
+        raise YamlFault(f"cannot read the value {_shown(node)}", node.start_mark.line + 1, key) from None
+
+
+def _shown(node: yaml.Node) -> str:
+    return shorten(node.value) if isinstance(node, yaml.ScalarNode) else "here"
+
+
+def _reason(fault: yaml.MarkedYAMLError) -> str:
+    problem = " ".join(str(fault.problem or fault.context or "not valid YAML").split())
+    hint = "; indent with spaces, not tabs" if "'\\t'" in problem else ""
+    return f"not valid YAML: {problem}{hint}"

@@ -1,0 +1,65 @@
+"""What is said of YAML texts without reading one: a value's place, errors, and words that YAML takes for other numbers.
+
+Imports no PyYAML, as the first paint of the form needs these and reads no YAML.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+
+class YamlFault(Exception):
+    """An error at a place: `line` counts from 1, `key` is the dotted key or empty."""
+
+    def __init__(self, message: str, line: int = 1, key: str = "") -> None:
+        super().__init__(message)
+        self.message, self.line, self.key = message, line, key
+
+
+@dataclass(frozen=True)
+class Located:
+    """A value and its place; the value of a mapping is a dict of key -> Located."""
+
+    value: Any
+    line: int
+
+
+def trap(text: str) -> str:
+    """What to write instead of a plain word that YAML 1.1 reads as an unexpected number, else nothing.
+
+    `010` is 8 in YAML 1.1, `1:30` is 90, and `0b101` is 5.
+    """
+    digits = text.lstrip("+-").replace("_", "")
+    sign = "-" if text.startswith("-") else ""
+    if re.fullmatch(r"0[0-7]+", digits):
+        ways, known = f"{sign}{int(digits)} or {sign}{int(digits, 8)}", "octal"
+    elif re.fullmatch(r"0b[01]+", digits):
+        ways, known = f"{sign}{int(digits, 2)}", "binary"
+    elif re.fullmatch(r"[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?", digits):
+        ways, known = f"{sign}{_base_60(digits)}", "of base 60"
+    else:
+        return ""
+    return (
+        f"{shorten(text)[1:-1]} is a number {known} in YAML: write {shorten(ways, 60)[1:-1]}, or quote it if it is text"
+    )
+
+
+def _base_60(digits: str) -> str:
+    whole = 0.0
+    for part in digits.split(":")[:20]:
+        whole = 60 * whole + float(part)
+    return f"{whole:.15g}"
+
+
+def shorten(value: object, limit: int = 40) -> str:
+    """A value as it may stand within one line of an error: without control characters, and not long."""
+    text = printable(value[: 2 * limit] if isinstance(value, str) else repr(value))
+    text = text if len(text) <= limit else text[:limit] + "..."
+    return repr(text) if isinstance(value, str) else text
+
+
+def printable(text: str) -> str:
+    """Text in one line without characters that control a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)

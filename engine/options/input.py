@@ -1,0 +1,147 @@
+"""How the data reaches the model: the group `input`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from .field import Group, Limits, check, option
+
+Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]
+# A copy is queued behind the running step and ends after it. With a second batch the next step need not wait.
+DEVICE_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Input(Group):
+    """How the data reaches the model: the tf.data pipeline."""
+
+    batch_size: int = option(
+        64,
+        "samples in one step, on each replica; the global batch is this times the replicas",
+        call="Dataset.batch",
+        helps="a larger batch fills the GPU and spreads per-step overhead over more samples",
+        hurts="takes more memory, and changes what is learnt at the same learning rate",
+        unit="samples",
+        ge=1,
+        le=10_000_000,
+        own="pipeline",
+    )
+    shuffle: Literal["off"] | Count = option(
+        1024,
+        "size of the shuffle buffer, or off",
+        call="Dataset.shuffle",
+        helps="as large as the data set for a full shuffle; arrays of your own code are shuffled whole by any number",
+        hurts="holds that many samples in host memory, and fills the buffer before the first step",
+        unit="samples",
+        own="order",
+    )
+    parallel_calls: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=1024)] = option(
+        "auto",
+        "how many samples or batches are prepared at once, ahead of the training: off (one), auto or a number",
+        call="Dataset.map(num_parallel_calls=)",
+        helps="the first remedy where the training waits for its input",
+        hurts="takes CPU from other work; on few cores, off can be as fast",
+        own="workers",
+    )
+    cache: str = option(
+        "off",
+        "keep the decoded samples: off, memory, or a folder on a fast disk; a relative path in a preset is relative "
+        "to the preset's folder",
+        call="Dataset.cache",
+        helps="from the second epoch on nothing is read or decoded again",
+        hurts="memory: the whole decoded data set stays in host memory",
+        min_length=1,
+        own="pipeline",
+    )
+    prefetch: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=1024)] = option(
+        "auto",
+        "batches prepared ahead while the model trains: off (truly none), auto or a number",
+        call="Dataset.prefetch",
+        helps="input and training overlap",
+        hurts="holds that many batches in host memory",
+        unit="batches",
+        own="prefetch",
+    )
+    prefetch_to_device: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=4)] = option(
+        "auto",
+        "batches copied in advance into the memory of each GPU: off (each step waits for the copy of its batch), auto "
+        "(2, or none if input.prefetch is off) or a number",
+        call="tf.data.experimental.prefetch_to_device, tf.distribute.InputOptions",
+        helps="the copy over the bus overlaps with computing",
+        hurts="holds that many batches in the memory of each GPU",
+        unit="batches",
+        gpu_only=True,
+        own="device",
+    )
+    cast: Literal["host", "device"] = option(
+        "host",
+        "where uint8 images are converted to float32: on the host, in the pipeline, or on the device, at the start of "
+        "each step",
+        call="tf.cast",
+        helps="device: only a quarter of the bytes is copied to the GPU, and the host has less work",
+        hurts="nothing; device has no effect on data other than uint8, on tokens, or with augment=heavy",
+        own="unread",
+    )
+    augment: Literal["off", "light", "heavy"] = option(
+        "off",
+        "random changes of the images, made on the CPU inside the pipeline: light (flip, shift), "
+        "heavy (also brightness, contrast, noise and blur)",
+        call="Dataset.map",
+        helps="less overfitting",
+        hurts="heavy costs CPU time enough to make the training wait for its input",
+        own="images",
+    )
+    drop_remainder: bool = option(
+        False,
+        "leave out the last, smaller batch of each epoch, so that every step has the same shape",
+        call="Dataset.batch(drop_remainder=)",
+        helps="XLA compiles once instead of twice",
+        hurts="up to batch_size - 1 samples of each epoch are not used",
+        own="pipeline",
+    )
+    parallel_reads: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=1024)] = option(
+        "off",
+        "how many TFRecord files are read at once, one record of each in turn: off (one file after the other), auto "
+        "(all, at most 16) or a number",
+        call="Dataset.interleave(num_parallel_calls=)",
+        helps="many files on a network file system or a slow disk; it also mixes the files, which helps a small "
+        "shuffle buffer",
+        hurts="the records come in another order; the order is the same each time",
+        unit="files",
+        own="unread",
+    )
+    deterministic_order: bool = option(
+        True,
+        "samples keep their order although they are prepared in parallel",
+        call="tf.data.Options.deterministic",
+        helps="the same seed gives the same order; resuming is exact",
+        hurts="one slow sample holds up those behind it",
+    )
+    private_threads: Literal["auto"] | Annotated[int, Limits(ge=1, le=1024)] = option(
+        "auto",
+        "threads of the pipeline's own pool; auto: the pool is shared with the rest of TensorFlow",
+        call="tf.data.Options.threading.private_threadpool_size",
+        helps="keeps the pipeline from starving the kernel launches, or the other way round",
+        hurts="too few and the training waits for its input",
+        unit="threads",
+    )
+    one_batch: bool = option(
+        False,
+        "train on one batch again and again, which is prepared once: shows how fast the training is if its input costs "
+        "nothing",
+        call="Dataset.take(1).cache().repeat()",
+        helps="the speed against the same without it shows what the input costs",
+        hurts="nothing useful is learnt",
+    )
+
+    @property
+    def device_batches(self) -> int:
+        """How many batches are to be copied ahead into the memory of each GPU, `auto` resolved."""
+        wanted = self.prefetch_to_device
+        if isinstance(wanted, int):
+            return wanted
+        return DEVICE_BATCHES if wanted == "auto" and self.prefetch != "off" else 0
+
+    @staticmethod
+    @check("cache", before=True)
+    def _off_is_a_word(value: Any) -> Any:
+        return "off" if value is False else value

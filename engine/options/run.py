@@ -1,0 +1,131 @@
+"""What a run keeps, when it is ended, and in which Python it trains: the group `run`."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from .field import Group, Limits, check, option
+
+Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
+STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+
+@dataclass(frozen=True)
+class Run(Group):
+    """What a run keeps, when it is ended, and in which Python it trains."""
+
+    checkpoint: Literal["off", "epoch"] | Steps = option(
+        "off",
+        "write a checkpoint: off, after each epoch, or every so many steps; resuming from it is exact",
+        call="tf.train.Checkpoint",
+        helps="gputui resume goes on after a stop, a crash or a reboot",
+        hurts="each one stops the training while it is written",
+    )
+    keep: int = option(
+        2,
+        "how many checkpoints are kept, the newest",
+        helps="where the newest one is damaged, gputui resume takes the one before it",
+        hurts="each takes the disk space of the weights and what the optimizer keeps beside them",
+        ge=1,
+        le=1000,
+    )
+    on_oom: Literal["stop", "accumulate", "halve"] = option(
+        "stop",
+        "what follows when memory runs out: stop (the run ends), accumulate (it goes on from its last checkpoint, with "
+        "each batch in twice as many parts: train.micro_batches) or halve (it starts again with half the batch size)",
+        helps="a run that is too large for the memory of this GPU still comes to its end, and says what was changed; "
+        "accumulate keeps global batch, steps and learning rate",
+        hurts="without run.checkpoint accumulate begins again, too, as halve always does; halve leaves the learning "
+        "rate as it is, which is usually too high for a smaller batch; for accumulate see train.micro_batches",
+    )
+    save_model: bool = option(
+        False,
+        "save the trained model as model.keras in the run folder",
+        call="model.save",
+        helps="keras.models.load_model reads it, for evaluation or for use elsewhere",
+        hurts="disk space, and some time at the end of the run",
+    )
+    profile: str = option(
+        "off",
+        "write TensorFlow's profile of these steps: off, or FIRST-LAST such as 50-60",
+        call="tf.profiler.experimental",
+        helps="gputui diagnose then names the operations that take the time of a step (needs xprof)",
+        hurts="those steps are slower",
+    )
+    max_minutes: Literal["auto"] | Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
+        None,
+        "end the run gracefully after this time; auto: 2 minutes before the time limit of the Slurm job, or a tenth of "
+        "the time that is left if that is less; outside of a job auto sets no limit",
+        helps="a job with a time limit ends before it is killed, with a checkpoint if run.checkpoint is on",
+        hurts="a run whose limit is too short ends with outcome timeout, in the middle of an epoch",
+        unit="minutes",
+    )
+    stop_signal: Literal["none", "SIGUSR1", "SIGUSR2"] = option(
+        "none",
+        "a signal of the job's scheduler that ends the run gracefully, as SIGTERM does; it may be sent to the command, "
+        "to the engine or to all processes of the job step",
+        helps="sbatch --signal=B:USR1@120 gives the run two minutes for a checkpoint if run.checkpoint is on; where "
+        "the run can be resumed, the command ends with exit code 75",
+        hurts="nothing, where no scheduler sends it",
+    )
+    measure_seconds: Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
+        None,
+        "end the run, with outcome ok, as soon as this much time after the warm-up and at least 20 steps are "
+        "measured",
+        helps="two settings are compared over the same time; slow steps take longer, up to 12 times the seconds; with "
+        "input.cache on, the pass that fills the cache belongs to the warm-up",
+        unit="seconds",
+    )
+    hang_seconds: Literal["off"] | Annotated[float, Limits(ge=1, le=1_000_000)] = option(
+        300.0,
+        "end the run as hung if no step is completed for this long while it trains or evaluates, or if the process "
+        "uses no CPU time for this long in any other phase",
+        helps="a run that hangs on a device or on communication between GPUs does not occupy the GPUs forever",
+        hurts="the limit is longer if steps take long (see docs/troubleshooting.md), and 24 times as long for the "
+        "first step, which may be compiling",
+        unit="seconds",
+    )
+    sample_seconds: float = option(
+        1.0,
+        "time between two readings of the GPUs and the host",
+        helps="a shorter time shows short pauses of the GPUs",
+        hurts="a shorter time takes more of the CPU and of the disk, and of a slow driver",
+        unit="seconds",
+        ge=0.1,
+        le=3600.0,
+    )
+    pcie: bool = option(
+        False,
+        "read the PCIe traffic of GPUs before Hopper, too; later ones tell it at every reading anyway",
+        call="nvmlDeviceGetPcieThroughput",
+        helps="shows how much of the bus the batches take on their way to the GPU",
+        hurts="each reading of it keeps the driver busy for 40 ms",
+        gpu_only=True,
+    )
+    python: Annotated[str, Limits(min_length=1)] | None = option(
+        None,
+        "the Python that trains: its path, or the folder of a conda or virtual environment; relative to the preset's "
+        "file; not given: GPUTUI_PYTHON, or else the Python in which gputui is installed",
+        helps="training with the TensorFlow and the packages of an environment of yours, in which gputui need not be "
+        "installed",
+        hurts="nothing; it must be Python 3.11 to 3.13 with TensorFlow and Keras",
+    )
+
+    @staticmethod
+    @check("profile", before=True)
+    def _off_is_a_word(value: object) -> object:
+        return "off" if value is False else value
+
+    @staticmethod
+    @check("profile")
+    def _step_range(value: str) -> str:
+        match = STEP_RANGE.fullmatch(value)
+        if value == "off" or (match and 1 <= int(match[1]) <= int(match[2])):
+            return value
+        raise ValueError("not a range of steps")
+
+    @property
+    def profile_steps(self) -> tuple[int, int] | None:
+        """First and last step (from 1) to be profiled, or None."""
+        match = STEP_RANGE.fullmatch(self.profile)
+        return (int(match[1]), int(match[2])) if match else None

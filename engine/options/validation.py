@@ -1,0 +1,91 @@
+"""Checks values against the declarations of the options, with pydantic models that are made of them.
+
+Importing pydantic and making the models takes longer than a screen may wait for its first paint: only what checks
+values imports this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from functools import cache
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
+
+from . import GROUPS, Options
+from .field import Group, default_of, literals
+
+
+class _Checked(BaseModel):
+    """Strict types, unknown names and control characters refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _words_that_yaml_reads_as_booleans(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML 1.1 reads a bare `off` or `on` as a boolean; for an option with that word, the word is used."""
+        if isinstance(value, bool) and info.field_name:
+            word = "on" if value else "off"
+            if word in literals(cls.model_fields[info.field_name].annotation):
+                return word
+        if isinstance(value, str) and any(ord(character) < 32 for character in value):
+            raise ValueError("control characters")
+        return value
+
+
+class MisfitsError(Exception):
+    """Values that their options do not take; `keys` are those of the options."""
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        super().__init__(", ".join(keys))
+        self.keys = keys
+
+
+def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
+    """Options of values by group and name, the others at their defaults; raises MisfitsError."""
+    try:
+        found = model().model_validate(values)
+    except ValidationError as fault:
+        # pydantic reports an error for each type of a union
+        keys = dict.fromkeys(".".join(str(part) for part in error["loc"][:2]) for error in fault.errors())
+        raise MisfitsError(tuple(keys)) from None
+    groups: dict[str, Any] = {name: group(**vars(getattr(found, name))) for name, group in GROUPS.items()}
+    return Options(**groups)
+
+
+@cache
+def model() -> type[BaseModel]:
+    """The model of all options, with one model for each group."""
+    groups: dict[str, Any] = {}
+    for name, group in GROUPS.items():
+        checked = _model_of(group)
+        groups[name] = (checked, Field(default_factory=checked))
+    return create_model("Options", __base__=_Checked, __doc__=Options.__doc__, **groups)
+
+
+def _model_of(group: type[Group]) -> type[BaseModel]:
+    hints = get_type_hints(group, include_extras=True)
+    declared: dict[str, Any] = {}
+    for info in fields(group):  # type: ignore[arg-type]
+        about = info.metadata["about"]
+        declared[info.name] = hints[info.name], Field(
+            default_of(info),
+            description=about.help,
+            json_schema_extra={"about": asdict(about)},
+            **info.metadata["limits"],
+        )
+    return create_model(
+        group.__name__, __base__=_Checked, __doc__=group.__doc__, __validators__=_checks_of(group), **declared
+    )
+
+
+def _checks_of(group: type[Group]) -> dict[str, Any]:
+    """The static methods that are marked as checks, as pydantic's validators."""
+    found = {}
+    for name, method in vars(group).items():
+        if isinstance(method, staticmethod) and hasattr(method.__func__, "checks"):
+            option, before = method.__func__.checks
+            found[name] = field_validator(option, mode="before" if before else "after")(method)
+    return found

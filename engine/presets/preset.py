@@ -1,0 +1,67 @@
+"""A preset whose options are resolved, and what is wrong with one that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import options as opts
+from ..files.located_yaml import printable
+from ..files.values import brief
+
+TOP_LEVEL = ("schema_version", "description", "extends", *opts.GROUPS)
+_KNOWN = opts.by_key(opts.OPTIONS)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a preset: the place (a file or `--set`), the line (None for --set), the key."""
+
+    place: str
+    line: int | None
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.place}:{self.line}" if self.line is not None else self.place
+        named = not self.key or self.place.startswith(f"--set {self.key}=")
+        return brief(printable(f"{where}: {self.message}" if named else f"{where}: {self.key}: {self.message}"))
+
+
+class PresetError(Exception):
+    """A preset that cannot be used; `problems` has at least one entry."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A resolved preset with absolute paths. `origins` gives for each key that is not the default the place that set
+    it; `file` is the file that it was read from, before anything was changed.
+    """
+
+    name: str
+    options: opts.Options
+    description: str = ""
+    origins: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)
+    file: Path | None = None
+
+    def to_yaml(self) -> str:
+        """The preset with every value explicit, readable by `resolve` again."""
+        import yaml  # not needed for the first paint
+
+        head = {"schema_version": opts.SCHEMA_VERSION, "description": self.description}
+        body = head | asdict(self.options)
+        return yaml.safe_dump(body, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+
+    def changed(self) -> dict[str, Any]:
+        """The options that differ from the defaults: key -> value."""
+        return {
+            key: value
+            for key, info in _KNOWN.items()
+            if (value := getattr(getattr(self.options, info.group), info.name)) != info.default
+        }

@@ -1,0 +1,61 @@
+"""Which versions of TensorFlow and Keras gputui trains with: those that its tests have been run with.
+
+Older ones are refused:
+- TensorFlow 2.17 is built for cuDNN 8 (tensorflow.org/install/source, tested build configurations), and its XLA ends
+  the process on --xla_gpu_per_fusion_autotune_cache_dir, which it does not know. TensorFlow 2.16 has no
+  tf.data.experimental.get_model_proto, which tells the stages of the input pipeline.
+- Keras 3.9 counts metrics over replicas wrongly (an accuracy is halved over two): since 3.10 their variables have
+  synchronization="on_read" (keras/src/metrics/metric.py). Keras 3.8 takes no DistributedDatasetsFromFunction, with
+  which the trainer shares batches between replicas (keras/src/trainers/data_adapters/__init__.py).
+
+Newer ones may work and are only warned of. pyproject.toml has the same range of TensorFlow.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+OLDEST_TENSORFLOW, NEWEST_TENSORFLOW = (2, 18), (2, 21)
+OLDEST_KERAS, NEWEST_KERAS = (3, 10), (3, 15)
+# What pip is to install. gputui's own extras are not named, as there is no gputui on PyPI.
+TENSORFLOW = "tensorflow[and-cuda]>={}.{},<{}.{}".format(
+    *OLDEST_TENSORFLOW, NEWEST_TENSORFLOW[0], NEWEST_TENSORFLOW[1] + 1
+)
+KERAS = "keras>={}.{}".format(*OLDEST_KERAS)
+REQUIRED = {"TensorFlow": TENSORFLOW, "Keras": KERAS, "NumPy": "numpy"}
+INSTALL_TENSORFLOW, INSTALL_KERAS = f"pip install '{TENSORFLOW}'", f"pip install '{KERAS}'"
+
+
+@dataclass(frozen=True)
+class Remark:
+    """An `error` refuses to train with these packages, a `warning` is only shown."""
+
+    level: str
+    what: str
+    remedy: str
+
+
+def remarks(tensorflow: str | None, keras: str | None) -> list[Remark]:
+    """What is wrong with two installed versions; nothing where one is not known (None)."""
+    found = [
+        _judged("TensorFlow", tensorflow, OLDEST_TENSORFLOW, NEWEST_TENSORFLOW, INSTALL_TENSORFLOW),
+        _judged("Keras", keras, OLDEST_KERAS, NEWEST_KERAS, INSTALL_KERAS),
+    ]
+    return [remark for remark in found if remark is not None]
+
+
+def _judged(
+    name: str, version: str | None, oldest: tuple[int, int], newest: tuple[int, int], install: str
+) -> Remark | None:
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    if numbers is None:
+        return None
+    found = (int(numbers[1]), int(numbers[2]))
+    tested = "{}.{} to {}.{}".format(*oldest, *newest)
+    if found < oldest:
+        return Remark("error", f"{name} {version} is too old: gputui trains with {name} {tested}", install)
+    if found > newest:
+        what = f"{name} {version} is newer than gputui has been tested with ({tested})"
+        return Remark("warning", what, f"it may work; if not, install {name} {'.'.join(map(str, newest))}")
+    return None
