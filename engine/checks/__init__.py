@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from ..telemetry.training_gpus import training_gpus, visible_gpus
+from .cluster import by_command, measured_alone, of_job, of_kind
 from .finding import Finding
-from .gpus import on_cpu, replicas, training_gpus, visible_gpus
-from .rules import RULES, check, of_job, of_preset
+from .gpus import on_cpu, replicas
+from .packages import of_packages, of_resumed
+from .rules import RULES, check, of_preset, on_screen
 
-__all__ = ["RULES", "Finding", "check", "of_job", "of_preset", "on_cpu", "replicas", "training_gpus", "visible_gpus"]
+__all__ = [
+    "RULES",
+    "Finding",
+    "by_command",
+    "check",
+    "measured_alone",
+    "of_job",
+    "of_kind",
+    "of_packages",
+    "of_preset",
+    "of_resumed",
+    "on_cpu",
+    "on_screen",
+    "replicas",
+    "training_gpus",
+    "visible_gpus",
+]

@@ -9,8 +9,9 @@ from ..system import installed
 from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, dotted
 from ..telemetry.machine import Gpu, Machine
+from ..telemetry.training_gpus import training_gpus
 from .finding import Finding, error
-from .gpus import on_cpu, training_gpus
+from .gpus import on_cpu
 
 _WITH_CUDNN = ("cnn", "separable_cnn", "resnet50")  # gputui's models whose layers are cuDNN's
 _OTHER_GPU = "choose another GPU with device.visible"

@@ -1,4 +1,4 @@
-"""Rules about the copy of batches to the devices, and about gradient accumulation."""
+"""Rules about the copy of batches to the devices, and about gradient accumulation and parts of batches."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from .. import plan
 from ..options import Options
-from ..options.data import BYTE_ENCODINGS
+from ..options.workload import BYTE_ENCODINGS
 from ..telemetry.machine import Machine
 from .finding import Finding
 
 
 def _accumulation(options: Options, machine: Machine) -> Iterator[Finding]:
     together, key = options.train.gradient_accumulation, "train.gradient_accumulation"
-    if together > 1 and options.strategy.kind == "mirrored":
+    if together > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
         yield Finding(
             "error",
             (key, "strategy.kind"),
@@ -27,6 +27,33 @@ def _accumulation(options: Options, machine: Machine) -> Iterator[Finding]:
             (key,),
             f"the gradients of the last {steps % together} of {steps} steps are never applied",
             f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch",
+        )
+
+
+def _micro_batches(options: Options, machine: Machine) -> Iterator[Finding]:
+    parts, key = options.train.micro_batches, "train.micro_batches"
+    asked = [key] if parts > 1 else []
+    asked += ["run.on_oom"] if options.run.on_oom == "accumulate" else []
+    if asked and options.strategy.kind in plan.SEVERAL_REPLICAS and options.compile.xla is True:
+        yield Finding(
+            "error",
+            (*asked, "compile.xla"),
+            "XLA cannot compile parts of batches over several replicas",
+            "set compile.xla=false",
+        )
+    if parts > options.input.batch_size and options.workload.entry is None:
+        yield Finding(
+            "warning",
+            (key, "input.batch_size"),
+            f"a batch of {options.input.batch_size} cannot have {parts} parts: each sample is one",
+            f"set {key} to at most {options.input.batch_size}",
+        )
+    if options.run.on_oom == "accumulate" and options.run.checkpoint == "off":
+        yield Finding(
+            "note",
+            ("run.on_oom", "run.checkpoint"),
+            "without checkpoints a training whose memory runs out begins again",
+            "set run.checkpoint=epoch, unless the training is short",
         )
 
 

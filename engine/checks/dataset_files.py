@@ -10,20 +10,13 @@ import itertools
 import os
 import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
+from ..files.datasets import IMAGE_ENDINGS, KERAS_FILES, keras_folder
 from ..presets.paths import near
+from ..text import counted
 
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 NO_ZIP = (zipfile.BadZipFile, ValueError, NotImplementedError)
 LOOKED_AT = 100  # class folders that are looked into: on a network file system each one takes a request
-# The data sets that Keras downloads: their files in its folder, in words and as a pattern.
-KERAS_FILES = {
-    "mnist": ("mnist.npz", "mnist.npz"),
-    "fashion_mnist": ("fashion-mnist/ (four train-* and t10k-* .gz files)", "fashion-mnist/t*.gz"),
-    "cifar10": ("cifar-10-batches-py-target.tar.gz", "cifar-10-batches-py*"),
-}
-
 Fault = tuple[str, str, str]  # level, what is wrong, what to do
 
 
@@ -36,11 +29,6 @@ def faults(kind: str, place: str) -> Iterator[Fault]:
         yield from _LOOKS.get(kind, _nothing)(place)
     except OSError as fault:
         yield "error", f"{near(place)} cannot be read: {fault.strerror or fault}", "check its owner and permissions"
-
-
-def keras_folder() -> Path:
-    """The folder in which Keras keeps the data sets that it has downloaded."""
-    return Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets"
 
 
 def _nothing(place: str) -> Iterator[Fault]:
@@ -85,7 +73,7 @@ def _images(place: str) -> Iterator[Fault]:
     with os.scandir(place) as found:
         names = sorted(one.name for one in found if one.is_dir() and not one.name.startswith("."))
     if len(names) < 2:
-        yield "error", f"{near(place)} has {len(names)} class folder(s); at least 2 are needed", change
+        yield "error", f"{near(place)} has {counted(len(names), 'class folders')}; at least 2 are needed", change
         return
     for name in names[:LOOKED_AT]:
         with os.scandir(os.path.join(place, name)) as found:

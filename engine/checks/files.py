@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from .. import entry as entries
 from ..files.values import NO_NAME, nameable
 from ..options import OPTIONS, Options
-from ..options.data import TESTED_SOURCES
 from ..options.field import About
-from ..presets import entry as entries
+from ..options.workload import TESTED_SOURCES
 from ..presets import paths
+from ..system import installed, interpreter
 from ..telemetry.machine import Machine
 from . import dataset_files
 from .finding import Finding, error
@@ -50,7 +52,10 @@ def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
         )
         return
     try:
-        entries.look(workload.entry, folder.absolute())
+        python = installed.meant()
+        newer = python.version[:2] > sys.version_info[:2]
+        search_path = None if interpreter.is_own(python.python) else python.search_path
+        entries.look(workload.entry, folder.absolute(), search_path, newer)
     except entries.EntryFault as fault:
         yield error("workload.entry", fault.message, fault.change)
 

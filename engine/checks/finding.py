@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..files.values import LONGEST_LINE
+
 
 @dataclass(frozen=True)
 class Finding:
     """An `error` refuses the launch; a `warning` or a `note` is only shown. `options` are the keys of the options
-    concerned.
+    concerned; none where it is about what is installed.
     """
 
     level: str
@@ -17,7 +19,13 @@ class Finding:
     change: str
 
     def __str__(self) -> str:
-        return f"{', '.join(self.options)}: {self.message}; {self.change}"
+        about = f"{', '.join(self.options)}: " if self.options else ""
+        return f"{about}{self.message}; {self.change}"
+
+    def whole(self, line: str) -> str:
+        """A line that ends with this finding; what to change on a line of its own where one line would be cut."""
+        end = f"; {self.change}"
+        return line if len(line) <= LONGEST_LINE else f"{line.removesuffix(end)}\n{self.change}"
 
 
 def error(key: str, message: str, change: str) -> Finding:

@@ -1,4 +1,4 @@
-"""The GPUs that TensorFlow may see and those that train; checks that they exist and are allocated to the job."""
+"""What the GPUs mean for a training, and checks that they exist and are allocated to the job."""
 
 from __future__ import annotations
 
@@ -6,28 +6,15 @@ from collections.abc import Iterator
 
 from .. import plan
 from ..options import Options
-from ..telemetry.machine import Gpu, Machine, used_by_tensorflow
+from ..telemetry.machine import Machine
+from ..telemetry.training_gpus import positions, visible_gpus
 from .finding import Finding, error
-
-
-def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """The GPUs that TensorFlow sees and does not leave out, in its order."""
-    visible = options.device.visible
-    if visible == "none":
-        return []
-    shown = machine.shown if visible == "all" else machine.shown_by(",".join(map(str, visible)))
-    return used_by_tensorflow(shown)
-
-
-def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """Those of them on which a replica of the model trains: one for `single` and `one_device`."""
-    gpus = visible_gpus(options, machine)
-    return [gpus[position] for position in dict.fromkeys(_positions(options, len(gpus))) if position < len(gpus)]
 
 
 def replicas(options: Options, machine: Machine) -> int:
     """How many replicas of the model train in parallel."""
-    return plan.replicas(options.strategy, plan.devices(options, len(visible_gpus(options, machine))))
+    workers = len(machine.cluster.workers) if machine.cluster else 1
+    return plan.replicas(options.strategy, plan.devices(options, len(visible_gpus(options, machine))), workers)
 
 
 def on_cpu(options: Options, machine: Machine) -> bool:
@@ -39,16 +26,8 @@ def on_cpu(options: Options, machine: Machine) -> bool:
 
 def share_a_gpu(options: Options, machine: Machine) -> bool:
     """Whether two replicas train on partitions of one GPU."""
-    positions = _positions(options, len(visible_gpus(options, machine)))
-    return len(set(positions)) < len(positions)
-
-
-def _positions(options: Options, gpus: int) -> list[int]:
-    """For each replica, the index of its GPU among the visible ones."""
-    strategy, parts = options.strategy, options.device.logical_devices
-    chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
-    positions = [device // parts for device in chosen]
-    return positions if strategy.kind == "mirrored" else positions[:1]
+    found = positions(options, len(visible_gpus(options, machine)))
+    return len(set(found)) < len(found)
 
 
 # ---- rules --------------------------------------------------------------------------------------

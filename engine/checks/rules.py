@@ -15,15 +15,18 @@ from ..options import OPTIONS, Options
 from ..options.field import About
 from ..options.training import MOMENTUM
 from ..presets import Preset, paths
+from ..system import installed, interpreter
 from ..telemetry.machine import Machine
-from ..text import size
-from . import chips, gpus
-from .data import _accumulation, _cast
+from ..telemetry.training_gpus import training_gpus, visible_gpus
+from ..text import counted, size
+from . import chips, cluster, gpus, job, learning_rate, multi_worker
+from .data import _accumulation, _cast, _micro_batches
 from .files import _entry, _entry_alone, _paths, _validation
 from .finding import Finding as Finding
 from .finding import error
-from .gpus import on_cpu, share_a_gpu, training_gpus, visible_gpus
+from .gpus import on_cpu, share_a_gpu
 from .hardware import _allocator, _launching_threads, _xla_flags
+from .packages import packages
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
 
@@ -31,6 +34,13 @@ Rule = Callable[[Options, Machine], Iterator[Finding]]
 def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
     """All findings; for a relative path that does not exist, also whether it would be right from the current folder."""
     return [_with_remedy(finding, preset) for finding in check(preset.options, machine)]
+
+
+def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
+    """The same for a run that is started from a screen: which is no place to name the machines of several workers."""
+    elsewhere = cluster.by_command(preset.options.strategy.kind)
+    found = of_preset(preset, machine)
+    return [*elsewhere, *(one for one in found if not elsewhere or one.options != (cluster.KEY,))]
 
 
 def _with_remedy(finding: Finding, preset: Preset) -> Finding:
@@ -44,17 +54,9 @@ def _with_remedy(finding: Finding, preset: Preset) -> Finding:
 
 def check(options: Options, machine: Machine) -> list[Finding]:
     """All findings, errors first."""
-    found = [finding for rule in RULES for finding in rule(options, machine)]
+    with installed.of(interpreter.chosen(options.run.python)):
+        found = [finding for rule in RULES for finding in rule(options, machine)]
     return sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level))
-
-
-def of_job(machine: Machine) -> list[Finding]:
-    """The finding about other tasks of the job, whatever the options are."""
-    return [Finding(remark.level, ("strategy.kind",), remark.message, remark.change) for remark in machine.job]
-
-
-def _job(options: Options, machine: Machine) -> Iterator[Finding]:
-    yield from of_job(machine)
 
 
 def _memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -143,7 +145,7 @@ def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:
         )
     if options.strategy.communication == "nccl":
         yield from _nccl(options, machine)
-    if options.strategy.communication != "auto" and kind != "mirrored":
+    if options.strategy.communication != "auto" and kind not in plan.SEVERAL_REPLICAS:
         yield Finding(
             "warning",
             ("strategy.communication",),
@@ -186,6 +188,13 @@ def _clipping(options: Options, machine: Machine) -> Iterator[Finding]:
     if len(names) > 1:
         yield Finding(
             "error", tuple(f"train.{n}" for n in names), "Keras accepts only one kind of clipping", "keep one of them"
+        )
+    elif names and options.strategy.kind in plan.SEVERAL_REPLICAS:
+        yield Finding(
+            "note",
+            (f"train.{names[0]}", "strategy.kind"),
+            "Keras 3 clips the gradients of each replica, and sums them up afterwards",
+            "divide it by the number of replicas to get the limit of one device",
         )
 
 
@@ -248,7 +257,7 @@ def _steps(options: Options, machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "note",
             ("compile.steps_per_execution", "train.steps_per_epoch"),
-            f"the last execution of each epoch has {per_epoch % together} steps instead of {together}",
+            f"the last execution of each epoch has {counted(per_epoch % together, 'steps')} instead of {together}",
             "choose a divisor of the steps of an epoch to avoid that",
         )
 
@@ -287,7 +296,11 @@ def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    _job,
+    packages,
+    cluster.others,
+    cluster.together,
+    job.time_limit,
+    job.stop_signal,
     gpus.missing_gpus,
     gpus.allocation,
     _memory_modes,
@@ -300,14 +313,18 @@ RULES: tuple[Rule, ...] = (
     chips.xla_on_the_chip,
     _xla,
     _strategy,
+    multi_worker.devices,
+    multi_worker.communication,
     _determinism,
     _clipping,
     _accumulation,
+    _micro_batches,
     _allocator,
     _launching_threads,
     _xla_flags,
     _cast,
     _optimizer,
+    learning_rate.scaling,
     _validation,
     _without_effect,
     _steps,

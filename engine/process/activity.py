@@ -69,6 +69,11 @@ class Activity:
             self._silent_seconds += counted
             self._idle_seconds = 0.0 if busy else self._idle_seconds + counted
 
+    def last_phase(self) -> PhaseName:
+        """The phase in which the trainer has ended, which may have begun since the last look."""
+        self._has_progressed()
+        return self.phase
+
     def _children_work(self, now: float) -> bool:
         if self._idle_seconds < CHILDREN_SECONDS or now - self._children_looked < CHILDREN_SECONDS:
             return False
@@ -98,7 +103,10 @@ class Activity:
         if progressed and not in_user_code:
             self._remember_gap()
         if size != self._size:
-            self._read_phase(self._size, size)
+            try:
+                self._read_phase(self._size, size)
+            except OSError:  # it is read at the next look
+                size = self._size
         self._size, self._seen_beat = size, beat
         return progressed
 
@@ -109,10 +117,11 @@ class Activity:
             self._first_step = max(self._first_step, self._silent_seconds)
 
     def _events_size(self) -> int:
+        """That of the last look where it cannot be found out, as a network disk may be away for a time."""
         try:
             return self.run.file("events.jsonl").stat().st_size
         except OSError:
-            return 0
+            return self._size
 
     def _state(self) -> tuple[bool, float]:
         """Whether it is suspended, and the CPU seconds that it has used."""

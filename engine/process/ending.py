@@ -23,6 +23,7 @@ _DOING = {"starting": "starting", "importing": "being imported", "configuring": 
 ADDRESS_SPACE_NEEDED_BYTES = 4_000_000_000
 LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's list of all that it holds
 QUOTED_LETTERS = 200  # of a line of the log
+LIMIT_OF_JOB = "run.max_minutes=auto"
 _SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more address space than it uses"
 _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job), or end other processes of yours"
 
@@ -63,6 +64,7 @@ class Evidence:
     device_batches: int = 0  # copied ahead into the memory of each of them
     lost_gpus: Sequence[str] = ()  # of them, that the driver has lost
     held_pid: int | None = None  # the trainer, where it does not end although it was killed
+    on_oom: str = "stop"  # run.on_oom
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ def classify(seen: Evidence) -> Ending:
     if seen.stopped_because == "stop":
         return Ending("stopped", "killed", "ended by force, as it did not respond to the request to stop")
     if seen.stopped_because == "timeout":
+        if seen.limit == LIMIT_OF_JOB:
+            return before_the_job()
         return Ending("timeout", "timeout", f"ended after {seen.limit}", "raise run.max_minutes")
     if seen.stopped_because == "hang":
         hint = SEVERAL_GPUS if seen.gpus > 1 else ONE_DEVICE
@@ -103,7 +107,16 @@ def classify(seen: Evidence) -> Ending:
             return _space(seen, how)
     if found:
         return _known(found, seen, f"{found.line[:QUOTED_LETTERS]}; {how}")
+    if seen.phase == "importing" and number:
+        hint = "gputui doctor --deep imports it too; installing TensorFlow again may help; see the end of engine.log"
+        return Ending("crashed", "crash", f"{how} while TensorFlow was being imported", hint)
     return Ending("crashed", "crash", f"{how} and no result", "see the end of engine.log")
+
+
+def before_the_job() -> Ending:
+    """The one wording where the time limit of the job has ended the run."""
+    message = f"ended before the time limit of the job was reached ({LIMIT_OF_JOB})"
+    return Ending("timeout", "timeout", message, "with run.checkpoint on, gputui resume continues it")
 
 
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
@@ -140,14 +153,17 @@ def of_fault(fault: BaseException) -> Ending | None:
     return named_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
 
 
-def out_of_memory(batch_size: int, detail: str, device_batches: int = 0) -> Ending:
+def out_of_memory(batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop") -> Ending:
     """The one wording where a smaller batch would have needed less memory, or fewer batches ahead on the GPU."""
-    smaller, fewer = max(1, batch_size // 2), "input.prefetch_to_device=off, " if device_batches else ""
+    smaller = f"input.batch_size={batch_size // 2}, " if batch_size > 1 else ""
+    fewer = "input.prefetch_to_device=off, " if device_batches else ""
+    divides = batch_size > 1 and on_oom == "stop"
+    parts = "; run.on_oom=accumulate goes on with the same batch in parts" if divides else ""
     return Ending(
         "oom",
         "out_of_memory",
         f"out of memory at batch size {batch_size}: {detail}",
-        f"try input.batch_size={smaller}, {fewer}precision.policy=mixed_bfloat16 or a smaller workload.width",
+        f"try {smaller}{fewer}precision.policy=mixed_bfloat16 or a smaller workload.width{parts}",
     )
 
 
@@ -161,7 +177,7 @@ def _memory(seen: Evidence, how: str, device_batches: int = 0) -> Ending:
             f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data was loaded: {how}",
             f"{there}TensorFlow alone needs about 1 GiB: give the container or job more memory, or end other processes",
         )
-    end = out_of_memory(seen.batch_size, how, device_batches)
+    end = out_of_memory(seen.batch_size, how, device_batches, seen.on_oom)
     space = seen.ceilings.address_space_bytes
     return replace(end, hint=f"{end.hint}; the address space is also limited: {_ulimit(space)}") if space else end
 
@@ -181,6 +197,9 @@ def _no_thread(seen: Evidence) -> Ending:
 
 
 def _killed(seen: Evidence) -> Ending:
+    if lost := known_failures.lost_peer(seen.log_tail):
+        message = f"{lost} has ended while the workers were connected: the training cannot begin without it"
+        return Ending("error", "peer_lost", message, known_failures.LOST_PEER_HINT)
     if seen.kernel_oom_kills > 0:
         return _memory(seen, "the kernel killed the trainer because host memory ran out")
     return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", "gputui resume continues it")

@@ -214,6 +214,13 @@ FAILURES = (
     ),
 )
 
+# Said by the process that watches the other workers while TensorFlow connects this one (trainer/cluster/lookout.py).
+_LOST_PEER = re.compile(r"^gputui: (?P<worker>worker \d+ \(\S+\)) has ended while TensorFlow connected the workers$")
+LOST_PEER_HINT = (
+    "its own run or its log says why it ended; then start all workers again, with --resume-if-any where the training "
+    "had begun before"
+)
+
 # These are not errors: allocators log them while they try several sizes or algorithms, CUDA logs NO_DEVICE if the CPU
 # trains on purpose, and peer access may be enabled twice.
 _HARMLESS = re.compile(
@@ -241,6 +248,12 @@ def in_log(lines: Sequence[str]) -> Found | None:
     reasons = [found for found in warnings if found.failure.kind != MEMORY]
     clear = [found for found in errors + reasons if not found.failure.vague]
     return next(iter(clear + errors + warnings), None)
+
+
+def lost_peer(lines: Sequence[str]) -> str:
+    """The worker of another machine for whose end the trainer was killed before the workers were connected, if one."""
+    newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
+    return next((match["worker"] for line in newest_first if (match := _LOST_PEER.match(line.strip()))), "")
 
 
 def in_exception(text: str) -> Found | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import signal
 import subprocess
@@ -11,14 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import scratch
-from ..system import heartbeat, locks
+from ..system import heartbeat, locks, parent, python_command
+from ..system.child import Child
 from ..system.heartbeat import TrainerHeartbeat
 from ..system.locks import Lock
 from ..system.run_clock import VARIABLE, RunClock
 
+OPTIONS = "options.json"  # of a run folder: options/plain.py, without the time that its import takes
 WARM = "--warm"  # argument in place of a run folder, which then comes later
+FORK_SERVER = "--fork-server"  # last argument of a process that forks the trainers of all runs in a folder
 DUMP_STACKS = signal.SIGUSR1  # on this signal a trainer writes the stack of each of its threads into the log
 LOCK = "GPUTUI_LOCK"  # environment variable of an engine or a proof: the descriptor of its lock
+FORKED = "GPUTUI_FORKED"  # environment variable of an engine whose trainer runs already: its id, and descriptors
 
 
 @dataclass(frozen=True)
@@ -27,30 +33,66 @@ class Trainer:
     disk; and its heartbeat in shared memory.
     """
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Child
     lifeline: int
     report: int
     heartbeat: TrainerHeartbeat
 
 
-def start_trainer(run_folder: str, clock: RunClock | None = None) -> Trainer:
-    """Start the trainer, which holds the pipe's reading end and sees the end of file when this process has ended."""
-    reader, writer = os.pipe()
-    report, their_report = os.pipe()
-    beats, memory = heartbeat.create_shared()
-    theirs = [reader, their_report] + ([] if memory is None else [memory])
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "gputui.engine.trainer", run_folder],
+class Channels:
+    """The pipes between an engine and its trainer, and the heartbeat's memory: descriptors of both sides."""
+
+    def __init__(self) -> None:
+        reader, self.lifeline = os.pipe()
+        self.report, their_report = os.pipe()
+        self.heartbeat, self.memory = heartbeat.create_shared()
+        self.trainers = [reader, their_report] + ([] if self.memory is None else [self.memory])
+
+    def environment(self, clock: RunClock | None) -> dict[str, str]:
+        """Of the trainer."""
+        names = ("GPUTUI_LIFELINE", "GPUTUI_REPORT", heartbeat.VARIABLE)
+        found = dict(zip(names, map(str, self.trainers), strict=False))
+        return found | ({VARIABLE: clock.as_text()} if clock else {})
+
+
+def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | None = None) -> Trainer:
+    """Start the trainer, which holds the pipe's reading end and sees the end of file when this process has ended; until
+    it looks it is killed with this process.
+
+    Its interpreter is that of the run's options, or for one that waits for a run the given one.
+    """
+    channels, python = Channels(), python or python_of(run_folder)
+    process = parent.start(
+        python_command.of(python, "gputui.engine.trainer", run_folder),
         stdin=subprocess.DEVNULL,
-        env=os.environ
-        | {"GPUTUI_LIFELINE": str(reader), "GPUTUI_REPORT": str(their_report)}
-        | ({heartbeat.VARIABLE: str(memory)} if memory is not None else {})
-        | ({VARIABLE: clock.as_text()} if clock else {}),
-        pass_fds=theirs,
+        env=python_command.environment(python) | channels.environment(clock),
+        pass_fds=channels.trainers,
     )
-    for descriptor in theirs:
+    for descriptor in channels.trainers:
         os.close(descriptor)
-    return Trainer(process, writer, report, beats)
+    return Trainer(process, channels.lifeline, channels.report, channels.heartbeat)
+
+
+def python_of(run_folder: str) -> str:
+    """The interpreter of a run: that of its options as they were written at its launch; raises OSError."""
+    path = os.path.join(run_folder, OPTIONS)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            given = json.load(stream)["run"]["python"]
+    except (ValueError, KeyError, TypeError):
+        raise OSError(errno.EINVAL, "is damaged", path) from None
+    return given or sys.executable
+
+
+def forked_trainer() -> Trainer | None:
+    """The trainer that this process has forked before it became an engine (trainer/fork_server.py), if it has."""
+    numbers = [int(number) for number in os.environ.pop(FORKED, "").split()]
+    if not numbers:
+        return None
+    pid, lifeline, report, *memory = numbers
+    for descriptor in (lifeline, report):
+        os.set_inheritable(descriptor, False)
+    return Trainer(Child(pid), lifeline, report, TrainerHeartbeat.inherited(str(memory[0]) if memory else None))
 
 
 def write_to_log(run_folder: Path) -> None:

@@ -30,21 +30,25 @@ from ..runs.reading import ENGINE_FILE, TRAINER_FILE, Tail, read_events
 from ..system import reaper, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import Lock
-from ..system.run_clock import RunClock
+from ..system.run_clock import RunClock, steady
 from ..telemetry import limits
 from ..telemetry.sampler import Sampler
 from . import ending
 from .activity import SUSPENDED_SECONDS, Activity
-from .spawn import DUMP_STACKS, Trainer
+from .known_failures import RESUMED
+from .out_of_memory import Answer, answer, record
+from .spawn import DUMP_STACKS, Trainer, put_result_aside, start_trainer
 from .summary import summary_of
+from .time_limit import TimeLimit
 from .watcher import Watcher
+from .workers import Workers
 
 TICK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 1.0
-GRACE_SECONDS = 30.0
+GRACE_SECONDS = 30.0  # for the trainer to end after it was asked to stop
 HELD_SECONDS = 30.0  # a process that is killed and has not ended by then is held by the kernel
 READING_SECONDS = 5.0  # for reading the GPUs once more after the trainer has died
-STACKS_SECONDS = 1.0  # for a hung trainer to write the stacks of its threads
+STACKS_SECONDS = 2.5  # for a hung trainer to write the stacks of its threads
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
 NO_LOCKS_HINT = "do not resume it elsewhere while it runs; better set GPUTUI_HOME to a folder on a local disk"
@@ -54,22 +58,32 @@ class Supervisor:
     """Supervises the trainer of one run until it has ended, and leaves a result."""
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock) -> None:
-        self.run, self.trainer, self.lifeline = run, trainer.process, trainer.lifeline
-        self.lock, self.report, self.heartbeat = lock, trainer.report, trainer.heartbeat
+        self.run, self.lock = run, lock
         self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
-        self.limits: dict[str, Any] = self.preset["run"]
-        self.clock = clock
-        self._processes = {"engine": Process.of(os.getpid()), "trainer": Process.of(self.trainer.pid)}
-        self.phase = "starting"
+        self.run_options: dict[str, Any] = self.preset["run"]
+        self.launched = clock
+        self._processes = {"engine": Process.of(os.getpid())}
+        self._take(trainer, clock)
         self.stop_requests = self.stops_told = 0
-        self.asked_because = ""
+        self.asked_because = self.ended_by = ""
         self.asked_at: float | None = None
         self.killed_at: float | None = None
         self.held = self.said_suspended = False
         self.lost_gpus: list[str] = []
-        self.limit = ""
-        self.oom_kills = ending.kernel_oom_kills()
+        self.limit_reached = ""
+        self.memory_answers = 0
         self.events = EventWriter(run.file("telemetry.jsonl"), run.id, clock)
+        self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
+
+    def _take(self, trainer: Trainer, clock: RunClock) -> None:
+        """This trainer is supervised from here on; `clock` is that of its start."""
+        self.started_trainer, self.clock = trainer, clock
+        self.trainer, self.lifeline = trainer.process, trainer.lifeline
+        self.report, self.heartbeat = trainer.report, trainer.heartbeat
+        self._processes["trainer"] = Process.of(self.trainer.pid)
+        self.phase = "starting"
+        self.oom_kills = ending.kernel_oom_kills()
+        self.__dict__.pop("_started", None)
 
     def supervise(self) -> int:
         """The whole life of the engine; returns its exit status."""
@@ -78,22 +92,15 @@ class Supervisor:
         self._write_status()
         if not self.lock.works:
             self.events.emit(events.Warn(kind="no_locks", message=NO_LOCKS, hint=NO_LOCKS_HINT))
-        sampler = Sampler(
-            self.events,
-            self.trainer.pid,
-            self.limits["sample_seconds"],
-            pcie=self.limits.get("pcie", False),
-        )
-        sampler.start()
-        watcher = Watcher(self.run, self.events.emit, self.clock)
+        watcher = Watcher(self.run, self.events.emit, self.launched)
         watcher.start()
-        try:
-            self._watch(sampler)
-            self.lost_gpus = self._find_lost_gpus()
-        finally:
-            sampler.stop()
-        self._leave_result(sampler)
-        self._clean_up()
+        workers = Workers(self.run, self.events.emit)
+        workers.start()
+        self._attend()
+        while (answer := self._memory_answer()) is not None and self._is_recorded(answer):
+            self._start_again(answer)
+            self._attend()
+        workers.stop()
         watcher.stop()
         self.phase = "ended"
         if self.held:
@@ -102,6 +109,63 @@ class Supervisor:
         self.events.drain(results.TRAINER_SECONDS)
         self.events.close()
         return 0
+
+    def _attend(self) -> None:
+        """One trainer, until it has ended and its result is written."""
+        sampler = Sampler(
+            self.events,
+            self.trainer.pid,
+            self.run_options["sample_seconds"],
+            pcie=self.run_options.get("pcie", False),
+        )
+        sampler.start()
+        try:
+            self._watch(sampler)
+            self.lost_gpus = self._find_lost_gpus()
+        finally:
+            sampler.stop()
+        self._leave_result(sampler)
+        self._clean_up()
+
+    def _memory_answer(self) -> Answer | None:
+        """What run.on_oom has the training go on with, where its memory has run out."""
+        result, wanted = self.run.result, self.run_options.get("on_oom", "stop")
+        ends = self.held or self.stop_requests or self.asked_because
+        if wanted == "stop" or result is None or result["outcome"] != "oom" or ends:
+            return None
+        found = answer(self.run, self.preset, self.memory_answers)
+        if isinstance(found, str):
+            self._tell_no_answer(found)
+            return None
+        return found
+
+    def _is_recorded(self, chosen: Answer) -> bool:
+        """Whether the run folder has the changed option, from which another trainer reads it; the run ends without."""
+        try:
+            record(self.run, self.preset, chosen)
+        except OSError as fault:
+            self._tell_no_answer(f"{fault.filename} cannot be written: {fault.strerror}")
+            return False
+        return True
+
+    def _tell_no_answer(self, why: str) -> None:
+        message = f"run.on_oom={self.run_options['on_oom']} ends here: {why}"
+        self.events.emit(events.Warn(kind="out_of_memory", message=message, option="run.on_oom"))
+
+    def _start_again(self, chosen: Answer) -> None:
+        """Another trainer in the same folder, with the option changed; its time counts from now."""
+        self.memory_answers += 1
+        self.events.emit(chosen.event)
+        told = events.Warn(kind="out_of_memory", message=chosen.event.message, hint=chosen.hint, option=chosen.key)
+        self.events.emit(told)
+        put_result_aside(self.run.path)
+        print(RESUMED, flush=True)
+        for pipe in (self.lifeline, self.report):
+            os.close(pipe)
+        scratch.make()
+        clock = RunClock(self.launched.now(), steady())
+        self._take(start_trainer(str(self.run.path), clock), clock)
+        self._write_status()
 
     def _clean_up(self) -> None:
         """Remove what the trainer has left behind."""
@@ -112,10 +176,17 @@ class Supervisor:
     def _take_signals(self) -> None:
         for number in stop_signals.NUMBERS:
             signal.signal(number, self._on_signal)
+        if (wanted := self.run_options.get("stop_signal", "none")) != "none":
+            signal.signal(signal.Signals[wanted], self._on_stop_signal)
         stop_signals.let_through()
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self.stop_requests += 1
+
+    def _on_stop_signal(self, number: int, frame: Any) -> None:
+        """Counts once: a scheduler may send it to the engine and to the command, which passes it on."""
+        if not self.stop_requests:
+            self.stop_requests, self.ended_by = 1, signal.Signals(number).name
 
     def _watch(self, sampler: Sampler) -> None:
         tail = Activity(self.run, self.trainer.pid, self.heartbeat)
@@ -134,6 +205,7 @@ class Supervisor:
                 self.trainer.wait(TICK_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
+        self.phase = tail.last_phase()
         self.held = self.trainer.poll() is None
 
     @property
@@ -156,29 +228,37 @@ class Supervisor:
         if self.asked_because or (self.trainer.returncode or 0) >= 0:
             return []
         tail = Tail(self.run.file(ENGINE_FILE), from_now=True)
-        until = time.monotonic() + (READING_SECONDS if self._gpus else 0.0)
         readings: list[GpuReadings] = []
-        while len(readings) < 2 and time.monotonic() < until:
+        for _ in range(round(READING_SECONDS / TICK_SECONDS) if self._gpus else 0):
             time.sleep(TICK_SECONDS)
             readings += [event for event in tail.read() if isinstance(event, GpuReadings)]
+            if len(readings) > 1:
+                break
         gpus = [gpu for gpu in readings[-1].gpus if gpu.get("uuid") in self._gpus] if readings else []
         return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
 
     def _enforce(self, tail: Activity) -> None:
         """Pass on a request to stop, apply the time limits, and kill the trainer when it does not respond."""
-        minutes, hang = self.limits["max_minutes"], self.limits["hang_seconds"]
+        hang = self.run_options["hang_seconds"]
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
-        elif minutes is not None and self.clock.elapsed() > minutes * 60 and not self.asked_because:
-            self._ask("timeout", f"run.max_minutes={minutes:g}")
+            self._tell_stop_signal()
+        elif self.time_limit.is_over and not self.asked_because:
+            self.ended_by = self.time_limit.option if self.time_limit.is_of_job else ""
+            self._ask("timeout", self.time_limit.option)
         elif hang != "off" and self.killed_at is None and (hangs := tail.hang(hang)):
-            self.limit = self.limit if self.asked_because else hangs
+            self.limit_reached = self.limit_reached if self.asked_because else hangs
             self._dump_stacks()
             self._kill(self.asked_because or "hang")
         no_answer = self.asked_because and _is_over(self.asked_at, GRACE_SECONDS)
         if (self.stop_requests > 1 or no_answer) and self.killed_at is None:
             self._kill(self.asked_because)
         self._tell_suspended(tail)
+
+    def _tell_stop_signal(self) -> None:
+        if self.ended_by:
+            message = f"{self.ended_by} has arrived, which run.stop_signal names: the run ends"
+            self.events.emit(events.Warn(kind="stop_signal", message=message, option="run.stop_signal"))
 
     def _tell_suspended(self, tail: Activity) -> None:
         if tail.suspended_seconds > SUSPENDED_SECONDS and not self.said_suspended and self.killed_at is None:
@@ -193,7 +273,7 @@ class Supervisor:
             self.trainer.wait(STACKS_SECONDS)
 
     def _ask(self, why: str, limit: str) -> None:
-        self.asked_because, self.limit, self.asked_at = why, limit, time.monotonic()
+        self.asked_because, self.limit_reached, self.asked_at = why, limit, time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # the trainer has already ended; the next check finds out how
             os.write(self.lifeline, f"{why}\n".encode())
 
@@ -217,7 +297,7 @@ class Supervisor:
                 log_tail=self.run.log_tail(ending.LOG_LINES),
                 batch_size=self.preset["input"]["batch_size"],
                 stopped_because=self.asked_because,
-                limit=self.limit,
+                limit=self.limit_reached,
                 kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,
                 memory_share=sampler.trainer_memory_share,
                 phase=self.phase,
@@ -226,6 +306,7 @@ class Supervisor:
                 device_batches=self._device_batches,
                 lost_gpus=self.lost_gpus,
                 held_pid=self.trainer.pid if self.held else None,
+                on_oom=self.run_options.get("on_oom", "stop"),
             )
         )
         if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
@@ -260,6 +341,7 @@ class Supervisor:
             "phase": self.phase,
             "heartbeat": time.time(),
             "stop_requests": self.stop_requests,
+            **({"ended_by": self.ended_by} if self.ended_by else {}),
             **Place.here().as_fields(),
         }
         self.stops_told = self.stop_requests

@@ -9,8 +9,9 @@ from .following import Follower, follow
 from .lookup import Survey, all_runs, find, survey
 from .reading import Tail
 from .run import GOES_ON, Run, RunError
+from .titles import title
 
 __all__ = [
     "GOES_ON", "Follower", "Run", "RunError", "Survey", "Tail", "all_runs", "create", "create_at", "find", "follow",
-    "home", "request_stop", "reserved", "runs_folder", "signal_process", "survey",
+    "home", "request_stop", "reserved", "runs_folder", "signal_process", "survey", "title",
 ]

@@ -11,19 +11,23 @@ from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK, Lock
 from . import life
 from .life import Life
-from .run import GOES_ON, Run, RunError
+from .run import GOES_ON, STATE_LABELS, Run, RunError
 
 
-def request_stop(run: Run) -> None:
-    """Ask a run to stop gracefully (a second time: at once); raises RunError when it does not run on this machine."""
+def request_stop(run: Run, number: int = signal.SIGTERM) -> None:
+    """Ask a run to stop gracefully (a second time: at once); raises RunError when it does not run on this machine.
+
+    `number` is the signal that its engine gets: another than SIGTERM only if the run's run.stop_signal names it.
+    """
     now = run.life
     refuse_elsewhere(run, now, "stop")
     for role in ("engine", "trainer"):
         process = run.process(role)
         if getattr(now, role) and process is not None and not now.starting:
-            signal_process(run, role, process)
+            signal_process(run, role, process, number if role == "engine" else signal.SIGTERM)
             return
-    raise RunError(f"{run.id} is not running (it is {run.state_of(now)})")
+    state = run.state_of(now)
+    raise RunError(f"{run.id} is not running (it is {STATE_LABELS.get(state, state)})")
 
 
 def signal_process(run: Run, role: str, process: Process, number: int = signal.SIGTERM) -> None:

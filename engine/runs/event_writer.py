@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 from ..files.appending import RETRY_SECONDS, Gap, LineFile
 from ..files.values import plain
 from ..system.run_clock import RunClock
+from ..text import counted
 from .events import Event, Warn
 
 
@@ -58,10 +59,12 @@ class EventWriter:
 
     def _line(self, event: Event, t: float | None = None) -> str:
         head = {"t": round(self.clock.now() if t is None else t, 4), "type": event.type, "run": self._run_id}
-        return json.dumps(head | plain(asdict(event)), allow_nan=False, separators=(",", ":"))
+        own = {field.name: plain(getattr(event, field.name)) for field in fields(event)}
+        return json.dumps(head | own, allow_nan=False, separators=(",", ":"))
 
     def _tell(self, gap: Gap | None) -> None:
         if gap is not None:
-            kept = f"{gap.lost} events are missing" if gap.lost else "no event is missing"
+            lost = f"{counted(gap.lost, 'events')} {'is' if gap.lost == 1 else 'are'} missing"
+            kept = lost if gap.lost else "no event is missing"
             message = f"{gap.reason}: nothing could be written to {self.path} for {gap.seconds:.1f} s; {kept}"
             self._file.append(self._line(Warn(kind="disk", message=message)))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from ..files.shapes import Fields
-from ..files.values import EMPTY
 from ..files.values import finite as finite
 from ..files.values import plain as plain
+from .event_base import Event as Event
+from .event_base import fields_of as fields_of
+from .event_entries import Evidence, Gpu, Remedy, Stage, Worker, WorkerFigures
 
 Outcome = Literal["ok", "oom", "error", "stopped", "timeout", "crashed"]
 PhaseName = Literal[
@@ -22,78 +23,17 @@ PhaseName = Literal[
 ]  # fmt: skip
 Verdict = Literal[
     "input_bound", "transfer_bound", "python_overhead", "communication_bound", "stalls", "throttled", "retracing",
-    "memory_growing", "memory_limit", "imbalance", "underfilled", "compute_bound", "healthy", "undecided",
+    "memory_growing", "memory_limit", "imbalance", "slow_worker", "underfilled", "compute_bound", "healthy",
+    "undecided",
 ]  # fmt: skip
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; without one it is the first step
 
-# The entries of the mappings below that readers may rely on; there are more.
-Stage = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {"name": str, "op": str | None, "ms_per_batch": float | None, "parallelism": float | None},
-        needed=("name", "ms_per_batch"),
-    ),
-]
-_Gpu = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {
-            "index": int | None, "uuid": str | None, "name": str | None, "missing": str | None,
-            "busy": float | None, "memory_used_bytes": float | None, "memory_total_bytes": float | None,
-            "power_w": float | None,
-            "throttle": Sequence[str] | None,
-        }
-    ),
-]
-_Evidence = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {"signal": str, "value": float | None, "unit": str, "threshold": float | None, "text": str, "source": str},
-        needed=("signal", "value", "unit", "threshold", "text", "source"),
-    ),
-]
-_Remedy = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {"step": str, "changes": Mapping[str, Any], "reason": str, "expected_gain": float | None},
-        needed=("changes", "reason"),
-    ),
-]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Event:
-    """Base of all events; `type` is the value in the JSON.
-
-    An event that has been read has its time `t` (Unix seconds) and its `run`. Of a field that the file lacks, as that
-    of another version of gputui may, nothing is known: lists, mappings and texts are empty, anything else is None.
-    """
-
-    type: ClassVar[str]
-    t: ClassVar[float]
-    run: ClassVar[str]
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name):
-            return _absent(type(self))[name] if name in _absent(type(self)) else object.__getattribute__(self, name)
-
-
-@cache
-def _absent(kind: type[Event]) -> Mapping[str, Any]:
-    """What stands for a field that is absent and has no default."""
-    return {name: _nothing(hint) for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
-
-
-def _nothing(hint: Any) -> Any:
-    origin = get_origin(hint) or hint
-    if origin is str or origin is Literal:
-        return ""
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return EMPTY
-    return () if isinstance(origin, type) and issubclass(origin, Sequence) else None
+def waits_for_others(phase: str, detail: str) -> bool:
+    """Whether the phase waits for the other workers of a training on several machines, or connects them."""
+    return phase == "configuring" and bool(detail)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +43,9 @@ class Started(Event):
     `inapplicable` are options that have no effect on a user's own training, each with the reason; `not_applied` are
     those of them that were set, each with `option` and `why`. `flops_per_step` (trainer/measure/flops.py) is counted
     where the peak of the GPUs is known.
+
+    Each of `workers` has `index` (the chief's is 0), `address` (of the cluster), `host`, `run` (its id), `folder` (of
+    its run, on its machine), `replicas` and `gpus` (its own, by UUID).
 
     Each of `gpu_devices` has `device` (TensorFlow's name of the first logical device on it), `pci_bus_id`, `uuid`,
     `index` (NVML's), `name`, `compute_capability`, `memory_limit_bytes` (what TensorFlow may take on the whole GPU),
@@ -133,6 +76,8 @@ class Started(Event):
     not_applied: Sequence[Mapping[str, str]] = ()
     inapplicable: Mapping[str, str] = field(default_factory=dict)
     sample_bytes: int | None = None  # one sample as the model gets it, without its label
+    worker: int | None = None  # of a training on several machines: which of its workers this is
+    workers: Sequence[Worker] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +100,8 @@ class Progress(Event):
     `mfu` is the share of the GPUs' dense peak that the model's arithmetic reaches. `python_share` is the share of the
     step time in which no graph ran, which is Python's between two executions. `transfer` is the time that the copy of a
     batch to an idle GPU takes, as a share of the step time, whether or not it overlaps with computing. `traces` is how
-    often the training function was traced: once or twice is normal, an increasing number means retracing.
+    often the training function was traced: once or twice is normal, an increasing number means retracing. `loss` and
+    `metrics` are Keras' means over the epoch so far; `window_loss` is the mean loss of the steps since the last event.
     """
 
     type: ClassVar[str] = "progress"
@@ -176,6 +122,7 @@ class Progress(Event):
     python_share: float | None = None
     traces: int | None = None
     transfer: float | None = None
+    window_loss: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +148,7 @@ class GpuReadings(Event):
     """
 
     type: ClassVar[str] = "gpu"
-    gpus: Sequence[_Gpu]
+    gpus: Sequence[Gpu]
     missing: str | None = None
     interval_seconds: float | None = None
 
@@ -264,9 +211,9 @@ class Diagnosis(Event):
     sentence: str
     confidence: float
     steps: int
-    evidence: Sequence[_Evidence] = ()
+    evidence: Sequence[Evidence] = ()
     others: Sequence[str] = ()
-    remedies: Sequence[_Remedy] = ()
+    remedies: Sequence[Remedy] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +225,53 @@ class Warn(Event):
     message: str
     hint: str = ""
     option: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryAnswer(Event):
+    """Memory has run out, and the training goes on by itself as `run.on_oom` says: with `option` changed.
+
+    `number` counts the answers of this launch. It goes on from the checkpoint of `resumes_at_step`, or begins again
+    where that is None.
+    """
+
+    type: ClassVar[str] = "memory_answer"
+    answer: Literal["accumulate", "halve"]
+    number: int
+    option: str
+    before: int
+    after: int
+    ran_out_after_step: int | None  # None: no step was told of
+    resumes_at_step: int | None
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerReadings(Event):
+    """The newest figures of all workers of a training on several machines, as the chief's engine finds them.
+
+    They are read in the workers' runs. Each has `index`, `address`, `samples_per_second` (its part), `step_ms_p50`,
+    `input_wait` (share of its steps) and `gpus_busy` (of each of its GPUs); `missing` says why there are none, as where
+    its folder cannot be read. All workers wait for the slowest in each step: `slowest` is the one that waits for its
+    input longer than the others do, by a tenth of the step or more, None where there is none.
+    """
+
+    type: ClassVar[str] = "workers"
+    workers: Sequence[WorkerFigures]
+    slowest: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientExchange(Event):
+    """How long the workers of a training on several machines take to exchange the gradients of a step, `bytes` each.
+
+    It is timed before the step after `step`, with nothing else to do, and not as a part of a step.
+    """
+
+    type: ClassVar[str] = "exchange"
+    ms: float
+    bytes: int
+    step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,14 +293,15 @@ class Summary:
     global_batch_size / measured_seconds. goodput is the share of the wall time that was training steps. One-time work
     is listed separately: startup_seconds ends with the first step (first_step_seconds, including its tracing and
     compiling); first_evaluation_seconds is the tracing and compiling of the evaluation with its first steps;
-    first_checkpoint_seconds is the first checkpoint.
+    first_checkpoint_seconds is the first checkpoint. exchange_ms is the last `exchange` event's. memory_answers are the
+    changes that run.on_oom has made, each as its memory_answer event.
     """
 
     outcome: Outcome
     trainer_returncode: int | None = None
     samples_per_second: float | None = None
     step_ms: Mapping[str, float] | None = None
-    measured_steps: int = 0
+    measured_steps: int | None = 0  # None: the trainer died with its clock
     measured_seconds: float | None = None
     global_batch_size: int | None = None
     first_step_seconds: float | None = None
@@ -316,8 +311,11 @@ class Summary:
     input_wait: float | None = None
     python_share: float | None = None
     transfer: float | None = None
+    exchange_ms: float | None = None
     traces: int | None = None
     peak_memory_bytes: int | None = None
+    peak_process_bytes: int | None = None
+    peak_address_space_bytes: int | None = None
     gpu_busy_mean: float | None = None
     gpu_power_mean_w: float | None = None
     mfu: float | None = None
@@ -328,6 +326,7 @@ class Summary:
     seconds: float | None = None
     goodput: float | None = None
     error: Mapping[str, str] | None = None
+    memory_answers: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,8 +336,3 @@ class Finished(Event):
     type: ClassVar[str] = "finished"
     outcome: Outcome
     summary: Annotated[Mapping[str, Any], Fields(Summary)]
-
-
-def fields_of(event: Event) -> dict[str, Any]:
-    """All that the file has of an event that has been read, with `t`, `type` and `run`."""
-    return vars(event)

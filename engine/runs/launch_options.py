@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ..files import located_yaml
 from ..files.reading import why
 from ..files.values import harmless, harmless_in
+from ..system import interpreter
 from .run import Run
 
 
 def options_of(run: Run) -> dict[str, Any]:
     """`group.name` -> value, as at the launch; empty where the preset cannot be read."""
     return read_options(run)[0]
+
+
+def python_of(run: Run) -> str:
+    """The Python in which the run was launched, whatever GPUTUI_PYTHON is now; people may have named another there."""
+    given = options_of(run).get("run.python")
+    return interpreter.file_of(str(given), str(run.path)) if given else sys.executable
 
 
 def read_options(run: Run) -> tuple[dict[str, Any], str]:

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from ..files import private
 from ..files.places import runs_folder
 from ..files.reading import why
+from . import cluster
 from .run import Run, RunError
+
+NAMED = 3  # of the runs that an ambiguous name may mean
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,10 @@ def all_runs() -> list[Run]:
 
 
 def find(text: str) -> Run:
-    """A run by id, by an unambiguous part of it, or `latest`; raises RunError."""
+    """A run by id, by an unambiguous part of it, or `latest`; raises RunError.
+
+    Of a training on several machines the latest is the chief's.
+    """
     found = survey()
     runs = found.runs
     if text in found.closed:
@@ -65,13 +71,12 @@ def find(text: str) -> Run:
     if not text:
         raise RunError("name a run, or latest; gputui runs lists them")
     if text == "latest":
-        return runs[0]
+        return cluster.chief_beside(runs[0]) or runs[0]
     exact = [run for run in runs if run.id == text]
     matching = exact or [run for run in runs if text in run.id]
     if len(matching) == 1:
         return matching[0]
     if not matching:
         raise RunError(f"no run called {text!r}; gputui runs lists them")
-    raise RunError(
-        f"{text!r} matches {len(matching)} runs ({', '.join(r.id for r in matching[:3])} ...); give more of the id"
-    )
+    named = ", ".join(run.id for run in matching[:NAMED]) + (" ..." if len(matching) > NAMED else "")
+    raise RunError(f"{text!r} matches {len(matching)} runs ({named}); give more of the id")

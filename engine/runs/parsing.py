@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields
-from functools import cache, partial
+from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -19,11 +19,13 @@ from . import events
 from .events import Event
 
 Quick = Callable[[dict[str, Any]], bool]
+Reader = Callable[[bytes], Any]
 
 _WORTH_AN_IMPORT_BYTES = 1_000_000  # of JSON, which take json.loads some 20 ms
 # NaN and Infinity, which are no JSON, are figures that are not known.
 _DECODER: Any = json.JSONDecoder(parse_constant=lambda name: None)
 _scan = _DECODER.scan_once
+quick_reader: Callable[[], Reader] | None = None  # set by quick_json.py in processes that have pydantic
 _NOT_A_LINE = (ValueError, RecursionError, StopIteration)  # StopIteration: not even the beginning of a value
 
 
@@ -72,13 +74,11 @@ def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
         yield parse_line(line.decode("ascii")), line
 
 
-def _json_reader(size_bytes: int) -> Callable[[bytes], Any]:
-    """What reads a line of JSON: pydantic's parser takes a third of the time, and 25 ms to import."""
-    if size_bytes < _WORTH_AN_IMPORT_BYTES:
+def _json_reader(size_bytes: int) -> Reader:
+    """What reads a line of JSON, with the quick parser where a block is worth its import."""
+    if size_bytes < _WORTH_AN_IMPORT_BYTES or quick_reader is None:
         return lambda line: _DECODER.decode(line.decode("ascii"))
-    from pydantic_core import from_json  # only where much is read
-
-    return partial(from_json, allow_inf_nan=False)
+    return quick_reader()
 
 
 def recalled(found: dict[str, Any]) -> Event:

@@ -1,20 +1,21 @@
 """A run as seen from its folder: its files, its processes, its state.
 
-Each file has one writer: preset.yaml the launcher; events.jsonl the trainer; telemetry.jsonl and status.json the
-engine; result.json the trainer, or the engine when the trainer could not.
+Each file has one writer: preset.yaml the launcher, and the engine where run.on_oom changes an option; events.jsonl the
+trainer; telemetry.jsonl and status.json the engine; result.json the trainer, or the engine when the trainer could not.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..files.reading import open_regular
 from ..files.shapes import Form, form_of
+from ..files.values import number
 from ..system import locks
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK
@@ -26,11 +27,13 @@ from .reading import EVENT_FILES, Object, read_object
 
 STARTING_SECONDS = 15.0  # shows that a run is starting, where the file system has no locks
 LAST_BYTES = 16384
+EARLIER_RESULTS = "result-*.json"  # from before it was resumed
 GoingOn = Literal["running", "starting", "stopping"]
 RunState = Outcome | GoingOn
 GOES_ON: tuple[GoingOn, ...] = get_args(GoingOn)
+STATE_LABELS = {"ok": "done", "error": "failed"}  # what a person reads, where it is another word
 _STATUS = Form({
-    "phase": str, "host": str, "boot_id": str, "pid_namespace": str,
+    "phase": str, "ended_by": str, "host": str, "boot_id": str, "pid_namespace": str,
     "engine_pid": int, "engine_start_ticks": int, "trainer_pid": int, "trainer_start_ticks": int,
 })
 
@@ -74,6 +77,12 @@ class Run:
         if found.value and found.value.get("outcome") not in OUTCOMES:
             return Object({}, found.damage or "result.json is damaged, left out")
         return found
+
+    @property
+    def whole_result(self) -> Mapping[str, Any]:
+        """The result, with the time and the goodput of all its sittings: a run may have been resumed."""
+        earlier = [read_object(path, form_of(Summary)).value for path in self.path.glob(EARLIER_RESULTS)]
+        return {**(self.result or {}), **_over_all([*earlier, self.result or {}])}
 
     def process(self, role: str) -> Process | None:
         """The `engine` or `trainer` of the run, if it has been started."""
@@ -140,3 +149,18 @@ class Run:
                 return stream.read().decode("utf-8", "replace").splitlines()[-lines:]
         except OSError:
             return []
+
+
+def _over_all(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The time from each launch to its result, added up, and the share of it that was training steps.
+
+    A figure that the last result does not have is left out.
+    """
+    times = [(number(found.get("seconds")), number(found.get("goodput"))) for found in results]
+    known = [(seconds, goodput) for seconds, goodput in times if seconds is not None]
+    whole = sum(seconds for seconds, _ in known)
+    found = {"seconds": whole} if times[-1][0] is not None else {}
+    told = [(seconds, goodput) for seconds, goodput in known if goodput is not None]
+    if None not in times[-1] and (share_of := sum(seconds for seconds, _ in told)):
+        found["goodput"] = sum(seconds * goodput for seconds, goodput in told) / share_of
+    return found

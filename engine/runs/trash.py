@@ -31,6 +31,11 @@ class Trash:
         self._lock: locks.Lock | None = None
         self._deleted: list[list[Run]] = []  # their original names
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to restore."""
+        return not self._deleted
+
     def put(self, runs: list[Run]) -> tuple[list[Run], list[str]]:
         """Move runs to the trash; returns those that were moved, and for each other one the reason."""
         moved, refused = [], []

@@ -197,3 +197,11 @@ def cpu_multiplies_bfloat16() -> bool:
     except OSError:
         return False
     return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
+
+
+def fast_policies(capability: Sequence[int] | None, cpu_bfloat16: bool) -> list[str]:
+    """The mixed precisions for which the devices have instructions; without a `capability` the CPU trains."""
+    if capability is None:
+        return ["mixed_bfloat16"] if cpu_bfloat16 else []
+    known = (("mixed_float16", FLOAT16_CAPABILITY), ("mixed_bfloat16", BFLOAT16_CAPABILITY))
+    return [policy for policy, least in known if tuple(capability) >= least]

@@ -1,7 +1,8 @@
 """Detects a job with several tasks from its environment variables: Slurm, MPI, torchrun, TF_CONFIG.
 
-gputui trains in one process on one machine. Where a launcher starts several processes, each of them would silently
-train a copy of its own, so that is refused. Where one process was started, resources that stay unused are reported.
+Without strategy.kind=multi_worker gputui trains in one process on one machine. Where a launcher starts several
+processes, each of them would silently train a copy of its own, so that is refused. Where one process was started,
+resources that stay unused are reported.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import slurm
+from .slurm import count
+
 # For each launcher: the variables with the number of its processes and with the number of this one.
 _LAUNCHERS = (
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
@@ -19,7 +23,8 @@ _LAUNCHERS = (
     ("torchrun", "WORLD_SIZE", "RANK"),
 )
 COPIES = "and each would train a copy of its own"
-ALONE = "gputui trains in one process on one machine"
+ALONE = "without strategy.kind=multi_worker gputui trains in one process on one machine"
+TOGETHER = "set strategy.kind=multi_worker"
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,11 @@ def when_detached(environment: Mapping[str, str]) -> Remark | None:
 
 def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
     """A job step has several tasks; a batch script or an interactive shell runs once beside them."""
-    tasks = _count(environment, "SLURM_STEP_NUM_TASKS") or _count(environment, "SLURM_NTASKS") or 1
-    position, nodes = _count(environment, "SLURM_PROCID") or 0, _count(environment, "SLURM_JOB_NUM_NODES") or 1
-    in_step = "SLURM_STEP_ID" in environment or "SLURM_STEP_NUM_TASKS" in environment or position > 0
+    tasks, in_step = slurm.tasks_in_step(environment), slurm.in_step(environment)
+    position, nodes = count(environment, "SLURM_PROCID") or 0, count(environment, "SLURM_JOB_NUM_NODES") or 1
     if in_step and tasks > 1:
         message = f"this is task {position} of the {tasks} that srun started, {COPIES}"
-        yield Remark("error", message, "start one task with all the GPUs that it is to use: srun --ntasks=1 gputui ...")
+        yield Remark("error", message, f"{TOGETHER}, or start one task: srun --ntasks=1 gputui ...")
     elif not in_step and (tasks > 1 or nodes > 1):
         given = f"{tasks} tasks" if tasks > 1 else f"{nodes} nodes"
         message = f"the Slurm job has {given}; {ALONE}, this one"
@@ -67,9 +71,9 @@ def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
 
 def _launched(environment: Mapping[str, str]) -> Iterator[Remark]:
     for launcher, size, rank in _LAUNCHERS:
-        count = _count(environment, size)
-        if rank in environment and count is not None and count > 1:
-            message = f"this is process {environment[rank]} of the {count} that {launcher} started ({size}), {COPIES}"
+        number = count(environment, size)
+        if rank in environment and number is not None and number > 1:
+            message = f"this is process {environment[rank]} of the {number} that {launcher} started ({size}), {COPIES}"
             yield Remark("error", message, f"start gputui without {launcher}")
 
 
@@ -78,11 +82,14 @@ def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
     if not text:
         return
     unset = "unset it: env -u TF_CONFIG gputui ..."
-    count = _members(text)
-    if count is None:
+    members = _members(text)
+    if members is None:
         yield Remark("warning", "TF_CONFIG does not contain a readable cluster, and is ignored", unset)
-    elif count > 1:
-        yield Remark("error", f"TF_CONFIG names a cluster of {count} tasks, {COPIES}", f"start only one; {unset}")
+    elif members > 1 and '"--cluster"' in text:
+        yield Remark("error", f"--cluster names {members} workers, {COPIES}", f"{TOGETHER}, or leave out --cluster")
+    elif members > 1:
+        message = f"TF_CONFIG names a cluster of {members} tasks, {COPIES}"
+        yield Remark("error", message, f"{TOGETHER}, or for one task {unset}")
     else:
         yield Remark("warning", f"TF_CONFIG names a cluster of one task, and is ignored: {ALONE}", unset)
 
@@ -98,8 +105,3 @@ def _members(text: str) -> int | None:
         return None
     members = [found for kind, found in cluster.items() if kind != "evaluator"]
     return sum(len(found) if isinstance(found, list | dict) else 1 for found in members)
-
-
-def _count(environment: Mapping[str, str], name: str) -> int | None:
-    text = environment.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 # The root of the kernel's files about the machine; tests put a tree of their own in its place.
 ROOT = Path(os.environ.get("GPUTUI_ROOT", "/"))
+_MEMORY_INFO = Path("/proc/meminfo")  # of the kernel itself: a container may have a limit, but no smaller machine
 # Version 2 and version 1: the limit, how much of it is used, and how much of that the kernel can reclaim.
 _MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
@@ -34,8 +33,8 @@ class Memory:
 
 def memory() -> Memory:
     """The smallest memory that the machine and the groups above this process allow."""
-    machine = psutil.virtual_memory()
-    total, available = int(machine.total), int(machine.available)
+    machine = _of_machine()
+    total, available = machine.total, machine.available
     for folder in _groups("memory"):
         for limit_name, used_name, given_back in _MEMORY_FILES:
             limit, used = _number(folder / limit_name), _number(folder / used_name)
@@ -45,6 +44,17 @@ def memory() -> Memory:
             needed = (used or 0) - _named_number(folder / "memory.stat", given_back)
             available = min(available, max(0, limit - needed))
     return Memory(total, available)
+
+
+def _of_machine() -> Memory:
+    told = {name: _kilobytes(rest) for name, _, rest in (line.partition(":") for line in _lines(_MEMORY_INFO))}
+    total = 1024 * told.get("MemTotal", 0)
+    return Memory(total, 1024 * told.get("MemAvailable", told.get("MemFree", 0)))
+
+
+def _kilobytes(text: str) -> int:
+    words = text.split()
+    return int(words[0]) if words and words[0].isdigit() else 0
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ def cpus_limited() -> bool:
 
 def memory_limited() -> bool:
     """Whether the groups leave less memory than the machine has, which TensorFlow counts."""
-    return memory().total < int(psutil.virtual_memory().total)
+    return memory().total < _of_machine().total
 
 
 def _share_v2(folder: Path) -> float | None:

@@ -109,7 +109,7 @@ class GpuReader(threading.Thread):
         for gpu in readings:
             if "lost_since" in gpu:
                 message = f"GPU {gpu['index']} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
-                hint = "dmesg tells more (look for Xid); the other GPUs go on"
+                hint = "dmesg shows more (look for Xid); the other GPUs go on"
                 key = f"lost {gpu['index']} {gpu['lost_since']}"  # once for each time that it is lost
                 self._say_once(key, Warn(kind="gpu_lost", message=message, hint=hint))
 

@@ -2,6 +2,7 @@
 
 Says that it is there before it imports anything heavy; TensorFlow is first imported inside `session`. With `--warm`
 instead of the folder it imports TensorFlow first, touches no device, and waits for the folder on its engine's pipe.
+With `--fork-server` it imports TensorFlow and forks the trainers of several runs (fork_server.py).
 
 Deferred imports: TensorFlow takes seconds, and the first sign of life comes before what it needs.
 """
@@ -9,23 +10,32 @@ Deferred imports: TensorFlow takes seconds, and the first sign of life comes bef
 import faulthandler
 import os
 import sys
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 from ..files import log_streams, scratch
-from ..process.spawn import DUMP_STACKS, WARM, read_address, write_to_log
+from ..process.spawn import DUMP_STACKS, FORK_SERVER, WARM, read_address, write_to_log
 from ..runs.event_writer import EventWriter
 from ..runs.events import Phase
-from ..system import stop_signals
+from ..system import frame_stack, parent, stop_signals
 from ..system.gc_freeze import exempt_from_gc
 from ..system.heartbeat import VARIABLE as HEARTBEAT
 from ..system.heartbeat import TrainerHeartbeat
 from ..system.run_clock import VARIABLE, RunClock
-from .common.stopping import StopSwitch
+from .common.stopping import ENGINE_GONE, ENGINE_LOST, StopSwitch
 from .setup import environment
 
 
 def main() -> None:
+    parent.release()
+    if sys.argv[-1] == FORK_SERVER:
+        from . import fork_server
+
+        fork_server.serve()
     log_streams.forgive()
     lifeline = os.fdopen(int(os.environ.pop("GPUTUI_LIFELINE")))
     engine_pipe = int(os.environ.pop("GPUTUI_REPORT"))
@@ -48,7 +58,7 @@ def main() -> None:
     report, stop = RunReport(Run(Path(folder)), writer), StopSwitch()
     report.engine_pipe, report.heartbeat = engine_pipe, heartbeat
     process_exit = ProcessExit(stop)
-    stop.leave_result = lambda reason: report.finish("stopped", 0) if reason == "stopped" else None
+    stop.leave_result = partial(_leave_result, report)
     stop.exit = process_exit.at_once
     stop.listen(lifeline)
     from .session import train_run
@@ -57,18 +67,32 @@ def main() -> None:
     process_exit.at_the_end(train_run(report, stop))
 
 
+def _leave_result(report: Any, reason: str) -> None:
+    """Before anything has been trained; the engine itself tells of a time limit."""
+    if reason == ENGINE_GONE:
+        report.finish("crashed", 0, ENGINE_LOST)
+    elif reason == "stopped":
+        report.finish("stopped", 0)
+
+
 def _when_wanted(next_line: Callable[[], str]) -> str:
-    """Import what takes seconds, then wait for a run; end where none comes."""
+    """Import what takes seconds, then wait for a run; end where none comes, even if an import hangs."""
     stop_signals.set_defaults()
+    heard: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_hear, args=(next_line, heard), name="run", daemon=True).start()
     with exempt_from_gc():
         from . import assembly  # noqa: F401
 
+    return heard.get()
+
+
+def _hear(next_line: Callable[[], str], heard: SimpleQueue[str]) -> None:
     address = next_line().rstrip("\n")
     if not address:
         scratch.remove()  # its engine may have been killed
         os._exit(0)
-    return address
+    heard.put(address)
 
 
 if __name__ == "__main__":
-    main()
+    frame_stack.with_room(main)

@@ -8,20 +8,24 @@ import platform
 from dataclasses import dataclass
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from .. import plan
 from ..options import Options
 from .checkpoint.checkpoints import Checkpoints
+from .checkpoint.of_cluster import ClusterCheckpoints
 from .checkpoint.state import State
+from .cluster import joining
+from .cluster.joining import Joined
 from .common.stopping import StopSwitch
 from .data import pipeline as pipelines
+from .data.share import Share
+from .fit import divisible
 from .fit.built import Built
 from .fit.loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup
-from .setup import models, optimizer, strategy, xla
+from .setup import models, optimizer, strategy, workers, xla
 from .setup.devices import Devices
 
 
@@ -36,22 +40,36 @@ class Training:
 
 def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
     """Apply every option but those of the loop; raises TrainerError."""
-    devices = device_setup.configure(options)
-    loop = build(options, devices, report, stop)
+    joined = None
+    if options.strategy.kind == "multi_worker":
+        options, joined = _join(options, report, stop)
+    devices = device_setup.configure(options, joined)
+    stop.listen_again()
+    loop = build(options, devices, report, stop, joined)
     versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
     report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
     return Training(loop, versions, os.getpid())
 
 
-def build(options: Options, devices: Devices, report: RunReport, stop: StopSwitch) -> TrainingLoop:
+def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
+    """Meet the other workers; the options then have the seed of all."""
+    options, joined = joining.meet(options, report.run, lambda what: report.phase("configuring", what), stop.check)
+    report.phase("configuring", f"connecting {len(joined.hellos)} workers")
+    return options, joined
+
+
+def build(
+    options: Options, devices: Devices, report: RunReport, stop: StopSwitch, joined: Joined | None = None
+) -> TrainingLoop:
     """Data, model and loop on devices that are configured already."""
     keras.mixed_precision.set_global_policy(options.precision.policy)
     distribution = strategy.build(options, devices)
     if options.workload.entry is not None:
-        return _own(options, devices, report, stop, distribution)
+        return _own(options, devices, report, stop, distribution, joined)
     report.phase("building", "data")
     stop.check()
-    pipeline = pipelines.build(options, distribution.num_replicas_in_sync if distribution else 1)
+    replicas = distribution.num_replicas_in_sync if distribution else 1
+    pipeline = pipelines.build(options, replicas, _share(joined))
     steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
     report.phase("building", "model")
     stop.check()
@@ -59,35 +77,60 @@ def build(options: Options, devices: Devices, report: RunReport, stop: StopSwitc
         model = models.build(options, pipeline.source.shape, pipeline.source.classes)
         compiler = xla.choose(options, model)
         model.compile(
-            optimizer=optimizer.build(options, steps_per_epoch * options.train.epochs, steps_per_epoch),
+            optimizer=optimizer.build(options, steps_per_epoch * options.train.epochs, steps_per_epoch, replicas),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
             jit_compile=compiler.compiles,
             steps_per_execution=options.compile.steps_per_execution,
         )
         _build_state(model)
-    checkpoints = Checkpoints(report.run.file("checkpoints"), options.run.keep, State(model))
-    return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop, compiler))
+    if joined is not None:
+        workers.draw_apart(model, joined)
+    divisible.check(options, model, pipeline.replicas)
+    checkpoints = _checkpoints(options, report, State(model), joined)
+    return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop, compiler, joined=joined))
 
 
 def _own(
-    options: Options, devices: Devices, report: RunReport, stop: StopSwitch, distribution: tf.distribute.Strategy | None
+    options: Options,
+    devices: Devices,
+    report: RunReport,
+    stop: StopSwitch,
+    distribution: tf.distribute.Strategy | None,
+    joined: Joined | None,
 ) -> TrainingLoop:
     """A user's own training (workload.entry) instead of a model and data of ours."""
     from .own import building  # only where the user brings code
 
     stop.check()
-    own = building.build(options, distribution, report)
-    checkpoints = Checkpoints(report.run.file("checkpoints"), options.run.keep, own.state())
-    return TrainingLoop(Built(options, own.model, own.pipeline, devices, report, checkpoints, stop, own.xla, own))
+    own = building.build(options, distribution, report, _share(joined))
+    if joined is not None:
+        workers.draw_apart(own.model, joined)
+    divisible.check(options, own.model, own.pipeline.replicas)
+    checkpoints = _checkpoints(options, report, own.state(), joined)
+    parts = own.model, own.pipeline, devices, report, checkpoints, stop, own.xla, own
+    return TrainingLoop(Built(options, *parts, joined))
+
+
+def _share(joined: Joined | None) -> Share | None:
+    return Share(len(joined.cluster.workers), joined.cluster.index) if joined else None
+
+
+def _checkpoints(options: Options, report: RunReport, state: State, joined: Joined | None) -> Checkpoints:
+    folder, keep = report.run.file("checkpoints"), options.run.keep
+    return ClusterCheckpoints(folder, keep, state, joined.exchange) if joined else Checkpoints(folder, keep, state)
 
 
 def _build_state(model: keras.Model) -> None:
     """Create all variables now, metrics and optimizer included, so that a checkpoint can be restored into them.
 
-    Otherwise Keras builds them in fit, with a batch drawn from the data for it under a strategy.
+    Otherwise Keras builds them in fit, with a batch drawn from the data for it under a strategy. Only shapes matter,
+    which are known: Keras' own building traces the whole model once more, up to a second for the larger ones.
     """
-    x = np.zeros((1, *model.input_shape[1:]), dtype=keras.backend.standardize_dtype(model.inputs[0].dtype))
-    model._symbolic_build(data_batch=(x, np.zeros((1,), "int32")))
+    target, (output,) = keras.KerasTensor((1,), "int32"), model.outputs
+    predicted = keras.KerasTensor((1, *output.shape[1:]), output.dtype)
+    for compiled in (model._compile_metrics, model._compile_loss):
+        compiled.build(target, predicted)
     model._maybe_symbolic_build = lambda *args, **kwargs: None
-    model.optimizer.build(model.trainable_variables)
+    for _ in range(2):  # loss scaling adds its two variables each time, and checkpoints hold both pairs
+        model.optimizer.build(model.trainable_variables)

@@ -9,52 +9,85 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
+import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..files import disk
-from ..options import Options
-from ..presets import resolve
+from ..options import Options, plain
 from ..process import ending
 from ..runs import Run, events
 from ..system.gc_freeze import exempt_from_gc
 from ..telemetry import chips, limits
 from .common.faults import TrainerError
-from .common.stopping import StopRequested, StopSwitch
+from .common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
 from .measure.run_report import RunReport
 from .setup import environment
 from .setup.environment import NOTHING, Prepared
 
-_OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[Op:.*")
+_OP_NAMES = re.compile(r"\{\{[^}]*\}\}|\[Op:.*|^\(0\) [A-Z_]+: +")
 _PLACE = re.compile(
     r"Graph execution error:|^Detected at node|^ *File |^Stack trace for op|^<stack traces unavailable>|\[\[\{\{node"
+    r"|^\d+ root error\(s\) found"
 )
 
 
 def train_run(report: RunReport, stop: StopSwitch) -> int:
     """Train the run's preset; writes events and result; returns the process's exit status."""
-    batch_size = 0
+    batch_size, on_oom, kind = 0, "stop", "single"
     try:
-        options = resolve(str(report.run.file("preset.yaml"))).options
-        stop.leave_result = lambda reason: _stopped(report, reason, options)
-        batch_size = options.input.batch_size
+        options = plain.from_json(report.run.file(plain.FILE).read_text(encoding="utf-8"))
+        stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options)
+        batch_size, on_oom, kind = options.input.batch_size, options.run.on_oom, options.strategy.kind
         prepared = environment.prepare(options)
-        stop.leave_result = lambda reason: _stopped(report, reason, options, prepared)
+        stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options, prepared)
         _train(options, report, stop, prepared)
         report.finish("ok", 0)
         return 0
     except StopRequested as request:
-        _stopped(report, request.reason, options)
+        _stopped(report, request, options)
         return 0
     except BaseException as fault:
         if _is_a_stop(fault) and stop.heard():
-            _stopped(report, stop.reason, options)
+            _stopped(report, StopRequested(stop.reason), options)
             return 0
         traceback.print_exc()
-        outcome, error = _failed(fault, report.doing, batch_size, report.run.path, report.device_batches)
+        noticed = time.monotonic()
+        if kind == "multi_worker" and stop.reason and _lost(fault) is not None:
+            _stopped(report, StopRequested(stop.reason), options)  # all were asked to stop, and one was a moment faster
+            stop.exit(0)
+        fault = _blamed(fault) if kind == "multi_worker" else fault
+        outcome, error = _failed(fault, report.doing, batch_size, report.run.path, report.device_batches, on_oom)
         report.finish(outcome, 1, error)
+        if kind == "multi_worker":
+            _leave_the_others(noticed, stop)
     return 1
+
+
+def _blamed(fault: BaseException) -> BaseException:
+    """The error that names the worker of another machine that has failed, if one has."""
+    from .cluster import joining, peers
+
+    found = _lost(fault)
+    return fault if found is None else peers.blamed(found, joining.read(), lambda: joining.SUSPENSION.seconds)
+
+
+def _lost(fault: BaseException) -> BaseException | None:
+    """The failed exchange with other workers, also where a user's code met it; None for another fault."""
+    from .cluster import peers
+
+    return next((link for link in (fault, fault.__cause__) if link is not None and peers.is_of_peers(link)), None)
+
+
+def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
+    """End the process: TensorFlow may wait in its destructors, and the other workers wait for this one meanwhile."""
+    from .cluster import peers
+
+    peers.linger(noticed)
+    stop.exit(1)
 
 
 def _is_a_stop(fault: BaseException) -> bool:
@@ -62,11 +95,17 @@ def _is_a_stop(fault: BaseException) -> bool:
     return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
 
-def _stopped(report: RunReport, reason: str, options: Options, prepared: Prepared = NOTHING) -> None:
+def _stopped(report: RunReport, request: StopRequested, options: Options, prepared: Prepared = NOTHING) -> None:
     prepared.cache.leave()
-    message = f"ended after run.max_minutes={options.run.max_minutes}"
-    if reason == "timeout":
-        report.finish("timeout", 0, _error("timeout", message, "raise it"))
+    if request.reason == "timeout":
+        report.finish("timeout", 0, _over_time(options.run.max_minutes))
+    elif request.engine_of:
+        from .cluster import peers
+
+        what = f"the engine of {request.engine_of} was killed or has failed, so that all workers have ended"
+        report.finish("error", 0, _error("peer", what, peers.HINT))
+    elif request.reason == ENGINE_GONE:
+        report.finish("crashed", 0, ENGINE_LOST)
     else:
         report.finish("stopped", 0)
 
@@ -80,6 +119,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
         from .setup import generated_code
 
     generated_code.keep_apart()
+    generated_code.leave_ours()
     report.phase("configuring")
     training = assemble(options, report, stop)
     built = training.loop.built
@@ -94,13 +134,18 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
             training.loop.run(resume_at)
     except StopRequested:
         training.loop.leave()
+        if built.joined is not None:
+            built.joined.exchange.wait()
         raise
     except tf.errors.InvalidArgumentError:
         built.pipeline.find_fault()
         raise
     if options.run.save_model:
         report.phase("saving", "model.keras")
-        saving.save_model(built, training.loop.step)
+        if built.joined is None or built.joined.cluster.is_chief:
+            saving.save_model(built, training.loop.step)
+    if built.joined is not None:
+        built.joined.exchange.wait()  # TensorFlow takes a worker that leaves before the others for one that has failed
 
 
 def _announce(training: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:
@@ -117,6 +162,8 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
     actual = actual_settings.read(options, model, pipeline, built.devices)
     report.device_batches = actual["device_batches"]
     actual |= {"xla_reason": built.xla.reason} | prepared.actual()
+    if pipeline.sharing:
+        actual["sharding"] = pipeline.sharing
     report.writer.emit(
         events.Started(
             pid=training.pid,
@@ -124,7 +171,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             devices=list(built.devices.names),
             gpus=[gpu.id for gpu in gpus],
             gpu_devices=[gpu.as_event() for gpu in gpus],
-            options=options.model_dump(mode="json"),
+            options=asdict(options),
             actual=actual,
             replicas=pipeline.replicas,
             global_batch_size=pipeline.global_batch_size,
@@ -142,26 +189,51 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             sample_bytes=pipeline.sample_bytes,
             not_applied=own.not_applied(options) if own is not None else pipeline.not_applied,
             inapplicable=own.inapplicable if own is not None else pipeline.inapplicable,
+            worker=built.joined.cluster.index if built.joined else None,
+            workers=_workers(training),
         )
     )
-    if own is not None:
-        own.tell(options, report, resume_at)
+    _warn(built, report, resume_at, actual, prepared)
+
+
+def _warn(
+    built: Any, report: RunReport, resume_at: int | None, actual: dict[str, Any], prepared: Prepared
+) -> None:
+    """What is not as it was asked for, or not certain."""
+    from .setup import actual_settings
+
+    if built.own is not None:
+        built.own.tell(built.options, report, resume_at)
     else:
-        report.not_applied(pipeline.not_applied)
-    prepared.tell(report, built.devices.kind, pipeline.replicas)
-    for key, instead in actual_settings.differences(options, actual, built.devices):
+        report.not_applied(built.pipeline.not_applied)
+    prepared.tell(report, built.devices.kind, built.pipeline.replicas)
+    for key, instead in actual_settings.differences(built.options, actual, built.devices):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
     if built.devices.uncertain:
         report.warn("gpus_uncertain", built.devices.uncertain, "GPU readings of this run may be of another GPU")
 
 
+def _workers(training: Any) -> list[dict[str, Any]]:
+    """The workers of a training on several machines; all call it at the same place."""
+    built = training.loop.built
+    if built.joined is None:
+        return []
+    gpus = [gpu.uuid for gpu in built.devices.gpus if gpu.uuid]
+    return list(built.joined.described(built.pipeline.replicas_here, gpus))
+
+
 def _failed(
-    fault: BaseException, phase: str, batch_size: int, run_folder: Path, device_batches: int = 0
+    fault: BaseException,
+    phase: str,
+    batch_size: int,
+    run_folder: Path,
+    device_batches: int = 0,
+    on_oom: str = "stop",
 ) -> tuple[events.Outcome, dict[str, str]]:
     """An exception -> outcome and error; an exhausted resource is told apart in all its forms."""
     log = Run(run_folder).log_tail(ending.LOG_LINES)
     seen = ending.Evidence(
-        1, log, batch_size, phase=phase, ceilings=limits.ceilings(), device_batches=device_batches
+        1, log, batch_size, phase=phase, ceilings=limits.ceilings(), device_batches=device_batches, on_oom=on_oom
     )
     if isinstance(fault, TrainerError):
         # The user's line is where TensorFlow found out; a failure of the device is not that line's fault.
@@ -173,6 +245,9 @@ def _failed(
     kind, message = type(fault).__name__, _first_line(str(fault))
     if end := ending.named_by(f"{kind}: {fault}", seen, message):
         return end.outcome, _error(end.kind, end.message, end.hint)
+    if phase == "importing" and isinstance(fault, ImportError):
+        hint = f"{sys.executable} -c 'import tensorflow' shows the whole error; install TensorFlow there again"
+        return "error", _error(kind, f"TensorFlow cannot be imported in {sys.executable}: {kind}: {message}", hint)
     return "error", _error(kind, f"{kind}: {message}", "the full traceback is in engine.log")
 
 
@@ -189,6 +264,13 @@ def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
     line = _OP_NAMES.sub("", lines[0]).strip() if lines else "no message"
     return line if len(line) <= 240 else line[:240] + "..."
+
+
+def _over_time(minutes: float | str | None) -> dict[str, str]:
+    if minutes == "auto":
+        end = ending.before_the_job()
+        return _error(end.kind, end.message, end.hint)
+    return _error("timeout", f"ended after run.max_minutes={minutes}", "raise it")
 
 
 def _error(kind: str, message: str, hint: str) -> dict[str, str]:

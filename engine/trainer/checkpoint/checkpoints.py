@@ -18,6 +18,7 @@ from ...files import disk
 from ...files.writing import sync
 from ...runs import checkpoint_files
 from ...runs.checkpoint_files import PREFIX, Damage
+from ...text import counted
 from ..common.faults import TrainerError
 from .state import State
 
@@ -97,7 +98,7 @@ class Checkpoints:
             return ""
         lost = max((step - used for step in self._unusable if self._end is None or step <= self._end), default=0)
         told = f"{checkpoint_files.describe(self._unusable)}; resuming from step {used}"
-        return f"{told}, {lost} steps are lost" if lost else told
+        return f"{told}, {counted(lost, 'steps')} {'is' if lost == 1 else 'are'} lost" if lost else told
 
     def _verify(self, step: int) -> None:
         if self._end is not None and step > self._end:

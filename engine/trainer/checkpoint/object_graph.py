@@ -17,8 +17,8 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.common import global_state
-from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+from ..common.versions import GLOBAL_SEED_GENERATOR, get_global_attribute
 
 _HOLDERS = (
     keras.layers.Layer,
@@ -74,7 +74,7 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Found:
 
 def _of_keras() -> list[Any]:
     """The generator that keras.random uses without a seed; it is created at the first draw."""
-    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
     return [] if generator is None else [generator]
 
 

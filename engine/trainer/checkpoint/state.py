@@ -7,13 +7,16 @@ objects refer to; step_graph.py finds those that the traced step writes.
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from . import random_states, step_graph
@@ -21,6 +24,8 @@ from .object_graph import Found, optimizers
 
 _GROUP = re.compile(r"([a-z]+)/")
 _MORE, _HOST = "more", "host"  # group for a user's training; checkpoints of older versions lack it
+_WORKERS = "workers"  # what each worker of several machines has of its own
+_THE_SAME = ("weights", "optimizer")  # groups that all of them share
 ANEW = (
     "the checkpoint is of an older gputui, which did not save random generators and what Keras does not list: "
     "they start again, and losses may differ"
@@ -35,6 +40,7 @@ class State:
         self._model, self._look = model, look
         self._written: list[tf.Variable] = []  # variables that the traced step writes
         self.begins_anew = ""  # what a restored checkpoint did not contain
+        self.of_workers: list[bytes] | None = None  # with several machines: what each has of its own
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
         """Note the variables that the graph of a traced step writes, wherever the code keeps them."""
@@ -44,9 +50,11 @@ class State:
     def objects(self) -> dict[str, Any]:
         """All objects by groups, as tf.train.Checkpoint takes them."""
         listed = _listed(self._model)
-        if self._look is None:
-            return listed
-        kept = self._look()
+        if self._look is not None:
+            listed = self._with_more(listed, self._look())
+        return listed if self.of_workers is None else listed | {_WORKERS: _Workers(self)}
+
+    def _with_more(self, listed: dict[str, Any], kept: Found) -> dict[str, Any]:
         known = {id(part) for part in tf.nest.flatten(listed)}
         known |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
         more = {id(part): part for variable in (*kept.variables, *self._written) for part in _parts(variable)}
@@ -54,6 +62,51 @@ class State:
             _MORE: [part for key, part in more.items() if key not in known],
             _HOST: _Host(kept.generators),
         }
+
+    # ---- of several machines --------------------------------------------------------------------
+
+    def the_same(self) -> list[tf.Variable]:
+        """The variables that are the same on all workers, as this one has them; of several replicas the first."""
+        groups = _listed(self._model)
+        return [variable for name in _THE_SAME for variable in tf.nest.flatten(groups[name])]
+
+    def of_its_own(self) -> bytes:
+        """The state that is this worker's alone."""
+        host = json.dumps(random_states.read(self._generators())).encode()
+        values = [part.numpy().tobytes() for part in self._own_parts()]
+        return b"".join([len(host).to_bytes(8, "big"), host, *values])
+
+    def take_own(self, data: bytes) -> None:
+        """Restore what `of_its_own` has told."""
+        begins = 8 + int.from_bytes(data[:8], "big")
+        random_states.write(self._generators(), json.loads(data[8:begins]))
+        for part in self._own_parts():
+            size = self.size_of(part)
+            self.take(part, data[begins : begins + size])
+            begins += size
+
+    def _own_parts(self) -> list[tf.Variable]:
+        groups = self.objects()
+        found = [groups[name] for name in groups if name not in (*_THE_SAME, _HOST, _WORKERS)]
+        parts = [part for variable in tf.nest.flatten(found) for part in _parts(variable)]
+        return [part for part in parts if part.dtype != tf.string]
+
+    def _generators(self) -> list[Any]:
+        return self._look().generators if self._look is not None else []
+
+    @staticmethod
+    def size_of(variable: tf.Variable) -> int:
+        """Its bytes."""
+        return int(variable.dtype.size * math.prod(variable.shape))
+
+    @staticmethod
+    def take(variable: tf.Variable, data: bytes) -> None:
+        """Give all its parts in this process the value with these bytes."""
+        value = np.frombuffer(data, variable.dtype.as_numpy_dtype).reshape(variable.shape)
+        for part in _parts(variable):
+            part.assign(value)
+
+    # ---- files ----------------------------------------------------------------------------------
 
     def write(self, prefix: str) -> None:
         tf.train.Checkpoint(**self.objects()).write(prefix)
@@ -97,6 +150,19 @@ class _Host(tf.train.experimental.PythonState):
         random_states.write(self._generators, states)
 
 
+class _Workers(tf.train.experimental.PythonState):
+    """What each worker of several machines has of its own."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def serialize(self) -> str:
+        return json.dumps([base64.b64encode(one).decode() for one in self._state.of_workers or ()])
+
+    def deserialize(self, text: Any) -> None:
+        self._state.of_workers = [base64.b64decode(one) for one in json.loads(text)]
+
+
 def _listed(model: keras.Model) -> dict[str, list[Any]]:
     """What Keras lists; the seeds of dropout are among the non-trainable variables."""
     return {
@@ -114,7 +180,7 @@ def _parts(variable: Any) -> list[tf.Variable]:
 
 def _counts(objects: dict[str, Any]) -> Counter[str]:
     return Counter({
-        group: 1 if group == _HOST else len({id(part) for part in tf.nest.flatten(value)})
+        group: 1 if group in (_HOST, _WORKERS) else len({id(part) for part in tf.nest.flatten(value)})
         for group, value in objects.items()
     })
 
@@ -127,4 +193,6 @@ def _held(prefix: str) -> Counter[str]:
 
 def _was_saved(group: str, held: Counter[str]) -> bool:
     """Whether checkpoints contained this group when this one was written."""
+    if group == _WORKERS:
+        return _WORKERS in held
     return group not in (_MORE, _HOST) or _HOST in held

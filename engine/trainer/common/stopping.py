@@ -18,15 +18,23 @@ from ...system import stop_signals
 
 GRACE_SECONDS = 30.0
 HEARING_SECONDS = 0.5  # the longest time between a signal's arrival and its handling
+ENGINE_GONE = "engine"  # the reason where nobody has asked: the engine was killed or has failed
+ENGINE_LOST = {
+    "kind": "engine",
+    "message": "the engine of this run was killed or has failed, so that the training has ended by itself",
+    "hint": "engine.log and dmesg may show why",
+}
 ENDED_BY_STOP = 128 + signal.SIGTERM  # as in a shell; for a process that is stopped before it can leave a result
 
 
 class StopRequested(Exception):
-    """Raised in the training loop; `reason` is `stopped` or `timeout`."""
+    """Raised in the training loop; `reason` is `stopped`, `timeout` or ENGINE_GONE, `engine_of` the other worker whose
+    engine that is.
+    """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, engine_of: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.engine_of = reason, engine_of
 
 
 class StopSwitch:
@@ -54,6 +62,16 @@ class StopSwitch:
         threading.Thread(target=self._hear_signals, args=(reader,), name="signals", daemon=True).start()
         threading.Thread(target=self._watch_engine, args=(lifeline,), name="lifeline", daemon=True).start()
         stop_signals.let_through()
+
+    def listen_again(self) -> None:
+        """Handle signals again: TensorFlow's connection of several machines takes SIGTERM for itself (2.21,
+        preemption_notifier.cc). Does nothing before `listen`.
+        """
+        if self.writer < 0:
+            return
+        for number in stop_signals.NUMBERS:
+            if signal.getsignal(number) == self.on_signal:  # Python does not know of the other handler
+                signal.signal(number, self.on_signal)
 
     def request(self, reason: str, deadline: bool = False) -> None:
         """Ask for a stop; with `deadline` the process ends itself when the loop does not respond."""
@@ -91,7 +109,7 @@ class StopSwitch:
             self.request("timeout" if line.strip() == "timeout" else "stopped")
         # End of file: the engine has ended, and nobody is left to end a training that hangs.
         self.engine_gone = True
-        self.request("stopped", deadline=True)
+        self.request(ENGINE_GONE, deadline=True)
 
     def _leave(self) -> None:
         """End the process from any thread, whatever the main thread is doing."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from .share import Share
 from .stage_names import Stage
 
 
@@ -14,6 +15,21 @@ class Batches(Protocol):
 
     @property
     def replicas(self) -> int: ...
+
+    @property
+    def replicas_here(self) -> int:
+        """Those of this process."""
+        ...
+
+    @property
+    def share(self) -> Share | None:
+        """This worker's part of the data, where several machines train together."""
+        ...
+
+    @property
+    def sharing(self) -> str:
+        """How the data is shared out among them; empty for one machine."""
+        ...
 
     @property
     def global_batch_size(self) -> int: ...

@@ -7,13 +7,14 @@ changed or added here is in them, too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 
 from ...options import Options
 from .augment import augment
+from .share import Share
 
 TOKENS = 256  # levels that inputs are quantized to for the transformer
 
@@ -44,7 +45,7 @@ class Sizes:
 
 
 # Those that are `numbered` come with the number of their pass and their own in it. The first pass has the number
-# `first_pass`, and leaves out `skipped` batches.
+# `first_pass`, and leaves out `skipped` batches. `share` is this worker's of several machines.
 def training_batches(
     data: Elements,
     sizes: Sizes,
@@ -52,6 +53,7 @@ def training_batches(
     numbered: bool,
     first_pass: int,
     skipped: int,
+    share: Share | None,
     options: Options,
 ) -> tf.data.Dataset:
     """Batches without an end: pass after pass over the samples, each in an order of its own."""
@@ -59,41 +61,47 @@ def training_batches(
         data = kept(data, "train", cache_file, options)
 
     def one_pass(number: Any) -> tf.data.Dataset:
-        batches = pass_batches(data, sizes, number, options)
+        batches = pass_batches(data, sizes, number, share, options)
         if numbered:
             batches = batches.enumerate().map(lambda i, batch: ((number, i), batch))
         if skipped:
             batches = batches.skip(tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0))
         return batches
 
-    return tf.data.Dataset.counter(first_pass).flat_map(one_pass)
+    return tf.data.Dataset.range(first_pass, 2**62).flat_map(one_pass)  # begins sooner than Dataset.counter
 
 
 def validation_batches(
-    data: Elements, sizes: Sizes, cache_file: Callable[[str], str], options: Options
+    data: Elements, sizes: Sizes, cache_file: Callable[[str], str], share: Share | None, options: Options
 ) -> tf.data.Dataset:
     """The batches of an evaluation, always the same."""
+    if share is not None:
+        data = replace(data, dataset=share.elements(data.dataset))
     if options.input.cache != "off":
         data = kept(data, "validation", cache_file, options)
     samples = loaded(data.dataset, data.load, options)
-    return batched(samples, data.load is not None, sizes, False, options).take(sizes.per_pass)
+    return batched(samples, data.load is not None, sizes, False, share, options).take(sizes.per_pass)
 
 
-def pass_batches(data: Elements, sizes: Sizes, number: Any, options: Options) -> tf.data.Dataset:
+def pass_batches(
+    data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options
+) -> tf.data.Dataset:
     """One pass: shuffled while the elements are still small, loaded, varied, then batched."""
     wanted = options.input
     if wanted.shuffle != "off" and data.arrays is not None:
-        batches = drawn_batches(data, sizes, number, options)
+        batches = drawn_batches(data, sizes, number, share, options)
         if data.load is None and data.vary is None:  # nothing is done to single samples
             return batches.take(sizes.per_pass)
         elements = batches.unbatch()
     else:
         elements = shuffled(data, sizes.seed, number, options)
+        if share is not None:
+            elements = share.elements(elements)
     elements = loaded(elements, data.load, options)
     if data.vary is not None:
         elements = mapped(elements, data.vary, options)
     made = data.load is not None or data.vary is not None
-    return batched(elements, made, sizes, wanted.drop_remainder, options).take(sizes.per_pass)
+    return batched(elements, made, sizes, wanted.drop_remainder, share, options).take(sizes.per_pass)
 
 
 def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.data.Dataset:
@@ -105,12 +113,16 @@ def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.dat
     return data.dataset.shuffle(buffer, seed=tf.constant(seed, tf.int64) + number)
 
 
-def drawn_batches(data: Elements, sizes: Sizes, number: Any, options: Options) -> tf.data.Dataset:
+def drawn_batches(
+    data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options
+) -> tf.data.Dataset:
     """Batches taken out of the arrays, in the order of the pass with this number."""
     seed = tf.stack([tf.constant(sizes.seed, tf.int64), number])
     order = tf.random.experimental.stateless_shuffle(tf.range(data.samples, dtype=tf.int64), seed)
     numbers = tf.data.Dataset.from_tensor_slices(order)
     chosen = numbers.batch(sizes.global_batch, drop_remainder=options.input.drop_remainder)
+    if share is not None:
+        chosen = share.batches(chosen)
     return mapped(chosen, lambda at: tf.nest.map_structure(lambda array: tf.gather(array, at), data.arrays), options)
 
 
@@ -137,20 +149,19 @@ def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Opt
 
 
 def batched(
-    samples: tf.data.Dataset, made: bool, sizes: Sizes, drop_remainder: bool, options: Options
+    samples: tf.data.Dataset, made: bool, sizes: Sizes, drop_remainder: bool, share: Share | None, options: Options
 ) -> tf.data.Dataset:
     """Batches of the samples; several are copied together at once, unless samples are `made` by a map just before.
 
     With such a map TensorFlow makes one parallel operation of both.
     """
     wanted = options.input
+    size = sizes.global_batch if share is None else share.size(sizes.global_batch)
     if made or wanted.parallel_calls == "off":
-        return samples.batch(sizes.global_batch, drop_remainder=drop_remainder)
+        return samples.batch(size, drop_remainder=drop_remainder)
     calls = tf.data.AUTOTUNE if wanted.parallel_calls == "auto" else wanted.parallel_calls
     order = wanted.deterministic_order
-    return samples.batch(
-        sizes.global_batch, drop_remainder=drop_remainder, num_parallel_calls=calls, deterministic=order
-    )
+    return samples.batch(size, drop_remainder=drop_remainder, num_parallel_calls=calls, deterministic=order)
 
 
 # ---- what the model takes ------------------------------------------------------------------------

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...checks.dataset_files import IMAGE_ENDINGS
+from ...files.datasets import IMAGE_ENDINGS
 from ...options import Options
-from ...options.data import BYTE_ENCODINGS
+from ...options.workload import BYTE_ENCODINGS
 from ...plan import split_counts
+from ...text import counted
 from ..common.faults import DataError
 from .source import Batch, Part, Source, check_arrays, check_test_part, from_arrays
 
@@ -78,7 +79,7 @@ def images(options: Options, seed: int) -> Source:
         raise DataError(f"{root} is not a folder")
     names = class_names(root)
     if len(names) < 2:
-        raise DataError(f"{root} has {len(names)} class folder(s); at least 2 are needed, one for each class")
+        raise DataError(f"{root} has {counted(len(names), 'class folders')}; at least 2 are needed, one for each class")
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tensorflow as tf
@@ -22,6 +22,7 @@ from ..common.faults import DataError
 from . import batching, files, named
 from .batching import Elements, Sizes
 from .finishing import finish
+from .share import BY_ELEMENT, Share
 from .source import Source
 from .stage_names import SOURCE, Stage
 
@@ -37,6 +38,9 @@ _SOURCES = {
 }
 
 
+SEEDS_APART = 1_000_003  # between the seeds of two workers
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """Training and validation batches. `stream(step)` starts the endless training stream at a global step."""
@@ -45,10 +49,21 @@ class Pipeline:
     source: Source
     replicas: int
     seed: int
+    share: Share | None = None  # of the data, where several machines train together
 
     @property
     def global_batch_size(self) -> int:
         return self.options.input.batch_size * self.replicas
+
+    @property
+    def replicas_here(self) -> int:
+        """Those of this process."""
+        return self.replicas if self.share is None else self.replicas // self.share.workers
+
+    @property
+    def sharing(self) -> str:
+        """How the data is shared out among machines; empty for one."""
+        return BY_ELEMENT if self.share else ""
 
     @property
     def batches_per_pass(self) -> int:
@@ -104,7 +119,7 @@ class Pipeline:
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         """Endless training batches from `first_step` on; per-replica batches where there are replicas."""
-        return finish(self.global_batches(first_step), self.options, self.replicas, trains=True)
+        return finish(self.global_batches(first_step), self.options, self.replicas_here, trains=True)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         """The batches before `stream` splits them over the replicas and prefetches them."""
@@ -112,7 +127,7 @@ class Pipeline:
         augments = self.options.input.augment != "off"
         batches = batching.training_batches(
             self._elements, self._sizes(self.batches_per_pass), self._cache_file, augments, first_pass, skipped,
-            self.options,
+            self.share, self.options,
         )  # fmt: skip
         return self._augmented(batches) if augments else self._prepared(batches)
 
@@ -147,7 +162,7 @@ class Pipeline:
             Stage("pass", "Map") if augmented else None,  # numbers the batches
             Stage("pass", "FlatMap"),
             prepared if augmented or not self._ready else None,
-            Stage("split", "FlatMap", splits=self.replicas) if self.replicas > 1 else None,
+            Stage("split", "FlatMap", splits=self.replicas_here) if self.replicas_here > 1 else None,
             Stage("one batch", "Cache") if wanted.one_batch else None,
             Stage("prefetch", "Prefetch") if wanted.prefetch != "off" else None,
         )
@@ -155,14 +170,15 @@ class Pipeline:
 
     def validation(self) -> tf.data.Dataset:
         """Endless validation batches in a fixed order, `validation_batches` of them in a pass."""
-        return finish(self.global_validation_batches(), self.options, self.replicas)
+        return finish(self.global_validation_batches(), self.options, self.replicas_here)
 
     def global_validation_batches(self) -> tf.data.Dataset:
         """The batches before `validation` splits them over the replicas and prefetches them."""
         part = self.source.validation
         elements = Elements(part.elements, part.samples, self.source.load)
         sizes = self._sizes(self.validation_batches)
-        return self._prepared(batching.validation_batches(elements, sizes, self._cache_file, self.options).repeat())
+        batches = batching.validation_batches(elements, sizes, self._cache_file, self.share, self.options)
+        return self._prepared(batches.repeat())
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         """Float32 (or token) batches; batches that are already prepared pass without a further stage."""
@@ -172,8 +188,13 @@ class Pipeline:
 
     def _augmented(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         return batching.prepared_and_augmented(
-            batches, self.source.scale, self.source.shape, self.seed, self.options
+            batches, self.source.scale, self.source.shape, self._augment_seed, self.options
         )
+
+    @property
+    def _augment_seed(self) -> int:
+        """Each worker changes its rows in its own way."""
+        return self.seed + SEEDS_APART * self.share.index if self.share else self.seed
 
     @functools.cached_property
     def _ready(self) -> bool:
@@ -182,10 +203,16 @@ class Pipeline:
         made = self.device_scale is not None or (x.dtype == tf.float32 and self.source.scale == 1.0)
         return made and x.shape == self.source.shape and self.options.workload.model != "transformer"
 
+    @property
+    def _cache_suffix(self) -> str:
+        """Workers may share a folder, and each writes its own file."""
+        return f"-{self.share.index}-of-{self.share.workers}" if self.share else ""
+
     def _cache_file(self, name: str) -> str:
         """A cache file for these very samples: other data, another shape, split or seed get another file."""
         folder = Path(self.options.input.cache)
-        data = self.options.workload.model_dump_json(exclude={"model", "width", "blocks", "normalization"})
+        model = ("model", "width", "blocks", "normalization")
+        data = {name: value for name, value in asdict(self.options.workload).items() if name not in model}
         train, reads = self.options.train, self.options.input.parallel_reads
         told = (data, train.validation, train.validation_split, reads, self.seed, self.source.stamp)
         digest = hashlib.sha256(repr(told).encode()).hexdigest()[:16]
@@ -193,7 +220,7 @@ class Pipeline:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
             raise DataError(f"input.cache: {folder} cannot be created: {fault.strerror}") from None
-        stem = folder / f"{digest}-{name}"
+        stem = folder / f"{digest}-{name}{self._cache_suffix}"
         if not stem.with_name(stem.name + ".index").exists():
             # A file that a killed run left half-written would look like that of a run that is still writing.
             for stale in folder.glob(f"{stem.name}_*"):
@@ -202,12 +229,12 @@ class Pipeline:
         return str(stem)
 
 
-def build(options: Options, replicas: int) -> Pipeline:
+def build(options: Options, replicas: int, share: Share | None = None) -> Pipeline:
     """Open the source and check that it makes at least one batch; raises DataError."""
     assert options.train.seed is not None, "the launcher draws a seed"
     kind = options.workload.source[0]
     source = _SOURCES[kind](options, options.train.seed)
-    pipeline = Pipeline(options, source, replicas, options.train.seed)
+    pipeline = Pipeline(options, source, replicas, options.train.seed, share)
     if pipeline.batches_per_pass < 1:
         raise DataError(
             f"{source.train.samples} training samples do not fill one global batch of {pipeline.global_batch_size}",

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...plan import split_counts
+from ...text import counted
 from ..common.faults import DataError
 
 MAX_FLOAT_BYTES = 2**30
@@ -108,7 +109,8 @@ def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
             f"{name}: x has shape {x.shape}; the first axis must be the samples, the others the shape of a sample"
         )
     if y.ndim != 1 or len(y) != len(x):
-        raise DataError(f"{name}: x has {len(x)} samples, but y has shape {y.shape}; each sample needs one label")
+        has = counted(len(x), "samples")
+        raise DataError(f"{name}: x has {has}, but y has shape {y.shape}; each sample needs one label")
     if x.dtype.kind not in "fiu":
         raise DataError(f"{name}: x contains {x.dtype}, but must contain numbers")
     if y.dtype.kind not in "iu":

@@ -101,6 +101,7 @@ class StageWatch:
         self._meter, self._emit = meter, emit
         self._began: float | None = None
         self._next_look = self._next_event = 0.0
+        self._reported = False
 
     def pulse(self, iterator: Any) -> None:
         """May be called at any moment between two executions."""
@@ -110,14 +111,21 @@ class StageWatch:
         there = self._meter.look(iterator)
         cost = time.perf_counter() - now
         if self._began is None:
-            self._began, self._next_event, cost = (
-                now,
-                now + FIRST_SECONDS,
-                0.0,
-            )  # the first reading imports what it needs
+            self._began, self._next_event = now, now + FIRST_SECONDS
+            cost = 0.0  # the first reading imports what it needs
         self._next_look = now + min(max(LOOK_SECONDS, cost / COST_SHARE), SOON_SECONDS) if there else math.inf
         if there and now >= self._next_event:
             soon = now - self._began < SOON_UNTIL_SECONDS
             self._next_event = now + (SOON_SECONDS if soon else LATER_SECONDS)
-            stages, fill = self._meter.take()
+            self._report()
+
+    def finish(self) -> None:
+        """Report what was read, where the training was too short for a report while it ran."""
+        if self._began is not None and not self._reported:
+            self._report()
+
+    def _report(self) -> None:
+        stages, fill = self._meter.take()
+        if stages:
+            self._reported = True
             self._emit(events.InputStages(stages=[asdict(stage) for stage in stages], buffer_fill=fill))

@@ -9,6 +9,7 @@ import keras
 
 from ...options import Options
 from ..checkpoint.checkpoints import Checkpoints
+from ..cluster.joining import Joined
 from ..common.stopping import StopSwitch
 from ..data.batches import Batches
 from ..measure.run_report import RunReport
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class Built:
-    """A compiled model, its data, and what goes with them; `own` where they come from a user's code."""
+    """A compiled model, its data, and what goes with them; `own` where they come from a user's code, `joined` where
+    several machines train together.
+    """
 
     options: Options
     model: keras.Model
@@ -32,3 +35,4 @@ class Built:
     stop: StopSwitch
     xla: Xla
     own: Own | None = None
+    joined: Joined | None = None

@@ -12,7 +12,6 @@ import keras
 
 from ...system.heartbeat import TrainerHeartbeat
 from ..common.step_logs import floats
-from ..common.stopping import StopSwitch
 from ..measure.first_times import FirstTimes
 from . import train_function
 from .exact_resume import ExactResume
@@ -28,18 +27,20 @@ class Evaluation:
         self,
         model: keras.Model,
         steps_per_execution: int,
-        stop: StopSwitch,
+        check_stop: Callable[[], object],
         first: FirstTimes,
         resume: ExactResume,
         heartbeat: TrainerHeartbeat,
         scale: float | None,
+        micro_batches: int,
     ) -> None:
-        self._steps_per_execution, self._stop, self._first, self._resume = steps_per_execution, stop, first, resume
+        self._steps_per_execution, self._check_stop = steps_per_execution, check_stop
+        self._first, self._resume = first, resume
         self._heartbeat, self._next_beat = heartbeat, 0.0
-        function = train_function.testing(model, scale)
+        function = train_function.testing(model, scale, micro_batches)
         self._run: Callable[[Any, Any], dict[str, Any]] = function
         self._trace = function.get_concrete_function
-        self._run_one = train_function.testing_one(model)
+        self._run_one = train_function.testing_one(model, micro_batches)
         self._left = 0  # steps of the run's own evaluation
         self.epoch_metrics: dict[str, float] | None = (
             None  # figures of the epoch that is evaluated, until they are reported
@@ -58,7 +59,7 @@ class Evaluation:
 
     def _execute(self, iterator: Any) -> Any:
         """The test function for Keras' evaluate."""
-        self._stop.check()
+        self._check_stop()
         return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
 
     def _execute_own(self, iterator: Any) -> Any:

@@ -27,9 +27,9 @@ class Executions:
     it is first wanted.
     """
 
-    def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts) -> None:
+    def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts, micro_batches: int) -> None:
         clocks = [GraphClock(deterministic=True), parts.clock] if parts.samples else [parts.clock]
-        functions = train_function.training(model, clocks, pipeline.device_scale)
+        functions = train_function.training(model, clocks, pipeline.device_scale, micro_batches)
         self._take(functions[0])
         self._clocked, self._clock_has_run = functions[-1], not parts.samples
         self._parts = parts

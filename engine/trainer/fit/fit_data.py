@@ -22,6 +22,7 @@ class FitData:
     def __init__(self, options: Options, strategy: tf.distribute.Strategy, devices: Devices) -> None:
         self._strategy = strategy if options.strategy.kind != "single" else None
         self._devices, self._input = devices, options.input
+        self._of_several = options.strategy.kind == "multi_worker"
         self.spec: Any = None  # the types of a batch for one device
         self._ours: Any = None
         self._iterator: Any = None
@@ -35,6 +36,8 @@ class FitData:
 
     def validation(self, batches: tf.data.Dataset) -> Any:
         """At most one batch ahead: Keras keeps the iterator, whose batches take the GPU's memory while it trains."""
+        if self._of_several:  # else TensorFlow asks all machines before each batch whether there is one
+            batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return self._on_devices(batches, min(1, self._ahead(batches)))
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -18,10 +18,13 @@ import keras
 from ... import plan
 from ..checkpoint import step_graph
 from ..checkpoint.saver import CheckpointSaver
+from ..cluster.agreement import Agreement, Wishes
 from ..common.epoch_callbacks import EpochCallbacks
 from ..common.faults import TrainerError
 from ..common.step_logs import floats
+from ..common.stopping import StopRequested
 from ..measure import transfer
+from ..measure.exchange_timer import ExchangeTimer
 from ..measure.first_times import FirstTimes
 from ..measure.run_figures import Plan
 from .built import Built
@@ -55,16 +58,21 @@ class TrainingLoop:
         self.heartbeat = report.heartbeat
         self.data = FitData(options, model.distribute_strategy, built.devices)
         self.timing = Timing(options, report, built.devices.kind == "GPU")
-        self.executions = Executions(model, pipeline, self.timing.parts)
+        self.executions = Executions(model, pipeline, self.timing.parts, options.train.micro_batches)
         self.watch = Watch(built, self.data, self.timing, self.executions.traces, self.steps_per_epoch)
         self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)
         ours = self.timing.parts.clock.variables
         self._resume = ExactResume(built, self.watch.health, ours, self.steps_per_epoch)
         self._first = FirstTimes(report, pipeline, built.xla.compiles)
+        joined = built.joined
+        self.agreement = Agreement(joined.cluster, joined.exchange, built.stop) if joined else None
+        self.exchange_timer = ExchangeTimer(model, joined.exchange, report) if joined else None
+        self.watch.health.together = joined is not None
         together = options.compile.steps_per_execution
         self._evaluation = Evaluation(
-            model, together, built.stop, self._first, self._resume, report.heartbeat, pipeline.device_scale
-        )
+            model, together, self._check_stop, self._first, self._resume, report.heartbeat, pipeline.device_scale,
+            options.train.micro_batches,
+        )  # fmt: skip
         model.train_function = self._execute
 
     # ---- the training as a whole --------------------------------------------------------------
@@ -75,11 +83,16 @@ class TrainingLoop:
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
         self.step = first if resume_at is None else resume_at
         self._resume.begin(resume_at)
-        self.timing.timer.begin(self._warmup(self.steps - self.step))
+        warmup = self._warmup(self.steps - self.step)
+        self.timing.timer.begin(warmup)
+        if self.exchange_timer is not None:
+            self.exchange_timer.begin(self.step, warmup)
         report.speed.plan = Plan(self.built.options.train.epochs, self.steps, self.built.pipeline.global_batch_size)
         self.watch.health.begin(self.step)
+        self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
         with contextlib.suppress(_Measured):
             self._fit_to_the_end(self._callbacks())
+        self.watch.finish()
         self.timing.profiler.close()
 
     def _callbacks(self) -> keras.callbacks.CallbackList:
@@ -137,6 +150,10 @@ class TrainingLoop:
         """The train function for Keras' fit."""
         began = self.timing.now()
         self._leave_if_it_is_time(began)
+        if self.exchange_timer is not None and self.exchange_timer.due(self.step):
+            self.timing.stand_still()
+            self.exchange_timer.measure(self.step)
+            began = self.timing.now()
         left_of_epoch = self.steps_per_epoch - self.step % self.steps_per_epoch
         count = min(self.built.options.compile.steps_per_execution, left_of_epoch)
         began = self.timing.start_profile(self.step + 1, count, began)
@@ -148,12 +165,49 @@ class TrainingLoop:
         return logs
 
     def _leave_if_it_is_time(self, now: float) -> None:
-        if self.built.stop.reason:
+        enough = self._agreed_enough(now) if self.agreement else self.timing.has_enough(now)
+        if self.agreement is None and self.built.stop.reason:
             self.timing.timer.pause()
             self.built.stop.check()
-        if self.timing.has_enough(now):
+        if enough:
             self.leave(self.timing.stand_still())  # work that is still on the device belongs to it
             raise _Measured
+
+    def _agreed_enough(self, now: float) -> bool:
+        """Do at this step what all workers have agreed on; returns whether the measurement ends."""
+        assert self.agreement is not None
+        wishes, health = self.agreement.wishes, self.watch.health
+        wishes.enough, wishes.look = self.timing.has_enough(now), health.wants_look
+        return self._obeyed(self.agreement.before_execution).enough
+
+    def _obeyed(self, exchange: Callable[[], Wishes]) -> Wishes:
+        """Exchange what each worker was asked, and do what all have agreed on; raises StopRequested."""
+        try:
+            agreed = exchange()
+        except StopRequested as request:
+            self.timing.timer.pause()
+            if not request.engine_of:
+                self._tell_who_stops()
+            raise
+        if agreed.look:
+            self.watch.health.wants_look = False
+            self.watch.look(self.step)
+        if agreed.end:
+            self.built.model.stop_training = True
+        return agreed
+
+    def _tell_who_stops(self) -> None:
+        joined, agreement = self.built.joined, self.agreement
+        if joined is not None and agreement is not None and agreement.asked_by is not None:
+            who = joined.cluster.named(agreement.asked_by)
+            self.built.report.warn("peer_stopped", f"{who} stops, as its own run says, and all stop together")
+
+    def _check_stop(self) -> None:
+        """Within an evaluation."""
+        if self.agreement is None:
+            self.built.stop.check()
+        else:
+            self._obeyed(self.agreement.before_execution)
 
     def _run(self, iterator: Any, count: int, began: float) -> Any:
         """Run the steps; an execution in which something is compiled is timed separately."""
@@ -211,10 +265,15 @@ class TrainingLoop:
 
     def execution_ends(self) -> None:
         """Called after the callbacks, which may change the state; at the end of an epoch the evaluation comes first."""
+        if self.agreement is not None and self.built.model.stop_training:
+            # By figures of this worker alone: all end together, with the next execution.
+            self.built.model.stop_training, self.agreement.wishes.end = False, True
         if self.step % self.steps_per_epoch and self._saver.take_due():
             self.save()
 
     def epoch_begins(self) -> None:
+        if self.agreement is not None:
+            self.agreement.soon()
         self.built.report.epochs.begin()
         self._resume.epoch_begins()
 
@@ -222,6 +281,9 @@ class TrainingLoop:
         self.pause()
         epoch_ended = self.step % self.steps_per_epoch == 0
         metrics = self.timing.parts.wait_for_device() if epoch_ended else None
+        self.watch.loss.evaluation_begins()
+        if self.agreement is not None:
+            self.agreement.soon()
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
 
     def evaluation_ends(self) -> None:
@@ -234,6 +296,14 @@ class TrainingLoop:
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         if self._saver.take_due(epoch_ends=True):
             self.save()
+        if self.agreement is not None:
+            self._agree_at_epoch_end()
+
+    def _agree_at_epoch_end(self) -> None:
+        """A callback of one worker may have ended the training."""
+        assert self.agreement is not None
+        self.agreement.wishes.end |= bool(self.built.model.stop_training)
+        self._obeyed(self.agreement.now)
 
     def save(self) -> None:
         """Write a checkpoint of this step, unless the model has NaN weights: then the older checkpoints are better."""

@@ -12,13 +12,13 @@ from typing import Any, Protocol, cast
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
-from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
 from ..common.faults import TrainerError
 from ..common.step_logs import flat
+from ..common.versions import GLOBAL_SEED_GENERATOR, get_global_attribute, set_global_attribute
 from ..data.on_device import first_cast
 from ..measure.graph_clock import GraphClock
+from .micro_batches import split_testing, split_training
 
 Logs = dict[str, Any]
 
@@ -37,32 +37,45 @@ class Execute(Protocol):
         ...
 
 
-def training(model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None) -> list[Execute]:
+def training(
+    model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
+) -> list[Execute]:
     """For each clock an execute(iterator, count), which runs `count` training steps and returns the logs of the last.
 
-    What XLA compiles of a step is the same for all of them. With a `scale` the inputs are bytes.
+    What XLA compiles of a step is the same for all of them. With a `scale` the inputs are bytes. Each batch is computed
+    in `parts`.
     """
     strategy = model.distribute_strategy
     compiled = bool(model.jit_compile)
     mirrored = strategy.num_replicas_in_sync > 1
-    step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
-    one = _one_step(model, first_cast(step, scale), compiled and not mirrored)
+    if parts > 1:
+        one = _one_step(model, split_training(model, parts, _cast(scale), compiled), False)
+    else:
+        step = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
+        one = _one_step(model, first_cast(step, scale), compiled and not mirrored)
     return [_execution(model, one, clock) for clock in clocks]
 
 
-def testing(model: keras.Model, scale: float | None) -> Execute:
+def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
     """execute(iterator, count) runs `count` evaluation steps. With a `scale` the inputs are bytes."""
-    return _execution(model, _one_test(model, scale), GraphClock(deterministic=True))
+    return _execution(model, _one_test(model, scale, parts), GraphClock(deterministic=True))
 
 
-def testing_one(model: keras.Model) -> Callable[[Any], Logs]:
+def testing_one(model: keras.Model, parts: int) -> Callable[[Any], Logs]:
     """An evaluation step on a batch that was already drawn: in the graph, the end of the data would count as a step."""
-    return cast(Callable[[Any], Logs], tf.function(_one_test(model, None), reduce_retracing=True))
+    return cast(Callable[[Any], Logs], tf.function(_one_test(model, None, parts), reduce_retracing=True))
 
 
-def _one_test(model: keras.Model, scale: float | None) -> Callable[[Any], Logs]:
+def _one_test(model: keras.Model, scale: float | None, parts: int) -> Callable[[Any], Logs]:
     compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
+    if parts > 1:
+        return _one_step(model, split_testing(model, parts, _cast(scale), compiled), False)
     return _one_step(model, first_cast(model.test_step, scale), compiled)
+
+
+def _cast(scale: float | None) -> Callable[[Any], Any]:
+    """A part of a batch, bytes made floats of; the other parts stay bytes meanwhile."""
+    return first_cast(lambda data: data, scale)
 
 
 def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
@@ -109,14 +122,15 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
     """A step on one (distributed) batch, its logs reduced over the replicas."""
     strategy = model.distribute_strategy
 
-    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
 
     def in_replica(data: Any) -> Logs:
         """Set the random generator, which Keras keeps by thread, as a replica is traced in its own thread."""
-        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+        set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
         return step(data)
 
-    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
+    threaded = tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy
+    mirrored = isinstance(strategy, threaded)
     of_replica = in_replica if mirrored and generator is not None else step
 
     @tf.autograph.experimental.do_not_convert

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..data.stages import StageMeter, StageWatch
 from ..measure.health import Health
+from ..measure.loss_window import LossWindow
 from ..measure.pulses import Pulses
 from ..measure.run_figures import Moment
 from .built import Built
@@ -25,8 +26,9 @@ class Watch:
         self._data, self._timing, self._traces, self._steps_per_epoch = data, timing, traces, steps_per_epoch
         train = options.train
         self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, timing.parts.not_python)
+        self.loss = LossWindow(built.model)
         self._pulses = Pulses(report, built.devices.names, slows_down=True)
-        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas), report.writer.emit)
+        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here), report.writer.emit)
         self._metrics: dict[str, float] = {}  # metrics at the last pulse
 
     def execution_ran(self, step: int, began: float, iterator: Any) -> None:
@@ -38,20 +40,31 @@ class Watch:
         self._metrics = self._timing.parts.wait_for_device()
         self._timing.parts.pulse()
         self._timing.timer.device_was_waited_for()
+        window_loss = self.loss.take()
         self.health.look_by_cost(step, self._metrics)
-        self._pulses.pulse(self._moment(step, self._metrics))
+        self._pulses.pulse(self._moment(step, self._metrics, window_loss))
         self._stages.pulse(self._data.pipeline_iterator(iterator))
 
+    def look(self, step: int) -> None:
+        """Look at the weights, with the metrics of the last pulse."""
+        self.health.look(step, self._metrics)
+
     def epoch_ends(self, step: int, metrics: dict[str, float]) -> None:
+        window_loss = self.loss.end_epoch()
         self.health.look(step, metrics)
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
-        self._pulses.out_of_turn(self._moment(step, training))
+        self._pulses.out_of_turn(self._moment(step, training, window_loss))
 
     def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
         """Report before the end, with the present metrics or those of the last pulse."""
+        self.finish()
         self._pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))
 
-    def _moment(self, step: int, metrics: dict[str, float]) -> Moment:
+    def finish(self) -> None:
+        """Report the input's stages of a training that was too short for a report while it ran."""
+        self._stages.finish()
+
+    def _moment(self, step: int, metrics: dict[str, float], window_loss: float | None = None) -> Moment:
         return Moment(
             epoch=(step - 1) // self._steps_per_epoch + 1,
             step=step,
@@ -60,4 +73,5 @@ class Watch:
             traces=self._traces(),
             loss_scale=self.health.loss_scale(),
             skipped_steps=self.health.skipped_steps(step),
+            window_loss=window_loss,
         )

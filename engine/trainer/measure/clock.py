@@ -58,6 +58,16 @@ class StepClock:
         """The warm-up is over: measure from now on."""
         return self._steps_seen >= self.warmup and not self._first
 
+    @property
+    def ended_steps(self) -> int:
+        """Steps of all executions that have ended."""
+        return self._steps_seen
+
+    @property
+    def begun_steps(self) -> int:
+        """The same, with those of the present execution."""
+        return self._steps_seen + (0 if self._since is None else self._running)
+
     def mark(self, now: float, count: int) -> None:
         """An execution of `count` steps begins at `now` (seconds of any steady clock)."""
         self._close_execution(now)

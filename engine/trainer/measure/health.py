@@ -7,6 +7,7 @@ becomes 0 in relu on a CPU, so that the loss stays finite although the weights a
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from ..common.faults import TrainerError
 from .run_report import RunReport
 
 COST_SHARE = 1 / 200  # share of the time that checks may take with "auto"
+FEW_WEIGHTS = 32  # so few are checked one by one within a millisecond; to trace a graph of it takes 50 ms
 
 
 class Health:
@@ -35,10 +37,11 @@ class Health:
     ) -> None:
         self._model, self._stop_on_nan, self._report, self._looking = model, stop_on_nan, report, looking
         self._every = every if isinstance(every, int) else None  # steps between two checks; None: by their cost
+        self.together = False  # several machines look together, at a step that they agree on
+        self.wants_look = False
         self._next_time = 0.0
         self._next_step = 0
         self._last_good_step = 0
-        self._all_finite = tf.function(self._graph)
 
     def begin(self, step: int) -> None:
         """Training begins at `step` (over 0 when resumed)."""
@@ -52,7 +55,10 @@ class Health:
     def look_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
         """At a pulse: check where the cost allows it, and whenever the loss is NaN."""
         if _is_lost(metrics) or (self._every is None and time.perf_counter() >= self._next_time):
-            self.look(step, metrics)
+            if self.together:
+                self.wants_look = True
+            else:
+                self.look(step, metrics)
 
     def look(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
         """Check now. NaN weights end the run with a TrainerError; a NaN loss with finite weights is reset."""
@@ -105,9 +111,22 @@ class Health:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         return int(inner._iterations.numpy())  # `iterations` counts the changes of accumulated gradients
 
-    def _graph(self) -> Any:
-        floats = [v.value for v in self._model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
+    @functools.cached_property
+    def _all_finite(self) -> Callable[[], Any]:
+        """The check, as one graph where there are many weights; by the first look, a model has all of them."""
+        few = len(self._model.weights) <= FEW_WEIGHTS
+        return self._check if few else tf.function(self._check, autograph=False)
+
+    def _check(self) -> Any:
+        weights = [v for v in self._model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
+        floats = [part for v in weights for part in _parts_here(v)]
         return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(v))) for v in floats])
+
+
+def _parts_here(weight: Any) -> list[Any]:
+    """What this process holds; the aggregate of what differs would have to be asked of all machines at once."""
+    parts = list(getattr(weight.value, "values", [weight.value]))
+    return parts[:1] if weight.trainable else parts
 
 
 def _is_lost(metrics: Mapping[str, float]) -> bool:

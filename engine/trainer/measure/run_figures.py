@@ -21,6 +21,7 @@ class Moment:
     traces: int | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
+    window_loss: float | None = None  # mean of the steps since the pulse before
 
 
 @dataclass
@@ -50,8 +51,10 @@ class Speed:
         self.plan = Plan(0, 0, 0)
         self.step_at_peak_ms: float | None = None  # time of a step at the GPUs' peak
         self.transfer_seconds: float | None = None  # of copying one batch to a GPU
+        self.exchange_ms: float | None = None  # of exchanging the gradients of a step with other machines
         self.warm = False
         self.last: Moment | None = None
+        self._begun_at_last = 0  # steps of this process at the last pulse
         self._at_warm: Spent | None = None
         self._previous: Spent | None = None
 
@@ -63,7 +66,7 @@ class Speed:
     def progress(self, moment: Moment) -> events.Progress:
         """What is told at a pulse; shares are of the time since the last one, where steps were done in it."""
         stepped = self.last is None or moment.step > self.last.step
-        self.last = moment
+        self.last, self._begun_at_last = moment, self.clock.begun_steps
         if self._at_warm and self._at_warm.input_wait is None:
             self._at_warm = moment.spent
         p50, p95 = self.clock.recent_ms()
@@ -88,7 +91,14 @@ class Speed:
             python_share=python,
             transfer=self.transfer(p50),
             traces=moment.traces,
+            window_loss=moment.window_loss,
         )
+
+    @property
+    def step(self) -> int:
+        """The step of the last pulse, and those that have ended since: a training that fails is told of no more."""
+        since = max(0, self.clock.ended_steps - self._begun_at_last)
+        return self.last.step + since if self.last else 0
 
     def shares(self) -> tuple[float | None, float | None]:
         """The input wait and Python's share, from the end of the warm-up to the last pulse.

@@ -16,7 +16,8 @@ from typing import Any
 
 from ...runs import Run, events, results
 from ...runs.event_writer import EventWriter
-from ...runs.reading import ENGINE_FILE, read_events
+from ...runs.reading import ENGINE_FILE, RunEvents, read_events
+from ...system import memory_peaks
 from ...system.heartbeat import TrainerHeartbeat
 from .run_figures import Epochs, FirstSeconds, Moment, Speed
 
@@ -120,7 +121,9 @@ class RunReport:
         p50, p95 = clock.overall_ms()
         seconds = self.elapsed
         wait, python = speed.shares()
-        busy, power_w = self._gpu_means("busy", "power_w")
+        told = read_events(self.run.path, [ENGINE_FILE])
+        busy, power_w = self._gpu_means(told, "busy", "power_w")
+        peaks = memory_peaks.of_this_process()
         return events.Summary(
             outcome=outcome,
             trainer_returncode=returncode,
@@ -136,36 +139,40 @@ class RunReport:
             input_wait=wait,
             python_share=python,
             transfer=speed.transfer(p50),
+            exchange_ms=speed.exchange_ms,
             traces=last.traces if last else None,
             peak_memory_bytes=self.peak_memory_bytes,
+            peak_process_bytes=peaks.resident,
+            peak_address_space_bytes=peaks.address_space,
             gpu_busy_mean=busy,
             gpu_power_mean_w=power_w,
             mfu=speed.mfu(p50),
             epochs=self.epochs.done,
-            steps=last.step if last else 0,
+            steps=speed.step,
             skipped_steps=last.skipped_steps if last else None,
             metrics=self.epochs.metrics or ({} if last is None else dict(last.metrics)),
             seconds=seconds,
             goodput=clock.step_seconds_total / seconds if seconds else None,
             error=error,
+            memory_answers=[events.fields_of(event) for event in told.of(events.MemoryAnswer)],
         )
 
-    def _gpu_means(self, *keys: str) -> Iterator[float | None]:
+    def _gpu_means(self, told: RunEvents, *keys: str) -> Iterator[float | None]:
         """The mean of each figure over these readings, as far as it is known."""
         sums, counts = dict.fromkeys(keys, 0.0), dict.fromkeys(keys, 0)
-        for gpu in self._gpu_readings():
+        for gpu in self._gpu_readings(told):
             for key in keys:
                 if gpu.get(key) is not None:
                     sums[key] += gpu[key]
                     counts[key] += 1
         return (sums[key] / counts[key] if counts[key] else None for key in keys)
 
-    def _gpu_readings(self) -> Iterator[Mapping[str, Any]]:
+    def _gpu_readings(self, told: RunEvents) -> Iterator[Mapping[str, Any]]:
         """The engine's readings of the GPUs that train, since training began, without evaluation and saving."""
         if self.training_since is None:
             return
         pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])
-        for event in read_events(self.run.path, [ENGINE_FILE]).of(events.GpuReadings):
+        for event in told.of(events.GpuReadings):
             while event.t >= pauses[0][1]:
                 pauses.popleft()
             if self.training_since <= event.t < pauses[0][0]:

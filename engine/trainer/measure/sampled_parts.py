@@ -33,7 +33,7 @@ class SampledParts(StepParts):
         self._until_sample = SAMPLE_AFTER
         self._pulsed = self._apart = self._sampled = False
         self._sample_seconds = self._dispatch_seconds = 0.0
-        self._called = self._called_wall = 0.0
+        self._called_wall = 0.0
 
     @property
     def samples(self) -> bool:
@@ -55,7 +55,8 @@ class SampledParts(StepParts):
             self._wall_clock_was_set()
 
     def begins(self) -> None:
-        self._called, self._called_wall = time.perf_counter(), time.time()
+        super().begins()
+        self._called_wall = time.time()
 
     def after(self, count: int, logs: Any) -> None:
         seconds = time.perf_counter() - self._called
@@ -69,7 +70,7 @@ class SampledParts(StepParts):
     def _take(self, seconds: float) -> None:
         """Read the clock of an execution whose call took so long."""
         waited, begun = self.clock.take()
-        was_set, _ = self._wall_clock_was_set()
+        was_set = self._wall_clock_was_set()
         dispatch = self.clock.zero + begun - self._called_wall
         if not was_set and 0.0 <= dispatch <= seconds:
             self._sample_seconds, self._dispatch_seconds, self._sampled = waited, dispatch, True

@@ -16,6 +16,7 @@ from ..common.step_logs import floats
 from .graph_clock import GraphClock
 
 SET_SECONDS = 0.05  # between two readings: a larger difference means that the wall clock was set
+TOGETHER_SECONDS = 0.001  # two clocks are read within this time, unless the process was interrupted in between
 
 
 class StepParts:
@@ -25,8 +26,10 @@ class StepParts:
         self.clock = clock
         self._input_seconds = self._graph_seconds = 0.0
         self._ends = 0.0  # of the executions since the last reading, summed as the graph sums their beginnings
+        self._called = 0.0  # when the graph was called last
+        self._call_seconds = 0.0  # of the calls since the last reading, which include their dispatch
         self._last_logs: dict[str, Any] = {}
-        self._read_at, self._wall_ahead = time.monotonic(), time.time() - time.monotonic()
+        self._wall_ahead = wall_ahead()
 
     @property
     def samples(self) -> bool:
@@ -46,10 +49,12 @@ class StepParts:
 
     def begins(self) -> None:
         """The graph of an execution is called."""
+        self._called = time.perf_counter()
 
     def after(self, count: int, logs: Any) -> None:
         """An execution of `count` steps has returned."""
         self._ends += time.time() - self.clock.zero
+        self._call_seconds += time.perf_counter() - self._called
         self._last_logs = logs
 
     def wait_for_device(self) -> dict[str, float]:
@@ -75,18 +80,21 @@ class StepParts:
         self._input_seconds, self._graph_seconds = before
 
     def _read(self) -> float:
-        """Read what the graph has measured; returns the seconds waited since the last reading."""
-        waited, begun = self.clock.take()
-        was_set, seconds = self._wall_clock_was_set()
-        self._graph_seconds += seconds if was_set else self._ends - begun
-        self._ends = 0.0
-        return 0.0 if was_set else waited
+        """Read what the graph has measured; returns the seconds waited since the last reading.
 
-    def _wall_clock_was_set(self) -> tuple[bool, float]:
-        """Whether it was, so that the graph's figures, which use it, are useless; and the time since the last look."""
-        read_at, self._read_at = self._read_at, time.monotonic()
-        ahead, self._wall_ahead = self._wall_ahead, time.time() - self._read_at
-        return abs(self._wall_ahead - ahead) > SET_SECONDS, self._read_at - read_at
+        The graph reads the wall clock. Where that was set, the calls of the graph count with their dispatch.
+        """
+        waited, begun = self.clock.take()
+        calls, ends = self._call_seconds, self._ends
+        self._call_seconds = self._ends = 0.0
+        was_set = self._wall_clock_was_set()
+        self._graph_seconds += calls if was_set else min(max(0.0, ends - begun), calls)
+        return waited if 0.0 <= waited <= calls else 0.0
+
+    def _wall_clock_was_set(self) -> bool:
+        """Whether it was since the last look, so that times of the graph that include the moment are useless."""
+        before, self._wall_ahead = self._wall_ahead, wall_ahead()
+        return abs(self._wall_ahead - before) > SET_SECONDS
 
     def totals(self) -> tuple[float | None, float | None]:
         """Seconds of waiting for input, and seconds of the graph, which include them."""
@@ -94,3 +102,13 @@ class StepParts:
             return None, None
         self._input_seconds += self._read()
         return self._input_seconds, self._graph_seconds
+
+
+def wall_ahead() -> float:
+    """Seconds by which the wall clock is ahead of one that nobody sets; read again where an interruption came between
+    the two.
+    """
+    while True:
+        before, wall, after = time.monotonic(), time.time(), time.monotonic()
+        if after - before < TOGETHER_SECONDS:
+            return wall - before

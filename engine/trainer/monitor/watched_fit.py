@@ -14,7 +14,9 @@ from ...runs import Run, events
 from ...runs.event_writer import EventWriter
 from ...telemetry import variables
 from ..common.step_logs import floats
+from ..common.versions import ended_step
 from ..measure.first_times import FirstEvaluation
+from ..measure.loss_window import LossWindow
 from ..measure.pulses import Pulses
 from ..measure.run_figures import Moment, Plan
 from ..measure.run_report import RunReport
@@ -75,6 +77,7 @@ class WatchedFit:
         self._timer.begin(plan.warmup_steps(self.position.steps or UNKNOWN_STEPS))
         self._pulses = Pulses(self.report, devices.names, slows_down=False)
         self._first_evaluation = FirstEvaluation(self.report)
+        self._loss = LossWindow(model)
         self._executions, self._began = 0, 0.0  # when the last one began
         self._logs: Any = None  # what the last one returned
         self._stopping, self._finishing = False, threading.Lock()
@@ -99,13 +102,13 @@ class WatchedFit:
         self._executions += 1
         self.position.execution_begins(batch)
         if self._executions > 1 and self._logs and self._pulses.due(self._began):
-            self._pulse(self._read())
+            self._pulse(self._read(), self._loss.take())
         if self._stopping:
             self.model.stop_training = True
 
     def execution_ended(self, batch: int, logs: Any) -> None:
         """Called in a thread of Keras."""
-        self.position.ended, self._logs = batch, logs
+        self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
 
     def _mark(self) -> float:
         """The execution begins, and with one that begins with the device idle what is measured."""
@@ -128,13 +131,15 @@ class WatchedFit:
         metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
         return metrics if not logs or logs.keys() == metrics.keys() else logs
 
-    def _pulse(self, metrics: dict[str, float]) -> None:
+    def _pulse(self, metrics: dict[str, float], window_loss: float | None) -> None:
         self._timer.device_was_waited_for()
         spent = self._timer.spent(time.perf_counter())
-        self._pulses.pulse(Moment(self.position.epoch + 1, self.position.step, spent, metrics))
+        moment = Moment(self.position.epoch + 1, self.position.step, spent, metrics, window_loss=window_loss)
+        self._pulses.pulse(moment)
 
     def evaluation_begins(self) -> None:
         self._timer.pause()
+        self._loss.evaluation_begins()
         self._first_evaluation.begins()
 
     def evaluation_runs(self) -> None:
@@ -152,7 +157,8 @@ class WatchedFit:
         self._timer.pause()
         self.position.epoch_ends(epoch)
         self.report.speed.plan.steps = self.position.steps
-        self._pulse({name: value for name, value in metrics.items() if not name.startswith("val_")})
+        training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
+        self._pulse(training, self._loss.end_epoch())
         self.report.epoch_done(epoch + 1, self.position.step, metrics)
 
     def _ask_to_stop(self) -> None:

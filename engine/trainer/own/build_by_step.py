@@ -13,11 +13,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend import compute_output_spec
-from keras.src.random.seed_generator import global_seed_generator
 
 from ..checkpoint import random_states
 from ..checkpoint.object_graph import optimizers
+from ..common.versions import compute_output_spec, global_seed_generator
 
 MOST_TRACES = 8  # each attempt gets as far as the variables of the previous attempts allow
 

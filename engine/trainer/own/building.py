@@ -18,6 +18,7 @@ from ...options import Options
 from ..checkpoint.object_graph import Found, Module, walk
 from ..checkpoint.state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
+from ..data.share import Share
 from ..measure.run_report import RunReport
 from ..setup.xla import Xla
 from . import context, fitting_batches, inapplicable, random_draws, returned, variables
@@ -105,7 +106,9 @@ class Own:
             self.model.compiled = compiled
 
 
-def build(options: Options, distribution: tf.distribute.Strategy | None, report: RunReport) -> Own:
+def build(
+    options: Options, distribution: tf.distribute.Strategy | None, report: RunReport, share: Share | None = None
+) -> Own:
     """Run the user's function and compile its model as the options say; raises UserError."""
     workload = options.workload
     assert workload.entry is not None
@@ -125,7 +128,7 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, report:
         found = returned.checked(code.function(context.of(options, replicas)), code.entry.function)
         own_compile = bool(found.model.compiled)
         own_optimizer = own_compile or found.optimizer is not None
-        pipeline = opened(options, replicas, found, code.file, report)
+        pipeline = opened(options, replicas, found, code.file, report, share)
         handed = inapplicable.handed(found, options, pipeline.train, own_optimizer)
         fitting_batches.check(found.model, pipeline)
         tell_overridden(found.model, options, report)
@@ -134,7 +137,7 @@ def build(options: Options, distribution: tf.distribute.Strategy | None, report:
     settings.tell(code, report)
     follows = pipeline.global_batch_size == options.input.batch_size * replicas
     useless = inapplicable.reasons(handed, follows)
-    callbacks = usable(found.callbacks, options, report)
+    callbacks = usable(found.callbacks, options, report, writes=share is None or share.index == 0)
     return Own(code, found.model, pipeline, callbacks, useless, own_compile, compiler)
 
 

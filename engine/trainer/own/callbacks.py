@@ -21,22 +21,27 @@ _BATCH_BEGIN, _BATCH_END = ("on_train_batch_begin", "on_batch_begin"), ("on_trai
 _WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
 
 
-def usable(theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport) -> list[Any]:
+def usable(
+    theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport, writes: bool = True
+) -> list[Any]:
     """The callbacks that this run calls; raises UserError for one that cannot be called.
 
-    A run that only measures does not call those that write files, so that the files of the real run stay untouched.
+    A run that only measures does not call those that write files, so that the files of the real run stay untouched; of
+    several machines only the chief `writes`.
     """
     if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in theirs):
         raise UserError(
             "BackupAndRestore would train epochs twice here; run.checkpoint replaces it",
             "remove it, set run.checkpoint=epoch, and continue with gputui resume",
         )
-    if options.run.measure_seconds is None:
+    measures = options.run.measure_seconds is not None
+    if writes and not measures:
         return list(theirs)
+    why = "a run with run.measure_seconds does not touch your files" if measures else "the chief alone writes files"
     for callback in (callback for callback in theirs if isinstance(callback, _WRITERS)):
         report.warn(
             "callback_left_out",
-            f"{type(callback).__name__} does nothing here: a run with run.measure_seconds does not touch your files",
+            f"{type(callback).__name__} does nothing here: {why}",
             option=type(callback).__name__,
         )
     return [callback for callback in theirs if not isinstance(callback, _WRITERS)]

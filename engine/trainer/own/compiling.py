@@ -37,7 +37,8 @@ def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> x
 
 def _compile(found: Returned, options: Options, pipeline: OwnPipeline, jit_compile: bool) -> None:
     per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
-    chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch)
+    replicas = found.model.distribute_strategy.num_replicas_in_sync
+    chosen = found.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch, replicas)
     found.model.compile(
         optimizer=chosen,
         loss=found.loss,

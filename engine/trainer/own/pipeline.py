@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import math
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ import tensorflow as tf
 from ...options import Options
 from ...plan import batches_per_pass
 from ..data.finishing import finish
+from ..data.share import BY_ELEMENT, BY_ROW, Share
 from ..data.source import split_order
 from ..data.stage_names import Stage
 from ..measure.run_report import RunReport
@@ -37,6 +40,17 @@ class OwnPipeline:
     train: Stream
     held_out: Stream | None
     fit: FitArguments = NO_ARGUMENTS
+    share: Share | None = None
+
+    @property
+    def replicas_here(self) -> int:
+        return self.replicas if self.share is None else self.replicas // self.share.workers
+
+    @property
+    def sharing(self) -> str:
+        if self.share is None:
+            return ""
+        return BY_ELEMENT if isinstance(self.train, Samples) else BY_ROW
 
     @property
     def global_batch_size(self) -> int:
@@ -85,7 +99,7 @@ class OwnPipeline:
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         batches = self._weighed(self.train.global_batches(first_step))
-        return finish(batches, self.options, self.replicas, trains=True)
+        return finish(self._shared(batches, self.train), self.options, self.replicas_here, trains=True)
 
     def validation(self) -> tf.data.Dataset:
         """Each evaluation gets the same batches."""
@@ -93,12 +107,16 @@ class OwnPipeline:
         batches = self.held_out.global_batches(0)
         if self.validation_batches != self.held_out.batches:
             batches = batches.take(self.validation_batches).repeat()
-        return finish(batches, self.options, self.replicas)
+        return finish(self._shared(batches, self.held_out), self.options, self.replicas_here)
+
+    def _shared(self, batches: tf.data.Dataset, stream: Stream) -> tf.data.Dataset:
+        """This worker's rows; a stream of samples has only these from the beginning."""
+        return batches if self.share is None or isinstance(stream, Samples) else self.share.batches(batches)
 
     def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         return batches if self.fit.class_weight is None else fit_arguments.weigh(batches, self.fit.class_weight)
 
-    @property
+    @functools.cached_property
     def spec(self) -> Any:
         """The types and shapes that a training step gets."""
         if self.fit.class_weight is None:
@@ -113,14 +131,16 @@ def _sized(spec: Any) -> bool:
     return isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None and None not in spec.shape[1:]
 
 
-def opened(options: Options, replicas: int, returned: Returned, file: Path, report: RunReport) -> OwnPipeline:
+def opened(
+    options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
+) -> OwnPipeline:
     """The parts' data as streams; raises UserError for data that cannot be trained on."""
     stamp = _stamp(file)
     data, kept_back = returned.train, returned.validation
     if _are_arrays(data):
         data, kept_back = _split(data, kept_back, options)
     length = _length(data, returned.samples, options.train.steps_per_epoch, "train", report)
-    train = _stream(data, returned, "train", options, replicas, stamp, length)
+    train = _stream(data, returned, "train", options, replicas, stamp, length, share)
     if train.batches is not None and train.batches < 1:
         raise UserError(
             f"{train.samples} samples do not fill one global batch of {train.batch_size}",
@@ -129,10 +149,10 @@ def opened(options: Options, replicas: int, returned: Returned, file: Path, repo
     held_out = None
     if kept_back is not None:
         length = _length(kept_back, returned.validation_samples, returned.fit.validation_steps, "validation", report)
-        held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length)
+        held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length, share)
     if held_out is not None and held_out.batches == 0:
         raise UserError("validation has no batches", "check where it reads from, and its batch size")
-    pipeline = OwnPipeline(options, replicas, train, held_out, returned.fit)
+    pipeline = OwnPipeline(options, replicas, train, held_out, returned.fit, share)
     _check_start(options, returned.fit)
     return pipeline
 
@@ -154,18 +174,25 @@ def _length(data: Any, samples: int | None, asked: int | None, role: str, report
 
 
 def _stream(
-    data: Any, returned: Returned, role: str, options: Options, replicas: int, stamp: str, length: int | None
+    data: Any,
+    returned: Returned,
+    role: str,
+    options: Options,
+    replicas: int,
+    stamp: str,
+    length: int | None,
+    share: Share | None,
 ) -> Stream:
     """`length`: the number of elements where it was counted because TensorFlow does not know it."""
     trains = role == "train"
     given = returned.samples if trains else returned.validation_samples
     load = returned.map if trains else returned.validation_map
     if not trains:
-        fixed = {"shuffle": "off", "augment": "off", "drop_remainder": False, "one_batch": False}
-        options = options.model_copy(update={"input": options.input.model_copy(update=fixed)})
+        fixed = replace(options.input, shuffle="off", augment="off", drop_remainder=False, one_batch=False)
+        options = replace(options, input=fixed)
     vary = returned.augment if trains else None
     if _are_arrays(data):
-        return _arrays(data, options, replicas, load, vary, stamp + role)
+        return _arrays(data, options, replicas, load, vary, stamp + role, share)
     if isinstance(data, keras.utils.PyDataset):
         return indexed(data, options, given, returned.model)
     cardinality = int(data.cardinality()) if length is None else length
@@ -174,7 +201,9 @@ def _stream(
         if known is not None and cardinality >= 0:
             known = min(known, cardinality)
         data = data.take(known) if known is not None else data
-        return _checked_images(samples_of(data, known, options, replicas, "mapped", load, vary, stamp + role))
+        return _checked_images(
+            samples_of(data, known, options, replicas, "mapped", load, vary, stamp + role, share=share)
+        )
     size = _batch_size(data, role)
     batches = cardinality if cardinality >= 0 else _batches(data, given, size)
     return Batched(data, given, batches, size, replicas)
@@ -185,14 +214,16 @@ def _are_arrays(data: Any) -> bool:
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset)
 
 
-def _arrays(data: Any, options: Options, replicas: int, load: Any, vary: Any, stamp: str) -> Samples:
+def _arrays(
+    data: Any, options: Options, replicas: int, load: Any, vary: Any, stamp: str, share: Share | None
+) -> Samples:
     arrays = as_tensors(as_fitted(data))
     with tf.device("/CPU:0"):
         elements = tf.data.Dataset.from_tensor_slices(arrays)
     dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
     samples = int(elements.cardinality())
     whole = arrays if dense else None
-    return _checked_images(samples_of(elements, samples, options, replicas, "arrays", load, vary, stamp, whole))
+    return _checked_images(samples_of(elements, samples, options, replicas, "arrays", load, vary, stamp, whole, share))
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
@@ -207,8 +238,8 @@ def _checked_images(stream: Samples) -> Samples:
     """Switches augmentation off where there are no images to change; the `started` event says so."""
     if stream.options.input.augment == "off" or stream.images:
         return stream
-    off = stream.options.input.model_copy(update={"augment": "off"})
-    return replace(stream, options=stream.options.model_copy(update={"input": off}))
+    off = replace(stream.options.input, augment="off")
+    return replace(stream, options=replace(stream.options, input=off))
 
 
 def _split(data: Any, validation: Any, options: Options) -> tuple[Any, Any]:
@@ -246,9 +277,10 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
 
 def _stamp(file: Path) -> str:
     """Changes with the user's code: how it reads its files is unknown, so that a cache on disk is valid for this code
-    only.
+    only. What cannot be read is no code: a dangling link, for instance, with which an editor locks a file.
     """
     digest = hashlib.sha256()
     for path in sorted(file.parent.glob("*.py")):
-        digest.update(path.read_bytes())
+        with contextlib.suppress(OSError):
+            digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -87,7 +87,7 @@ class Indexed:
                 order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
             return self._loaded(order.skip(seen))
 
-        stream = tf.data.Dataset.counter(first_pass).flat_map(one_pass)
+        stream = tf.data.Dataset.range(first_pass, 2**62).flat_map(one_pass)
         epoch = plan.steps_per_epoch(self.options.train, self.batches)
         done = first_step % epoch
         return stream.take(epoch - done) if done else stream

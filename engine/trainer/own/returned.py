@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from ...text import counted
 from . import fit_arguments
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .user_code import UserError
@@ -85,7 +86,7 @@ def _as_dict(returned: Any, function: str) -> dict[str, Any]:
     if isinstance(returned, tuple | list) and 2 <= len(returned) <= 3:
         return dict(zip(("model", "train", "validation"), returned, strict=False))
     if isinstance(returned, tuple | list):
-        raise UserError(f"{function} returned {len(returned)} values", RETURN)
+        raise UserError(f"{function} returned {counted(len(returned), 'values')}", RETURN)
     raise UserError(f"{function} returned {_kind(returned)}", RETURN)
 
 
@@ -142,7 +143,8 @@ def _check_arrays(data: tuple[Any, ...], key: str) -> None:
             lengths.setdefault(int(array.shape[0]), name)
     if len(lengths) > 1:
         (a, first), (b, second) = list(lengths.items())[:2]
-        raise UserError(f"{key} has {a} samples in {first} and {b} in {second}", "each sample needs its target")
+        has = f"{key} has {counted(a, 'samples')} in {first} and {b} in {second}"
+        raise UserError(has, "each sample needs its target")
     if not lengths or 0 in lengths:
         raise UserError(f"{key} has no samples", f"give {DATA}")
 

@@ -18,6 +18,7 @@ from ...options import Options
 from ...options.own import Data
 from ..data.batching import Elements, augmented, loaded, mapped
 from ..data.pipeline import Pipeline
+from ..data.share import Share
 from ..data.source import Part, Source
 from ..data.stage_names import Stage
 from .user_code import UserError
@@ -74,9 +75,17 @@ class Samples(Pipeline):
     def batch_size(self) -> int:
         return self.global_batch_size
 
-    @property
+    @functools.cached_property
     def spec(self) -> Any:
-        return self.global_batches(0).element_spec
+        batches = super().global_batches(0)
+        if not tf.distribute.has_strategy():  # what is made in its scope is not for the training, which begins outside
+            vars(self)["_for_training"] = batches
+        return batches.element_spec
+
+    def global_batches(self, first_step: int) -> tf.data.Dataset:
+        """Those that were made for `spec` serve the first training: tracing all functions again would take longest."""
+        made = vars(self).pop("_for_training", None)
+        return super().global_batches(first_step) if first_step or made is None else made
 
     @property
     def images(self) -> bool:
@@ -108,7 +117,7 @@ class Samples(Pipeline):
         return tuple(replace(stage, kind=kinds.get(stage.name, stage.kind)) for stage in found)
 
     def _augmented(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        return augmented_batches(batches, self.seed, self.options)
+        return augmented_batches(batches, self._augment_seed, self.options)
 
 
 @dataclass(frozen=True)
@@ -174,6 +183,7 @@ def samples_of(
     vary: Callable[..., Any] | None,
     stamp: str,
     arrays: Any = None,
+    share: Share | None = None,
 ) -> Samples:
     """Single samples as a stream."""
     if counted is None and options.input.cache != "off":
@@ -185,4 +195,4 @@ def samples_of(
     part = Part(elements, ENDLESS if counted is None else counted)
     source = Source(part, Part(elements, 0), (), 0, load=load, vary=vary, stamp=stamp)
     assert options.train.seed is not None
-    return Samples(options, source, replicas, options.train.seed, kind, arrays)
+    return Samples(options, source, replicas, options.train.seed, share, kind, arrays)

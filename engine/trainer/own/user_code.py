@@ -21,8 +21,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ...presets import entry as entries
-from ...presets.entry import Entry
+from ... import entry as entries
+from ...entry import Entry
 from ..common.faults import TrainerError
 from ..common.stopping import StopRequested
 
@@ -55,6 +55,7 @@ class UserCode:
         """Run the module; raises UserError."""
         self.entry = entries.parse(entry)
         self.folder = Path(folder)
+        self._owned: dict[str, bool] = {}  # by the file of a module
         try:
             os.chdir(folder)
         except OSError as fault:
@@ -128,7 +129,11 @@ class UserCode:
     def owns(self, module: str) -> bool:
         """Whether an imported module is part of the user's code."""
         file = getattr(sys.modules.get(module), "__file__", None)
-        return file is not None and self.owns_file(file)
+        if file is None:
+            return False
+        if file not in self._owned:  # thousands of files, which each checkpoint goes through
+            self._owned[file] = self.owns_file(file)
+        return self._owned[file]
 
     def modules(self) -> list[ModuleType]:
         """The modules of the user's code, in the order of their import."""

@@ -7,6 +7,7 @@ dropped. Each difference becomes a warning that names the option.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import Any
 
@@ -18,6 +19,7 @@ from ...telemetry.variables import tf32_overridden
 from ..data.batches import Batches
 from ..data.on_device import batches_ahead
 from .devices import Devices
+from .optimizer import highest_rate
 
 Difference = tuple[str, str]  # option key, what was found instead
 
@@ -36,6 +38,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
         "compute_dtypes": dict(Counter(str(layer.compute_dtype) for layer in model.layers)),
         "output_dtype": _output_dtype(model),
         "optimizer": type(model.optimizer).__name__,
+        "learning_rate": highest_rate(model.optimizer),
         "strategy": type(model.distribute_strategy).__name__ if options.strategy.kind != "single" else "none",
         "replicas": int(model.distribute_strategy.num_replicas_in_sync),
         "inject_prefetch": settings.experimental_optimization.inject_prefetch is not False,
@@ -89,7 +92,7 @@ def _output_dtype(model: keras.Model) -> str | None:
 
 def _place(variable: Any) -> str:
     value = getattr(variable.value, "values", [variable.value])
-    return "+".join(str(part.device).split("task:0")[-1].replace("/device", "") for part in value)
+    return "+".join(re.sub(r".*/task:\d+|/device", "", str(part.device)) for part in value)
 
 
 def _is_float(variable: Any) -> bool:

@@ -14,10 +14,10 @@ import keras
 import tensorflow as tf
 
 from ...options import Options
-from ...telemetry import machine
-from ...telemetry.machine import Machine
+from ...telemetry.gpus import Machine
+from ..cluster.joining import Joined
 from ..common.faults import TrainerError
-from . import threads, training_gpus
+from . import machine, threads, training_gpus, workers
 from .library_log import LibraryLog
 from .no_gpu import require_gpus
 from .training_gpus import TrainingGpu
@@ -31,7 +31,8 @@ class Devices:
     `positions` are the positions of the devices if all visible GPUs were opened, and `available` is the number of those
     devices; None where all are open. `gpus` are the GPUs that train, `uncertain` is a warning about their identity.
     `shown` is the number of GPUs that the driver shows to this process, `seen` the number that TensorFlow sees;
-    `unknown` says why the driver cannot be asked although there may be GPUs.
+    `unknown` says why the driver cannot be asked although there may be GPUs. `connected` is the strategy over several
+    machines, which has opened the devices.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Devices:
     shown: int = 0
     seen: int = 0
     unknown: str = ""
+    connected: tf.distribute.Strategy | None = None
 
     @property
     def by_position(self) -> dict[int, str]:
@@ -51,8 +53,10 @@ class Devices:
         return dict(zip(positions, self.names, strict=True))
 
 
-def configure(options: Options) -> Devices:
-    """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`; raises TrainerError."""
+def configure(options: Options, joined: Joined | None = None) -> Devices:
+    """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`, and connect the workers of several machines;
+    raises TrainerError.
+    """
     log = LibraryLog()
     _set_threads(options)
     here, gpus = machine.read(), tf.config.list_physical_devices("GPU")
@@ -65,8 +69,12 @@ def configure(options: Options) -> Devices:
     else:
         _divide_cpu(options.device.logical_devices)
     _set_numbers(options)
+    connected = workers.connect(options, joined) if joined else None
     kind = "GPU" if opened else "CPU"
-    devices = Devices(kind, _open(kind), shown=len(here.shown), seen=len(gpus), unknown=here.missing)
+    names = _open(kind, joined)
+    if joined is not None:
+        workers.require_alike(joined, kind, len(names))
+    devices = Devices(kind, names, connected=connected, shown=len(here.shown), seen=len(gpus), unknown=here.missing)
     return _placed(devices, options, [able.index(place) for place in opened], len(able), here, log)
 
 
@@ -155,12 +163,17 @@ def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
     return int(free * 0.9 / partitions / 1024**2)
 
 
-def _open(kind: str) -> tuple[str, ...]:
+def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
     """The names of the devices, which are initialized by this; their configuration is fixed after it."""
     try:
-        names = tuple(device.name for device in tf.config.list_logical_devices(kind))
+        names = tuple(device.name for device in tf.config.list_logical_devices(kind) if _is_here(device.name, joined))
     except (RuntimeError, ValueError, tf.errors.OpError) as fault:
         raise TrainerError("device", f"TensorFlow cannot open its devices: {fault}") from None
     if not names:
         raise TrainerError("device", f"TensorFlow has opened no {kind}", "engine.log says why")
     return names
+
+
+def _is_here(name: str, joined: Joined | None) -> bool:
+    """Whether it is a device of this process: TensorFlow lists those of all workers."""
+    return joined is None or f"/task:{joined.cluster.index}/" in name

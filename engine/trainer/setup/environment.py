@@ -17,7 +17,7 @@ from ...options import OPTIONS, by_key
 from ...telemetry import variables
 from ...telemetry.variables import is_true
 from ..common.faults import TrainerError
-from . import numa, xla_cache
+from . import machine, numa, xla_cache
 from .flags import add, drop, flag_name
 from .xla_cache import XlaCache
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..measure.run_report import RunReport
 
 _BACKEND = "KERAS_BACKEND"
+_BY_TENSORFLOW = ("TF2_BEHAVIOR", "1")  # set when it is imported, which may have happened before
 _AUTO_JIT = "--tf_xla_auto_jit"
 
 
@@ -36,6 +37,12 @@ def choose_backend() -> str:
     asked = os.environ.get(_BACKEND, "")
     os.environ[_BACKEND] = "tensorflow"
     return "" if asked == "tensorflow" else asked
+
+
+def restore_backend(asked: str) -> None:
+    """Undo `choose_backend` once Keras is imported, for processes that call it again; `asked` is what it returned."""
+    if asked:
+        os.environ[_BACKEND] = asked
 
 
 def tell_backend(asked: str, report: RunReport) -> None:
@@ -149,7 +156,7 @@ def prepare(options: Options) -> Prepared:
     """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation; raises
     TrainerError for a GPU that is not allocated to this job.
     """
-    before = dict(os.environ)
+    before = {name: value for name, value in os.environ.items() if (name, value) != _BY_TENSORFLOW}
     _show_gpus(options)
     overridden = [found for variable in _OWNED if (found := _follow(variable, options))]
     overridden += _xla_flags(options)
@@ -192,8 +199,6 @@ def _show_gpus(options: Options) -> None:
 
 
 def _require_allocated(names: list[Any]) -> None:
-    from ...telemetry import machine  # asks NVML, only where GPUs are named
-
     here = machine.read()
     for name in names:
         if here.allocation is not None and not here.allocation.allows(name, here.devices):

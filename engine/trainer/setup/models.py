@@ -10,7 +10,7 @@ import keras
 from keras import layers
 
 from ...options import Options
-from ...options.data import BLOCKS
+from ...options.workload import BLOCKS
 from ..common.faults import TrainerError
 from ..data.batching import TOKENS, sequence_length
 

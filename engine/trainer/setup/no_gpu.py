@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-from ...doctor import no_gpu, tensorflow_check
 from ...options import Options
-from ...telemetry.machine import Machine, used_by_tensorflow
+from ...telemetry.gpus import Machine, used_by_tensorflow
+from ..common.asking import NoAnswer, ask
 from ..common.faults import TrainerError
 from .library_log import LibraryLog
 
@@ -33,7 +34,11 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
 
 def _error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
     """Where TensorFlow sees no GPU at all the doctor looks for the reason; else it can only be in the log."""
-    cause = tensorflow_check.likely(log.text(), machine.driver) if seen else no_gpu.first(log.text())
+    where = ["log", machine.driver] if seen else ["machine"]
+    try:
+        cause = ask("doctor.no_gpu", *where, sys.executable, given=log.text())
+    except NoAnswer:
+        cause = None
     if cause is None:
         return TrainerError("device", what, f"gputui doctor --deep looks for the reason; {_ON_THE_CPU}")
-    return TrainerError("device", f"{what}: {cause.what}", f"{cause.remedy}; {_ON_THE_CPU}")
+    return TrainerError("device", f"{what}: {cause['what']}", f"{cause['remedy']}; {_ON_THE_CPU}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 
-from ...checks.gpus import training_gpus
 from ...options import Options
-from ...telemetry import affinity, limits, machine
+from ...telemetry import affinity, limits
+from ...telemetry.training_gpus import training_gpus
+from . import machine
 
 
 def pin(options: Options) -> str:
@@ -19,7 +20,7 @@ def pin(options: Options) -> str:
     if affinity.nodes() < 2:
         return "the machine has one NUMA node"
     gpus = training_gpus(options, machine.read())
-    nodes = affinity.beside([gpu.index for gpu in gpus])
+    nodes = machine.cpus_beside([gpu.index for gpu in gpus])
     if not gpus or not all(nodes):
         return "the driver does not report which CPUs are close to the GPUs"
     if len(set(nodes)) > 1:

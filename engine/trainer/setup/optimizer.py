@@ -20,14 +20,14 @@ _OPTIMIZERS = {
 }
 
 
-def build(options: Options, steps: int, steps_per_epoch: int) -> keras.optimizers.Optimizer:
-    """An optimizer for a run of `steps` steps."""
+def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
+    """An optimizer for a run of `steps` steps, whose batches are shared out among so many replicas."""
     train = options.train
-    rate: Any = train.learning_rate
+    rate: Any = train.learning_rate * plan.rate_factor(train.learning_rate_scaling, replicas)
     if scheduled(train):
         rate = Schedule(
             kind=train.schedule,
-            learning_rate=train.learning_rate,
+            learning_rate=rate,
             warmup_steps=train.warmup_steps,
             hold_steps=train.hold_steps,
             decay_steps=plan.decay_steps(train, steps, steps_per_epoch),
@@ -51,6 +51,14 @@ def own_settings(train: Train) -> dict[str, Any]:
     if train.optimizer == "sgd":
         found["nesterov"] = train.nesterov
     return found
+
+
+def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
+    """The learning rate at its highest as the optimizer was built; None of a schedule that is not ours."""
+    rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
+    if isinstance(rate, Schedule):
+        return rate.rate
+    return float(f"{float(rate.numpy()):.7g}") if isinstance(rate, keras.Variable) else None
 
 
 def scheduled(train: Train) -> bool:

@@ -23,6 +23,8 @@ def build(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
     names = _chosen(wanted, devices)
     if wanted.kind == "one_device":
         return tf.distribute.OneDeviceStrategy(names[0])
+    if wanted.kind == "multi_worker":
+        return devices.connected
     if wanted.kind == "mirrored":
         return tf.distribute.MirroredStrategy(names, cross_device_ops=_communication(wanted, devices))
     assert_never(wanted.kind)  # a kind that is declared and not built fails the type check

@@ -2,8 +2,6 @@
 
 TensorFlow reports the PCI address of each of its devices, and NVML finds a GPU by its address. Neither
 CUDA_VISIBLE_DEVICES nor the order in which CUDA counts GPUs has to be interpreted for this.
-
-Deferred imports: these parts of TensorFlow are not public. Where they have moved, only their information is missing.
 """
 
 from __future__ import annotations
@@ -14,9 +12,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...telemetry import machine as nvml
-from ...telemetry.machine import Gpu, Machine
+from ...telemetry.gpus import Gpu, Machine
+from ..common.versions import memory_limits
 from . import cuda_driver
+from . import machine as nvml
 from .library_log import Created
 
 _UNCERTAIN = "TensorFlow does not report the PCI addresses of its GPUs: assumed to be the first in CUDA's order"
@@ -126,27 +125,8 @@ def _configured() -> Iterator[int]:
 
 
 def _memory_limits() -> dict[str, int]:
-    """Bytes that TensorFlow's allocator may take on each logical device.
-
-    TensorFlow has this figure in the attributes of its devices only, which no public function reads without opening the
-    devices once more.
-    """
-    try:
-        from tensorflow.python import pywrap_tfe
-        from tensorflow.python.client import pywrap_tf_session as listing
-        from tensorflow.python.eager import context
-
-        found = pywrap_tfe.TFE_ContextListDevices(context.context()._context_handle)
-        try:
-            count = range(listing.TF_DeviceListCount(found))
-            return {
-                _short(listing.TF_DeviceListName(found, place)): int(listing.TF_DeviceListMemoryBytes(found, place))
-                for place in count
-            }
-        finally:
-            pywrap_tfe.TF_DeleteDeviceList(found)
-    except (ImportError, AttributeError, TypeError):
-        return {}
+    """Bytes that TensorFlow's allocator may take on each logical device."""
+    return {_short(name): limit for name, limit in memory_limits().items()}
 
 
 def _details(ordinal: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from ...system import installed
 from ...telemetry import chips
-from ...telemetry.machine import Machine
+from ...telemetry.gpus import Machine
 from . import cuda_driver, training_gpus
 
 

@@ -23,8 +23,7 @@ from pathlib import Path
 from ...files.places import home
 from ...options import Options
 from ...system import installed, locks
-from ...telemetry import machine
-from . import cache_trust
+from . import cache_trust, machine
 from .cache_trust import LOADS, PARTS, may_be_damage
 from .flags import add, flag_name, in_file
 

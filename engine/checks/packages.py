@@ -1,0 +1,75 @@
+"""Checks the Python that trains: that it is there, with TensorFlow and Keras in versions that gputui trains with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..options import Options
+from ..system import interpreter, tensorflow_range
+from ..system.interpreter import Interpreter, Unusable
+from ..system.tensorflow_range import Remark
+from ..telemetry.machine import Machine
+from .finding import Finding
+
+KEY = "run.python"
+_OR_ANOTHER = "set {} to the Python of an environment that has it, or {}"
+_WAYS = f"{KEY} (or {interpreter.VARIABLE})"  # to name one
+
+
+def of_packages(option: str | None) -> list[Finding]:
+    """The findings about what is installed, whatever the options but `run.python` are."""
+    python = interpreter.chosen(option)
+    own = interpreter.is_own(python)
+    keys = () if own else (KEY,)
+    try:
+        found = interpreter.require(python)
+    except Unusable as fault:
+        return [Finding("error", keys, _from(option, str(fault)), fault.change)]
+    if found.place is None:
+        change = _OR_ANOTHER.format(_WAYS, found.install(tensorflow_range.TENSORFLOW))
+        return [Finding("error", keys, "TensorFlow is not installed", change)]
+    told = [_remark(remark, keys, found) for remark in tensorflow_range.remarks(found.tensorflow, found.keras)]
+    blocked = any(finding.level == "error" for finding in told)
+    return told if own or blocked else [*told, _trains(option, found)]
+
+
+def of_resumed(python: str, preset_file: str) -> list[Finding]:
+    """The same for a run that is resumed: it goes on in the Python that its own preset names."""
+    where = f"{KEY} in {preset_file}"
+    return [replace(finding, change=_of_resumed(finding, where)) for finding in of_packages(python)]
+
+
+def _of_resumed(finding: Finding, where: str) -> str:
+    if finding.level == "note":
+        return "the run's preset names it"
+    if finding.level == "error" and finding.options:
+        return f"change {where}"
+    return finding.change.replace(_WAYS, where)
+
+
+def packages(options: Options, machine: Machine) -> Iterator[Finding]:
+    yield from of_packages(options.run.python)
+
+
+def _trains(option: str | None, found: Interpreter) -> Finding:
+    named_by = f"{interpreter.VARIABLE} names it" if option is None else "the preset or --set names it"
+    return Finding("note", (KEY,), f"trains in {found}", named_by)
+
+
+def _from(option: str | None, what: str) -> str:
+    """With the name of the variable where the interpreter comes from it."""
+    return f"{what} ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else what
+
+
+def _remark(remark: Remark, keys: tuple[str, ...], found: Interpreter) -> Finding:
+    """For another interpreter with that one's name, and what to install into it."""
+    if not keys:
+        return Finding(remark.level, keys, remark.what, remark.remedy)
+    return Finding(remark.level, keys, f"{found.python}: {remark.what}", _install(remark, found))
+
+
+def _install(remark: Remark, found: Interpreter) -> str:
+    if remark.level != "error":
+        return remark.remedy
+    return found.install(tensorflow_range.REQUIRED["Keras" if remark.what.startswith("Keras") else "TensorFlow"])

@@ -1,0 +1,122 @@
+"""Starts engines whose trainers are forked from one process that has imported TensorFlow, which takes seconds.
+
+The process (trainer/fork_server.py) waits as long as this one lives, and only forks. Where it cannot do so, where it
+has died or does not answer, the engine starts a trainer of its own as always.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..presets import Preset
+from ..runs import Run
+from ..system import parent, python_command, stop_signals
+from ..system.identity import Process
+from ..system.locks import Lock
+from ..system.run_clock import RunClock
+from . import launch
+from .spawn import FORK_SERVER, addressed, python_of
+
+READY_SECONDS = 120.0  # to import TensorFlow from a slow disk
+LOOK_SECONDS = 0.1
+
+
+class ForkServer:
+    """Starts runs in a folder, one after another. There is no process until the first one is started.
+
+    Each interpreter in which runs train (run.python) has a process of its own. `in_a_hurry` says whether a run no
+    longer waits until TensorFlow is imported.
+    """
+
+    def __init__(self, folder: Path, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
+        self._folder, self._in_a_hurry = folder, in_a_hurry
+        self._servers: dict[str, _Server] = {}
+
+    def start(self, preset: Preset, path: Path, paths_from: Path) -> tuple[Run, Callable[[], bool]]:
+        """Start a run as `launch.start` does; returns it, and what tells whether its engine runs."""
+        return launch.start_with(self._spawn, preset, path, paths_from)
+
+    def close(self) -> None:
+        """End the processes; what they have forked goes on."""
+        for server in self._servers.values():
+            server.close()
+
+    def _spawn(self, run: Run, lock: Lock, clock: RunClock) -> Callable[[], bool]:
+        python = python_of(str(run.path))
+        if python not in self._servers:
+            self._servers[python] = _Server(python, self._folder, self._in_a_hurry)
+        if (forked := self._servers[python].fork(run, lock, clock)) is not None:
+            return forked.alive
+        process = launch.spawn(run, lock, clock)
+        return lambda: process.poll() is None
+
+
+class _Server:
+    """The process of one interpreter."""
+
+    def __init__(self, python: str, folder: Path, in_a_hurry: Callable[[], bool]) -> None:
+        self._python, self._folder, self._in_a_hurry = python, folder, in_a_hurry
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None
+        self._useful = sys.platform == "linux" and os.environ.get("GPUTUI_WARM") != "0"
+        self._has_forked = False
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def fork(self, run: Run, lock: Lock, clock: RunClock) -> Process | None:
+        """The engine; None where there is none and will be none."""
+        if not self._useful:
+            return None
+        with contextlib.suppress(OSError):
+            line = self._line_to_it()
+            mine, theirs = socket.socketpair()
+            with mine:
+                with theirs:
+                    request = os.fsencode(addressed(clock, run.path))
+                    socket.send_fds(line, [request], [lock.fd, theirs.fileno()])
+                if pid := self._answer(mine):
+                    engine = Process.of(int(pid))
+                    mine.sendall(b"\n")  # an engine that is not told to go on by now never will
+                    self._has_forked = True
+                    return engine
+        self.close()
+        self._useful = self._has_forked  # one that has never forked cannot, on this machine
+        return None
+
+    def _line_to_it(self) -> socket.socket:
+        """To the process, which is started where none runs."""
+        if self._line is not None and self._process is not None and self._process.poll() is None:
+            return self._line
+        self.close()
+        self._line, theirs = socket.socketpair()
+        with theirs, stop_signals.held():
+            self._process = parent.start(
+                python_command.of(self._python, "gputui.engine.trainer", str(self._folder), FORK_SERVER),
+                env=python_command.environment(self._python),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        return self._line
+
+    def _answer(self, line: socket.socket) -> bytes:
+        """The id of the engine's process; empty where none comes."""
+        line.settimeout(LOOK_SECONDS)
+        until = time.monotonic() + READY_SECONDS
+        while time.monotonic() < until and not self._in_a_hurry():
+            with contextlib.suppress(TimeoutError):
+                return line.recv(32)
+        return b""

@@ -1,0 +1,138 @@
+"""What follows when the memory of a training runs out: the options that change, and where the training goes on.
+
+TensorFlow frees the memory of a GPU reliably only when its process ends, so the engine starts another trainer in the
+same run folder (supervisor.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..files.writing import write_atomically
+from ..options import plain
+from ..runs import Run, checkpoint_files, titles
+from ..runs.events import MemoryAnswer, Phase, Progress, Started
+from ..runs.reading import TRAINER_FILE, RunEvents, read_events
+
+MOST_ANSWERS = 12  # of one engine; each halves what is computed at once
+# What the memory holds at another time does not depend on how much is computed at once.
+_HELPS_IN = ("compiling", "training", "evaluating")
+_CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The option that changes, its value before, and what is told."""
+
+    key: str
+    before: int
+    after: int
+    event: MemoryAnswer
+    hint: str = ""
+
+
+def answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
+    """The answer to the end of a run for lack of memory; a text says why `run.on_oom` has none."""
+    found = read_events(run.path, [TRAINER_FILE])
+    phases = [event.phase for event in found.of(Phase) if event.phase != "ended"]
+    started, wanted = found.last(Started), preset["run"]["on_oom"]
+    if started is None or not phases or phases[-1] not in _HELPS_IN:
+        doing = phases[-1] if phases else "starting"
+        return f"memory ran out in the phase {doing!r}, where smaller batches do not help"
+    if given_before >= MOST_ANSWERS:
+        return f"it has been tried {MOST_ANSWERS} times"
+    try:
+        checkpoint = checkpoint_files.whole_step(run.file(_CHECKPOINTS))
+    except checkpoint_files.Damage as damage:
+        return f"there is no intact checkpoint to go on from ({damage})"
+    if wanted == "halve":
+        return _halved(preset, found, started, given_before + 1)
+    return _in_parts(preset, found, started, given_before + 1, checkpoint)
+
+
+def _in_parts(
+    preset: Mapping[str, Any], found: RunEvents, started: Started, number: int, checkpoint: int | None
+) -> Answer | str:
+    before = int(preset["train"].get("micro_batches", 1))
+    samples = (started.global_batch_size or 0) // (started.replicas or 1) or int(preset["input"]["batch_size"])
+    after = min(2 * before, samples)
+    if after <= before:
+        return "each sample is a part of its own already"
+    goes_on = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
+    message = f"{_ran_out(found)}: the training {goes_on} with each batch of {samples} in {after} parts"
+    hint = f"global batch and learning rate stay; train.micro_batches={after} begins so"
+    if checkpoint is None:
+        hint += "; with run.checkpoint set, what was trained would have been kept"
+    return _of("train.micro_batches", before, after, "accumulate", number, message, hint, found, checkpoint)
+
+
+def _halved(preset: Mapping[str, Any], found: RunEvents, started: Started, number: int) -> Answer | str:
+    key, before = "input.batch_size", int(preset["input"]["batch_size"])
+    if key in started.inapplicable:
+        return f"{key} does nothing here: {started.inapplicable[key]}"
+    if before == 1:
+        return "the batch size is 1 already"
+    after = before // 2
+    message = f"{_ran_out(found)}: the training begins again with batch size {after} instead of {before}"
+    hint = f"train.learning_rate stays {preset['train']['learning_rate']:g}; a smaller batch often needs a lower one"
+    return _of(key, before, after, "halve", number, message, hint, found, None)
+
+
+def _of(
+    key: str, before: int, after: int, kind: Any, number: int, message: str, hint: str, found: RunEvents,
+    resumes_at: int | None,
+) -> Answer:  # fmt: skip
+    told = MemoryAnswer(
+        answer=kind, number=number, option=key, before=before, after=after, ran_out_after_step=_step(found),
+        resumes_at_step=resumes_at, message=message,
+    )  # fmt: skip
+    return Answer(key, before, after, told, hint)
+
+
+def _ran_out(found: RunEvents) -> str:
+    step = _step(found)
+    return "out of memory in the first steps" if step is None else f"out of memory after step {step}"
+
+
+def _step(found: RunEvents) -> int | None:
+    """The last step that the trainer which has ended told of."""
+    events = found.events
+    began = max((i for i, event in enumerate(events) if isinstance(event, Started)), default=0)
+    steps = [event.step for event in events[began:] if isinstance(event, Progress)]
+    return steps[-1] if steps else None
+
+
+def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
+    """Write the change into the run folder, so that a run that is resumed later goes on with it. Raises OSError."""
+    aside = _put_checkpoints_aside(run) if chosen.event.resumes_at_step is None else None
+    try:
+        _write(run, preset, chosen)
+    except OSError:
+        if aside is not None:  # the run goes on later with the options that it has
+            os.rename(aside, run.file(_CHECKPOINTS))
+        raise
+
+
+def _write(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
+    group, name = chosen.key.split(".")
+    preset[group][name] = chosen.after
+    text = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+    write_atomically(run.file("preset.yaml"), text)
+    write_atomically(run.file(plain.FILE), plain.of_values(preset))
+    titles.add_change(run, chosen.key, chosen.before, chosen.after)
+
+
+def _put_checkpoints_aside(run: Run) -> Path | None:
+    """Checkpoints of the larger batch do not belong to the training that begins again; they are kept, there."""
+    if not checkpoint_files.steps_in(run.file(_CHECKPOINTS)):
+        return None
+    number = len(list(run.path.glob(f"{_CHECKPOINTS}-*"))) + 1
+    aside = run.file(f"{_CHECKPOINTS}-{number}")
+    os.rename(run.file(_CHECKPOINTS), aside)
+    return aside

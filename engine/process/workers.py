@@ -1,0 +1,113 @@
+"""Follows the runs of all workers of a training on several machines, for the chief, where their folders are shared.
+
+A thread of the chief's engine; the workers know nothing of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from ..runs import Run, Tail, cluster
+from ..runs.events import Event, GpuReadings, Progress, Started, WorkerReadings
+from ..runs.reading import EVENT_FILES, TRAINER_FILE, in_time
+
+LOOK_SECONDS = 1.0
+TELL_SECONDS = 10.0
+APART = 0.10  # of the step: by so much longer than the others the slowest worker waits for its input
+NOT_SHARED = "its run folder cannot be read from the chief's machine"
+NOTHING_YET = "it has no figures yet"
+
+
+class Worker:
+    """What one worker has told in its run so far."""
+
+    def __init__(self, member: Mapping[str, Any], replicas: int) -> None:
+        self.member, self._all_replicas = member, replicas
+        self._run = cluster.run_of(member)
+        self._tails = [Tail(self._run.file(name), from_now=True) for name in EVENT_FILES] if self._run else []
+        self._progress: Progress | None = None
+        self._busy: list[float | None] = []
+
+    def look(self) -> None:
+        for event in in_time(event for tail in self._tails for event in tail.read()):
+            if isinstance(event, Progress):
+                self._progress = event
+            elif isinstance(event, GpuReadings):
+                own = self.member.get("gpus") or ()
+                self._busy = [gpu.get("busy") for gpu in event.gpus if gpu.get("uuid") in own]
+
+    def figures(self) -> dict[str, Any]:
+        """As the event has them."""
+        told, now = {"index": self.member["index"], "address": self.member["address"]}, self._progress
+        if now is None:
+            return told | {"missing": NOTHING_YET if self._run else NOT_SHARED}
+        part = (self.member.get("replicas") or 0) / self._all_replicas if self._all_replicas else None
+        speed = now.samples_per_second
+        return told | {
+            "samples_per_second": None if speed is None or not part else speed * part,
+            "step_ms_p50": now.step_ms_p50,
+            "input_wait": now.input_wait,
+            "gpus_busy": self._busy,
+        }
+
+
+class Workers(threading.Thread):
+    """Emits the figures of all workers every few seconds; runs in the chief's engine alone."""
+
+    def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
+        super().__init__(name="workers", daemon=True)
+        self._folder, self._tell = run, tell
+        self._events = Tail(run.file(TRAINER_FILE), from_now=True)  # a resumed run may have other workers
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        joined = cluster.of_run(self._folder)
+        if joined is None or not joined.is_chief:
+            return
+        try:
+            self._follow()
+        except Exception:  # the figures of others must not fail the run; the log says why
+            traceback.print_exc()
+
+    def stop(self) -> None:
+        """Return when the last figures have been told."""
+        self._done.set()
+        self.join(timeout=5)
+
+    def _follow(self) -> None:
+        members: Sequence[Mapping[str, Any]] = ()
+        while not members:
+            if self._done.wait(LOOK_SECONDS):
+                return
+            started = [event for event in self._events.read() if isinstance(event, Started)]
+            members = started[-1].workers if started else ()
+        replicas = sum(member.get("replicas") or 0 for member in members)
+        workers = [Worker(member, replicas) for member in members]
+        known, due, done = -1, 0.0, False
+        while not done:
+            done = self._done.wait(LOOK_SECONDS)
+            for worker in workers:
+                worker.look()
+            figures = [worker.figures() for worker in workers]
+            known_now = sum("missing" not in one for one in figures)
+            if done or known_now != known or time.monotonic() >= due:
+                known, due = known_now, time.monotonic() + TELL_SECONDS
+                self._say(figures)
+
+    def _say(self, figures: Sequence[Mapping[str, Any]]) -> None:
+        self._tell(WorkerReadings(workers=figures, slowest=slowest(figures)))
+
+
+def slowest(figures: Sequence[Mapping[str, Any]]) -> int | None:
+    """The worker that the others wait for, as it waits for its own input longer than they do; None where none does."""
+    waits = {one["index"]: one["input_wait"] for one in figures if one.get("input_wait") is not None}
+    if len(waits) < 2:
+        return None
+    last = max(waits, key=lambda index: waits[index])
+    others = median(wait for index, wait in waits.items() if index != last)
+    return last if waits[last] - others >= APART else None

@@ -1,0 +1,141 @@
+"""The cluster of a run that trains on several machines: the addresses of its workers, and which of them it is.
+
+The launcher keeps it in the run's folder, so that the run can be resumed without naming the workers again. The trainer
+gets it as TF_CONFIG, the variable that TensorFlow's own launchers set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..files.reading import open_regular
+from ..files.shapes import Form
+from ..files.values import whole
+from .events import Started
+from .parsing import parse_line
+from .reading import TRAINER_FILE, read_object
+from .run import Run
+
+FILE = "cluster.json"
+VARIABLE = "TF_CONFIG"
+SOURCE = "gputui"  # gputui's own entry in the variable, beside those of TensorFlow
+HEAD_BYTES = 262_144  # of the events: `started` is one of the first
+_FORM = Form({"workers": Sequence[str], "index": int, "source": str})
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`workers` are addresses such as host:port, the first of them the chief's; `index` is this worker's place.
+
+    `source` says where the cluster was read.
+    """
+
+    workers: tuple[str, ...]
+    index: int
+    source: str
+
+    @property
+    def address(self) -> str:
+        """Of this worker."""
+        return self.workers[self.index]
+
+    @property
+    def is_chief(self) -> bool:
+        return self.index == 0
+
+    @property
+    def on_this_host(self) -> tuple[int, ...]:
+        """The indexes of the workers on this worker's host, itself among them."""
+        return tuple(i for i, one in enumerate(self.workers) if host_of(one) == host_of(self.address))
+
+    def named(self, index: int) -> str:
+        """A worker as messages name it."""
+        return f"worker {index} ({self.workers[index]})"
+
+    def __str__(self) -> str:
+        return f"worker {self.index} of {len(self.workers)}, at {self.address} ({self.source})"
+
+    def as_tf_config(self) -> str:
+        """For the trainer, as TensorFlow's TFConfigClusterResolver reads it, and where the cluster was read."""
+        task = {"type": "worker", "index": self.index}
+        return json.dumps({"cluster": {"worker": list(self.workers)}, "task": task, SOURCE: self.source})
+
+    def as_file(self) -> str:
+        """The content of the file."""
+        found = {"workers": list(self.workers), "index": self.index, "source": self.source}
+        return json.dumps(found, indent=1) + "\n"
+
+
+def of_run(run: Run) -> Cluster | None:
+    """The cluster that the run was launched in; None for a run on one machine, or where the file is damaged."""
+    found = read_object(run.file(FILE), _FORM).value
+    workers, index = found.get("workers"), whole(found.get("index"))
+    if not workers or index is None or not 0 <= index < len(workers):
+        return None
+    return Cluster(tuple(map(str, workers)), index, str(found.get("source", "")))
+
+
+def members(run: Run) -> Sequence[Mapping[str, Any]]:
+    """What the workers have told of themselves when the run began (Started.workers), the chief first; else nothing."""
+    try:
+        with open_regular(run.file(TRAINER_FILE)) as stream:
+            lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ()
+    begun = (parse_line(line) for line in lines if '"started"' in line)
+    found = [event.workers for event in begun if isinstance(event, Started)]
+    return found[-1] if found else ()
+
+
+def run_of(member: Mapping[str, Any]) -> Run | None:
+    """The run of a worker, where its folder can be read from this machine: then the folder is shared."""
+    folder = Path(str(member.get("folder", "")))
+    found = Run(folder)
+    if not folder.is_absolute() or folder.name != member.get("run"):
+        return None
+    cluster = of_run(found)
+    return found if cluster is not None and cluster.index == member.get("index") else None
+
+
+def chief_of(run: Run) -> Run | None:
+    """The chief's run, where it can be read."""
+    told = members(run)
+    return run_of(told[0]) if told else None
+
+
+def others_beside(chief: Run) -> list[Run]:
+    """The runs of the other workers, where they lie in the same home as the chief's."""
+    named = [str(member.get("run")) for member in members(chief)]
+    if not named or named[0] != chief.id:
+        return []
+    found = [Run(chief.path.parent / Path(name).name) for name in named[1:]]
+    return [run for index, run in enumerate(found, 1) if _is_of(run, index, chief)]
+
+
+def chief_beside(run: Run) -> Run | None:
+    """The chief's run in the same home, of another worker's run; None of every other run."""
+    mine = of_run(run)
+    if mine is None or mine.is_chief or not (told := members(run)):
+        return None
+    chief = Run(run.path.parent / Path(str(told[0].get("run"))).name)
+    return chief if run in others_beside(chief) else None
+
+
+def _is_of(run: Run, index: int, chief: Run) -> bool:
+    """Whether the run says of itself, too, that it is of this worker of the chief's training."""
+    mine = of_run(run)
+    told = members(run) if mine is not None and mine.index == index else ()
+    return bool(told) and told[0].get("run") == chief.id
+
+
+def host_of(address: str) -> str:
+    """The host of an address, without the brackets of an IPv6 address."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])

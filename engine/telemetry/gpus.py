@@ -1,0 +1,170 @@
+"""What is known of a machine's GPUs, and which of them CUDA shows: plain data, for which another process may ask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..runs.cluster import Cluster
+from ..system import installed
+from . import allocation, chips, job_end, limits
+from . import cluster as clusters
+from . import job as jobs
+from .allocation import Allocation
+from .job import Remark as JobRemark
+from .job_end import Left
+from .visible import VARIABLE, Device, find, visible
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A partition of a GPU (MIG)."""
+
+    uuid: str
+    memory_total_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU in PCI order; what the driver does not tell is None.
+
+    `mig` says that it is in MIG mode: only its `instances` can compute.
+    """
+
+    index: int
+    uuid: str | None
+    name: str | None
+    compute_capability: tuple[int, int] | None
+    memory_total_bytes: int | None
+    mig: bool = False
+    instances: tuple[Instance, ...] = ()
+    multiprocessors: int | None = None
+    pci_bus_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of NVML; `reason` and `missing` as `no_gpu_reason` and `missing` in Machine."""
+
+    gpus: tuple[Gpu, ...] = ()
+    reason: str = ""
+    missing: str = ""
+    cuda: tuple[int, int] | None = None
+    driver: str = ""
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> Answers:
+        """Those that another process has written as JSON."""
+        gpus = tuple(_gpu(gpu) for gpu in told["gpus"])
+        cuda = told["cuda"]
+        return cls(gpus, told["reason"], told["missing"], (cuda[0], cuda[1]) if cuda else None, told["driver"])
+
+
+def _gpu(told: Mapping[str, Any]) -> Gpu:
+    capability = told["compute_capability"]
+    return Gpu(**{
+        **told,
+        "compute_capability": (capability[0], capability[1]) if capability else None,
+        "instances": tuple(Instance(**one) for one in told["instances"]),
+    })
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`no_gpu_reason` says why `gpus` is empty; `job` are remarks on the job that this process belongs to.
+
+    `missing` says why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of them,
+    and nothing may be concluded from `gpus` being empty. `driver` is the driver's version, `cuda` the newest
+    CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` the GPUs of this job.
+    `job_id` is the Slurm job, and `job_ends` what the environment says of its end. `cluster` are the workers of
+    a training on several machines that the environment names, and `cluster_fault` why what it says cannot be used.
+    """
+
+    gpus: tuple[Gpu, ...]
+    no_gpu_reason: str
+    cpus: int
+    memory_bytes: int
+    job: tuple[JobRemark, ...] = ()
+    missing: str = ""
+    cuda: tuple[int, int] | None = None
+    visible_devices: str | None = None
+    allocation: Allocation | None = None
+    driver: str = ""
+    job_id: str = ""
+    job_ends: Left | None = None
+    cluster: Cluster | None = None
+    cluster_fault: str = ""
+
+    @classmethod
+    def of(cls, found: Answers) -> Machine:
+        """The machine with these GPUs, as this process sees it in its environment."""
+        cluster, cluster_fault = clusters.told(os.environ)
+        return cls(
+            found.gpus,
+            found.reason,
+            limits.usable_cpus(),
+            limits.memory().total,
+            jobs.read(os.environ),
+            found.missing,
+            found.cuda,
+            os.environ.get(VARIABLE),
+            allocation.read(os.environ, len(found.gpus)),
+            found.driver,
+            job_end.job_of(os.environ),
+            job_end.told(os.environ),
+            cluster,
+            cluster_fault,
+        )
+
+    @property
+    def devices(self) -> list[Device]:
+        """The GPUs in the form that the rules for their names take."""
+        return [_device(gpu) for gpu in self.gpus]
+
+    @property
+    def shown(self) -> tuple[Gpu, ...]:
+        """The GPUs that CUDA shows to this process, in CUDA's order; see `shown_of`."""
+        return self.shown_by(self.visible_devices)
+
+    def shown_by(self, value: str | None) -> tuple[Gpu, ...]:
+        """Those that it would show with this value of CUDA_VISIBLE_DEVICES."""
+        return shown_of(self.gpus, value)
+
+    def finds(self, name: str | int) -> bool:
+        """Whether a GPU or a MIG instance has this name."""
+        return find(str(name), self.devices) is not None
+
+
+def shown_of(gpus: Sequence[Gpu], value: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that this value of CUDA_VISIBLE_DEVICES leaves, in its order, which is CUDA's.
+
+    In the place of a MIG instance stands the GPU that it is a part of, with the instance's memory.
+    """
+    by_index = {gpu.index: gpu for gpu in gpus}
+    shown = visible(value, [_device(gpu) for gpu in gpus])
+    return tuple(_part(by_index[one.index], one.instance) for one in shown)
+
+
+def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Of the GPUs that CUDA shows, those that TensorFlow does not leave out as too small or too old.
+
+    As in gpu_device.cc, GetValidDeviceIds: a display card is not used beside a larger GPU.
+    """
+    least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
+    oldest = min(installed.capabilities(), default=(0, 0))
+    return [
+        gpu
+        for gpu in gpus
+        if (gpu.multiprocessors is None or gpu.multiprocessors >= least)
+        and (gpu.compute_capability is None or tuple(gpu.compute_capability) >= oldest)
+    ]
+
+
+def _device(gpu: Gpu) -> Device:
+    return Device(gpu.index, gpu.uuid, tuple(one.uuid for one in gpu.instances) if gpu.mig else None)
+
+
+def _part(gpu: Gpu, instance: int | None) -> Gpu:
+    return gpu if instance is None else replace(gpu, memory_total_bytes=gpu.instances[instance].memory_total_bytes)

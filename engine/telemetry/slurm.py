@@ -1,0 +1,142 @@
+"""Finds the hosts of a Slurm job step's tasks from the variables that srun sets, without asking Slurm.
+
+The variables and their forms are those of srun's manual, "OUTPUT ENVIRONMENT VARIABLES".
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+MOST_NODES = 100_000  # a list that names more is damaged
+# Below the ports that Linux gives to outgoing connections (net.ipv4.ip_local_port_range begins at 32768).
+FIRST_PORT, JOBS, TASKS_OF_A_JOB = 10_000, 600, 32
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_REPEATED = re.compile(r"(\d{1,6})(?:\(x(\d{1,6})\))?")
+
+
+class SlurmError(Exception):
+    """The variables do not say where the tasks are; the text says which and why."""
+
+
+def count(environment: Mapping[str, str], name: str) -> int | None:
+    """The whole number in a variable, if it has one."""
+    text = environment.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def in_step(environment: Mapping[str, str]) -> bool:
+    """Whether srun has started this process; a batch script or an interactive shell runs once beside the tasks."""
+    told = "SLURM_STEP_ID" in environment or "SLURM_STEP_NUM_TASKS" in environment
+    return told or (count(environment, "SLURM_PROCID") or 0) > 0
+
+
+def tasks_in_step(environment: Mapping[str, str]) -> int:
+    """The number of tasks that srun has started."""
+    return count(environment, "SLURM_STEP_NUM_TASKS") or count(environment, "SLURM_NTASKS") or 1
+
+
+def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
+    """For each task of the step the name of its node, in the order of SLURM_PROCID; raises SlurmError."""
+    nodes = nodes_of(_first(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"))
+    tasks = tasks_in_step(environment)
+    text = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
+    counts = tasks_of_nodes(text) if text else _equal_parts(tasks, len(nodes))
+    if len(counts) != len(nodes) or sum(counts) != tasks:
+        told = f"{len(nodes)} nodes and {text or 'no SLURM_STEP_TASKS_PER_NODE'}"
+        raise SlurmError(f"Slurm's variables do not agree: {tasks} tasks on {told}")
+    distribution = environment.get("SLURM_DISTRIBUTION", "block").lower()
+    if distribution.startswith("cyclic"):
+        hosts = list(_in_turn(nodes, counts))
+    elif distribution.startswith(("block", "pack", "nopack")):
+        hosts = [node for node, number in zip(nodes, counts, strict=True) for _ in range(number)]
+    else:
+        raise SlurmError(f"the tasks are placed by --distribution={distribution}, which gputui cannot follow")
+    return hosts
+
+
+def first_port(environment: Mapping[str, str]) -> int:
+    """The first port of the step's workers: another one for jobs that run side by side on a node."""
+    job, step = count(environment, "SLURM_JOB_ID") or 0, count(environment, "SLURM_STEP_ID") or 0
+    return FIRST_PORT + TASKS_OF_A_JOB * ((job + 7 * step) % JOBS)
+
+
+def gpus_are_bound(environment: Mapping[str, str]) -> bool:
+    """Whether Slurm shows each task GPUs of its own: by --gpus-per-task, --tres-per-task, --gpu-bind, --ntasks-per-gpu.
+
+    Otherwise each task of a node is shown all GPUs that the job has there.
+    """
+    bind = environment.get("SLURM_GPU_BIND", "").lower()
+    if bind:
+        return "none" not in bind
+    per_task = environment.get("SLURM_TRES_PER_TASK", "")
+    return "gpu" in per_task or any(name in environment for name in ("SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"))
+
+
+def nodes_of(text: str) -> list[str]:
+    """The nodes of a list such as `gpu[01-03,7],login1`; raises SlurmError."""
+    found: list[str] = []
+    for part in _outside_brackets(text):
+        found += itertools.islice(_expanded(part), MOST_NODES)
+        if len(found) >= MOST_NODES:
+            raise SlurmError(f"the node list {text[:80]!r} names too many nodes")
+    if not found or not all(found):
+        raise SlurmError(f"the node list {text[:80]!r} cannot be read")
+    return found
+
+
+def tasks_of_nodes(text: str) -> list[int]:
+    """The numbers in a list such as `2(x3),1`; raises SlurmError."""
+    parts = [_REPEATED.fullmatch(part.strip()) for part in text.split(",")]
+    if not all(parts):
+        raise SlurmError(f"SLURM_STEP_TASKS_PER_NODE={text[:80]!r} cannot be read")
+    return [int(part[1]) for part in parts if part for _ in range(int(part[2] or 1))]
+
+
+def _first(environment: Mapping[str, str], *names: str) -> str:
+    return next((value for name in names if (value := environment.get(name, "").strip())), "")
+
+
+def _equal_parts(tasks: int, nodes: int) -> list[int]:
+    """Where Slurm tells no numbers: the same on each node, if that is possible."""
+    return [tasks // nodes] * nodes if tasks % nodes == 0 else []
+
+
+def _in_turn(nodes: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
+    """One task on each node after the other, then the second ones."""
+    for number in range(max(counts)):
+        yield from (node for node, most in zip(nodes, counts, strict=True) if number < most)
+
+
+def _outside_brackets(text: str) -> Iterator[str]:
+    """The parts between commas that stand in no brackets."""
+    depth, begin = 0, 0
+    for place, letter in enumerate(text):
+        depth += {"[": 1, "]": -1}.get(letter, 0)
+        if letter == "," and depth == 0:
+            yield text[begin:place].strip()
+            begin = place + 1
+    yield text[begin:].strip()
+
+
+def _expanded(part: str) -> Iterator[str]:
+    """`rack[1-2]gpu[01-02]` -> rack1gpu01, rack1gpu02, rack2gpu01, rack2gpu02."""
+    before, bracket, rest = part.partition("[")
+    if not bracket:
+        yield before if "]" not in before else ""
+        return
+    inside, closed, after = rest.partition("]")
+    for number in _numbers(inside) if closed else [""]:
+        yield from (f"{before}{number}{end}" if number and (end or not after) else "" for end in _expanded(after))
+
+
+def _numbers(inside: str) -> Iterator[str]:
+    """`01-03,7` -> 01, 02, 03, 7, with the zeros before them."""
+    for part in inside.split(","):
+        found = _RANGE.fullmatch(part.strip())
+        if not found or int(found[1]) > int(found[2] or found[1]):
+            yield ""
+            continue
+        for number in range(int(found[1]), int(found[2] or found[1]) + 1):
+            yield f"{number:0{len(found[1])}}"

@@ -1,0 +1,107 @@
+"""The private names of Keras and TensorFlow that the trainer uses: all that may differ from one version to the next.
+
+Tried with TensorFlow 2.18 to 2.21 and Keras 3.10 to 3.15 (`make test-versions`, docs/environments.md). Older versions
+are refused before a trainer starts, with the reasons in engine/system/tensorflow_range.py. A later one may lack a name:
+then nothing is trained, and the error tells which.
+
+Attributes of a model stay where they are used. They are the same in all of these versions: _call_has_training_arg,
+_compile_loss and its _flat_losses, _compile_metrics, the build of both, _compute_loss, _aggregate_additional_loss,
+_flatten_layers, _loss_tracker, _symbolic_build, _maybe_symbolic_build; and _iterations of an optimizer.
+
+Deferred imports: those of `memory_limits` may fail, and then only its figure is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ...system import tensorflow_range
+from .faults import TrainerError
+
+try:
+    # Traces a call without computing it: keras.ops has no function for it.
+    from keras.src.backend import compute_output_spec
+
+    # Where Keras keeps the generator of keras.random without a seed, for each thread.
+    from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute
+
+    # Which samples count where a batch has a mask. From where it is defined: keras.src.backend has it up to Keras 3.15,
+    # and lacks it in the nightly builds of 3.16.
+    from keras.src.backend.common.masking import get_keras_mask
+
+    # Since Keras 3.8 a loss under a strategy is scaled by its replicas within compute_loss, and unscaled for the logs.
+    from keras.src.losses.loss import unscale_loss_for_distribution
+    from keras.src.random.seed_generator import global_seed_generator
+
+    # AutoGraph's rules for what it converts, and the module that writes what it has converted.
+    from tensorflow.python.autograph.core import config as autograph_config
+    from tensorflow.python.autograph.pyct import loader as autograph_loader
+except ImportError as fault:
+    newest = "TensorFlow {}.{} and Keras {}.{}".format(
+        *tensorflow_range.NEWEST_TENSORFLOW, *tensorflow_range.NEWEST_KERAS
+    )
+    raise TrainerError(
+        "versions",
+        f"gputui cannot train with TensorFlow {tf.__version__} and Keras {keras.__version__}: {fault}",
+        f"install {newest}, the newest that gputui has been tested with",
+    ) from fault
+
+__all__ = [
+    "GLOBAL_SEED_GENERATOR",
+    "autograph_config",
+    "autograph_loader",
+    "compute_output_spec",
+    "ended_step",
+    "get_global_attribute",
+    "get_keras_mask",
+    "global_seed_generator",
+    "memory_limits",
+    "set_global_attribute",
+    "unscale_loss_for_distribution",
+]
+
+# A constant of keras.src.random.seed_generator since Keras 3.13; up to 3.12 the same word stands in its functions
+# (importing it from Keras 3.12 fails).
+GLOBAL_SEED_GENERATOR = "global_seed_generator"
+
+# Up to Keras 3.10 on_train_batch_end gets the first step of an execution, since 3.11 the last
+# (keras/src/trainers/epoch_iterator.py yields begin_step and end_step).
+_TELLS_FIRST_STEP = tuple(int(number) for number in keras.__version__.split(".")[:2]) < (3, 11)
+
+
+def ended_step(batch: int, steps_per_execution: int) -> int:
+    """The last step of an execution, from the number that on_train_batch_end gets."""
+    return batch + steps_per_execution - 1 if _TELLS_FIRST_STEP else batch
+
+
+def memory_limits() -> dict[str, int]:
+    """Bytes that TensorFlow's allocator may take on each logical device, by the device's full name.
+
+    TensorFlow has this figure in the attributes of its devices only, which no public function reads without opening the
+    devices once more. Empty where a version has other functions for it.
+    """
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.client import pywrap_tf_session as listing
+        from tensorflow.python.eager import context
+
+        found = pywrap_tfe.TFE_ContextListDevices(context.context()._context_handle)
+    except (ImportError, AttributeError, TypeError):
+        return {}
+    try:
+        return _memory_by_name(listing, found)
+    except (AttributeError, TypeError):
+        return {}
+    finally:
+        pywrap_tfe.TF_DeleteDeviceList(found)
+
+
+def _memory_by_name(listing: Any, found: Any) -> dict[str, int]:
+    places = range(listing.TF_DeviceListCount(found))
+    return {
+        listing.TF_DeviceListName(found, place): int(listing.TF_DeviceListMemoryBytes(found, place))
+        for place in places
+    }

@@ -1,0 +1,193 @@
+"""Steps that compute a batch in parts, one after another: loss and gradients are those of the whole batch, and only the
+activations of one part are in memory.
+
+Exported scripts hold these very functions as text (export/training.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..common.versions import get_keras_mask, unscale_loss_for_distribution
+
+
+def split_training(
+    model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
+) -> Callable[[Any], dict[str, Any]]:
+    """A train_step whose batches are computed in up to `parts` parts, and whose gradients are applied once.
+
+    `prepare` is applied to each part. `compiled`: XLA compiles the computation of a part, and what follows the parts,
+    but not the loop over them: within a loop its code for CPUs computes a convolution with one thread only.
+    """
+    places: list[int] = []  # of the weights that have a gradient
+
+    def part(data: Any, share: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss, weight, divisor, logs = _forward(model, prepare(data), share, training=True)
+            scaled = model.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, model.trainable_weights)
+        places[:] = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        return [weight * loss, divisor, *(_to_be_added(gradients[place], weight) for place in places)], logs
+
+    def applied(loss: Any, divisor: Any, sums: Any, count: Any) -> Any:
+        _count_loss(model, tf.math.divide_no_nan(loss, divisor), count)
+        weights = model.trainable_weights
+        gradients: list[Any] = [None] * len(weights)
+        for place, total in zip(places, sums, strict=True):
+            mean = tf.math.divide_no_nan(total, tf.cast(divisor, total.dtype))
+            gradients[place] = tf.cast(mean, weights[place].dtype)
+        if weights:
+            model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        return model.get_metrics_result()
+
+    apply = tf.function(applied, autograph=False, jit_compile=True) if compiled else applied
+
+    def step(data: Any) -> dict[str, Any]:
+        (loss, divisor, *sums), logs = _over_parts(part, data, parts, compiled)
+        return logs | apply(loss, divisor, sums, tf.convert_to_tensor(_sample_count(data)))
+
+    return step
+
+
+def split_testing(
+    model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
+) -> Callable[[Any], dict[str, Any]]:
+    """A test_step whose batches are computed in up to `parts` parts."""
+    whole, custom = model.test_step, type(model).test_step is not keras.Model.test_step
+
+    def part(data: Any, share: Any) -> Any:
+        if custom:
+            return [], whole(prepare(data))
+        loss, weight, divisor, logs = _forward(model, prepare(data), share, training=False)
+        return [weight * loss, divisor], logs
+
+    def step(data: Any) -> dict[str, Any]:
+        sums, logs = _over_parts(part, data, parts, compiled)
+        if custom:
+            return dict(logs)
+        _count_loss(model, tf.math.divide_no_nan(*sums), _sample_count(data))
+        return logs | model.get_metrics_result()
+
+    return step
+
+
+def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """The loss of a part, by how much it counts, what the sum over the parts is divided by, and the metrics so far.
+
+    `share` is the part's share of the batch.
+    """
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    predicted = model(x, training=training) if model._call_has_training_arg else model(x)
+    loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=training)
+    logs = model.compute_metrics(x, y, predicted, sample_weight=sample_weight)
+    if reductions(model) == {"sum"}:  # what layers add to the loss is there in each part
+        added = [model._aggregate_additional_loss(one) for one in model.losses]
+        loss += sum(added, tf.zeros_like(loss)) * (tf.cast(share, loss.dtype) - 1)
+        return loss, tf.ones_like(loss), tf.cast(share, loss.dtype), dict(logs)
+    weight = tf.cast(_counts_as(model, data, predicted), loss.dtype)
+    return loss, weight, weight, dict(logs)
+
+
+def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
+    """What the loss of a part is the mean over: its samples, their weights, or what a mask leaves of a sequence."""
+    x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    masks = [get_keras_mask(one) for one in tf.nest.flatten(predicted)]
+    by_weight = "mean_with_sample_weight" in reductions(model)
+    if len(masks) > 1 and (by_weight or any(mask is not None for mask in masks)):
+        raise ValueError(
+            "the losses of several outputs with masks or mean_with_sample_weight cannot be computed in parts: set "
+            "train.micro_batches=1"
+        )
+    mask = None if masks[0] is None or not reductions(model) else tf.cast(masks[0], tf.float32)
+    if not by_weight or sample_weight is None:
+        return _sample_count(x) if mask is None else tf.reduce_sum(mask)
+    weights = tf.cast(sample_weight, tf.float32)
+    if mask is None:
+        return tf.reduce_sum(weights)
+    missing = len(mask.shape) - len(weights.shape)
+    return tf.reduce_sum(mask * tf.reshape(weights, tf.concat([tf.shape(weights), [1] * missing], 0)))
+
+
+def reductions(model: keras.Model) -> set[Any]:
+    """How the compiled losses make one number of those of the samples; empty where the model has a way of its own."""
+    compiled = getattr(model, "_compile_loss", None)
+    if compiled is None or type(model).compute_loss is not keras.Model.compute_loss:
+        return set()
+    return {getattr(one.loss, "reduction", None) for one in compiled._flat_losses or ()}
+
+
+def _count_loss(model: keras.Model, loss: Any, samples: Any) -> None:
+    """Count the loss of the whole batch, as Keras' own steps do."""
+    model._loss_tracker.update_state(unscale_loss_for_distribution(loss), sample_weight=samples)
+
+
+def _to_be_added(gradient: Any, weight: Any) -> Any:
+    """A gradient to be added up; 16-bit gradients are added up with 32 bits."""
+    dense = tf.convert_to_tensor(gradient)
+    if dense.dtype in (tf.float16, tf.bfloat16):
+        dense = tf.cast(dense, tf.float32)
+    return dense * tf.cast(weight, dense.dtype)
+
+
+def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled: bool) -> Any:
+    """The sums of what `part` returns for the parts of a batch, and the logs of the last one.
+
+    All parts have one size but for a smaller last one: XLA compiles for each size.
+    """
+    traced = tf.function(part, autograph=False, reduce_retracing=True, jit_compile=True if compiled else None)
+    rows = _sample_count(data)
+    size = -(-rows // parts)
+    whole = rows // size
+
+    def of(first: Any, count: Any) -> Any:
+        taken = tf.nest.map_structure(lambda tensor: _rows_of(tensor, first, count), data)
+        return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
+
+    def added(state: Any, first: Any, count: Any) -> Any:
+        sums, logs = of(first, count)
+        return [one + other for one, other in zip(state[0], sums, strict=True)], logs
+
+    start = of(0, size)
+    shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * len(tensor.shape)), start[1])
+    fixed = [tensor.shape for tensor in start[0]]
+    _, state = tf.while_loop(
+        lambda number, state: number < whole,
+        lambda number, state: (number + 1, added(state, number * size, size)),
+        (tf.constant(1), start),
+        shape_invariants=(tf.TensorShape([]), (fixed, shapes)),
+        parallel_iterations=1,
+    )
+    left = rows - whole * size
+    if isinstance(left, int):
+        return added(state, whole * size, left) if left else state
+    return tf.cond(left > 0, lambda: added(state, whole * size, left), lambda: state)
+
+
+def _sample_count(data: Any) -> Any:
+    """The number of samples: an int where it is known when the step is traced."""
+    first = next(one for one in tf.nest.flatten(data) if one is not None)
+    known = first.shape[0]
+    if known is not None:
+        return int(known)
+    if isinstance(first, tf.SparseTensor):
+        return tf.cast(first.dense_shape[0], tf.int32)
+    return tf.cast(first.nrows(), tf.int32) if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
+
+
+def _rows_of(tensor: Any, first: Any, count: Any) -> Any:
+    """Rows of a tensor."""
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor[first : first + count]
+    sparse = isinstance(tensor, tf.SparseTensor)
+    rest = tensor.dense_shape[1:] if sparse else tf.shape(tensor)[1:]
+    first, count = (tf.cast(one, rest.dtype) for one in (first, count))
+    begin, size = tf.concat([[first], tf.zeros_like(rest)], 0), tf.concat([[count], rest], 0)
+    if sparse:
+        return tf.sparse.slice(tensor, begin, size)
+    taken = tf.slice(tensor, begin, size)
+    taken.set_shape([tf.get_static_value(count), *tensor.shape[1:]])
+    return taken

@@ -1,0 +1,157 @@
+"""`python -P -m gputui.engine.trainer FOLDER --fork-server`: imports TensorFlow once, and forks a trainer for each run.
+
+For a run it forks a process that forks the trainer and then becomes its engine by exec. So the engine has no TensorFlow
+and its trainer is its own child: it sees how that ends, and adopts what that leaves behind. What options change in the
+environment TensorFlow reads after its import (setup/environment.py).
+
+A GPU driver does not survive a fork: where the import has opened one, this process ends and nothing is forked.
+
+Deferred imports: TensorFlow takes seconds, and what rules out a fork is found before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+from ..files import scratch
+from ..process.spawn import FORKED, LOCK, Channels, put_result_aside, read_address, write_to_log
+from ..system import own_python, process_title, reaper, resident_files, stop_signals
+from ..system.gc_freeze import exempt_from_gc
+from ..system.run_clock import VARIABLE, RunClock
+from .setup import environment
+
+_PLUGIN = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"  # a driver that TensorFlow loads when it is imported
+_PLUGINS = "/tensorflow-plugins/"  # the folder from which it loads all
+_DRIVERS = ("libcuda.so", "libnvidia-ml.so", "libhsa-runtime", _PLUGINS)
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
+
+
+def serve() -> None:
+    """Fork until nobody asks any more. Returns in each trainer, whose arguments and environment are then those of one
+    that was started.
+    """
+    stop_signals.set_defaults()
+    environment_given, words = dict(os.environ), sys.argv[-2:]
+    try:
+        pages = _prepared(words)
+    except OSError:
+        os._exit(1)
+    request, descriptors = _next_run()
+    try:
+        _part(environment_given, words, *read_address(os.fsdecode(request)), *descriptors)
+        with contextlib.suppress(OSError):  # memory is short: they are read when they are needed
+            resident_files.populate(pages)
+        _seed_anew()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _prepared(words: list[str]) -> resident_files.Pages:
+    """Import TensorFlow; returns the pages that its libraries have in memory. Raises OSError where nothing is forked.
+    """
+    process_title.require_replaceable(words)
+    if os.environ.get(_PLUGIN):
+        raise OSError("a plugin may open its device when it is imported")
+    backend = environment.choose_backend()
+    with exempt_from_gc():
+        from . import assembly, session  # noqa: F401
+    environment.restore_backend(backend)
+    if _has_opened_a_device():
+        raise OSError("the import has opened a device")
+    pages = resident_files.resident()
+    resident_files.populate(pages)  # whether the kernel can
+    return pages
+
+
+def _next_run() -> tuple[bytes, list[int]]:
+    """Wait for runs, and fork for each; returns in the forked processes."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the engines are not waited for
+    with socket.socket(fileno=os.dup(0)) as requests:
+        while True:
+            request, descriptors, _, _ = socket.recv_fds(requests, 65536, 2)
+            if not request:
+                os._exit(0)
+            stop_signals.hold()  # until engine and trainer have handlers
+            if _fork() == 0:
+                return request, descriptors
+            stop_signals.let_through()
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+
+def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str, lock: int, line: int) -> None:
+    """Become the engine of a run; returns in the trainer, which is forked before."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.setsid()
+    process_title.replace_last(words, folder)  # that of the trainer; the engine gets one with its program
+    _require_wanted(line)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    write_to_log(Path(folder))
+    engines = given | {LOCK: str(lock), VARIABLE: clock.as_text()}
+    os.set_inheritable(lock, True)
+    try:
+        put_result_aside(Path(folder))
+        channels = Channels()
+        scratch.make()
+        reaper.adopt_orphans()  # this lasts through exec, and the trainer's first orphans may come before the engine
+        trainer = _fork()
+        if trainer == 0:
+            for descriptor in (channels.lifeline, channels.report, lock):
+                os.close(descriptor)
+            os.environ.update(channels.environment(clock))
+            sys.argv[1:] = [folder]
+            return
+        engines |= _with_trainer(trainer, channels)
+    except OSError:  # no further process: the engine itself tries once more, and says why it cannot
+        scratch.remove()
+    python = own_python.path()
+    os.execve(python, [python, "-P", "-m", "gputui.engine", folder], engines)
+
+
+def _require_wanted(line: int) -> None:
+    """Tell which process is the engine, and end it where nobody waits for it any more."""
+    with socket.socket(fileno=line) as asking:
+        asking.sendall(str(os.getpid()).encode())
+        if not asking.recv(1):
+            os._exit(0)
+
+
+def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
+    """What tells an engine that its trainer runs already."""
+    ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
+    for descriptor in ours:
+        os.set_inheritable(descriptor, True)
+    told = {FORKED: " ".join(map(str, [trainer, *ours]))}
+    return told | ({scratch.VARIABLE: os.environ[scratch.VARIABLE]} if scratch.VARIABLE in os.environ else {})
+
+
+def _seed_anew() -> None:
+    """Python's own generator is seeded anew at each fork."""
+    import numpy as np
+
+    np.random.seed()
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python 3.12 on: NumPy's threads end at a fork and are started again
+        return os.fork()
+
+
+def _has_opened_a_device() -> bool:
+    mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    opened = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the folder's own
+            opened.append(os.readlink(f"/proc/self/fd/{name}"))
+    return any(driver in mapped for driver in _DRIVERS) or any(path.startswith(_DEVICES) for path in opened)
