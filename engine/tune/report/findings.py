@@ -1,0 +1,214 @@
+"""What a search has found so far, read from proof.json: its candidates in order, and what each option brought.
+
+What is missing in the file or of another kind is left out. sentences.py tells the same in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...files.values import mapping, number
+from ...proof import STAGES
+from ...proof.value_reasons import leading_to, together
+from ...text import MINUTE, change, spread
+
+Told = Mapping[str, Any]
+SCALED = ("train.learning_rate", "train.hold_steps", "train.decay_steps", "train.warmup_steps")  # with the batch size
+WORDS = {
+    "batch_size": "batch size", "precision": "precision", "xla": "XLA", "steps_per_execution": "steps per execution",
+    "strategy": "strategy", "threads": "threads", "input": "input",
+}  # fmt: skip
+
+
+def search_of(data: Told) -> Told:
+    """Its `search`; empty where there is none."""
+    return mapping(data.get("search"))
+
+
+def limits_of(data: Told) -> Told:
+    return mapping(search_of(data).get("limits"))
+
+
+def listed(value: Any) -> list[Told]:
+    """A list of objects, whatever stands there."""
+    return [mapping(one) for one in value] if isinstance(value, list) else []
+
+
+def limit_seconds(data: Told) -> float | None:
+    """The time that the search may take."""
+    minutes = number(limits_of(data).get("minutes"))
+    return None if minutes is None else minutes * MINUTE
+
+
+# ---- the candidates -------------------------------------------------------------------------------
+
+
+def ranked(data: Told) -> list[Told]:
+    """Those being measured, then by speed, the best first: with their input, without it, and those without a speed.
+
+    Each has its `number` in the order of the search. The preset itself stands among them, unless it is a candidate
+    already.
+    """
+    listed_ones = enumerate(listed(search_of(data).get("candidates")))
+    found: list[Told] = [{**one, "number": number_} for number_, one in listed_ones]
+    if (was := _preset(data)) and not any(not mapping(one.get("settings")) for one in found):
+        found.append(was)
+    return sorted(found, key=_place)
+
+
+def _place(candidate: Told) -> tuple[bool, bool, bool, float]:
+    speed = number(candidate.get("samples_per_second"))
+    without = bool(candidate.get("without_input"))
+    return candidate.get("decision") != "running", speed is None, without, -(speed or 0.0)
+
+
+def _preset(data: Told) -> Told:
+    """The preset as it was, as a candidate; empty before it was measured."""
+    trials = listed(data.get("baseline_trials"))
+    peaks = [peak for trial in trials if (peak := number(trial.get("peak_memory_bytes"))) is not None]
+    speed = number(search_of(data).get("before_speed"))
+    if speed is None:
+        return {}
+    return {
+        "stage": "", "settings": {}, "tried": {}, "reason": "the preset as it was", "trials": trials,
+        "samples_per_second": speed, "peak_bytes": max(peaks, default=None), "decision": "reference", "number": -1,
+    }  # fmt: skip
+
+
+def is_best(candidate: Told, data: Told) -> bool:
+    """Whether these are the best settings so far."""
+    best = mapping(search_of(data).get("best"))
+    return bool(best) and candidate.get("settings") == best and candidate.get("decision") == "kept"
+
+
+def chosen(data: Told) -> Told:
+    """The settings that the search has chosen: what was kept; before that what the pairs measure, or the fastest."""
+    if is_decided(data):
+        return mapping(data.get("changes_kept"))
+    decided = listed(data.get("comparisons"))
+    return mapping(decided[-1].get("changes")) if decided else mapping(search_of(data).get("best"))
+
+
+def is_decided(data: Told) -> bool:
+    """Whether the search has ended with a decision; one that was stopped before has none."""
+    return data.get("state") == "done" or (data.get("state") != "running" and bool(data.get("comparisons")))
+
+
+def is_chosen(candidate: Told, data: Told) -> bool:
+    """Whether these are the chosen settings; a learning rate scaled with the batch size is chosen beside them."""
+    settings, taken = mapping(candidate.get("settings")), chosen(data)
+    beside = [key for key in taken if key not in settings]
+    alike = all(key in taken and taken[key] == value for key, value in settings.items())
+    return bool(settings) and alike and all(key in SCALED for key in beside) and candidate.get("decision") == "kept"
+
+
+def is_dropped(candidate: Told, data: Told) -> bool:
+    """Whether it was faster than what was the best then, and was not chosen in the end."""
+    best, taken, tried = mapping(search_of(data).get("best")), chosen(data), mapping(candidate.get("tried"))
+    kept = is_decided(data) and candidate.get("decision") == "kept"
+    return kept and any(taken.get(key) != best.get(key) for key in tried)
+
+
+# ---- what each option brought ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What the options of a stage brought: `state` is kept, not chosen, nothing, trying, to come or not tried.
+
+    With nothing kept, `gain` is that of the best candidate. `settings` are those that were kept. `not chosen`: trials
+    have found it faster, and it was refused at the end.
+    """
+
+    stage: str
+    state: str
+    settings: Mapping[str, Any]
+    gain: float | None = None
+    spread: float | None = None
+
+    @property
+    def name(self) -> str:
+        return WORDS.get(self.stage, self.stage)
+
+    @property
+    def figures(self) -> str:
+        """`+148 % ± 4.1 %`, or what is known instead."""
+        if self.state in ("kept", "not chosen", "nothing") and self.gain is not None:
+            beside = f" ± {spread(self.spread)}" if self.spread is not None else ""
+            return f"{change(self.gain)}{beside}"
+        return {"nothing": "no gain", "trying": "being tried", "kept": "kept"}.get(self.state, self.state)
+
+
+def brought(data: Told) -> list[Brought]:
+    """Of every option that may be searched, in the order of the search."""
+    wanted = limits_of(data).get("only")
+    stages = [stage for stage in STAGES if stage in wanted] if isinstance(wanted, list) else list(STAGES)
+    candidates = [one for one in listed(search_of(data).get("candidates")) if one.get("tried")]
+    going_on = data.get("state") == "running"
+    best = mapping(search_of(data).get("best"))
+    found = [_brought(stage, [one for one in candidates if one.get("stage") == stage], going_on) for stage in stages]
+    found = [one if _stands(one, best) else Brought(one.stage, "nothing", {}) for one in found]
+    dropped = {str(one.get("stage")) for one in candidates if is_dropped(one, data)}
+    return [replace(one, state="not chosen", settings={}) if one.stage in dropped else one for one in found]
+
+
+def _brought(stage: str, tried: list[Told], going_on: bool) -> Brought:
+    kept = [one for one in tried if one.get("decision") == "kept"]
+    if any(one.get("decision") == "running" for one in tried) and going_on:
+        return Brought(stage, "trying", _merged(kept), *_gain(kept))
+    if kept:
+        return Brought(stage, "kept", _merged(kept), *_gain(kept))
+    measured = [one for one in tried if one.get("decision") in ("rejected", "failed")]
+    if measured:
+        best = max(measured, key=lambda one: number(one.get("gain")) or -math.inf)
+        return Brought(stage, "nothing", {}, number(best.get("gain")), number(best.get("spread")))
+    return Brought(stage, "to come" if going_on else "not tried", {})
+
+
+def _stands(one: Brought, best: Told) -> bool:
+    """Whether the best settings still have what was kept, and not another option in its place."""
+    return one.state != "kept" or any(best.get(key) == value for key, value in one.settings.items())
+
+
+def _gain(kept: list[Told]) -> tuple[float | None, float | None]:
+    return together(leading_to(_merged(kept), kept) or kept)
+
+
+def _merged(kept: list[Told]) -> dict[str, Any]:
+    return {key: value for one in kept for key, value in mapping(one.get("tried")).items()}
+
+
+# ---- memory ---------------------------------------------------------------------------------------
+
+
+def memory_of(data: Told) -> Told:
+    return mapping(search_of(data).get("memory"))
+
+
+def predicted(memory: Told, batch: float) -> float | None:
+    """The bytes that this batch size is expected to take."""
+    base, each = number(memory.get("base_bytes")), number(memory.get("bytes_per_sample"))
+    return None if base is None or each is None else base + each * batch
+
+
+def largest_error(memory: Told) -> float | None:
+    """The largest relative error of the predictions that were measured afterwards."""
+    errors = []
+    for point in listed(memory.get("points")):
+        peak, said = number(point.get("peak_bytes")), number(point.get("predicted_bytes"))
+        if peak and said is not None:
+            errors.append(abs(said - peak) / peak)
+    return max(errors, default=None)
+
+
+# ---- speeds ---------------------------------------------------------------------------------------
+
+
+def gain_so_far(data: Told) -> float | None:
+    """What the trials so far show; the pairs at the end prove it."""
+    search = search_of(data)
+    before, best = number(search.get("before_speed")), number(search.get("best_speed"))
+    return None if not before or best is None or best == before else best / before - 1

@@ -1,0 +1,220 @@
+"""What is said about a search in sentences, shared by all views: candidates, memory, losses, what is next.
+
+`data` is the content of proof.json; findings.py reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ... import text
+from ...files.values import mapping, number
+from ...proof import RESUMABLE, sentences
+from ...proof.comparing import gain
+from ...proof.value_reasons import BATCH
+from . import memory_sentences
+from .findings import WORDS, is_best, largest_error, limits_of, listed, memory_of, search_of
+
+Told = Mapping[str, Any]
+_KINDS = {
+    "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
+}  # fmt: skip
+HARMLESS = 0.05  # where the training is not faster than this without its input, the input does not hold it back
+ABOUT_INPUT = "measured on one repeated batch: the input would hide what the device gains"
+ABOUT_GAINS = "a gain is that over the best settings when it was measured"
+_STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling", "wide": "combination"}
+
+
+# ---- one candidate --------------------------------------------------------------------------------
+
+
+def stage(candidate: Told) -> str:
+    """The option that it is about, in words."""
+    named = str(candidate.get("stage") or "")
+    return _STAGES.get(named, named.replace("_", " "))
+
+
+def title(candidate: Told) -> str:
+    """What was tried, or why the best settings were measured again."""
+    tried = mapping(candidate.get("tried"))
+    return sentences.changes(tried) if tried else str(candidate.get("reason") or "the preset as it is")
+
+
+def outcome(candidate: Told) -> str:
+    """`kept`, or why not; of settings that were only measured, nothing."""
+    decision, why = str(candidate.get("decision") or ""), str(candidate.get("why") or "")
+    if not candidate.get("tried"):
+        return "" if decision == "kept" else why
+    if decision == "kept":
+        return "kept"
+    reason = why.partition(": ")[2] if candidate.get("gain") is not None else why  # its gain is told beside it
+    return f"{decision}: {reason}" if reason else decision
+
+
+def pair_gain(a: Told, b: Told) -> float | None:
+    """The gain of a pair of trials, where both have a speed."""
+    before, after = number(a.get("samples_per_second")), number(b.get("samples_per_second"))
+    return gain(before, after) if before and after is not None else None
+
+
+# ---- memory and the ceiling -----------------------------------------------------------------------
+
+
+def kind_of_memory(memory: Told) -> str:
+    return _KINDS.get(str(memory.get("of")), "")
+
+
+def memory_in_words(data: Told) -> str:
+    """The prediction in one line, as far as it is known."""
+    memory = memory_of(data)
+    return "; ".join(_memory(memory)) if memory else ""
+
+
+def _memory(memory: Told) -> Iterator[str]:
+    base, each = number(memory.get("base_bytes")), number(memory.get("bytes_per_sample"))
+    if said := memory_sentences.should_fit(memory):
+        yield said
+    if base is not None and each is not None and not memory.get("at_least"):
+        yield f"{text.size(base)} + {text.size(each)} a sample"
+    if (off := largest_error(memory)) is not None:
+        yield f"predictions were off by {text.share(off, 1)} at most"
+
+
+def ceiling_in_words(data: Told) -> str:
+    """The speed without any input, and how much of it is reached; nothing where it is not known.
+
+    Of settings that have been measured only without their input so far, that speed is all there is to tell.
+    """
+    search = search_of(data)
+    ceiling, best = number(search.get("ceiling")), number(search.get("best_speed"))
+    if ceiling is None:
+        return ""
+    before, device = number(search.get("before_speed")), _without_input(data)
+    if before is not None and ceiling <= (1 + HARMLESS) * before:
+        return f"without input no faster ({text.count(ceiling)})"
+    if device is not None and device > ceiling:
+        return f"without input {text.count(ceiling)}, now {text.count(device)}"
+    reached = f", {text.share(min(1.0, best / ceiling))} reached" if best is not None and ceiling > 0 else ""
+    return f"ceiling without input {text.count(ceiling)}{reached}"
+
+
+def _without_input(data: Told) -> float | None:
+    """The speed of the best settings where they have been measured without their input alone."""
+    same = [one for one in listed(search_of(data).get("candidates")) if is_best(one, data)]
+    with_input = any(not one.get("without_input") for one in same)
+    return None if with_input or not same else number(same[-1].get("samples_per_second"))
+
+
+def unproven(data: Told) -> str:
+    """What became of the best settings of a search that has kept nothing."""
+    decided, losses = listed(data.get("comparisons")), listed(search_of(data).get("losses"))
+    refused = decided and decided[-1].get("decision") in ("rejected", "failed")
+    worse = any(check.get("decision") == "worse" for check in losses) and not limits_of(data).get("allow_worse_loss")
+    return "not chosen" if refused or worse else "not proven in pairs"
+
+
+def study_in_words(data: Told) -> str:
+    """How the study of a wide search stands; nothing where there is none."""
+    return "; ".join(_study(mapping(search_of(data).get("study"))))
+
+
+def _study(study: Told) -> Iterator[str]:
+    trials, others, at_once = (number(study.get(key)) or 0 for key in ("trials", "of_others", "at_once"))
+    if study:
+        theirs = f", {text.count(others)} of them by other members" if others else ""
+        many = text.counted(trials, "trials")
+        yield f"study {study.get('name')} in {study.get('storage')}: {many}{theirs}"
+    if at_once > 1:
+        yield f"{text.count(at_once)} trials at once, each on a GPU of its own"
+    if study.get("note"):
+        yield str(study["note"])
+
+
+def left_in_words(data: Told, elapsed: float | None, limit: float | None) -> str:
+    """`3:20 of 10:00, 6:40 left`."""
+    if elapsed is None or limit is None:
+        return "" if elapsed is None else text.clock(elapsed)
+    return f"{text.clock(elapsed)} of {text.clock(limit)}, {text.clock(max(0.0, limit - elapsed))} left"
+
+
+# ---- what is learnt -------------------------------------------------------------------------------
+
+
+def loss_check(check: Told) -> str:
+    """Both losses of a comparison of losses, and what they say."""
+    what = sentences.changes(mapping(check.get("settings")))
+    if check.get("decision") == "running":
+        return f"the loss with {what} is being compared with that of the preset"
+    a, b = number(check.get("loss_a")), number(check.get("loss_b"))
+    if a is None or b is None:
+        return f"the loss with {what} is not judged: {check.get('why') or 'it was not measured'}"
+    return f"{_losses(check, a, b)} with {what}: {check.get('decision')}{_limit(check)}"
+
+
+def _losses(check: Told, a: float, b: float) -> str:
+    """Which loss after how many samples, before and with the settings."""
+    return f"{which_loss(check)} {text.amount(a)} with the preset, {text.amount(b)}"
+
+
+def which_loss(check: Told) -> str:
+    """`validation loss after 8,085 samples (5 passes)`."""
+    of, samples, passes = str(check.get("of") or ""), number(check.get("samples")), number(check.get("passes"))
+    whole = "" if passes is None else f" ({text.counted(passes, 'passes')})"
+    return f"{of} loss".strip() + ("" if samples is None else f" after {text.counted(samples, 'samples')}{whole}")
+
+
+def _limit(check: Told) -> str:
+    limit, pairs = number(check.get("worse_from")), {trial.get("repeat") for trial in listed(check.get("trials"))}
+    both = " in both pairs of trainings" if len(pairs) == 2 else ", from one pair, as there was time for no more"
+    return "" if limit is None else f" (clearly worse is above {text.amount(limit)}{both})"
+
+
+def learning(data: Told) -> list[str]:
+    """A line for each comparison of losses, and what followed from them."""
+    return [*(loss_check(check) for check in listed(search_of(data).get("losses"))), *learnt(data)]
+
+
+def learnt(data: Told) -> list[str]:
+    """What followed from the comparisons of losses."""
+    said = []
+    if (fixed := search_of(data).get("rate_fixed")) and limits_of(data).get("learning_rate") != "keep":
+        said.append(f"the learning rate is not scaled: {fixed}")
+    told = str(search_of(data).get("learning") or "")
+    return [*said, told] if told else said
+
+
+# ---- the end --------------------------------------------------------------------------------------
+
+
+def next_steps(data: Told, saved: bool = False) -> list[str]:
+    """What the user can do with it, as commands with what each does."""
+    return list(_next_steps(data, saved))
+
+
+def _next_steps(data: Told, saved: bool) -> Iterator[str]:
+    name, state = data.get("id"), data.get("state")
+    if state in RESUMABLE:
+        yield f"gputui tune --resume {name} goes on with it"
+    if data.get("changes_kept") and not saved:
+        yield f"gputui proof {name} -o fastest.yaml saves the fastest preset"
+    if state != "running" and data.get("comparisons"):
+        yield f"gputui proof {name} --markdown > report.md writes the report"
+    yield from _learns_worse(data)
+    if state == "done" and str(data.get("ended_because") or "").startswith(sentences.OUT_OF_TIME):
+        yield "not everything was tried: a search with more --minutes may find more"
+
+
+def _learns_worse(data: Told) -> Iterator[str]:
+    """Where a larger batch has learnt worse: scaling its learning rate, which most often helps, or accepting it."""
+    worse = [check for check in listed(search_of(data).get("losses")) if check.get("decision") == "worse"]
+    if not worse:
+        return
+    scaled = limits_of(data).get("learning_rate") != "keep"
+    if not scaled and any(BATCH in mapping(check.get("settings")) for check in worse):
+        fixed = search_of(data).get("rate_fixed")
+        yield (f"a lower loss may need another learning rate, which only your code can set: {fixed}" if fixed else
+               "the same command with --learning-rate linear (sqrt for adam) and --warmup-steps N scales the learning "
+               "rate with the batch size, which often mends the loss")
+    if not limits_of(data).get("allow_worse_loss"):
+        yield "with --allow-worse-loss the fastest settings are chosen although they learn worse"

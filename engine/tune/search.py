@@ -1,0 +1,161 @@
+"""The search: the preset as it is, the ordered search or combinations or both, and the pairs that decide.
+
+stages/ has the ordered search, wide/ the combinations, decision/ what is made of their result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..proof import estimate, sentences
+from ..proof.comparing import BaselineFailed
+from ..proof.record import Record, medians
+from ..proof.request import Request, conflict
+from ..proof.row import Trial
+from ..proof.search import Limits, Search
+from ..proof.trial import Bench
+from ..runs.events import Started
+from ..runs.reading import TRAINER_FILE, read_events
+from ..telemetry.machine import Machine
+from . import baseline
+from .batches.memory import MemoryModel
+from .decision.deciding import SCREENING_SECONDS, Deciding
+from .measuring.screening import Screening
+from .measuring.side_by_side import SideBySide
+from .measuring.space import Space
+from .measuring.trials import OutOfTime, Trials
+from .stages.input import InputStage
+from .stages.ordered import OrderedSearch
+from .wide import storage
+from .wide.search import Member, WideSearch
+from .wide.storage import StudyError
+
+WIDE_SHARE = 0.5  # of the time before the pairs: for combinations, where they are tried after the ordered search
+
+
+class Searcher:
+    """Carries out one search; `known` are the trials of its earlier sittings."""
+
+    def __init__(
+        self, request: Request, record: Record, bench: Bench, machine: Machine, known: Iterable[Trial] = ()
+    ) -> None:
+        self.request, self.record, self.machine = request, record, machine
+        self.limits = request.search or Limits()
+        self.search = record.search = Search(limits=_shown(self.limits))
+        limit, guess = 60 * self.limits.minutes, estimate.of_request(request)
+        self.trials = Trials(bench, known, lambda: record.elapsed, limit, guess)
+        baseline = request.baseline()
+        self.screening = Screening(
+            self.trials, self.search, baseline, self._report, lambda preset: conflict(preset, request, machine),
+            SCREENING_SECONDS,
+        )  # fmt: skip
+        self.deciding = Deciding(request, record, self.trials, self._report)
+        self._space: Space | None = None
+        self._memory: MemoryModel | None = None
+        self._kept_back = 0.0  # seconds, besides those of the decision, that candidates leave for what comes later
+        self._deciding = False
+        self._member = Member.of(request, machine, record.path.parent, SCREENING_SECONDS) if self.limits.wide else None
+
+    def run(self) -> None:
+        """Carry out everything; raises Stopped, and BaselineFailed where the preset cannot be measured."""
+        try:
+            if self._member is not None:
+                self._member.join()
+            self._baseline()
+            if self.limits.wide != "instead":
+                self._in_order()
+            self.record.ended_because = self._combine(self._member) if self._member else "every option was tried"
+        except StudyError as fault:  # it cannot be joined
+            raise BaselineFailed(str(fault)) from fault
+        except OutOfTime:
+            if self._space is None:
+                raise BaselineFailed("the minutes do not allow a single trial") from None
+            minutes = f"{sentences.OUT_OF_TIME} of {self.limits.minutes:g} min"
+            self.record.ended_because = f"{minutes} allows no further trial before the pairs that prove the gain"
+        self._deciding = True
+        self.trials.reserved_seconds = 0.0
+        self.search.stage = "decision"
+        if self.record.before is None:
+            self.deciding.keep_without_pairs(self.screening.best, self.space.started)
+        else:
+            self.deciding.decide(self.screening.best, self.space.started)
+
+    # ---- the parts of it -------------------------------------------------------------------------------
+
+    def _baseline(self) -> None:
+        self.search.stage = "baseline"
+        found = baseline.measure(self.screening, self.limits, self._started)
+        if not self.screening.best.settings:
+            self.search.before_speed = found.measured.samples_per_second
+            self.record.before = medians(found.measured.good)
+        self.record.versions = dict(found.started.versions)
+        self._space = Space(self.limits, self.machine, found.started)
+        self._memory = found.memory
+        self.screening.may_take = found.memory.may_take
+
+    def _in_order(self) -> None:
+        """One option after another; where combinations are tried as well, a part of the time is left for them."""
+        if self.limits.wide:
+            self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.seconds))
+        try:
+            OrderedSearch(self.screening, self.space, self.memory, self._keep_back).run()
+        except OutOfTime:
+            if not self.limits.wide:
+                raise
+        finally:
+            self._keep_back(0.0)
+
+    def _combine(self, member: Member) -> str:
+        """Measure the combinations that Optuna proposes; returns why that has ended."""
+        if self.screening.without_input:
+            InputStage(self.screening, self.space).put_back()
+        self.search.stage = "wide"
+        try:
+            side_by_side = SideBySide(self.trials, self.machine)
+            wide = WideSearch(member, self.screening, self.space, self.memory, side_by_side)
+        except StudyError as fault:  # what the ordered search has found is still decided
+            return str(fault)
+        self.search.study = wide.state
+        return wide.run()
+
+    # ---- shared -------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> MemoryModel:
+        assert self._memory is not None
+        return self._memory
+
+    @property
+    def space(self) -> Space:
+        assert self._space is not None
+        return self._space
+
+    def _started(self, trial: Trial) -> Started:
+        started = read_events(self.trials.run_of(trial).path, [TRAINER_FILE]).last(Started)
+        if started is None:
+            raise BaselineFailed(f"{trial.run} has no record of its start")
+        return started
+
+    def _keep_back(self, seconds: float) -> None:
+        """Candidates leave this time, beside that of the decision; told anew, as the first trials are slow."""
+        self._kept_back = seconds
+        self.trials.reserved_seconds = self.deciding.seconds + seconds
+
+    def _report(self, doing: str) -> None:
+        """Write the results so far, and what happens now."""
+        best = self.screening.best
+        self.search.best = dict(best.settings)
+        self.search.noise = self.screening.noise
+        if not self.screening.without_input and best.trials:
+            self.search.best_speed = best.speed
+        if not self._deciding:
+            self._keep_back(self._kept_back)
+        self.record.budget_seconds = 60 * self.limits.minutes
+        self.record.write(doing or None)
+
+
+def _shown(limits: Limits) -> Limits:
+    """The limits without a database's password, as viewers read them."""
+    return replace(limits, study=storage.shown(limits.study)) if limits.study else limits
+

@@ -1,0 +1,162 @@
+"""The options of the device, in an order in which none hides the gain of the next; where one still has, it is repaired.
+
+After the batch size come the steps in one execution: Python's time between the steps is the same for all settings of
+the device, and where it limits the speed, none of these seem to gain. Then precision and XLA. Both change the same
+operations, so that one may undo what the other gains: where the precision gains and XLA on top of it does not, XLA is
+tried with the precision as it was. At the end an option that was rejected before another one gained is tried once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...proof.search import Candidate
+from ..batches.batch_size import BatchSize
+from ..batches.largest_batch import LargestBatch
+from ..batches.memory import MemoryModel
+from ..measuring.screening import Screening
+from ..measuring.space import BATCH, POLICY, TOGETHER, Space, value_of
+
+STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy")
+OTHER_MEMORY = ("precision", "strategy")  # stages after which memory and work of a step are others
+HIDDEN = ("steps_per_execution", "precision", "xla")  # stages whose gain others may have hidden
+# Longer executions are not tried, so that a training is stopped and shown in time. They would gain no more: 16 steps
+# share what Python takes between them, and that is less than 2 ms on the machines measured, 2 % of half a second.
+LONGEST_EXECUTION_SECONDS = 0.5
+
+
+class DeviceStages:
+    """Tries options on top of the screening's best settings, within the limits of `space`."""
+
+    def __init__(self, screening: Screening, space: Space, memory: MemoryModel) -> None:
+        self._screening, self._space, self._memory = screening, space, memory
+
+    def run(self) -> None:
+        """All stages of the device; raises Stopped and OutOfTime."""
+        for name in STAGES:
+            self._stage_and_batch(name)
+            if name == "xla":
+                self._xla_without_precision()
+        for name in HIDDEN:
+            if self._may_gain_now(name):
+                self._stage_and_batch(name)
+
+    def stage(self, name: str) -> None:
+        """One stage, if it is to be searched."""
+        if name not in self._space.limits.only:
+            return
+        self._screening.search.stage = name
+        if name == "batch_size":
+            self._batch_size()
+        elif name == "steps_per_execution":
+            self._steps_together()
+        else:
+            for settings in self._space.of(name, self._screening.best.preset):
+                if not self._screening.has(settings):
+                    self._screening.attempt(name, settings)
+
+    def go_on_from(self, name: str) -> None:
+        """What follows in a stage when a value of it has gained after all."""
+        if name == "steps_per_execution":
+            self._fewer_together()
+        elif name == "batch_size":
+            self._sizes().grow()
+
+    def _stage_and_batch(self, name: str) -> None:
+        """One stage; and the batch size again, where the memory and the work of a step are others then."""
+        kept = len(self._kept(name))
+        self.stage(name)
+        if name in OTHER_MEMORY and len(self._kept(name)) > kept:
+            self.stage("batch_size")
+
+    # ---- batch size ---------------------------------------------------------------------------------
+
+    def _batch_size(self) -> None:
+        if self._space.allows({BATCH: 1}):
+            self._sizes().find()
+
+    def largest_batch(self) -> None:
+        """Which batch is the largest that fits, although another one is faster."""
+        if self._space.allows({BATCH: 1}):
+            best = self._screening.best
+            speed, most = best.speed / self._space.replicas(best.preset), self._space.most_samples(best.preset)
+            LargestBatch(self._screening, self._memory, self._sizes(), most, speed).find()
+
+    def _sizes(self) -> BatchSize:
+        """What finds batch sizes of the present settings, whose memory is noted."""
+        best = self._screening.best
+        self._memory.most_batch = self._space.most_samples(best.preset)
+        finder = BatchSize(self._screening, self._memory, self._space.most_batch(best.preset))
+        without_input, others = self._screening.without_input, _but_batch(best.settings)
+        if self._memory.begin_anew(others, without_input):
+            for one in self._screening.search.candidates:
+                if one.without_input == without_input and _but_batch(one.settings) == others:
+                    finder.note(one.settings.get(BATCH, value_of(self._screening.baseline, BATCH)), one)
+        return finder
+
+    # ---- steps in one execution ---------------------------------------------------------------------
+
+    def _steps_together(self) -> None:
+        """The most first: where they do not gain, no smaller number will."""
+        more = [count for count in self._counts() if count > self._together]
+        if more and self._gains("steps_per_execution", {TOGETHER: more[-1]}):
+            self._fewer_together()
+
+    def _fewer_together(self) -> None:
+        """Fewer, as long as they are faster: they can be where many batches at once do not fit into a cache."""
+        for count in reversed([count for count in self._counts() if count < self._together]):
+            if not self._gains("steps_per_execution", {TOGETHER: count}):
+                return
+
+    def _counts(self) -> list[int]:
+        """The numbers of steps whose execution is short enough, the smallest first."""
+        best = self._screening.best
+        step_seconds = (best.trials[-1].step_ms or 0.0) / 1000
+        counts = [settings[TOGETHER] for settings in self._space.of("steps_per_execution", best.preset)]
+        return [count for count in counts if count * step_seconds <= LONGEST_EXECUTION_SECONDS]
+
+    @property
+    def _together(self) -> int:
+        return int(value_of(self._screening.best.preset, TOGETHER))
+
+    # ---- precision and XLA --------------------------------------------------------------------------
+
+    def _xla_without_precision(self) -> None:
+        """The last of the four combinations, where the precision has gained and XLA on top of it has not."""
+        if not self._kept("precision") or not self._rejected("xla") or self._kept("xla"):
+            return
+        before = {POLICY: value_of(self._screening.baseline, POLICY)}
+        for settings in self._space.of("xla", self._screening.best.preset):
+            if self._gains("xla", {**settings, **before}, "instead of the precision"):
+                self.stage("batch_size")
+
+    def _may_gain_now(self, name: str) -> bool:
+        """Whether another option has gained since this one was tried; of precision and XLA only where none was kept.
+
+        What was ended as clearly slower, or has failed, had no gain to hide.
+        """
+        tried = [one for one in self._screening.search.candidates if one.tried and one.stage in STAGES[1:]]
+        places = [place for place, one in enumerate(tried) if one.stage == name]
+        if not places or (name != "steps_per_execution" and self._kept(name)):
+            return False
+        return bool(tried[places[-1]].good) and any(one.decision == "kept" for one in tried[places[-1] + 1 :])
+
+    # ---- shared -------------------------------------------------------------------------------------
+
+    def _gains(self, name: str, settings: Mapping[str, Any], reason: str = "") -> bool:
+        return self._screening.attempt(name, settings, reason).decision == "kept"
+
+    def _kept(self, name: str) -> list[Candidate]:
+        return self._decided(name, "kept")
+
+    def _rejected(self, name: str) -> list[Candidate]:
+        return self._decided(name, "rejected")
+
+    def _decided(self, name: str, decision: str) -> list[Candidate]:
+        return [one for one in self._screening.search.candidates if one.stage == name and one.decision == decision]
+
+
+def _but_batch(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide, beside the batch size, what memory is taken."""
+    return {key: value for key, value in settings.items() if key != BATCH}

@@ -1,0 +1,66 @@
+"""The ordered search: without the input the options of the device, then the input, and what chance may have rejected.
+
+What is slowest hides what everything else gains. So the input is left out while the options of the device are tried
+(input.py), and of these the steps in one execution come before precision and XLA, as they take away the time of Python
+between the steps (device.py). The input comes last: only the final speed of the device says how fast it has to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..batches.memory import MemoryModel
+from ..measuring.screening import Screening
+from ..measuring.space import Space
+from ..measuring.trials import OutOfTime
+from . import second_look
+from .device import DeviceStages
+from .input import InputStage
+
+FOR_LARGEST = 3  # trials whose time is kept for the largest batch, where only the batch size is searched
+
+
+class OrderedSearch:
+    """Leaves the fastest settings in the screening; `keep_back` keeps seconds of the search for what comes later."""
+
+    def __init__(
+        self, screening: Screening, space: Space, memory: MemoryModel, keep_back: Callable[[float], None]
+    ) -> None:
+        self._screening, self._space, self._keep_back = screening, space, keep_back
+        self._device, self._input = DeviceStages(screening, space, memory), InputStage(screening, space)
+
+    def run(self) -> None:
+        """Raises Stopped and OutOfTime."""
+        if tuple(self._space.limits.only) == ("batch_size",):
+            self._fit_batch()
+            return
+        left_out = self._input.leave_out()
+        self._device.run()
+        if left_out:
+            self._input.put_back()
+        self._input.run()
+        self._device.stage("threads")
+        if left_out:
+            self._device.stage("batch_size")  # with its input another one may be the fastest
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Try near misses once more, and what follows where one gains after all."""
+        for missed in second_look.near_misses(self._screening):
+            if self._screening.has(missed.tried):
+                continue
+            self._screening.search.stage = missed.stage
+            if second_look.measure(self._screening, missed).decision == "kept":
+                self._device.go_on_from(missed.stage)
+
+    def _fit_batch(self) -> None:
+        """The batch size alone: the fastest, with the input as it stays, and the largest that fits."""
+        self._keep_back(FOR_LARGEST * self._screening.trials.trial_seconds)
+        try:
+            self._device.stage("batch_size")
+        except OutOfTime:
+            self._keep_back(0.0)
+            self._device.largest_batch()
+            raise
+        self._keep_back(0.0)
+        self._device.largest_batch()

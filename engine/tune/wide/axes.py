@@ -1,0 +1,151 @@
+"""The axes of a wide search: what may be combined, and how a combination becomes settings of a preset.
+
+A study keeps the axes of the member that began it, as Optuna's categories cannot change later and each machine may have
+seen others: whether all samples fit into memory, for instance, depends on what else is running.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...presets import Preset, PresetError
+from ...proof import STAGES, sentences
+from ...proof.trial import with_changes
+from ..batches.batch_size import rounded
+from ..measuring.space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
+
+AS_IT_IS = "as in the preset"
+NEAR = 1.25  # numbers that differ by less count as one for the sampler; they are measured as they are
+Params = Mapping[str, Any]  # a value for each axis
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Rising whole numbers of one option, each larger than the last by about the same factor, or `choices`: settings by
+    their label.
+    """
+
+    name: str
+    numbers: Sequence[int] = ()
+    choices: Mapping[str, Settings] = field(default_factory=dict)
+
+    def settings(self, value: Any) -> Settings:
+        """What a value of the study means: the position of a number, or a label."""
+        return self.choices[value] if self.choices else {self.name: self.numbers[value]}
+
+    def value(self, effective: Mapping[str, Any]) -> Any:
+        """The value of a preset with these settings, of numbers the nearest; None where there is none."""
+        if self.choices:
+            fitting = (label for label, of in self.choices.items() if all(effective[key] == of[key] for key in of))
+            return next(fitting, None)
+        wanted = effective[self.name]
+        nearest = min(range(len(self.numbers)), key=lambda place: abs(math.log(self.numbers[place] / wanted)))
+        return nearest if max(self.numbers[nearest], wanted) / min(self.numbers[nearest], wanted) <= NEAR else None
+
+    def __len__(self) -> int:
+        return len(self.choices or self.numbers)
+
+    @property
+    def keys(self) -> list[str]:
+        return list(next(iter(self.choices.values()))) if self.choices else [self.name]
+
+
+def axes_of(space: Space, preset: Preset) -> list[Axis]:
+    """What the ordered search tries one after another, as axes; without those that have a single value."""
+    found: list[Axis] = []
+    for stage in STAGES:
+        if stage not in space.limits.only:
+            continue
+        if stage == "batch_size":
+            found += _numbers(space, preset, BATCH, halves(space.most_batch(preset)))
+        elif stage == "steps_per_execution":
+            found += _numbers(space, preset, TOGETHER, doubles(STEPS_TOGETHER[-1]))
+        else:
+            found += _choices(stage, space.of(stage, preset), preset)
+    return found
+
+
+def doubles(most: int) -> list[int]:
+    """1, 2, 4, 8 ... and `most`."""
+    return sorted({1 << power for power in range(most.bit_length())} | {most})
+
+
+def halves(most: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12, 16, 24, 32 ... and `most`, as a batch size is rounded."""
+    between = {3 << power for power in range(most.bit_length())}
+    return sorted({number for number in between | set(doubles(most)) if number < most} | {rounded(most)})
+
+
+def _numbers(space: Space, preset: Preset, key: str, numbers: Sequence[int]) -> list[Axis]:
+    known = sorted({*numbers, int(value_of(preset, key))})
+    return [Axis(key, known)] if len(known) > 1 and space.allows({key: 1}) else []
+
+
+def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis]:
+    """An axis for each option; options that change together share one. Of the input, sampling combines them."""
+    together = [one for one in tried if len(one) > 1]
+    found = [_axis(stage, together, preset)] if together and stage != "input" else []
+    keys = dict.fromkeys(key for one in tried for key in one if len(one) == 1)
+    return found + [_axis(key, [one for one in tried if list(one) == [key]], preset) for key in keys]
+
+
+def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
+    as_it_is = {key: value_of(preset, key) for one in tried for key in one}
+    choices = {AS_IT_IS: as_it_is} | {sentences.changes(one): as_it_is | dict(one) for one in tried}
+    return Axis(name, choices=choices)
+
+
+class Combinations:
+    """Translates between the parameters of a study and the settings of a preset, both ways."""
+
+    def __init__(self, axes: Sequence[Axis], space: Space, preset: Preset) -> None:
+        self.axes, self._space, self._preset = axes, space, preset
+
+    def __len__(self) -> int:
+        return math.prod(map(len, self.axes))
+
+    def settings(self, params: Params) -> dict[str, Any]:
+        """The changes against the preset; numbers are made to fit the limits, as far as others decide them."""
+        given: dict[str, Any] = {}
+        for axis in self.axes:
+            given |= axis.settings(params[axis.name])
+        if BATCH in given:
+            given[BATCH] = rounded(min(given[BATCH], self._most_batch(given)))
+        if TOGETHER in given:
+            given[TOGETHER] = min(given[TOGETHER], self._most_together(given))
+        return {key: value for key, value in given.items() if value_of(self._preset, key) != value}
+
+    def _most_batch(self, given: Mapping[str, Any]) -> int:
+        """The largest batch of one replica, whose number the strategy decides."""
+        try:
+            preset = with_changes(self._preset, {key: of for key, of in given.items() if key not in (BATCH, TOGETHER)})
+        except PresetError:  # such a combination is left out when it is tried
+            preset = self._preset
+        return self._space.most_batch(preset)
+
+    def _most_together(self, given: Mapping[str, Any]) -> int:
+        """More steps than a pass has are never executed together."""
+        samples, batch = self._space.started.train_samples, given.get(BATCH, value_of(self._preset, BATCH))
+        return max(1, samples // batch) if samples else int(given[TOGETHER])
+
+    def params(self, settings: Settings) -> dict[str, Any] | None:
+        """The parameters of settings; None where they are not on the axes."""
+        keys = [key for axis in self.axes for key in axis.keys]
+        if any(key not in keys for key in settings):
+            return None
+        effective = {key: settings.get(key, value_of(self._preset, key)) for key in keys}
+        found = {axis.name: axis.value(effective) for axis in self.axes}
+        return None if None in found.values() else found
+
+
+def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
+    """As a study keeps them."""
+    return [asdict(axis) for axis in axes]
+
+
+def from_plain(told: Sequence[Mapping[str, Any]]) -> list[Axis]:
+    """From what a study keeps; raises TypeError or ValueError for what is none."""
+    return [Axis(**one) for one in told]

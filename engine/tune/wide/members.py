@@ -1,0 +1,100 @@
+"""The members of a study: which machines may share one, and which member has ended without a word.
+
+Speeds of different machines, versions or presets cannot be compared, so that they are never put into one study.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ... import checks, text
+from ...proof.process import processor
+from ...proof.request import Request
+from ...proof.search import Limits
+from ...system.identity import Place, Process
+from ...telemetry.machine import Machine
+
+# What the members of a study have in common, in words.
+NAMES = {
+    "gpus": "GPUs", "processor": "processor", "cpus": "CPUs", "tensorflow": "TensorFlow", "preset": "preset",
+    "only": "--only", "leave": "--leave", "memory_bytes": "--memory-gb", "largest_batch": "--largest-batch",
+    "precisions": "--precision", "seconds": "measured seconds of a trial",
+}  # fmt: skip
+LATE_SECONDS = 120.0  # a member of another machine whose clock differs by less than this is not taken for dead
+
+
+def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
+    """What every member of the study must have in common with this one."""
+    limits, options = request.search or Limits(), request.baseline().options
+    return {
+        "gpus": [gpu.name for gpu in checks.visible_gpus(options, machine)],
+        "processor": processor(),
+        "cpus": machine.cpus,
+        "tensorflow": _version("tensorflow"),
+        "preset": _digest(asdict(options)),
+        "only": sorted(limits.only),
+        "leave": sorted(limits.leave),
+        "memory_bytes": limits.memory_bytes,
+        "largest_batch": limits.largest_batch,
+        "precisions": sorted(limits.precisions) if limits.precisions else None,
+        "seconds": seconds,
+    }
+
+
+def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The first thing that two members do not have in common, in words; or nothing."""
+    for key, name in NAMES.items():
+        if there.get(key) != here[key]:
+            if key == "preset":
+                return "another preset, or other settings of it"
+            return f"other {name} (there {_told(there.get(key))}, here {_told(here[key])})"
+    return ""
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        counts = {str(one): list(value).count(one) for one in value}
+        return ", ".join(one if count == 1 else f"{count} x {one}" for one, count in counts.items()) or "none"
+    return "none" if value is None else text.count(value) if isinstance(value, int) else str(value)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+# ---- who measures a trial --------------------------------------------------------------------------
+
+
+def name_of(folder: Path) -> str:
+    """Identifies a search among all members, also after it was resumed."""
+    return f"{Place.here().host}:{folder}"
+
+
+def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
+    """Who measures a trial, and until when at the latest."""
+    process = Process.current()
+    place = process.place.as_fields() if process.place else {}
+    return {"search": name_of(folder), "until_t": time.time() + most_seconds, **process.as_fields(), **place}
+
+
+def has_ended(told: Mapping[str, Any]) -> bool:
+    """Whether a member that has said that it measures a trial does so no longer."""
+    process = Process.read(told)
+    if process is not None and process.place is not None and process.place.is_here:
+        return not process.alive()
+    until_t = told.get("until_t")
+    return isinstance(until_t, (int, float)) and time.time() > until_t + LATE_SECONDS

@@ -1,0 +1,63 @@
+"""The GPUs on which proposals are measured at once, after the best settings have shown that this disturbs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...proof.search import Candidate
+from ...proof.watching import Judge
+from ..measuring.judging import speed
+from ..measuring.screening import Screening
+from ..measuring.side_by_side import SideBySide, are_undisturbed
+from ..measuring.trials import OutOfTime
+
+SIDE = "g"  # of a trial that shows whether trials disturb each other
+
+
+class Places:
+    """As many trials as `count` says are measured at once; one after another until `find` has found more places."""
+
+    def __init__(self, screening: Screening, side_by_side: SideBySide) -> None:
+        self._screening, self._side_by_side = screening, side_by_side
+        self._gpus: list[str | int] = []
+
+    @property
+    def count(self) -> int:
+        return max(1, len(self._gpus))
+
+    def find(self, stage: str) -> None:
+        """Use the GPUs where the best settings are about as fast on all of them at once as on one alone."""
+        gpus = self._side_by_side.places(self._screening.best.preset)
+        if not gpus:
+            return
+        candidate = Candidate(
+            stage=stage, settings=dict(self._screening.best.settings), tried={},
+            reason=f"the best settings on {len(gpus)} GPUs at the same time",
+        )  # fmt: skip
+        self._screening.note(candidate, candidate.reason)
+        try:
+            undisturbed = self._is_undisturbed(candidate, gpus)
+        except OutOfTime:
+            candidate.decision, candidate.why = "left out", "no time was left"
+            raise
+        if undisturbed:
+            self._gpus, candidate.decision = gpus, "kept"
+        else:
+            candidate.decision = "rejected"
+            candidate.why = "trainings at the same time disturb each other: they are measured one after another"
+        self._screening.note(candidate)
+
+    def _is_undisturbed(self, candidate: Candidate, gpus: Sequence[str | int]) -> bool:
+        asked = [self._screening.asked({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
+        candidate.trials += self._side_by_side.measure([one for one in asked if one], gpus)
+        candidate.samples_per_second = speed(candidate.good) or None
+        speeds = [trial.samples_per_second if trial.good else None for trial in candidate.trials]
+        return are_undisturbed(speeds, self._screening.best.speed)
+
+    def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
+        """Measure the first trials of settings at once where they train on one GPU; the screening then has them."""
+        asked = [self._screening.asked(tried, judge) for tried, judge in proposals]
+        alone = [one for one in asked if one is not None and self._side_by_side.fits(one.preset)]
+        if len(alone) > 1:
+            self._side_by_side.measure(alone, self._gpus)

@@ -1,0 +1,254 @@
+"""The wide search: measures what Optuna proposes against the best settings, until the time has ended.
+
+It begins with what is known: the trials of the ordered search, of an earlier sitting and of other members. Settings
+that somebody has measured are not measured again, and batches that are predicted not to fit into memory are not tried;
+both are told to the study as results. What another member has found to be faster than everything here is measured here,
+so that the pairs at the end decide about the best of the study.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...proof.comparing import LEAST_GAIN, Stopped
+from ...proof.request import Request
+from ...proof.search import Candidate, Limits, StudyState
+from ...proof.watching import Judge
+from ...telemetry.machine import Machine
+from ..batches.memory import MemoryModel
+from ..measuring.screening import Screening
+from ..measuring.side_by_side import SideBySide
+from ..measuring.space import BATCH, POLICY, XLA, Settings, Space, value_of
+from ..measuring.trials import OutOfTime
+from . import members, storage
+from .axes import Combinations, axes_of
+from .places import Places
+from .storage import StudyError
+from .study import Found, Proposal, Study
+
+STAGE = "wide"
+AGAIN = "measured before the search was resumed"
+AT_RANDOM = 5  # proposals in a row that need no trial: then the sampler's model repeats itself, and chance goes on
+MOST_REPEATS = 60  # then there is hardly anything left to propose
+LEANER = 2  # settings of which nothing is known may take half of what the leanest known ones take, as 16 bits do
+# Settings that decide, beside the batch size, how much memory a training takes.
+OF_MEMORY = (POLICY, XLA, "strategy.kind", "strategy.devices", "input.cache", "input.prefetch_to_device", "input.cast")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A search as a member of a study; `common` is what all members have in common."""
+
+    study: Study
+    common: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, request: Request, machine: Machine, folder: Path, seconds: float) -> Member:
+        """The member that a request asks for; without a study of its own it is alone with a file in its folder."""
+        limits = request.search or Limits()
+        location = limits.study or str(folder / "study.journal")
+        return cls(Study(location, limits.study_name or request.preset_name, folder),
+                   members.common(request, machine, seconds))
+
+    def join(self) -> None:
+        """Raises StudyError."""
+        self.study.join(self.common)
+
+    def look(self) -> int:
+        """How many trials of the study have ended, before it is joined; raises StudyError as `join` does."""
+        return self.study.look(self.common)
+
+
+class WideSearch:
+    """Goes on from the screening's best settings; `memory` says what may be taken, and of what."""
+
+    def __init__(
+        self, member: Member, screening: Screening, space: Space, memory: MemoryModel, side_by_side: SideBySide
+    ) -> None:
+        study = self._study = member.study
+        self._common, self._screening, self._memory = member.common, screening, memory
+        self._preset = screening.baseline
+        self._axes = study.agree(axes_of(space, self._preset))
+        self._combinations = Combinations(self._axes, space, self._preset)
+        self.state = StudyState(storage=storage.shown(study.location), name=study.name)
+        self._places = Places(screening, side_by_side)
+        self._repeats = 0  # proposals in a row that needed no trial
+
+    def run(self) -> str:
+        """Search until there is nothing left to propose, or the storage fails; returns why it ended.
+
+        Raises OutOfTime and Stopped.
+        """
+        try:
+            if not self._axes:
+                return "the limits leave nothing to combine"
+            self._tell_what_is_known()
+            self._measure_again()
+            self._places.find(STAGE)
+            self.state.at_once = self._places.count
+            self._measure_what_others_found()
+            while not (ended := self._ended()):
+                self._try_next()
+                self._measure_what_others_found()
+                self._note()
+            return ended
+        except StudyError as fault:
+            self.state.note = str(fault)
+            return str(fault)
+
+    # ---- what is known -------------------------------------------------------------------------------
+
+    def _tell_what_is_known(self) -> None:
+        """The ordered search's results with input, and what ran out of memory or failed also without it."""
+        told = [one.settings for one in self._study.of_this_search()]
+        for candidate in self._screening.search.candidates:
+            found = self._found(candidate)
+            measured = found.speed is not None and not candidate.without_input
+            useful = candidate.trials and (measured or not found.is_feasible)
+            params = self._combinations.params(candidate.settings)
+            if useful and params is not None and found.settings not in told:
+                told.append(found.settings)
+                self._study.learn(params, found, self._axes)
+        self._note()
+
+    def _measure_again(self) -> None:
+        """Of an earlier sitting: what was measured stands in the record again, without being measured."""
+        done = [one.settings for one in self._screening.search.candidates]
+        for one in self._study.of_this_search():
+            if one.settings not in done and self._screening.remembers(self._combined(one.settings)):
+                done.append(one.settings)
+                candidate = self._attempt(one.settings, AGAIN)
+                params = self._combinations.params(one.settings)
+                if one.found is None and params is not None:
+                    self._study.learn(params, self._found(candidate), self._axes)
+
+    def _measure_what_others_found(self) -> None:
+        other = self._study.best_of_others()
+        mine = [dict(one.settings) for one in self._screening.search.candidates if not one.without_input]
+        least = (1 + LEAST_GAIN) * self._screening.best.speed
+        if other and other.settings not in mine and (other.speed or 0.0) > least:
+            self._attempt(other.settings, "the fastest of another member of the study")
+
+    def _ended(self) -> str:
+        """Why there is nothing left to propose; nothing where there is."""
+        known = {json.dumps(one.settings, sort_keys=True) for one in self._study.found()}
+        if len(known) >= len(self._combinations):
+            return "every combination was measured"
+        return "no new combination was proposed" if self._repeats >= MOST_REPEATS else ""
+
+    # ---- one proposal --------------------------------------------------------------------------------
+
+    def _try_next(self) -> None:
+        """Measure a proposal, or as many as there are places; on the way, tell of those that need no trial."""
+        self._study.look_around(self._common)
+        proposals: list[Proposal] = []
+        try:
+            while len(proposals) < self._places.count and not self._ended():
+                proposals += self._new_proposal([one.settings for one in proposals])
+            if len(proposals) > 1:
+                self._places.measure_ahead([(self._combined(one.settings), self._judge(one)) for one in proposals])
+            while proposals:
+                self._measure(proposals[0])
+                del proposals[0]
+        except (OutOfTime, Stopped):
+            for proposal in proposals:
+                self._study.give_back(proposal)
+            raise
+
+    def _new_proposal(self, taken: Sequence[Settings]) -> list[Proposal]:
+        """One that has to be measured; none where its result is known."""
+        seconds, at_random = self._screening.trials.trial_seconds, self._repeats >= AT_RANDOM
+        proposal = self._study.ask(self._axes, self._combinations.settings, seconds, at_random)
+        twin = next((one for one in self._study.found() if one.settings == proposal.settings), None)
+        self._repeats += 1
+        if twin is not None:
+            self._study.tell_twin(proposal, twin)
+        elif proposal.settings in taken:
+            self._study.give_back(proposal)
+        elif too_much := self._too_much_memory(proposal.settings):
+            self._leave_out(proposal, *too_much)
+        else:
+            self._repeats = 0
+            return [proposal]
+        return []
+
+    def _measure(self, proposal: Proposal) -> None:
+        reason = f"proposal {proposal.number} of the study"
+        candidate = self._attempt(proposal.settings, reason, self._judge(proposal))
+        self._study.tell(proposal, self._found(candidate))
+
+    def _judge(self, proposal: Proposal) -> Judge:
+        best = max([self._screening.best.speed, *(one.speed or 0.0 for one in self._study.found()[:1])])
+        return self._study.judge(proposal, best)
+
+    def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
+        """Measure settings against the best; what the best changes and these do not is set back."""
+        predicted = self._memory_of(settings).predict(self._batch(settings))
+        return self._screening.attempt(STAGE, self._combined(settings), reason, predicted, judge)
+
+    def _combined(self, settings: Settings) -> dict[str, Any]:
+        """Settings as changes of the best ones."""
+        best = self._screening.best
+        before = {key: value_of(self._preset, key) for key in best.settings}
+        return {key: value for key, value in {**before, **settings}.items() if value_of(best.preset, key) != value}
+
+    # ---- memory --------------------------------------------------------------------------------------
+
+    def _memory_of(self, settings: Settings) -> MemoryModel:
+        """What batches have taken with such settings, measured by any member."""
+        return self._models().get(self._of_memory(settings)) or self._model()
+
+    def _models(self) -> dict[tuple[Any, ...], MemoryModel]:
+        """By the settings that decide what a batch takes."""
+        models: dict[tuple[Any, ...], MemoryModel] = {}
+        for one in self._study.found():
+            if one.outcome == "oom" or one.peak_bytes:
+                model = models.setdefault(self._of_memory(one.settings), self._model())
+                model.add(one.batch, None if one.outcome == "oom" else one.peak_bytes)
+        return models
+
+    def _model(self) -> MemoryModel:
+        return MemoryModel(self._memory.limit_bytes, self._memory.of)
+
+    def _of_memory(self, settings: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
+
+    def _largest(self, settings: Settings) -> int | None:
+        """The largest batch that is predicted to fit; of settings that little is known of, by that of others."""
+        models = self._models()
+        own = models.get(self._of_memory(settings))
+        if own is not None and own.is_known:
+            return own.largest()
+        known = [model for model in models.values() if model.is_known] or list(models.values())
+        largest = [found for model in known if (found := model.largest()) is not None]
+        return LEANER * max(largest) if largest else None
+
+    def _too_much_memory(self, settings: Settings) -> tuple[int | None, float] | None:
+        """The prediction for a batch that does not fit, and by how much the batch is too large; else nothing."""
+        largest, batch = self._largest(settings), self._batch(settings)
+        if largest is None or batch <= largest:
+            return None
+        return self._memory_of(settings).predict(batch), batch / max(1, largest) - 1
+
+    def _leave_out(self, proposal: Proposal, predicted: int | None, excess: float) -> None:
+        settings, why = proposal.settings, "more memory is predicted than may be taken"
+        self._screening.leave_out(STAGE, self._combined(settings), why, predicted)
+        self._study.tell(proposal, Found(settings, "memory", None, self._batch(settings)), excess)
+
+    # ---- shared --------------------------------------------------------------------------------------
+
+    def _found(self, candidate: Candidate) -> Found:
+        return Found.of(candidate, self._batch(candidate.settings))
+
+    def _batch(self, settings: Mapping[str, Any]) -> int:
+        return int(settings.get(BATCH, value_of(self._preset, BATCH)))
+
+    def _note(self) -> None:
+        """How the study stands, for the record."""
+        known, mine = self._study.known(), self._study.of_this_search()
+        self.state.trials, self.state.of_others = len(known), len(known) - len(mine)
+        self.state.members = self._study.members

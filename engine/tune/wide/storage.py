@@ -1,0 +1,141 @@
+"""Where a study is kept: a journal file, also on a folder that several machines share, or a database.
+
+The file's lock is a file of its own, made exclusively, which also works on NFS from version 3 on (open(2), O_EXCL) and
+on file systems without symbolic links; Optuna takes over the lock of a member that died within 30 seconds.
+
+Deferred imports: Optuna is an optional extra, and takes a second.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...proof.request import ProofError
+
+SQLITE = "sqlite:///"
+_RECORD_START = b'{"op_code":'
+MISSING = "wide searches need Optuna, which is not installed; pip install 'optuna>=5,<6' adds it"
+
+
+class StudyError(ProofError):
+    """A study that cannot be used; the text says why, and what to do."""
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec("optuna") is not None
+
+
+def located(given: str) -> str:
+    """A file or URL as any folder can use it."""
+    if "://" not in given:
+        return str(Path(given).expanduser().absolute())
+    if given.startswith(SQLITE) and not given.startswith(f"{SQLITE}/"):
+        return SQLITE + str(Path(given.removeprefix(SQLITE)).absolute())
+    return given
+
+
+def shown(location: str) -> str:
+    """The location without the password that a URL may have."""
+    scheme, mark, rest = location.partition("://")
+    user, at, host = rest.rpartition("@")
+    return location if not at else f"{scheme}{mark}{user.partition(':')[0]}@{host}" if mark else location
+
+
+def exists(location: str) -> bool:
+    """Whether there may be studies; raises StudyError where no file can be made."""
+    path = Path(location)
+    if "://" in location or path.is_file():
+        return True
+    if path.exists():
+        raise StudyError(f"{location} is not a file; give --study a file or the URL of a database")
+    if not path.parent.is_dir():
+        raise StudyError(f"there is no folder {path.parent} for the study; make it first")
+    return False
+
+
+def opened(location: str) -> Any:
+    """Optuna's storage; raises StudyError."""
+    import optuna
+    from optuna.storages import RDBStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with faults_of(location):
+        if "://" in location:
+            return RDBStorage(location)
+        _refuse_foreign(Path(location))
+        lock = JournalFileOpenLock(location)
+        _mend(Path(location), lock)
+        return JournalStorage(JournalFileBackend(location, lock))
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse a file that is none of Optuna's, which would write behind its last line without having read that one."""
+    content = path.read_bytes() if path.is_file() else b""
+    complete, last, torn = content.rpartition(b"\n")
+    lines = complete.splitlines() if last else []
+    if lines and not (_is_record(lines[0]) and _is_record(lines[-1])):
+        raise ValueError(path)
+    if torn and not lines and not torn.startswith(_RECORD_START):
+        raise ValueError(path)
+
+
+def _is_record(line: bytes) -> bool:
+    """Whether this is a line of a journal (optuna.storages.journal, JournalStorage)."""
+    record = json.loads(line)
+    return isinstance(record, dict) and isinstance(record.get("op_code"), int)
+
+
+def _mend(path: Path, lock: Any) -> None:
+    """Cut off a last line that was written in part, by a member whose disk was full or whose machine failed.
+
+    Optuna leaves such a line out, but the next member would write on behind it and so damage the file.
+    """
+    if not _is_torn(path):
+        return
+    lock.acquire()
+    try:
+        if _is_torn(path):  # and not just being written
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+    finally:
+        lock.release()
+
+
+def _is_torn(path: Path) -> bool:
+    content = path.read_bytes() if path.is_file() else b""
+    return bool(content) and not content.endswith(b"\n")
+
+
+@contextmanager
+def faults_of(location: str) -> Iterator[None]:
+    """Turn whatever a storage raises into a StudyError of one line."""
+    try:
+        yield
+    except StudyError:
+        raise
+    except Exception as fault:
+        raise StudyError(f"the study in {shown(location)} cannot be used: {_why(fault, location)}") from fault
+
+
+def _why(fault: Exception, location: str) -> str:
+    cause: BaseException = fault
+    while cause.__cause__ is not None:  # Optuna wraps what a database says
+        cause = cause.__cause__
+    if isinstance(cause, OSError):
+        return f"{cause.strerror or cause}; every member must be allowed to write to it and to its folder"
+    if isinstance(cause, ImportError):
+        return f"{_line(cause)}; install the database's driver, or give --study a file"
+    if "://" not in location and isinstance(cause, (ValueError, LookupError, TypeError, AssertionError)):
+        return "it is not a journal of Optuna, or it is damaged; give --study another file"
+    return _line(cause)
+
+
+def _line(fault: BaseException) -> str:
+    lines = str(fault).splitlines()
+    return lines[0] if lines else type(fault).__name__

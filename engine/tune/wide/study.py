@@ -1,0 +1,277 @@
+"""One study of Optuna: what is known already, what it proposes, and what has become of it.
+
+Samplers and pruners are Optuna's: TPE (Bergstra et al. 2011), which models all options together and keeps away from
+what other members are measuring; a trial whose speed is below a share of the best is pruned (ThresholdPruner).
+
+How a trial ends is told as Optuna's samplers understand it. Settings that cannot be trained, or are predicted to need
+too much memory, violate a constraint, so that they and what is like them are avoided. A failed trial (FAIL) teaches a
+sampler nothing, which is right for what was not measured.
+
+Deferred imports: Optuna is an optional extra, and takes a second.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...proof.search import Candidate
+from ...proof.watching import LEAST_REPORTS, SLOWER, Judge
+from . import axes, members, storage
+from .axes import Axis, Params
+from .storage import StudyError
+
+COMMON, AXES = "gputui", "gputui_axes"  # attributes of a study
+MEMBER, SETTINGS, FOUND = "member", "settings", "found"  # attributes of a trial
+LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # for the trial of another machine: so long, or so many times a trial
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of settings: the outcome of their trial, or `memory` for a prediction, `left out` for a conflict.
+
+    `speed` is None where they cannot be trained.
+    """
+
+    settings: Mapping[str, Any]
+    outcome: str
+    speed: float | None
+    batch: int
+    peak_bytes: int | None = None
+
+    @classmethod
+    def of(cls, candidate: Candidate, batch: int) -> Found:
+        last = candidate.trials[-1].outcome if candidate.trials else "left out"
+        outcome = "ok" if candidate.good else last
+        return cls(dict(candidate.settings), outcome, candidate.samples_per_second, batch, candidate.peak_bytes)
+
+    @property
+    def is_feasible(self) -> bool:
+        return self.outcome in ("ok", "slower")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A combination to measure; `trial` is Optuna's."""
+
+    number: int
+    settings: dict[str, Any]
+    trial: Any
+
+
+@dataclass(frozen=True)
+class Known:
+    """A trial of the study; `found` is None before it has ended, and for one that was given up."""
+
+    member: str
+    settings: Mapping[str, Any]
+    found: Found | None
+
+
+class Study:
+    """A member's view of a study; every call may raise StudyError."""
+
+    def __init__(self, location: str, name: str, folder: Path) -> None:
+        self.location, self.name, self.folder = location, name, folder
+        self._study: Any = None
+        self._model: Any = None
+        self._chance: Any = None
+        self._me = members.name_of(folder)
+
+    # ---- joining -----------------------------------------------------------------------------------
+
+    def join(self, common: Mapping[str, Any]) -> None:
+        """Open the study, or begin it; raises StudyError where its members are not like this one."""
+        import optuna
+
+        with storage.faults_of(self.location):
+            self._study = optuna.create_study(
+                storage=storage.opened(self.location), study_name=self.name, direction="maximize", load_if_exists=True,
+            )  # fmt: skip
+            self._model = optuna.samplers.TPESampler(seed=self._seed())
+            self._chance = optuna.samplers.RandomSampler(seed=self._seed())
+            if COMMON not in self._study.user_attrs:
+                self._study.set_user_attr(COMMON, dict(common))
+        self.look_around(common)
+
+    def _seed(self) -> int:
+        """Another one for each member and each sitting, so that none repeats what was proposed."""
+        return zlib.crc32(f"{self._me} {len(self._study.trials)}".encode())
+
+    def _refuse(self, common: Mapping[str, Any]) -> None:
+        other = members.difference(self._study.user_attrs[COMMON], common)
+        if other:
+            raise StudyError(
+                f"the study {self.name!r} in {storage.shown(self.location)} was begun with {other}, so that speeds "
+                "cannot be compared; give --name for a study of its own"
+            )
+
+    def look(self, common: Mapping[str, Any]) -> int:
+        """How many trials have ended in it, before it is joined; raises StudyError as `join` does."""
+        import optuna
+
+        if not storage.exists(self.location):
+            return 0
+        opened = storage.opened(self.location)
+        with storage.faults_of(self.location):
+            if self.name not in optuna.get_all_study_names(opened):
+                return 0
+            self._study = optuna.load_study(study_name=self.name, storage=opened)
+            if COMMON not in self._study.user_attrs:
+                raise StudyError(
+                    f"the study {self.name!r} in {storage.shown(self.location)} is not one of gputui's; give --name"
+                )
+            self._refuse(common)
+            return len(self._finished())
+
+    def agree(self, mine: Sequence[Axis]) -> list[Axis]:
+        """The axes of the study; those of this member where it has none yet."""
+        with storage.faults_of(self.location):
+            if AXES not in self._study.user_attrs:
+                self._study.set_user_attr(AXES, axes.as_plain(mine))
+            return axes.from_plain(self._study.user_attrs[AXES])
+
+    def look_around(self, common: Mapping[str, Any]) -> None:
+        """Tell that trials have failed whose members have ended without a word; raises StudyError as `join` does."""
+        from optuna.trial import TrialState
+
+        with storage.faults_of(self.location):
+            self._refuse(common)
+            for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                if members.has_ended(trial.user_attrs.get(MEMBER) or {}):
+                    self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+
+    # ---- what is known -----------------------------------------------------------------------------
+
+    def known(self) -> list[Known]:
+        """All trials that were begun by gputui, in their order."""
+        with storage.faults_of(self.location):
+            return [_known(trial) for trial in self._study.get_trials(deepcopy=False) if SETTINGS in trial.user_attrs]
+
+    def of_this_search(self) -> list[Known]:
+        return [one for one in self.known() if one.member == self._me]
+
+    def found(self) -> list[Found]:
+        """What became of settings, measured by anyone, the fastest first."""
+        ended = [one.found for one in self.known() if one.found]
+        return sorted(ended, key=lambda one: -(one.speed or 0.0))
+
+    def best_of_others(self) -> Found | None:
+        """The fastest settings that another member has measured."""
+        theirs = (one.found for one in self.known() if one.found and one.member != self._me)
+        good = (found for found in theirs if found.outcome == "ok")
+        return max(good, key=lambda found: found.speed or 0.0, default=None)
+
+    @property
+    def members(self) -> int:
+        return len({one.member for one in self.known()} | {self._me})
+
+    def _finished(self) -> list[Any]:
+        return [one for one in self._study.get_trials(deepcopy=False) if one.state.is_finished()]
+
+    # ---- asking and telling --------------------------------------------------------------------------
+
+    def learn(self, params: Params, found: Found, space: Sequence[Axis]) -> None:
+        """Add settings that were measured without having been proposed."""
+        from optuna.trial import TrialState, create_trial
+
+        good = found.outcome == "ok"
+        with storage.faults_of(self.location):
+            told = members.measuring(self.folder, 0.0)
+            self._study.add_trial(create_trial(
+                state=TrialState.COMPLETE if good else TrialState.PRUNED,
+                value=found.speed if good else None,
+                params=dict(params),
+                distributions=_distributions(space),
+                intermediate_values={LEAST_REPORTS: found.speed} if found.outcome == "slower" and found.speed else {},
+                constraints=_constraints(found),
+                user_attrs={MEMBER: told, SETTINGS: dict(found.settings), FOUND: _plain(found)},
+            ))  # fmt: skip
+
+    def ask(
+        self, space: Sequence[Axis], settings_of: Callable[[Params], Mapping[str, Any]], trial_seconds: float,
+        at_random: bool = False,
+    ) -> Proposal:
+        """The next combination, by the model or at random; the other members see that it is being measured."""
+        with storage.faults_of(self.location):
+            self._study.sampler = self._chance if at_random else self._model
+            trial = self._study.ask(_distributions(space))
+            patience = max(LEAST_PATIENCE_SECONDS, PATIENCE * trial_seconds)
+            trial.set_user_attr(MEMBER, members.measuring(self.folder, patience))
+            proposal = Proposal(trial.number, dict(settings_of(trial.params)), trial)
+            trial.set_user_attr(SETTINGS, proposal.settings)
+            return proposal
+
+    def judge(self, proposal: Proposal, best_speed: float) -> Judge:
+        """Optuna's pruner decides which trial ends early; a storage that fails meanwhile ends none."""
+        from optuna.pruners import ThresholdPruner
+
+        def judge(speeds: Sequence[float]) -> bool:
+            try:
+                with storage.faults_of(self.location):
+                    self._study.pruner = ThresholdPruner(lower=SLOWER * best_speed, n_warmup_steps=LEAST_REPORTS)
+                    proposal.trial.report(speeds[-1], step=len(speeds))
+                    return bool(proposal.trial.should_prune())
+            except StudyError:
+                return False
+
+        return judge
+
+    def tell(self, proposal: Proposal, found: Found, excess: float = 1.0) -> None:
+        """What has become of a proposal; `excess` is by how much it violates what limits it."""
+        from optuna.trial import TrialState
+
+        good = found.outcome == "ok"
+        state = TrialState.COMPLETE if good else TrialState.PRUNED
+        with storage.faults_of(self.location):
+            for name, value in _constraints(found, excess).items():
+                proposal.trial.set_constraint(name, value)
+            proposal.trial.set_user_attr(FOUND, _plain(found))
+            self._study.tell(proposal.number, found.speed if good else None, state, skip_if_finished=True)
+
+    def tell_twin(self, proposal: Proposal, found: Found) -> None:
+        """The settings of a proposal have been measured before: tell what has become of them."""
+        if found.outcome == "slower" and found.speed:
+            with storage.faults_of(self.location):
+                proposal.trial.report(found.speed, step=LEAST_REPORTS)
+        self.tell(proposal, found)
+
+    def give_back(self, proposal: Proposal) -> None:
+        """A proposal was not measured after all."""
+        from optuna.trial import TrialState
+
+        with storage.faults_of(self.location):
+            self._study.tell(proposal.number, state=TrialState.FAIL, skip_if_finished=True)
+
+
+def _known(trial: Any) -> Known:
+    told, settings = trial.user_attrs.get(FOUND), trial.user_attrs[SETTINGS]
+    member = str((trial.user_attrs.get(MEMBER) or {}).get("search"))
+    return Known(member, settings, Found(**told) if told else None)
+
+
+def _plain(found: Found) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(json.dumps(found.__dict__))
+    return told
+
+
+def _constraints(found: Found, excess: float = 1.0) -> dict[str, float]:
+    """What Optuna calls infeasible: values above 0."""
+    if found.is_feasible:
+        return {}
+    return {"memory" if found.outcome in ("oom", "memory") else "trains": excess}
+
+
+def _distributions(space: Sequence[Axis]) -> dict[str, Any]:
+    """The axes in Optuna's terms."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    return {
+        axis.name: CategoricalDistribution(list(axis.choices)) if axis.choices
+        else IntDistribution(0, len(axis) - 1)
+        for axis in space
+    }  # fmt: skip
