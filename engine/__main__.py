@@ -1,6 +1,7 @@
 """`python -P -m gputui.engine RUN_DIR`: the engine process of one run.
 
-`--warm` instead of the folder: start the trainer now, and take the folder from standard input later (launch.Warm).
+`--warm PYTHON` instead of the folder: start the trainer now, and take the folder from standard input later
+(launch.Warm).
 """
 
 import os
@@ -9,22 +10,37 @@ import sys
 from pathlib import Path
 
 from .files import log_streams, scratch
-from .process.spawn import WARM, own_lock, put_result_aside, read_address, start_trainer, take_run, wake, write_to_log
-from .system import locks, stop_signals
+from .process.spawn import (
+    WARM,
+    forked_trainer,
+    own_lock,
+    put_result_aside,
+    read_address,
+    start_trainer,
+    take_run,
+    wake,
+    write_to_log,
+)
+from .system import locks, reaper, stop_signals
 from .system.run_clock import VARIABLE, RunClock
 
 if __name__ == "__main__":
     # A lost terminal stops nothing; the trainer inherits this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # A scheduler may send these to all processes of a job; run.stop_signal makes the engine, and it alone, obey one.
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     log_streams.forgive()
     if sys.argv[1] == WARM:
         scratch.make()
-        trainer = start_trainer(WARM)
+        trainer = start_trainer(WARM, python=sys.argv[2])
         stop_signals.set_defaults()
+        reaper.adopt_orphans()  # a trainer that is woken may leave some before the supervisor is imported
         address, lock = take_run()
         if lock is None:
+            trainer.process.kill()  # nobody wants a run, and it may be in the middle of an import
             scratch.remove()
-            sys.exit(0)  # nobody wants a run; the trainer sees the end of its pipe and goes, too
+            sys.exit(0)
         stop_signals.hold()  # until there are handlers again
         clock, folder = read_address(address)
         write_to_log(Path(folder))
@@ -35,10 +51,11 @@ if __name__ == "__main__":
             lock = own_lock(Path(folder) / locks.ENGINE_LOCK)
         except locks.Taken:
             sys.exit(f"{folder} has an engine already")
-        put_result_aside(Path(folder))
-        scratch.make()
         try:
-            trainer = start_trainer(folder, clock)
+            if (forked := forked_trainer()) is None:  # one that was forked may have left its result already
+                put_result_aside(Path(folder))
+                scratch.make()
+            trainer = forked or start_trainer(folder, clock)
         except OSError as fault:
             from .process import failure
 
@@ -47,11 +64,13 @@ if __name__ == "__main__":
     from .process.supervisor import Supervisor
     from .runs import Run
 
+    supervisor = None
     with lock:
         try:
-            code = Supervisor(Run(Path(folder)), trainer, lock, clock).supervise()
+            supervisor = Supervisor(Run(Path(folder)), trainer, lock, clock)
+            code = supervisor.supervise()
         except Exception as fault:
             from .process import failure
 
-            code = failure.leave(folder, trainer, fault)
+            code = failure.leave(folder, supervisor.started_trainer if supervisor else trainer, fault)
     sys.exit(code)

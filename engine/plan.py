@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # Samples of the named data before the validation split.
 SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
+SEVERAL_REPLICAS = ("mirrored", "multi_worker")
 WARMUP_STEPS = 20
 LEAST_STEPS = 20  # measured ones that a verdict needs
 MOST_TIMES = 12  # the seconds asked for: then a measured run ends, however few its steps
@@ -58,16 +59,28 @@ def devices(options: Options, gpus: int) -> int:
     return max(1, gpus) * options.device.logical_devices
 
 
-def replicas(strategy: Strategy, devices: int) -> int:
-    """How many replicas of the model train in parallel."""
-    if strategy.kind != "mirrored":
+def replicas(strategy: Strategy, devices: int, workers: int = 1) -> int:
+    """How many replicas of the model train in parallel, where each of the workers has so many devices."""
+    if strategy.kind not in SEVERAL_REPLICAS:
         return 1
-    return devices if strategy.devices == "all" else max(1, len(strategy.devices))
+    here = devices if strategy.devices == "all" else max(1, len(strategy.devices))
+    return here * workers if strategy.kind == "multi_worker" else here
 
 
 def gpus_used(replicas: int, logical_devices: int) -> int:
     """GPUs that so many replicas are on, each of them divided into so many logical devices."""
     return -(-replicas // logical_devices)
+
+
+def rate_factor(scaling: str, growth: float) -> float:
+    """What the learning rate is multiplied by for a global batch that is `growth` times as large.
+
+    `linear`: Goyal et al. 2017, Accurate, Large Minibatch SGD. `sqrt`: Krizhevsky 2014, One weird trick; for Adam,
+    Malladi et al. 2022, On the SDEs and Scaling Rules for Adaptive Gradient Algorithms. Anything else keeps it.
+    """
+    if scaling == "linear":
+        return growth
+    return growth**0.5 if scaling == "sqrt" else 1.0
 
 
 # ---- steps --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Callable
 NONE = "-"
 _BINARY = ("B", "KiB", "MiB", "GiB")
 GIB = 1024**3
+_PLURALS = {"ies": "y", "ches": "ch", "sses": "ss", "xes": "x"}  # endings, and those of the singular
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
@@ -23,6 +24,11 @@ def amount(value: float | None, decimals: int | None = None) -> str:
     if decimals is not None or abs(value) >= 100:
         return f"{value:,.{decimals or 0}f}"
     return f"{value:.3g}" if value else "0"
+
+
+def three_digits(value: float | None) -> str:
+    """Three significant digits, zeros at the end too, for values below each other: 1.00, 0.110, 0.0607."""
+    return amount(value) if value is None or abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def count(value: float | None) -> str:
@@ -36,6 +42,19 @@ def abbreviated(value: float | None) -> str:
         if value is not None and value >= 0.9995 * limit:  # what is 1,000 of the smaller unit once it is rounded
             return f"{value / limit:.3g} {letter}"
     return count(value)
+
+
+def counted(number: int | float | None, things: str) -> str:
+    """How many things, which are named in the plural: 1 step, 12,346 steps."""
+    return f"{count(number)} {named(number, things)}"
+
+
+def named(number: int | float | None, things: str) -> str:
+    """The word for so many things: step, steps."""
+    if number != 1 or not things.endswith("s"):
+        return things
+    ending = next((ending for ending in _PLURALS if things.endswith(ending)), "s")
+    return things.removesuffix(ending) + _PLURALS.get(ending, "")
 
 
 def share(value: float | None, decimals: int = 0) -> str:
@@ -137,6 +156,11 @@ _FORMS: dict[str, Callable[[float | None], str]] = {
     "P": performance_state,
 }
 _UNITLESS = ("value", "")
+
+
+def is_plain(unit: str) -> bool:
+    """Whether values of the unit are bare numbers."""
+    return unit not in _FORMS
 
 
 def bare(value: float | None, unit: str, decimals: int | None = None) -> str:

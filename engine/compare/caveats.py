@@ -22,14 +22,15 @@ def caveats(
     results: Sequence[Figures],
     states: Sequence[str],
     actual: Sequence[Mapping[str, Any]] = (),
+    versions: Sequence[str] = (),
 ) -> list[str]:
     """The sentences about runs, which are given in the order of comparison, the baseline first; `actual` is what their
-    trainers found and built, as far as that is known.
+    trainers found and built, as far as that is known, and `versions` names the packages whose versions differ.
     """
     known = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, strict=True)]
     said = (_baseline(results[0], states[0]), _workload(known), _one_batch(known), _batch(batches),
-            _samples(results, batches), _environment(actual), _xla(options, actual))
+            _samples(results, batches), _versions(versions), _environment(actual), _xla(options, actual))
     return [text for text in said if text]
 
 
@@ -68,6 +69,10 @@ def _samples(results: Sequence[Figures], batches: Sequence[float | None]) -> str
     if len(seen) < 2 or max(seen) - min(seen) <= SAME_SAMPLES * max(seen):
         return ""
     return f"the losses are after different numbers of samples ({_amounts(seen)}): they do not show which learns better"
+
+
+def _versions(names: Sequence[str]) -> str:
+    return f"the versions of {' and '.join(names)} differ: the speed may differ for that reason" if names else ""
 
 
 def _environment(actual: Sequence[Mapping[str, Any]]) -> str:

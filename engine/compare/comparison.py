@@ -13,18 +13,20 @@ from typing import Any
 from .. import figures
 from ..figures import Figure
 from ..files.values import number
-from ..runs import Run
+from ..runs import Run, cluster
 from ..runs.baseline import Choice, LineUp
 from ..runs.launch_options import read_options
+from ..runs.titles import Title, title_of
 from . import surroundings
 from .caveats import caveats
 
 SEED = "train.seed"
+VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  # of the started event, and their names
 
 
 @dataclass(frozen=True)
 class OptionRow:
-    """An option that differs between the runs; None where a run does not have it."""
+    """An option, or what trained, that differs between the runs; None where a run does not have it."""
 
     key: str
     values: tuple[Any, ...]
@@ -57,6 +59,7 @@ class Comparison:
     """`runs` has the baseline first, and `choice` says how it was chosen.
 
     Repeats have the same number in `groups`. `notes` are sentences on what cannot be compared and on what is left out.
+    `versions` are those of TensorFlow, Keras and Python, where they differ.
     """
 
     baseline: str
@@ -67,10 +70,12 @@ class Comparison:
     options: tuple[OptionRow, ...]
     figures: tuple[FigureRow, ...]
     notes: tuple[str, ...]
+    titles: tuple[Title, ...] = ()
+    versions: tuple[OptionRow, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The comparison as plain values for JSON."""
-        return asdict(self)
+        return asdict(self) | {"titles": [str(title) for title in self.titles]}
 
 
 def compare(line_up: LineUp) -> Comparison:
@@ -78,12 +83,15 @@ def compare(line_up: LineUp) -> Comparison:
     runs = line_up.runs
     read = [read_options(run) for run in runs]
     options = [found for found, _ in read]
-    results = [_flat(run.result or {}) for run in runs]
-    groups = _groups(options)
+    results = [_flat(run.whole_result) for run in runs]
+    places = [cluster.of_run(run) for run in runs]
+    started = [surroundings.started(run) for run in runs]
+    told = [found.versions if found else {} for found in started]
+    groups = _groups(options, [place.index if place else None for place in places], told)
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
     states = tuple(run.state for run in runs)
     lost = (line_up.lost,) if line_up.lost else ()
-    found = [surroundings.actual(run) for run in runs]
+    versions = _versions(told)
     return Comparison(
         baseline=runs[0].id,
         choice=line_up.choice,
@@ -92,8 +100,20 @@ def compare(line_up: LineUp) -> Comparison:
         groups=groups,
         options=tuple(_different(options)),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
-        notes=(*lost, *_damage(runs, [why for _, why in read]), *caveats(options, results, states, found)),
+        notes=(*lost, *_damage(runs, [why for _, why in read]), *_together(runs),
+               *caveats(options, results, states, [found.actual if found else {} for found in started],
+                        [row.key for row in versions])),
+        titles=tuple(title_of(run) for run in runs),
+        versions=versions,
     )
+
+
+def _together(runs: Sequence[Run]) -> list[str]:
+    """A sentence where several of the runs are workers of one training."""
+    chiefs = [chief.id for run in runs if (chief := cluster.chief_beside(run)) is not None]
+    if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
+        return []
+    return ["some of these runs are workers of one training: the speed of each is that of all workers together"]
 
 
 def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
@@ -119,12 +139,23 @@ def _different(options: Sequence[Mapping[str, Any]]) -> list[OptionRow]:
     return [row for row in rows if any(value != row.values[0] for value in row.values)]
 
 
-def _groups(options: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
-    """A number for each run; runs with equal options, apart from the seed, get the same one."""
+def _versions(told: Sequence[Mapping[str, str]]) -> tuple[OptionRow, ...]:
+    rows = [OptionRow(name, tuple(versions.get(key) for versions in told)) for key, name in VERSIONS.items()]
+    return tuple(row for row in rows if len({value for value in row.values if value is not None}) > 1)
+
+
+def _groups(
+    options: Sequence[Mapping[str, Any]], workers: Sequence[int | None], told: Sequence[Mapping[str, str]]
+) -> tuple[int, ...]:
+    """A number for each run; runs with equal options, apart from the seed, get the same one.
+
+    Workers of one training are no repeats of it, and neither is a run with other versions.
+    """
     kinds: list[dict[str, Any]] = []
     numbers = []
-    for of_run in options:
-        kind = {key: value for key, value in of_run.items() if key != SEED}
+    for of_run, worker, versions in zip(options, workers, told, strict=True):
+        kind = {key: value for key, value in of_run.items() if key != SEED} | {"worker": worker}
+        kind["versions"] = [versions.get(name) for name in VERSIONS]
         if kind not in kinds:
             kinds.append(kind)
         numbers.append(kinds.index(kind))

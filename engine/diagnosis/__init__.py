@@ -4,6 +4,7 @@ here.
 
 from __future__ import annotations
 
-from .rules import BESIDE, RULES, VERDICT_LABELS, diagnose, of_run
+from .rules import BESIDE, RULES, VERDICT_LABELS
+from .verdict import diagnose, of_run
 
 __all__ = ["BESIDE", "RULES", "VERDICT_LABELS", "diagnose", "of_run"]

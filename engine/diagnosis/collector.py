@@ -13,28 +13,31 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..files.values import mapping, number, text, whole
-from ..runs import Run
+from ..runs import Run, quick_json
 from ..runs.events import (
     Allocator,
     EpochEnd,
     Event,
     Finished,
     GpuReadings,
+    GradientExchange,
     HostReading,
     InputStages,
     Phase,
     PhaseName,
     Progress,
     Started,
+    WorkerReadings,
     fields_of,
 )  # fmt: skip
 from ..runs.launch_options import options_of
 from ..runs.reading import RunEvents, read_events
-from . import accumulators
+from . import accumulators, slow_worker, worker_exchange
 from .gpus import Gpus
 from .measurements import WINDOW_MS, Measurements
 from .memory import DeviceMemory
 
+quick_json.use()
 RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
 
 
@@ -71,6 +74,8 @@ class Collector:
         self._spent: dict[str, float] = {}
         self._pauses, self._pause_seconds = accumulators.Pauses(), 0.0
         self._epochs = 0
+        self._workers: deque[WorkerReadings] = deque(maxlen=RECENT)
+        self._exchange: GradientExchange | None = None
 
     @property
     def newest_t(self) -> float | None:
@@ -133,6 +138,12 @@ class Collector:
     def on_allocator(self, t: float, event: Allocator) -> None:
         self._device_memory.take(event, self.started, self._filled())
 
+    def on_workers(self, t: float, event: WorkerReadings) -> None:
+        self._workers.append(event)
+
+    def on_exchange(self, t: float, event: GradientExchange) -> None:
+        self._exchange = event
+
     def on_finished(self, t: float, event: Finished) -> None:
         self._summary = event.summary
         if self._summary.get("steps"):
@@ -172,12 +183,13 @@ class Collector:
     def measurements(self) -> Measurements:
         """The present figures; for a finished run, its speeds are those of the whole run."""
         wait, python = self._recent("input_wait"), self._recent("python_share")
+        speeds = self._speeds()
         return Measurements(
             options=self.options,
             **self._of_start(),
             steps=self._steps(),
             seconds=self._seconds(),
-            **self._speeds(),
+            **speeds,
             input_wait=wait,
             python_share=python,
             compute_share=max(0.0, 1 - wait - (python or 0.0)) if wait is not None else None,
@@ -188,6 +200,8 @@ class Collector:
             stages=tuple(self._stages.stages) if self._stages else (),
             buffer_fill=self._stages.buffer_fill if self._stages else None,
             **self._gpus.figures(),
+            **slow_worker.figures(self._workers),
+            **worker_exchange.figures(self._exchange, self.started, speeds["step_ms"]),
             memory_peak=self._device_memory.peak(self.started),
             memory_growth=self._device_memory.growth,
             host_memory_growth=self._host_growth.share,
@@ -269,6 +283,8 @@ _HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {
     GpuReadings: Collector.on_gpu,
     HostReading: Collector.on_host,
     Allocator: Collector.on_allocator,
+    WorkerReadings: Collector.on_workers,
+    GradientExchange: Collector.on_exchange,
     Finished: Collector.on_finished,
 }
 

@@ -13,13 +13,12 @@ from typing import Any
 
 from ..files.values import mapping, number
 from ..telemetry.visible import Device, visible
+from . import slow_gpu
 from .accumulators import READINGS, Reading, mean, numbers
+from .slow_gpu import SCREEN_BYTES, SLOWING, neighbours
 
-# Throttle reasons (telemetry/questions.py) that somebody could remove; the power cap is the chip's normal
-# limit at full load.
-SLOWING = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
 IDLE_BUSY = 0.05  # a GPU below this use, and with less memory in use, is free
-IDLE_MEMORY_SHARE, IDLE_MEMORY_BYTES = 0.05, 1024**3
+IDLE_MEMORY_SHARE = 0.05
 _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
 
 
@@ -96,7 +95,6 @@ class Gpus:
         """The figures of the GPUs that train, over all their readings."""
         readings = [gpu for of_one in self._mine.values() for gpu in of_one]
         busy = numbers(readings, "busy")
-        means = [value for of_one in self._mine.values() if (value := mean(of_one, "busy")) is not None]
         slowed = [[reason for reason in gpu.get("throttle") or () if reason in SLOWING] for gpu in readings]
         parts = statistics.quantiles(busy, n=20, method="inclusive") if len(busy) >= 20 else []
         return {
@@ -106,11 +104,11 @@ class Gpus:
             "busy_mean": statistics.fmean(busy) if busy else None,
             "busy_p5": parts[0] if parts else None,
             "busy_p95": parts[-1] if parts else None,
-            "busy_gap": max(means) - min(means) if len(means) > 1 else None,
+            **slow_gpu.figures(list(self._mine.values())),
             **{name: mean(readings, name) for name in _ACTIVITY},
             "nvlink": _nvlink(readings),
             "throttled": sum(map(bool, slowed)) / len(slowed) if slowed else None,
-            "gpu_neighbours": tuple(dict.fromkeys(name for gpu in readings for name in _neighbours(gpu))),
+            "gpu_neighbours": tuple(dict.fromkeys(name for gpu in readings for name in neighbours(gpu))),
             "throttle": tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons)),
         }
 
@@ -160,16 +158,6 @@ def _of_others(gpu: Reading) -> float:
     return sum(number(one.get("memory_used_bytes")) or 0.0 for one in processes if one.get("own") is False)
 
 
-def _neighbours(gpu: Reading) -> list[str]:
-    """Other programs on a GPU of the run, with more memory than a screen takes."""
-    return [
-        str(process.get("name") or f"process {process.get('pid')}")
-        for process in gpu.get("processes") or ()
-        if isinstance(process, Mapping) and process.get("own") is False
-        and (number(process.get("memory_used_bytes")) or 0) >= IDLE_MEMORY_BYTES
-    ]
-
-
 def _stands_idle(readings: Collection[Reading]) -> bool:
     """Whether the GPU is unused in all its readings. Without readings it counts as used, and one in MIG mode is no
     whole GPU.
@@ -178,7 +166,7 @@ def _stands_idle(readings: Collection[Reading]) -> bool:
     if busy is None or not used or any(gpu.get("mig") is not None for gpu in readings):
         return False
     total = max(numbers(readings, "memory_total_bytes"), default=0.0)
-    return busy < IDLE_BUSY and max(used) < max(IDLE_MEMORY_SHARE * total, IDLE_MEMORY_BYTES)
+    return busy < IDLE_BUSY and max(used) < max(IDLE_MEMORY_SHARE * total, SCREEN_BYTES)
 
 
 def _nvlink(readings: Sequence[Reading]) -> bool | None:

@@ -63,23 +63,29 @@ class DeviceMemory:
         return mine if total is None else max(1.0, min(mine, total - self._gpus.taken_by_others(uuid)))
 
     def _may_take(self, place: int, started: Started | None) -> float | None:
-        """Bytes on one logical device: its own limit, its part of TensorFlow's on the GPU, or of the GPU's memory."""
-        limit = number(self._options.get("device.memory_limit_mb"))
-        if limit is not None:
-            return limit * MB
         device = _device_at(place, started)
-        known = number(device.get("memory_limit_bytes")) or self._gpus.total_bytes(device.get("uuid"))
-        known = known or number(device.get("memory_total_bytes"))
-        return known / self._parts if known else None
-
-    @property
-    def _parts(self) -> int:
-        return max(1, whole(self._options.get("device.logical_devices")) or 1)
+        return limit_of(device, self._options, self._gpus.total_bytes(device.get("uuid")))
 
     def _grows(self, started: Started | None) -> bool:
         """Whether memory is taken as it is needed, rather than nearly all of it at the start."""
         told = started.actual.get("memory_growth") if started else None
-        return told is not False and self._parts == 1
+        return told is not False and _parts(self._options) == 1
+
+
+def limit_of(device: Mapping[str, Any], options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
+    """What TensorFlow may take of one logical device: its own limit, else its part of the GPU's.
+
+    `device` is one of a started event's `gpu_devices`, `options` are flat, `total_bytes` is read from the driver.
+    """
+    limit = number(options.get("device.memory_limit_mb"))
+    if limit is not None:
+        return limit * MB
+    known = number(device.get("memory_limit_bytes")) or total_bytes or number(device.get("memory_total_bytes"))
+    return known / _parts(options) if known else None
+
+
+def _parts(options: Mapping[str, Any]) -> int:
+    return max(1, whole(options.get("device.logical_devices")) or 1)
 
 
 def _place(name: str) -> int | None:

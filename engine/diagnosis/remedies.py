@@ -4,7 +4,7 @@ Each remedy has a reason and, where the figures show it, the greatest possible g
 measuring (proof/). The order is that of TensorFlow's guide to GPU performance: input, one device, precision, XLA,
 several GPUs; one change at a time. For a GPU that has too little to do XLA comes first: it makes few kernels of many
 small ones, and changes nothing that is learnt. A remedy without changes is advice for the user. Remedies for the input
-are in remedies_input.py.
+are in remedies_input.py, those for the exchange between machines in remedies_workers.py.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any
 
 from ..files.values import number, whole
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, xla_aborts
+from ..text import counted
 from .measurements import GPU_FULL, Measurements
 from .remedies_input import for_input, for_transfer, in_the_data
-from .remedy import Remedy, gain
+from .remedies_workers import for_exchange
+from .remedy import ROOM_FOR_BATCH, Remedy, gain
 
 ORDER = ("input", "device", "precision", "xla", "gpus")
 UNDERFILLED_ORDER = ("input", "xla", "device", "precision", "gpus")
 FEW_STEPS = 16  # steps in one execution: more hardly shorten a step (gputui's mlp on a CPU: 622 us at 1, 228 us at 50)
 MUCH_PYTHON = 0.15  # share of the step from which Python decides
-ROOM_FOR_BATCH = 0.45  # share of what TensorFlow may take of the device's memory: twice as much still fits
 _CANNOT = "XLA cannot compile"  # the beginning of the reason where a layer does not support XLA
 
 
@@ -41,6 +42,7 @@ def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
         "throttled": _throttled,
         "memory_growing": _growing,
         "imbalance": _imbalance,
+        "slow_worker": _slow_worker,
     }
     found: list[Remedy] = []
     for verdict in verdicts:
@@ -116,7 +118,15 @@ def _larger_batch(s: Measurements) -> Iterator[Remedy]:
     batch = whole(s.option("input.batch_size"))
     fits = not s.on_gpu if s.memory_peak is None else s.memory_peak <= ROOM_FOR_BATCH
     enough = (s.global_batch_size or 0) * 4 <= (s.train_samples or 0)
-    if batch is not None and fits and enough:
+    parts = whole(s.option("train.micro_batches")) or 1
+    if parts > 1 and fits:
+        yield Remedy(
+            step="device",
+            changes={"train.micro_batches": -(-parts // 2)},
+            reason=f"each batch is computed in {parts} parts; the memory allows parts of twice the size",
+            expected_gain=2.0,
+        )
+    elif batch is not None and fits and enough:
         yield Remedy(
             step="device",
             changes={"input.batch_size": 2 * batch},
@@ -208,22 +218,26 @@ def _memory(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
     if s.gpu_neighbours:
         yield Remedy(step="device", reason=f"other programs take memory of this GPU: {', '.join(s.gpu_neighbours)}")
-    if s.option("strategy.kind") != "mirrored":
-        yield Remedy(
-            step="device",
-            reason="train.gradient_accumulation learns as with a larger batch, in the memory of this one",
-        )
+    yield Remedy(
+        step="device",
+        reason="train.micro_batches computes a larger batch in parts, each in the memory of one; run.on_oom=accumulate "
+        "does so by itself where the memory runs out",
+    )
 
 
 def _stalls(s: Measurements) -> Iterator[Remedy]:
     every = s.option("run.checkpoint")
     if isinstance(every, int):
-        yield Remedy(step="device", reason=f"checkpoints are written every {every} steps: write them less often")
+        often = counted(every, "steps") if every > 1 else "step"
+        yield Remedy(step="device", reason=f"checkpoints are written every {often}: write them less often")
     if (s.pauses or 0) >= 0.15 and (number(s.option("train.validation_split")) or 0) > 0:
         yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
 
 
 def _communication(s: Measurements) -> Iterator[Remedy]:
+    if s.option("strategy.kind") == "multi_worker":
+        yield from for_exchange(s)
+        return
     if s.option("strategy.communication") in ("auto", "nccl") and s.nvlink is False:
         yield Remedy(
             step="gpus",
@@ -257,4 +271,21 @@ def _growing(s: Measurements) -> Iterator[Remedy]:
 
 
 def _imbalance(s: Measurements) -> Iterator[Remedy]:
-    yield Remedy(step="gpus", reason="look for other processes on the busier GPUs, and for GPUs of different models")
+    if s.slow_gpu is None or not s.slow_gpu_causes:
+        which = "the busier GPUs" if s.slow_gpu is None else f"GPU {s.slow_gpu}, which the others wait for"
+        about = f"look for other processes on {which}, for GPUs of different models, and for a narrow PCIe link"
+        yield Remedy(step="gpus", reason=f"{about} (gputui doctor)")
+        return
+    yield Remedy(
+        step="gpus",
+        reason=f"GPU {s.slow_gpu} is slower than the others: {'; '.join(s.slow_gpu_causes)}; remove the cause, or "
+        "leave it out with strategy.devices where it costs more than it computes",
+    )
+
+
+def _slow_worker(s: Measurements) -> Iterator[Remedy]:
+    yield Remedy(
+        step="input",
+        reason=f"compare the machine of {s.slow_worker} with the others: its CPUs, other programs on them, and the "
+        "disk or network that it reads from; gputui diagnose of its own run names the slowest stage of its input",
+    )

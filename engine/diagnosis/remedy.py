@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+ROOM_FOR_BATCH = 0.45  # share of what TensorFlow may take of the device's memory: twice as much still fits
+
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:

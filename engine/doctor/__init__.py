@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from ..system import installed, interpreter
 from . import (
     bytecode,
     cuda_query,
@@ -33,15 +34,24 @@ PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
 
 
 class Examination:
-    """One examination of the machine, which begins when the object is made; `end` may be called by any thread."""
+    """One examination of the machine, which begins when the object is made; `end` may be called by any thread.
 
-    def __init__(self, deep: bool = False) -> None:
+    `python` is the interpreter that trains, where it is not the one that trains where run.python is not set.
+    """
+
+    def __init__(self, deep: bool = False, python: str | None = None) -> None:
+        self._python = interpreter.chosen(python)
+        interpreter.forget_failures()
         self._deadline = time.monotonic() + (DEEP_PATIENCE_SECONDS if deep else PATIENCE_SECONDS)
-        self._child = tensorflow_check.started() if deep else None
+        self._child = tensorflow_check.started(self._python) if deep else None
         self._nvml, self._cuda = NvmlQuery(), CudaQuery()
 
     def findings(self) -> list[Finding]:
         """All findings, causes before consequences. The driver and TensorFlow answer while the rest is examined."""
+        with installed.of(self._python):
+            return self._findings()
+
+    def _findings(self) -> list[Finding]:
         bus, confined = hardware.gpus_on_bus(), hardware.confined()
         software = [*nvml_module.findings(), *bytecode.findings()]
         missing = libraries.missing()
@@ -68,9 +78,9 @@ class Examination:
             self._child.end()
 
 
-def examine(deep: bool = False) -> list[Finding]:
+def examine(deep: bool = False, python: str | None = None) -> list[Finding]:
     """All findings."""
-    examination = Examination(deep)
+    examination = Examination(deep, python)
     try:
         return examination.findings()
     finally:

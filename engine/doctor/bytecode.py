@@ -21,6 +21,9 @@ _BY_HASH = 1  # a flag in the header of a .pyc file
 
 def findings() -> Iterator[Finding]:
     """A warning when there is no bytecode that Python would use and Python cannot write it either."""
+    python = installed.meant()
+    if python.version[:2] != sys.version_info[:2]:  # whose bytecode has other names and another form
+        return
     sources = [source for source in map(installed.site, LOOKED_AT) if source is not None]
     stale = next((source for source in sources if not _is_fresh(source)), None)
     if stale is None:
@@ -35,7 +38,7 @@ def findings() -> Iterator[Finding]:
     else:
         return
     what = f"TensorFlow is compiled again at each start, which takes seconds: there is no compiled bytecode, and {why}"
-    command = f"{sys.executable} -m compileall -q {folder}"
+    command = f"{python.python} -m compileall -q {folder}"
     yield Finding("note", "TensorFlow", what, f"ask the owner of the folder to run: {command}" if locked else command)
 
 

@@ -25,10 +25,12 @@ class Output:
 class Child:
     """The process, which starts when the object is made. `end` may be called by any thread at any time."""
 
-    def __init__(self, program: str, environment: Mapping[str, str], *flags: str) -> None:
+    def __init__(
+        self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable
+    ) -> None:
         self._began, self.seconds = time.monotonic(), 0.0
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        command, variables = [sys.executable, "-P", *flags, "-c", program], os.environ | environment
+        command, variables = [python, "-P", *flags, "-c", program], os.environ | environment
         self._process: subprocess.Popen[str] | None = None
         self._fault = ""
         try:

@@ -10,7 +10,7 @@ from ..system import installed
 from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, dotted
 from ..telemetry.reasons import Reason
-from ..text import size
+from ..text import counted, size
 from .finding import Finding
 from .gpu_details import DETAILS
 from .nvml_query import NvmlAnswers
@@ -105,7 +105,7 @@ def _left_out(gpu: dict[str, Any]) -> bool:
 def _obstacles(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
     """What keeps TensorFlow's kernels, those of cuDNN, and XLA's from running on the chip."""
     if _left_out(gpu):
-        few = f"it has {gpu['multiprocessors']} multiprocessors, fewer than {gpu['least']}"
+        few = f"it has {counted(gpu['multiprocessors'], 'multiprocessors')}, fewer than {gpu['least']}"
         remedy = "to train on it, name it alone in device.visible"
         yield Finding("note", _name(gpu), f"TensorFlow does not use it beside larger GPUs: {few}", remedy)
         return

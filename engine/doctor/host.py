@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import psutil
 
 from ..files.places import runs_folder
-from ..telemetry import limits
-from ..text import GIB, size
+from ..telemetry import cluster, limits
+from ..text import GIB, counted, size
 from .finding import Finding
 
 TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model
@@ -22,14 +22,27 @@ def findings(gpus: int = 0) -> Iterator[Finding]:
     yield from _memory()
     yield from _shared_memory(gpus)
     yield from _runs()
+    yield from _cluster()
+
+
+def _cluster() -> Iterator[Finding]:
+    """Of which training on several machines a run that is started here would be a part, where a launcher says so."""
+    found, fault = cluster.told(os.environ)
+    if fault:
+        message, _, change = fault.rpartition("; ")
+        yield Finding("warning", "cluster", message, change)
+    elif found is not None and len(found.workers) > 1:
+        change = "strategy.kind=multi_worker trains on all of them; with another strategy a run is refused here"
+        yield Finding("note", "cluster", f"this is {found}", change)
 
 
 def _processors() -> Iterator[Finding]:
     mine, all_of_them = len(os.sched_getaffinity(0)), psutil.cpu_count() or 0
-    what = f"{mine} CPU(s)" + (f" of {all_of_them}" if mine < all_of_them else "")
+    cpus = counted(mine, "CPUs")
+    what = cpus + (f" of {all_of_them}" if mine < all_of_them else "")
     quota = limits.cpus()
     if quota is not None and quota < mine:
-        what = f"{quota:g} of {mine} CPU(s) (the container's limit)"
+        what = f"{quota:g} of {cpus} (the container's limit)"
     if min(mine, quota or mine) < 2:
         yield Finding("note", "CPU", what, "at least two are needed to prepare input while the model trains")
     else:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..system import installed
+from ..system import installed, interpreter, tensorflow_range
 from ..telemetry import limits
 from .finding import Finding
 
@@ -32,17 +31,30 @@ LIBCUDA = "libcuda.so.1"
 
 
 def tensorflow(has_driver: bool) -> Iterator[Finding]:
-    """TensorFlow's version, and its CUDA version; one without CUDA is an error on a machine with GPUs."""
-    version = installed.tensorflow_version()
-    if version is None:
-        remedy = f"{installed.with_cuda()}; on a machine without a GPU: pip install tensorflow"
-        yield Finding("error", "TensorFlow", "TensorFlow is not installed", remedy)
+    """The versions of TensorFlow, Keras and CUDA; a TensorFlow without CUDA is an error on a machine with GPUs."""
+    meant = installed.meant()
+    try:
+        interpreter.require(meant.python)
+    except interpreter.Unusable as fault:
+        yield Finding("error", "TensorFlow", str(fault), fault.change)
         return
+    if not installed.has_tensorflow():
+        yield Finding("error", "TensorFlow", "TensorFlow is not installed", meant.install(tensorflow_range.TENSORFLOW))
+        return
+    tensorflow, keras = installed.tensorflow_version(), installed.keras_version()
+    for remark in tensorflow_range.remarks(tensorflow, keras):
+        name = "Keras" if remark.what.startswith("Keras") else "TensorFlow"
+        remedy = meant.install(tensorflow_range.REQUIRED[name]) if remark.level == "error" else remark.remedy
+        yield Finding(remark.level, "TensorFlow", remark.what, remedy)
     built = installed.build_info()
-    what = f"TensorFlow {version}, Python {platform.python_version()}"
+    what = f"TensorFlow {tensorflow or 'of unknown version'}, Keras {keras or 'of unknown version'}"
+    what += f", Python {meant.python_version} ({meant.python})"
     if built.get("is_cuda_build"):
         what += f", built for CUDA {built.get('cuda_version')} and cuDNN {built.get('cudnn_version')}"
         yield Finding("ok", "TensorFlow", what)
+    elif not built and not interpreter.is_own(meant.python):
+        told = f"{what}; whether it is built with CUDA is not known"
+        yield Finding("note", "TensorFlow", told, "gputui doctor --deep imports it and shows this")
     else:
         level = "error" if has_driver else "note"
         yield Finding(level, "TensorFlow", f"{what}, built without CUDA: it cannot use a GPU", installed.with_cuda())
@@ -60,9 +72,15 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
     for package in sorted(set(missing.values())):
         names = ", ".join(name for name, owner in missing.items() if owner == package)
         level = "error" if has_driver else "note"
-        yield Finding(level, "CUDA", f"{names} is missing: TensorFlow cannot use a GPU", f"pip install {package}")
+        yield Finding(level, "CUDA", f"{names} is missing: TensorFlow cannot use a GPU", _install(package))
     if not missing:
         yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are installed")
+
+
+def _install(package: str) -> str:
+    """The command that puts a package beside the TensorFlow that is meant."""
+    meant = installed.meant()
+    return f"pip install {package}" if interpreter.is_own(meant.python) else meant.install(package)
 
 
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
@@ -95,7 +113,7 @@ def xla_tools(has_driver: bool) -> Iterator[Finding]:
         lacking.append("libdevice.10.bc")
     if lacking:
         what = f"{' and '.join(lacking)} missing: compile.xla=true fails on a GPU"
-        yield Finding("warning" if has_driver else "note", "XLA", what, "pip install nvidia-cuda-nvcc-cu12")
+        yield Finding("warning" if has_driver else "note", "XLA", what, _install("nvidia-cuda-nvcc-cu12"))
     else:
         yield Finding("ok", "XLA", "ptxas and libdevice are installed")
 

@@ -1,10 +1,17 @@
-"""The doctor's shortest answer to one question: why does TensorFlow see no GPU on a machine that has some?"""
+"""The doctor's shortest answer to one question: why does TensorFlow see no GPU on a machine that has some?
+
+`python -P -m gputui.engine.doctor.no_gpu machine PYTHON` prints it as JSON for a trainer that runs in PYTHON, with what
+TensorFlow has logged on standard input; with `log DRIVER` in place of `machine` only the log is looked at.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Iterator
 
+from ..system import installed
 from . import cuda_query, driver, gpu_details, gpus, hardware, libraries, tensorflow_check
 from .cuda_query import CudaQuery
 from .finding import Finding
@@ -48,3 +55,16 @@ def _causes(log: str) -> Iterator[Finding]:
         yield from (finding for gpu in seen.gpus for finding in gpu_details.hides(there | gpu))
     finally:
         cuda.end()
+
+
+def _told(words: list[str], log: str) -> dict[str, str] | None:
+    if words[0] == "log":
+        likely = tensorflow_check.likely(log, words[1])
+        return {"what": likely.what, "remedy": likely.remedy} if likely else None
+    found = first(log)
+    return {"what": found.what, "remedy": found.remedy} if found else None
+
+
+if __name__ == "__main__":
+    with installed.of(sys.argv[-1]):
+        print(json.dumps(_told(sys.argv[1:-1], sys.stdin.read())))

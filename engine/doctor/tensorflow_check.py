@@ -28,9 +28,9 @@ found = tf.config.list_physical_devices("GPU")
 details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
 print("\\n" + json.dumps({"version": tf.__version__, "gpus": [one.get("device_name", "GPU") for one in details]}))
 """
-_TELLING = (
-    (r"Could not load dynamic library '([^']+)'", "the library {} cannot be loaded", installed.with_cuda()),
-    (r"Cannot dlopen some GPU libraries", "CUDA libraries are missing", installed.with_cuda()),
+_TELLING = (  # what the log has, what that means, and what to do: nothing, where a TensorFlow with CUDA is needed
+    (r"Could not load dynamic library '([^']+)'", "the library {} cannot be loaded", ""),
+    (r"Cannot dlopen some GPU libraries", "CUDA libraries are missing", ""),
     (
         r"libcuda\.so\.1: cannot open|Could not find cuda drivers|UNKNOWN ERROR \(303\)",
         "libcuda.so.1 cannot be loaded",
@@ -50,9 +50,9 @@ _TELLING = (
 )
 
 
-def started() -> Child:
+def started(python: str) -> Child:
     """The process that imports TensorFlow; only at this level of logging does it say why it does not use a GPU."""
-    return Child(PROGRAM, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"})
+    return Child(PROGRAM, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"}, python=python)
 
 
 def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Finding]:
@@ -121,5 +121,5 @@ def likely(log: str, driver: str) -> Cause | None:
     for pattern, words, remedy in _TELLING:
         found = re.search(pattern, log)
         if found:
-            return Cause(words.format(*found.groups()), remedy)
+            return Cause(words.format(*found.groups()), remedy or installed.with_cuda())
     return None

@@ -12,7 +12,7 @@ def callbacks(script: Script, wanted: Options, theirs: str = "") -> None:
     run = wanted.run
     if run.profile_steps:
         script.blocks(extract("trainer/exported.py", "Profile"))
-    if run.max_minutes is not None:
+    if isinstance(run.max_minutes, int | float):
         script.blocks(extract("trainer/exported.py", "TimeLimit"))
     script.text("callbacks = [")
     if theirs:
@@ -21,7 +21,7 @@ def callbacks(script: Script, wanted: Options, theirs: str = "") -> None:
     _checkpoint(script, wanted)
     if run.profile_steps:
         script.add(f"    Profile{run.profile_steps},", "run.profile")
-    if run.max_minutes is not None:
+    if isinstance(run.max_minutes, int | float):
         script.add(f"    TimeLimit({run.max_minutes}),", "run.max_minutes")
     script.text("]")
 

@@ -17,7 +17,7 @@ DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"
 BYTES = ("encoded", "uint8")  # encodings of tfrecord data whose values are 0 to 255
 CACHE_FILE = {"off": {"cache_file": None}, "memory": {"cache_file": None}}  # what needs none
 # A script begins at the first step, and Keras splits its batches over the replicas.
-WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1}
+WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1, "share": None}
 
 
 def settings(script: Script, options: Options) -> None:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..options import Options
+from ..options import GROUPS, Options
 from ..options.field import Group
 from .text import literal
 
@@ -44,7 +44,7 @@ class Expressions:
     def __init__(self, text: str, options: Options, known: Mapping[str, Any]) -> None:
         self._lines = [line.encode() for line in text.split("\n")]
         self._options, self._known = options, {**known, "options": options}
-        self._groups = {id(getattr(options, name)): name for name in type(options).model_fields}
+        self._groups = {id(getattr(options, name)): name for name in GROUPS}
 
     def _value(self, node: ast.expr, known: Mapping[str, Any], used: list[str]) -> Any:
         """Its value where that is known; `used` gets the options that it is made of."""
@@ -212,7 +212,7 @@ class Expressions:
         group, name = key.split(".")
         return bool(getattr(self._options, group) != type(getattr(self._options, group))()
                     and getattr(getattr(self._options, group), name)
-                    != type(getattr(self._options, group)).model_fields[name].default)
+                    != getattr(GROUPS[group](), name))
 
 
 def _is_known(name: str, known: Mapping[str, Any]) -> bool:

@@ -10,9 +10,13 @@ from .text import Script
 WATCHER = "needs a process that watches this one"
 OUTSIDE = {
     "run.hang_seconds": WATCHER,
+    "run.on_oom": WATCHER,
     "run.sample_seconds": WATCHER,
     "run.pcie": WATCHER,
+    "run.max_minutes": "auto is the time limit of the job that gputui runs in; give minutes",
+    "run.stop_signal": WATCHER,
     "run.measure_seconds": "ends a run that is measured; a script trains to its end",
+    "run.python": "a script is run by the Python that it is given to",
     "run.keep": "Keras' callbacks keep one checkpoint",
     "device.numa": "gputui asks the driver for the GPU's NUMA node; in a script use numactl --cpunodebind=N",
     "compile.xla_cache": "the cache of XLA's programs is in gputui's home; the script has none",

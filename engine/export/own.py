@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from .. import entry as entries
 from ..options import Options
-from ..presets import entry as entries
 from . import callbacks, draws
 from . import training as training_part
 from .own_data import PYDATASET, VALIDATION_PYDATASET, data
@@ -103,6 +103,7 @@ def training(script: Script, wanted: Options) -> None:
             _xla_as_compiled(script, wanted)
         else:
             script.add(f"model.{name} = {value}", *told)
+    training_part.parts(script, wanted)
     callbacks.callbacks(script, wanted, 'tf.nest.flatten(made.get("callbacks") or [])')
     script.blocks(extract("trainer/data/on_device.py", "fits_devices"))
     training_part.onto_devices(

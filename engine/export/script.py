@@ -8,10 +8,12 @@ A user's own code (workload.entry) takes the place of data and model: own.py.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ..options import Options
-from ..options.data import BLOCKS
+from ..options.workload import BLOCKS
 from ..presets import Preset
+from ..system import interpreter
 from ..telemetry.chips import BLACKWELL_CAPABILITY
 from . import data, left_out, own, training
 from .source import extract
@@ -47,27 +49,43 @@ PACKAGES = {
     "np": "import numpy as np",
     "tf": "import tensorflow as tf",
     "layers": "from keras import layers",
+    "get_keras_mask": "from keras.src.backend.common.masking import get_keras_mask",
+    "unscale_loss_for_distribution": "from keras.src.losses.loss import unscale_loss_for_distribution",
 }
+
+
+ONE_MACHINE = "# nor strategy.kind=multi_worker, with which Keras' own fit fails: it trains on the GPUs of one machine"
 
 
 def to_script(preset: Preset) -> str:
     """The source of a script; running it needs TensorFlow and nothing else."""
-    wanted = preset.options
+    wanted = on_one_machine(preset.options)
     parts = (_data, _model, training.training) if wanted.workload.entry is None else own.PARTS
     body, environment = Script(), Script()
     _environment(environment, wanted)
     for write in (_constants, _devices, _strategy, *parts):
         write(body, wanted)
     left_out.leftovers(body, preset, body.told | environment.told)
+    if wanted is not preset.options:
+        body.text(ONE_MACHINE)
     code = str(body)
     return "\n".join((_head(preset), _imports(code, STANDARD), str(environment), _imports(code, PACKAGES), code))
 
 
+def on_one_machine(options: Options) -> Options:
+    """Keras' own fit cannot train on several machines: there the script trains on the GPUs of one."""
+    if options.strategy.kind != "multi_worker":
+        return options
+    return replace(options, strategy=replace(options.strategy, kind="mirrored", communication="auto"))
+
+
 def _head(preset: Preset) -> str:
     title = _docstring(f"{preset.name}: {preset.description}" if preset.description else preset.name)
+    python = preset.options.run.python or interpreter.from_environment()
+    where = f"\ngputui trains it in {_docstring(python)}." if python else ""
     return (
         f'"""{title}\n\nPlain TensorFlow, exported by gputui. The comment at the end of a line names the option '
-        'that caused it.\n"""\n'
+        f'that caused it.{where}\n"""\n'
     )
 
 

@@ -23,6 +23,7 @@ def training(script: Script, wanted: Options) -> None:
     for name, value, told in execution(wanted):
         script.add(f"{margin}    {name}={value},", *told)
     script.text(f"{margin})")
+    parts(script, wanted)
     _fit(script, wanted)
 
 
@@ -72,30 +73,35 @@ def _jit_compile(wanted: Options) -> str:
 
 def rate(script: Script, wanted: Options) -> None:
     """`rate`: a number, one of Keras' schedules, or the trainer's own where Keras has none like it."""
-    train = wanted.train
+    train, highest = wanted.train, "LEARNING_RATE"
+    if train.learning_rate_scaling != "none":
+        highest = "highest_rate"
+        script.blocks(extract("plan.py", "rate_factor"))
+        factor = f'rate_factor("{train.learning_rate_scaling}", replicas)'
+        script.add(f"{highest} = LEARNING_RATE * {factor}", "train.learning_rate_scaling")
     if train.schedule == "constant" and not train.warmup_steps:  # holding a constant rate changes nothing
-        script.text("rate = LEARNING_RATE")
+        script.text(f"rate = {highest}")
         return
     script.told_blocks(specialised("plan.py", "decay_steps", options=wanted, known={"train": train}))
     script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
     schedules = "keras.optimizers.schedules"
     calls = {
-        "cosine": f"{schedules}.CosineDecay(LEARNING_RATE, decay, alpha={train.decay_rate})",
-        "exponential": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay, {train.decay_rate})",
-        "step": f"{schedules}.ExponentialDecay(LEARNING_RATE, decay, {train.decay_rate}, staircase=True)",
+        "cosine": f"{schedules}.CosineDecay({highest}, decay, alpha={train.decay_rate})",
+        "exponential": f"{schedules}.ExponentialDecay({highest}, decay, {train.decay_rate})",
+        "step": f"{schedules}.ExponentialDecay({highest}, decay, {train.decay_rate}, staircase=True)",
     }
     if train.schedule in calls and not train.warmup_steps + train.hold_steps:
         script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
     else:
-        _own_schedule(script, wanted)
+        _own_schedule(script, wanted, highest)
 
 
-def _own_schedule(script: Script, wanted: Options) -> None:
+def _own_schedule(script: Script, wanted: Options, highest: str) -> None:
     train = wanted.train
     script.blocks(extract("trainer/setup/optimizer.py", "Schedule"))
     script.text("rate = Schedule(")
     script.add(f'    kind="{train.schedule}",', "train.schedule")
-    script.add("    learning_rate=LEARNING_RATE,", "train.learning_rate")
+    script.add(f"    learning_rate={highest},", "train.learning_rate")
     script.add(f"    warmup_steps={train.warmup_steps},", "train.warmup_steps")
     script.add("    decay_steps=decay,", "train.decay_steps")
     script.add(f"    decay_rate={train.decay_rate},", "train.decay_rate")
@@ -123,6 +129,17 @@ def optimizer(script: Script, wanted: Options, margin: str, before: str) -> None
         together = train.gradient_accumulation
         script.add(f"{margin}    gradient_accumulation_steps={together},", "train.gradient_accumulation")
     script.text(f"{margin}),")
+
+
+def parts(script: Script, wanted: Options) -> None:
+    """Batches that are computed in parts: the trainer's own steps, in the place of Keras'."""
+    count = wanted.train.micro_batches
+    if count == 1:
+        return
+    script.blocks(extract("trainer/fit/micro_batches.py", "split_training", "split_testing"))
+    cast = ", lambda data: model.cast(*data)" if wanted.bytes_to_device and wanted.workload.entry is None else ""
+    script.add(f"model.train_step = split_training(model, {count}{cast})", "train.micro_batches")
+    script.add(f"model.test_step = split_testing(model, {count}{cast})", "train.micro_batches")
 
 
 def onto_devices(script: Script, wanted: Options, *validates: str, fits: str = "") -> None:

@@ -21,3 +21,4 @@ from .run import RUN as RUN
 from .run import metric as metric
 from .run import of_run as of_run
 from .run import shown as shown
+from .run import summed_up as summed_up

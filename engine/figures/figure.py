@@ -12,7 +12,7 @@ from .. import text
 # `gputui runs`; live: the line of a training without a screen; trial: the tables of a proof; history: `gputui history`.
 View = Literal["compare", "summary", "runs", "listing", "live", "trial", "history"]
 # Characters that a value of the unit takes at most, as a rule.
-_WIDTHS = {"samples/s": 9, "share": 5, "change": 7, "bytes": 8}
+_WIDTHS = {"samples/s": 9, "share": 5, "change": 7, "bytes": 8, "value": 8, "seconds": 9}
 _WIDTH = 7
 
 
@@ -22,7 +22,7 @@ class Figure:
 
     `about` says what it means, `source` where its value comes from. `short` names it in heads of columns, with the unit
     where values stand without, and `narrow` where there is hardly any room. `digits` are decimals; None stands for
-    about three significant digits.
+    about three significant digits. `of_gpu`: its source counts next to nothing where only the CPU trains.
     """
 
     key: str
@@ -36,6 +36,7 @@ class Figure:
     digits: int | None = None
     progress: str = ""
     shown: tuple[View, ...] = ()
+    of_gpu: bool = False
 
     @property
     def head(self) -> str:

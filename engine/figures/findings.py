@@ -22,9 +22,19 @@ _MEASURED = _by_key(
     Figure("pauses", "pauses", "share", "the part of the time for evaluation and checkpoints", _EVENTS),
     Figure("uneven", "uneven steps", "times", "step time p95 / step time p50", _EVENTS),
     Figure("communication", "exchange", "share", "the part of the step in collectives", _XPROF),
+    Figure("worker_exchange", "exchange between workers", "share", "how long it takes to exchange the gradients of a "
+           "step between the workers of several machines, timed alone, compared with the step time",
+           "an all-reduce of the same size between two executions / step time"),
     Figure("busy_mean", "GPU busy", "share", "mean of the GPUs that train", "NVML"),
     Figure("busy_p5", "GPU busy p5", "share", "95 of 100 readings are higher", "NVML"),
     Figure("busy_gap", "busy gap", "share", "between the busiest GPU that trains and the idlest", "NVML"),
+    Figure("clock_gap", "clock gap", "share", "how far the lowest clock of the GPUs that train is below that of the "
+           "others, while they work", "NVML"),
+    Figure("slow_gpu_busy", "slow GPU busy", "share", "how busy the GPU is that the others wait for", "NVML"),
+    Figure("worker_gap", "worker gap", "share", "by how much more of its steps one worker waits for its input than the "
+           "others of its training do", "the workers' runs"),
+    Figure("slow_worker_wait", "slow worker waits", "share", "how much of its steps the worker that the others wait "
+           "for waits for its input", "that worker's run"),
     Figure("others_cpu", "other programs", "share", "of all cores, by other programs", "psutil"),
     Figure("trainer_cores", "trainer", "cores", "cores that the training uses", "psutil", digits=1),
     Figure("disk_reads", "disk reads", "bytes/s", "what the training reads from the disk", "psutil"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .figure import Figure, View
 
 _CLOCK = "the trainer's clock around steps, warm-up left out"
@@ -38,6 +40,10 @@ RUN: tuple[Figure, ...] = (
            "the time of copying one batch to a GPU, compared with the step time: lost where nothing is copied ahead",
            "copies of such a batch to the idle GPU / step time", short="copy", more_is_better=False,
            progress="transfer", shown=("compare", "summary")),
+    Figure("exchange_ms", "exchange of gradients", "ms",
+           "how long the workers of several machines take to exchange the gradients of one step, timed alone",
+           "an all-reduce of the same size by the same strategy, between two executions", short="exchange",
+           more_is_better=False, shown=("compare", "summary")),
     Figure("mfu", "MFU", "share",
            "model FLOPs utilization: the part of the GPUs' dense peak that the model's own arithmetic reaches",
            "FLOPs of a step / (step time * peak of the GPUs that train)", more_is_better=True, progress="mfu",
@@ -48,9 +54,19 @@ RUN: tuple[Figure, ...] = (
     Figure("gpu_power_mean_w", "GPU power", "W", "the mean power that a GPU draws while it trains",
            "NVML's power, mean without evaluation and saving", digits=0, shown=("compare", "summary")),
     Figure("peak_memory_bytes", "peak memory", "bytes", "the most that TensorFlow's tensors have taken of one device",
-           "tf.config.experimental.get_memory_info", narrow="memory", more_is_better=False,
+           "tf.config.experimental.get_memory_info", narrow="memory", more_is_better=False, of_gpu=True,
            shown=("compare", "summary", "runs", "listing", "trial")),
+    Figure("peak_process_bytes", "peak host memory", "bytes",
+           "the most memory of the host that the training's process has had at one time, libraries included; that of "
+           "other processes, such as workers of a user's own input, is not in it",
+           "VmHWM of /proc/self/status; of a trainer that died, ru_maxrss", narrow="host", more_is_better=False,
+           shown=("compare", "summary", "trial")),
+    Figure("peak_address_space_bytes", "peak address space", "bytes",
+           "the most address space that the training's process has reserved; only where it is limited (ulimit -v)",
+           "VmPeak of /proc/self/status", narrow="space", more_is_better=False, shown=("trial",)),
     LOSS,
+    Figure("window_loss", "loss of the last steps", "value", "mean over the steps since the progress before",
+           "the running sum of Keras's loss", more_is_better=False, progress="window_loss", shown=("history",)),
     Figure("loss_at_samples", "loss", "value", "the running loss after as many samples as the other side has seen",
            "Keras's metrics", more_is_better=False, shown=("trial",)),
     Figure("loss_scale", "loss scale", "count", "the factor of mixed_float16 that keeps gradients from underflowing",
@@ -75,7 +91,7 @@ RUN: tuple[Figure, ...] = (
     Figure("epochs", "epochs", "count", "whole epochs", "counted", shown=("summary",)),
     Figure("steps", "steps", "count", "training steps, over all epochs", "counted", shown=("compare", "summary")),
     Figure("measured_steps", "measured steps", "count", "the steps on which the step time rests", "counted",
-           short="timed steps", shown=("compare", "summary")),
+           shown=("compare", "summary")),
     Figure("traces", "traces", "count", "how often TensorFlow has traced the training function; 1 or 2 is usual",
            "tf.function's count of traces", more_is_better=False, progress="traces", shown=("compare",)),
     Figure("eta_seconds", "time left", "seconds", "the time that the steps left will take", "steps left * step time",
@@ -88,6 +104,7 @@ NOT_SHOWN = {
     "measured_seconds": "with measured_steps it gives the mean speed of a proof's trial; a person reads the step time",
     "global_batch_size": "a setting: the options show it",
     "error": "text: every view shows it as a message",
+    "memory_answers": "changes of options, of which a warning tells when they are made",
 }
 _BY_KEY = {figure.key: figure for figure in RUN}
 _LESS_IS_BETTER = ("loss", "error", "mae", "mse")
@@ -96,6 +113,12 @@ _LESS_IS_BETTER = ("loss", "error", "mae", "mse")
 def shown(view: View) -> tuple[Figure, ...]:
     """The figures of a view, in their order."""
     return tuple(figure for figure in RUN if view in figure.shown)
+
+
+def summed_up(devices: Sequence[str]) -> tuple[Figure, ...]:
+    """The figures of the summary of a run that has trained on these devices, by TensorFlow's names of them."""
+    cpu_alone = bool(devices) and all("CPU:" in name for name in devices)
+    return tuple(figure for figure in shown("summary") if not (cpu_alone and figure.of_gpu))
 
 
 def of_run(key: str) -> Figure:

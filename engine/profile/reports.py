@@ -63,7 +63,7 @@ def read(run: Run) -> ProfileReport:
     options = options_of(run)
     files = _files(run, options)
     if importlib.util.find_spec("xprof") is None:
-        raise ProfileError("XProf, which reads profiles, is not installed\npip install 'gputui[profile]' adds it")
+        raise ProfileError("XProf, which reads profiles, is not installed\npip install 'xprof>=2.24' adds it")
     try:
         return _report(run, options, _ask_xprof(files))
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError) as fault:

@@ -6,15 +6,20 @@ comparison. A baseline that dies twice ends the proof: there is nothing to compa
 
 The rule: at least three interleaved repeats, and a change is kept only if its median gain exceeds both 2 % and twice
 the spread of the repeats. A pair is one trial of each side, one directly after
-the other, so that a machine that gets slower or warmer over the minutes hits both alike; the spread is the sample
-standard deviation of the pairs' gains. The 2 % are what is not worth an option, however certain.
+the other, so that a machine that gets slower or warmer over the minutes hits both alike. The 2 % are what is not worth
+an option, however certain.
+
+Noise multiplies a speed, so gains are compared as natural logarithms of the ratio of the two speeds: the spread is the
+sample standard deviation of the pairs' logarithms. Below 10 % these are the gains themselves, to within half of a
+percent; ratios of 4, 7 and 10 are far apart as gains, and yet each of them is a certain gain.
 
 More pairs make the median surer, not their spread smaller: its own error falls with the root of their number. Twice the
 spread is therefore what three pairs need, and n pairs need sqrt(3 / n) of that: 2 * spread * sqrt(3 / n). With normal
 noise, three pairs of a change that does nothing pass for a gain in 4 of 100 cases by the spread alone, five pairs in 2
-and ten in less than 1 of 100. Solved for n, a gain g takes 3 * (2 * spread / g)² = 12 * (spread / g)² pairs to be told
-from chance. That is the sample size of the NIST/SEMATECH e-Handbook (7.2.2.2), N = (z1 + z2)² * (sigma / delta)², with
-z1 + z2 = 3.46: a risk of 5 % to see what is not there, and of 7 % to overlook what is.
+and ten in less than 1 of 100. Solved for n, a gain with the logarithm g takes 3 * (2 * spread / g)² = 12 * (spread /
+g)² pairs to be told from chance. That is the sample size of the NIST/SEMATECH e-Handbook (7.2.2.2),
+N = (z1 + z2)² * (sigma / delta)², with z1 + z2 = 3.46: a risk of 5 % to see what is not there, and of 7 % to overlook
+what is.
 """
 
 from __future__ import annotations
@@ -27,8 +32,9 @@ from dataclasses import dataclass, field
 from .. import text
 from ..presets import Preset
 from . import LEAST_REPEATS, sentences
-from .record import Comparison, Trial
-from .trial import Bench
+from .record import Comparison
+from .row import Trial
+from .trial import Measures
 
 FINAL = ("oom", "error")
 CHANCES = 2
@@ -53,7 +59,7 @@ class _ChangedFailed(Exception):
 class Comparing:
     """Carries out one comparison; `report` writes the results so far and what happens now."""
 
-    bench: Bench
+    bench: Measures
     comparison: Comparison
     a: Preset
     b: Preset
@@ -78,6 +84,16 @@ class Comparing:
         except BaselineFailed:
             self.comparison.decision, self.comparison.why = "failed", "the baseline cannot be measured"
             raise
+        return gains
+
+    def measure_more(self, gains: list[float], pairs: int) -> list[float]:
+        """Add the gains of further pairs until there are so many in all; fewer where the changed side fails now."""
+        for repeat in range(len(gains) + 1, pairs + 1):
+            try:
+                gains.append(self._pair(repeat))
+            except _ChangedFailed:
+                break
+            self.comparison.gain, self.comparison.spread = gain_and_spread(gains)
         return gains
 
     def _pair(self, repeat: int) -> float:
@@ -135,21 +151,26 @@ def gain(a: float, b: float) -> float:
 
 
 def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Median gain, and the sample standard deviation; None where there are too few values."""
+    """Median gain, and the sample standard deviation of the logarithms; None where there are too few values."""
     if not values:
         return None, None
-    return statistics.median(values), statistics.stdev(values) if len(values) > 1 else None
+    return statistics.median(values), statistics.stdev(map(math.log1p, values)) if len(values) > 1 else None
+
+
+def spreads(count: int) -> float:
+    """How many spreads the logarithm of a gain must exceed with that many pairs."""
+    return SPREADS * math.sqrt(LEAST_REPEATS / count)
 
 
 def detectable_gain(spread: float, count: int) -> float:
     """The smallest gain that this many pairs can distinguish from chance."""
-    return SPREADS * spread * math.sqrt(LEAST_REPEATS / count)
+    return math.expm1(spreads(count) * spread)
 
 
 def pairs_needed(median: float, spread: float) -> int:
     """How many pairs distinguish such a gain from chance; a gain too small to count is taken as the least that counts.
     """
-    wanted = max(abs(median), LEAST_GAIN)
+    wanted = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
     return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / wanted) ** 2) + 1)
 
 
@@ -159,7 +180,7 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
     if median is None or spread is None or len(values) < LEAST_REPEATS:
         return "undecided", f"only {_pairs(len(values))} measured, but {LEAST_REPEATS} are needed"
     told, least = text.change(median), detectable_gain(spread, len(values))
-    if abs(median) > max(LEAST_GAIN, least):
+    if abs(math.log1p(median)) > math.log1p(max(LEAST_GAIN, least)):
         return "faster" if median > 0 else "slower", f"{told}, spread of the repeats {text.spread(spread)}"
     if abs(median) <= LEAST_GAIN and least <= LEAST_GAIN:
         return "no difference", f"{told} is not more than {text.share(LEAST_GAIN)} (spread {text.spread(spread)})"
@@ -168,12 +189,12 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
     """What these pairs could detect, and how many would be needed."""
-    told = (f"{text.change(median)} may be chance: {count} pairs with a spread of {text.spread(spread)} "
-            f"detect only more than {text.spread(detectable_gain(spread, count))}")
+    told = (f"{text.change(median)} may be chance: {text.counted(count, 'pairs')} with a spread of "
+            f"{text.spread(spread)} detect only more than {text.spread(detectable_gain(spread, count))}")
     more = pairs_needed(median, spread) - count
     if more > MOST_MORE_PAIRS:
-        return f"{told}; use a quieter machine or longer trials (--seconds)"
-    further = "1 more pair" if more == 1 else f"{more} more pairs"
+        return f"{told}; use a quieter machine or longer trials (--seconds on the command line)"
+    further = text.counted(more, "more pairs")
     return f"{told}; about {further} would be needed (--repeats {count + more})"
 
 

@@ -71,7 +71,7 @@ class Picking:
 
 def flat(preset: Preset) -> dict[str, Any]:
     """`group.name` -> value, as in JSON."""
-    groups = preset.options.model_dump(mode="json")
+    groups = asdict(preset.options)
     return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
 
 

@@ -23,8 +23,9 @@ from ..runs import Run
 from ..runs.events import InputStages
 from ..runs.reading import TRAINER_FILE, read_events
 from .comparing import Comparing
-from .record import Ablation, Comparison, Record, Trial, medians
+from .record import Ablation, Comparison, Record, medians
 from .request import ONE_BATCH, SINGLE_STEPS
+from .row import Trial
 from .trial import Bench, with_changes
 
 FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from .. import plan, runs
-from ..runs import Run
+from ..runs import Run, cluster
 from .record import Record
 from .request import Request
 
@@ -18,9 +18,12 @@ LATEST = 5
 
 
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
-    """The time of one trial, from the start-up of the latest runs on this machine, and from its steps if known."""
+    """The time of one trial, from the start-up of the latest runs on this machine, and from its steps if known.
+
+    Workers of several machines have waited for each other at their start, so that theirs tells nothing.
+    """
     known = [run.result["startup_seconds"] for run in runs.all_runs()[:LATEST]
-             if run.result and run.result.get("startup_seconds")]
+             if run.result and run.result.get("startup_seconds") and cluster.of_run(run) is None]
     started = statistics.median(known) if known else STARTUP_SECONDS
     measured = plan.expected_seconds(measure_seconds, step_seconds)
     return started + BESIDE_SECONDS + plan.WARMUP_STEPS * step_seconds + measured
@@ -37,6 +40,8 @@ def of_request(request: Request) -> float:
 
 def sure_trials(request: Request) -> int:
     """How many trials are measured in any case; in a loop this includes those of its first remedy."""
+    if request.scaling is not None:
+        return len(request.scaling.settings) * request.repeats
     of_change = 0 if request.kind == "diagnosis" else 2 * request.repeats
     return 2 * request.ablation_repeats + of_change + request.profile
 

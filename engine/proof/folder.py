@@ -28,9 +28,12 @@ from ..runs.life import Life
 from ..runs.reading import read_object
 from ..system import locks, signalling
 from ..system.identity import Place, Process
+from . import row
 from .record import Record
 from .request import ProofError, Request
 
+# The process of a kind, where it is not that of every proof.
+PROCESSES = {"tune": "gputui.engine.tune", "scaling": "gputui.engine.scaling"}
 PROOF_LOCK = "proof.lock"  # held by the proof's process
 STARTING_SECONDS = 15.0  # shows that the proof is starting, where the file system has no locks
 
@@ -73,7 +76,8 @@ class Proof:
     def trials(self) -> list[Run]:
         """The run folders of its trials, in the order of their start."""
         folder = self.path / "trials"
-        return [Run(path) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+        names = sorted(os.listdir(folder), key=row.place) if folder.is_dir() else []
+        return [Run(folder / name) for name in names if not name.startswith(".")]  # those are being made
 
     def life(self, data: dict[str, Any]) -> Life:
         """Whether its process is alive, and where; `data` is the content of proof.json."""
@@ -106,7 +110,7 @@ def create(request: Request) -> Proof:
             continue
         try:
             write_atomically(path / "request.json", request.to_json())
-            record(path, request).write("starting")
+            record(path, request).put("starting")
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -130,9 +134,10 @@ def record(path: Path, request: Request) -> Record:
 
 def start(proof: Proof) -> subprocess.Popen[bytes]:
     """Start the proof's process in a session of its own; the caller may forget the returned process."""
+    module = PROCESSES.get(proof.request.kind, "gputui.engine.proof")
     with (proof.path / "proof.log").open("ab") as log, locks.take(proof.path / PROOF_LOCK) as lock:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "gputui.engine.proof", str(proof.path)],
+            [sys.executable, "-P", "-m", module, str(proof.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -165,7 +170,7 @@ def find(text: str) -> Proof:
     """A proof by id, by an unambiguous part of it, or `latest`; raises ProofError."""
     known = proofs()
     if not known:
-        raise ProofError(f"there are no proofs in {proofs_folder()}; gputui ab starts one")
+        raise ProofError(f"there are no proofs in {proofs_folder()}; gputui ab and gputui tune make them")
     if text == "latest":
         return known[0]
     matching = [proof for proof in known if proof.id == text] or [proof for proof in known if text in proof.id]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
 from ..runs import new_file
+from . import value_reasons
 from .folder import Proof
 from .request import ProofError
 from .trial import with_changes
@@ -20,12 +23,23 @@ def preset(proof: Proof) -> Preset:
 
 
 def save(proof: Proof, path: Path) -> None:
-    """Write the preset; comments and order are those of the original file where there is one. Raises ProofError."""
+    """Write the preset, with the proven gain at its head, and a comment at each changed value that says why it stands.
+
+    The other comments and the order are those of the original file where there is one. Raises ProofError.
+    """
     source = Path(proof.request.source) if proof.request.source else None
+    improved = preset(proof)
+    told = value_reasons.reasons(proof.data, _values(proof.request.baseline()))
+    comments = {(info.group, info.name): told[key] for key, info in by_key(OPTIONS).items() if key in told}
+    comments[saving.HEAD] = value_reasons.in_total(proof.data)
     try:
-        saving.save_as(preset(proof), path, source if source and source.is_file() else None)
+        saving.save_as(improved, path, source if source and source.is_file() else None, comments=comments)
     except saving.SaveError as fault:
         raise ProofError(f"not saved: {fault}") from None
+
+
+def _values(preset: Preset) -> dict[str, Any]:
+    return {key: getattr(getattr(preset.options, info.group), info.name) for key, info in by_key(OPTIONS).items()}
 
 
 def refuse(path: Path) -> None:

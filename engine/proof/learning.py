@@ -15,7 +15,11 @@ from ..options import Options
 from ..runs import Run
 from ..runs.events import Progress, Started
 from ..runs.reading import TRAINER_FILE, read_events
-from .record import Learning, Trial
+from .record import Learning
+from .row import Trial
+
+_GROWS = "the global batch grows with the number of replicas"
+_STAYS = f"{_GROWS}, and the learning rate stays (train.learning_rate_scaling)"
 
 # Key, or group ending in a dot -> its effect on learning.
 _CHANGES = {
@@ -26,13 +30,14 @@ _CHANGES = {
     "input.augment": "the samples themselves change",
     "input.one_batch": "only one batch is learnt",
     "precision.": "other number formats round differently",
-    "strategy.kind": "the global batch grows with the number of replicas",
+    "strategy.kind": _GROWS,
     "workload.": "another model or other data is learnt",
     "train.optimizer": "another optimizer learns differently",
     "train.momentum": "the momentum changes what is learnt",
     "train.nesterov": "the momentum changes what is learnt",
     "train.weight_decay": "weight decay changes what is learnt",
     "train.learning_rate": "the learning rate changes what is learnt",
+    "train.learning_rate_scaling": "the learning rate changes what is learnt",
     "train.schedule": "the learning rate changes what is learnt",
     "train.warmup_steps": "the learning rate changes what is learnt",
     "train.hold_steps": "the learning rate changes what is learnt",
@@ -42,6 +47,7 @@ _CHANGES = {
     "train.clip_value": "clipped gradients change what is learnt",
     "train.global_clip_norm": "clipped gradients change what is learnt",
     "train.gradient_accumulation": "the weights change once in several steps",
+    "train.micro_batches": "batch normalization and dropout work on parts of each batch",
     "train.validation": "another share of the data is learnt from",
     "train.validation_split": "another share of the data is learnt from",
     "train.seed": "another seed starts from other weights",
@@ -57,8 +63,8 @@ def note(changes: Iterable[str], options: Options, says_so: bool = False) -> str
     """
     several = options.strategy.kind == "mirrored"
     for key in changes:
-        if several and key in _UNDER_STRATEGY:
-            return _CHANGES["strategy.kind"]
+        if several and (key == "strategy.kind" or key in _UNDER_STRATEGY):
+            return _STAYS if options.train.learning_rate_scaling == "none" else _GROWS
         for known, words in _CHANGES.items():
             if key == known or (known.endswith(".") and key.startswith(known)):
                 return words

@@ -17,8 +17,9 @@ from ..telemetry.machine import Machine
 from . import comparing, diagnosing, diagnostic_trials, estimate, learning, sentences
 from .comparing import BaselineFailed, Comparing, Stopped
 from .diagnosing import Picking
-from .record import Comparison, Record, Trial, medians
+from .record import Comparison, Record, medians
 from .request import Request, conflict
+from .row import Trial
 from .trial import Bench, with_changes
 
 

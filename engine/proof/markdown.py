@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import figures
 from ..plan import LEAST_STEPS
 from ..profile import phrases
-from ..text import NONE, amount, seconds, share, size, times
-from . import sentences
-from .comparing import LEAST_GAIN, SPREADS, detectable_gain
+from ..text import NONE, amount, counted, seconds, share, size, times
+from . import scaling_words, sentences
+from .comparing import LEAST_GAIN, SPREADS, spreads
 
-_TITLES = {"ab": "Before and after", "loop": "Faster, one change at a time", "diagnosis": "What the input costs"}
+_TITLES = {"tune": "The fastest settings", "scaling": "How well it scales",
+           "ab": "Before and after", "loop": "Faster, one change at a time", "diagnosis": "What the input costs"}
 _FIGURES = figures.shown("trial")
 
 
-def as_markdown(data: Mapping[str, Any]) -> str:
-    """The whole report of a proof.json."""
+def as_markdown(data: Mapping[str, Any], searched: Iterable[str] = ()) -> str:
+    """The whole report of a proof.json; `searched` are the sections about a search."""
     parts = [
-        f"# {_TITLES.get(data['kind'], 'Proof')}: {_cell(data['preset_name'])}",
-        f"**{_cell(_capital(sentences.conclusion(data)))}.**",
+        f"# {_title(data)}: {cell(data['preset_name'])}",
+        f"**{cell(capital(sentences.conclusion(data)))}.**",
         _asked(data),
         *_diagnosis(data),
         *_ablation(data),
         *_profile(data),
+        *searched,
+        *_scaling(data),
         *(part for number, one in enumerate(data["comparisons"], 1) for part in _comparison(number, one, data)),
         *_before_and_after(data),
         *_ending(data),
         *_preset(data),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _title(data: Mapping[str, Any]) -> str:
+    return "What memory it takes" if sentences.only_predicts(data) else _TITLES.get(data["kind"], "Proof")
 
 
 def _asked(data: Mapping[str, Any]) -> str:
@@ -49,13 +56,18 @@ def _asked(data: Mapping[str, Any]) -> str:
         ("GPUs", gpus),
         ("versions", ", ".join([f"gputui {machine.get('gputui', '-')}", *libraries])),
     ]
-    return _table(["", ""], [[name, text] for name, text in rows])
+    return table(["", ""], [[name, text] for name, text in rows])
 
 
 def _method(data: Mapping[str, Any]) -> str:
-    pairs = "1 pair" if data["repeats"] == 1 else f"{data['repeats']} pairs"
+    if sentences.only_predicts(data):
+        return "a line of memory over the batch size through short trials, each of a few steps in a process of its own"
+    pairs = counted(data["repeats"], "pairs")
     each = (f"each in fresh processes, {data['measure_seconds']:g} s and at least {LEAST_STEPS} steps measured after "
             "the warm-up, speeds as means over it")
+    if data["kind"] == "scaling":
+        return (f"{counted(data['repeats'], 'rounds')} of trials, one for each number of replicas, up and down in "
+                f"turn, {each}; {scaling_words.kept(data)}; {scaling_words.ABOUT}")
     if data["kind"] == "diagnosis":
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
     return (f"{pairs} of alternating trials (a b, b a, ...), {each}; a gain is the median of the pairs' gains, and "
@@ -64,13 +76,19 @@ def _method(data: Mapping[str, Any]) -> str:
 
 def _spreads(repeats: int) -> str:
     """The factor of the spread: 2, or less with more than three pairs (comparing.py)."""
-    count = detectable_gain(1.0, repeats)
+    count = spreads(repeats)
     return "twice" if count == SPREADS else f"{count:.2f} times"
 
 
 def _question(data: Mapping[str, Any]) -> str:
     if data["kind"] == "ab" and data["comparisons"]:
         return f"`--preset {data['preset_name']} {sentences.settings(data['comparisons'][0]['changes'])}`"
+    if sentences.only_predicts(data):
+        return "what memory this training takes, and its largest batch; nothing else was searched (`--dry-run`)"
+    if data["kind"] == "tune":
+        return "the fastest settings of this training that this machine allows"
+    if data["kind"] == "scaling":
+        return "how the speed grows with the number of replicas"
     if data["kind"] == "diagnosis":
         return "what holds the training back, and what its input costs"
     return "what makes the training faster: the remedies for what holds it back, one by one"
@@ -84,14 +102,14 @@ def _diagnosis(data: Mapping[str, Any]) -> Iterator[str]:
     if not found:
         return
     rests_on = f"confidence {share(found['confidence'])}, {found['steps']} steps"
-    yield f"## At first\n\n{_cell(found['sentence'])} ({rests_on})"
+    yield f"## At first\n\n{cell(found['sentence'])} ({rests_on})"
     rows = [_evidence(piece) for piece in found["evidence"]]
     if rows:
-        yield _table(["evidence", "value", "threshold", "source"], rows)
+        yield table(["evidence", "value", "threshold", "source"], rows)
     if found.get("others"):
         yield f"Also found: {sentences.others(found)}."
     if found.get("remedies"):
-        yield _table(["remedy", "reason", "expected"], [_remedy(remedy) for remedy in found["remedies"]])
+        yield table(["remedy", "reason", "expected"], [_remedy(remedy) for remedy in found["remedies"]])
 
 
 def _evidence(piece: Mapping[str, Any]) -> list[str]:
@@ -110,42 +128,56 @@ def _ablation(data: Mapping[str, Any]) -> Iterator[str]:
     told = data.get("ablation")
     if not told:
         return
-    yield f"## Without input\n\n{_cell(_capital(sentences.input_cost(told)))}."
-    yield _trials(told["trials"], {"a": "as it is", "b": "one repeated batch"})
+    yield f"## Without input\n\n{cell(capital(sentences.input_cost(told)))}."
+    yield trials_table(told["trials"], {"a": "as it is", "b": "one repeated batch"})
     stages = [[stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")),
                str(stage.get("parallelism") or "-")] for stage in told.get("stages") or ()]
     if stages:
-        yield _table(["input stage", "operation", "ms per batch", "in parallel"], stages)
+        yield table(["input stage", "operation", "ms per batch", "in parallel"], stages)
 
 
 def _profile(data: Mapping[str, Any]) -> Iterator[str]:
     """What a step consists of, or why that is unknown; the trial's speed does not count."""
     if not data.get("profile_trial"):
         return
-    yield "## Profile\n\n" + _cell("; ".join(sentences.profile_in_brief(data))) + "."
-    yield _trials([data["profile_trial"]], {"p": "profiled"})
+    yield "## Profile\n\n" + cell("; ".join(sentences.profile_in_brief(data))) + "."
+    yield trials_table([data["profile_trial"]], {"p": "profiled"})
     report = sentences.profile_of(data)
     if report is not None and report.operations:
         rows = [[phrases.kind(one), one.name, amount(one.ms), share(one.share)]
                 for one in report.operations]
-        yield _table(["operation", "name", "ms", "share"], rows)
+        yield table(["operation", "name", "ms", "share"], rows)
+
+
+def _scaling(data: Mapping[str, Any]) -> Iterator[str]:
+    points = scaling_words.points(data)
+    if not points:
+        return
+    yield "## Replicas"
+    head, *rows = scaling_words.table(data)
+    yield table(head, rows)
+    if remarks := list(scaling_words.remarks(data)):
+        yield "\n".join(f"- {cell(capital(line))}." for line in remarks)
+    names = {str(one.get("replicas")): scaling_words.replicas(one.get("replicas")) for one in points}
+    yield "## Trials"
+    yield trials_table([trial for one in points for trial in one.get("trials") or ()], names)
 
 
 # ---- what was compared --------------------------------------------------------------------------
 
 
 def _comparison(number: int, one: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
-    place = f"{number}. " if data["kind"] == "loop" else ""
+    place = f"{number}. " if data["kind"] == "loop" else "Proof: " if data["kind"] == "tune" else ""
     head = f"## {place}`{sentences.changes(one['changes'])}`: {one['decision']}"
-    told = [f"Why tried: {one['reason']}." if data["kind"] == "loop" else ""]
+    told = [f"Why tried: {one['reason']}." if data["kind"] in ("loop", "tune") and one.get("reason") else ""]
     if one.get("expected_gain"):
         told.append(f"Expected: at most {times(one['expected_gain'])} as fast.")
     told.append(f"Result: {one['why'] or 'none'}.")
-    yield f"{head}\n\n{_cell(' '.join(filter(None, told)))}"
+    yield f"{head}\n\n{cell(' '.join(filter(None, told)))}"
     if one["trials"]:
-        yield _trials(one["trials"], {"a": "without", "b": "with"})
+        yield trials_table(one["trials"], {"a": "without", "b": "with"})
     if learning := one.get("learning"):
-        yield _cell(sentences.learned(learning))
+        yield cell(sentences.learned(learning))
 
 
 def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
@@ -155,17 +187,18 @@ def _before_and_after(data: Mapping[str, Any]) -> Iterator[str]:
         for figure in _FIGURES
         if before.get(figure.key) is not None or after.get(figure.key) is not None
     ]
-    if rows and data["kind"] != "diagnosis":
+    if rows and data["kind"] not in ("diagnosis", "scaling"):
         yield "## Before and after"
-        yield _table(["median", "before", "after"], rows)
+        yield table(["median", "before", "after"], rows)
         if data.get("gain_total") is not None:
             yield _gain(data)
 
 
 def _gain(data: Mapping[str, Any]) -> str:
     """The gain, and why the medians above may differ from it."""
-    several = " of what is kept, multiplied" if len(data.get("comparisons") or ()) > 1 else ""
-    told = f"{_capital(sentences.speedup(data))} (the median gain of the pairs{several})"
+    multiplied = data["kind"] == "loop" and len(data.get("comparisons") or ()) > 1
+    several = " of what is kept, multiplied" if multiplied else ""
+    told = f"{capital(sentences.speedup(data))} (the median gain of the pairs{several})"
     other = sentences.differing_medians(data)
     if other:
         told += f"; {other} by the medians in the table, which are over the whole proof and not pair by pair"
@@ -174,11 +207,11 @@ def _gain(data: Mapping[str, Any]) -> str:
 
 def _ending(data: Mapping[str, Any]) -> Iterator[str]:
     if disturbed := sentences.disturbance(data):
-        yield f"{_cell(disturbed)}."
-    if data.get("ended_because"):
-        yield f"Ended because: {_cell(data['ended_because'])}."
+        yield f"{cell(disturbed)}."
+    if data.get("ended_because") and not sentences.only_predicts(data):  # the prediction is the conclusion
+        yield f"Ended because: {cell(data['ended_because'])}."
     if data.get("final_verdict"):
-        yield f"In the end: {_cell(data['final_verdict']['sentence'])}"
+        yield f"In the end: {cell(data['final_verdict']['sentence'])}"
 
 
 def _preset(data: Mapping[str, Any]) -> Iterator[str]:
@@ -187,13 +220,13 @@ def _preset(data: Mapping[str, Any]) -> Iterator[str]:
         text, title = data["preset_before"], "The preset"
     elif data.get("changes_kept"):
         title += f" ({sentences.changes(data['changes_kept'])})"
-    yield f"## {_cell(title)}\n\n```yaml\n{text.strip()}\n```"
+    yield f"## {cell(title)}\n\n```yaml\n{text.strip()}\n```"
 
 
 # ---- tables -------------------------------------------------------------------------------------
 
 
-def _trials(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
+def trials_table(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
     """A table of trials, failed ones included; `names` are those of their sides."""
     known = [figure for figure in _FIGURES if any(trial.get(figure.key) is not None for trial in rows)]
     head = ["trial", "side", "repeat", *(figure.head for figure in known), "outcome"]
@@ -205,19 +238,19 @@ def _trials(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
         ]
         for trial in rows
     ]
-    return _table(head, cells)
+    return table(head, cells)
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
     """A sentence with a capital letter, unless it begins with the name of an option."""
     first = text.split(" ", 1)[0]
     return text if "=" in first else text[:1].upper() + text[1:]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(_cell(text) for text in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(cell(text) for text in line)} |" for line in lines)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     return str(text).replace("|", "\\|").replace("\n", " ")

@@ -6,6 +6,7 @@ are relative (0.42: 42 % more samples per second), `gain_total` is a factor (3.4
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import time
@@ -14,46 +15,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from .. import figures
 from ..files.shapes import Fields
+from ..files.values import mapping
 from ..files.writing import write_atomically
 from ..runs import events
+from ..runs.event_entries import Stage
 from ..system.identity import Place, Process
 from ..system.run_clock import steady
+from .row import FIGURES, Trial, place
+from .scaling import Scaling
+from .search import Search
 
-KINDS = ("ab", "loop", "diagnosis")
+KINDS = ("ab", "loop", "diagnosis", "tune", "scaling")
 STATES = ("running", "done", "stopped", "failed")
 # Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
 Verdict = Annotated[Mapping[str, Any], Fields(events.Diagnosis)]
-_OF_ONE_TRIAL = ("gain", "loss_at_samples", "seconds")
-FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key not in _OF_ONE_TRIAL)  # with medians
-
-
-@dataclass(kw_only=True)
-class Trial:
-    """One measured training; `run` is its folder under trials/. A failed trial has its outcome and `error`.
-
-    Speeds are means over all measured steps: a median would hide stalls that a change causes or removes.
-    """
-
-    side: str
-    repeat: int
-    run: str
-    outcome: str
-    samples_per_second: float | None = None
-    step_ms: float | None = None
-    input_wait: float | None = None
-    peak_memory_bytes: int | None = None
-    gpu_busy_mean: float | None = None
-    loss_at_samples: float | None = None
-    seconds: float = 0.0
-    error: str | None = None
-    disturbed: str = ""  # which other programs used the trial's devices or cores
-
-    @property
-    def good(self) -> bool:
-        return self.outcome == "ok"
 
 
 @dataclass(kw_only=True)
@@ -97,7 +74,7 @@ class Ablation:
     trials: list[Trial]
     input_cost: float | None = None
     input_wait: float | None = None
-    stages: Sequence[events.Stage] = ()
+    stages: Sequence[Stage] = ()
     why: str = ""
 
 
@@ -139,6 +116,9 @@ class Record:
     final_verdict: Verdict | None = None
     preset_after: str | None = None
     changes_kept: dict[str, Any] = field(default_factory=dict)
+    search: Search | None = None  # of a `tune`
+    scaling: Scaling | None = None  # of a `scaling`
+    earlier: list[Trial] = field(default_factory=list)  # trials of earlier sittings, until this one has ended
     ended_because: str = ""
     error: str | None = None
 
@@ -153,7 +133,12 @@ class Record:
         return steady() - self.started_mark
 
     def write(self, doing: str | None = None) -> None:
-        """Replace proof.json; `doing` says in words what happens now."""
+        """The same as `put`; where the disk refuses it now, the next change writes everything."""
+        with contextlib.suppress(OSError):
+            self.put(doing)
+
+    def put(self, doing: str | None = None) -> None:
+        """Replace proof.json; `doing` says in words what happens now. Raises OSError."""
         if doing is not None:
             self.doing = doing
         self.seconds = self.elapsed
@@ -167,7 +152,9 @@ class Record:
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
         profiled = [self.profile_trial] if self.profile_trial else []
-        found = (*self.baseline_trials, *ablation, *profiled, *compared)
+        searched = (trial for trials in self.search.trials for trial in trials) if self.search else ()
+        scaled = self.scaling.trials if self.scaling else ()
+        found = (*self.baseline_trials, *ablation, *profiled, *searched, *scaled, *compared)
         return list({trial.run: trial for trial in found}.values())
 
 
@@ -186,3 +173,37 @@ def medians(trials: Sequence[Trial]) -> dict[str, float | None]:
         known = [value for trial in trials if (value := getattr(trial, name)) is not None]
         found[name] = statistics.median(known) if known else None
     return found
+
+
+def searched(data: Mapping[str, Any]) -> list[Sequence[Mapping[str, Any]]]:
+    """The rows of the trials of a search or of a scaling, by what they were measured for."""
+    search, scaled = mapping(data.get("search")), mapping(data.get("scaling"))
+    groups = (*_list(search.get("candidates")), *_list(search.get("losses")), *_list(scaled.get("points")))
+    found = [mapping(one).get("trials") for one in groups]
+    return [_list(trials) for trials in found]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def earlier_trials(data: Mapping[str, Any]) -> list[Trial]:
+    """All trials of a proof.json; raises ValueError where a row is damaged."""
+    try:
+        return [Trial(**{name: row[name] for name in Trial.__dataclass_fields__ if name in row}) for row in rows(data)]
+    except (LookupError, TypeError, AttributeError) as fault:
+        raise ValueError(f"the row of a trial is damaged: {fault!r}") from None
+
+
+def rows(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The rows of all trials in a proof.json, in the order of their start, each once."""
+    groups = (
+        data["baseline_trials"],
+        (data.get("ablation") or {}).get("trials") or (),
+        [row for row in (data.get("profile_trial"),) if row],
+        *searched(data),
+        _list(data.get("earlier")),
+        *(comparison["trials"] for comparison in data["comparisons"]),
+    )
+    found = {row["run"]: row for group in groups for row in group}
+    return [found[run] for run in sorted(found, key=place)]

@@ -16,7 +16,8 @@ from ..runs import Run, RunError
 from ..runs.launch_options import options_of
 from ..runs.reading import read_object
 from ..telemetry.machine import Machine
-from . import LEAST_REPEATS, TRIAL_SECONDS, sentences
+from . import LEAST_REPEATS, TRIAL_SECONDS, scaling, sentences
+from .search import Limits
 from .trial import OWN, as_trial, with_changes
 
 ONE_BATCH = {"input.one_batch": True}
@@ -48,6 +49,8 @@ class Request:
     profile: bool = False  # a separate trial, whose steps TensorFlow profiles
     limit_seconds: float | None = None
     run: str | None = None  # the run whose remedies are tried
+    search: Limits | None = None  # of a `tune`
+    scaling: scaling.Asked | None = None  # of a `scaling`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -59,7 +62,11 @@ class Request:
         found = completed(cls, read.value)
         if found is None:
             raise ProofError(f"{path} is not a request: {read.damage or 'part of it is missing'}")
-        return cls(**{name: found[name] for name in cls.__dataclass_fields__})
+        known = {name: found[name] for name in cls.__dataclass_fields__}
+        return cls(**known | {
+            "search": known["search"] and limits(known["search"]),
+            "scaling": known["scaling"] and scaling.asked(known["scaling"]),
+        })
 
     def baseline(self) -> Preset:
         """The preset without changes."""
@@ -67,9 +74,19 @@ class Request:
         return Preset(self.preset_name, preset.options, preset.description)
 
 
+def limits(found: Mapping[str, Any]) -> Limits:
+    """The limits of a search, as a file has them."""
+    return Limits(**{name: found[name] for name in Limits.__dataclass_fields__})
+
+
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
     """A request about a preset by name or path, with `KEY=VALUE` settings on top; raises PresetError."""
     return _of(kind, presets.resolve(name, settings), str(presets.find(name).resolve()), **more)
+
+
+def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Request:
+    """A request about a preset whose changes no file has; `source` is the file that it was opened from."""
+    return _of(kind, preset, None if source is None else str(source.resolve()), **more)
 
 
 def of_run(run: Run, **more: Any) -> Request:
@@ -131,7 +148,8 @@ def sides(request: Request) -> list[Preset]:
     changed = [dict(request.changes)] if request.changes else []
     ablated = [ONE_BATCH] if request.ablation_repeats else []
     profiled = [SINGLE_STEPS] if request.profile else []
-    return [baseline, *(with_changes(baseline, changes) for changes in (*changed, *ablated, *profiled))]
+    scaled = [dict(one.changes) for one in request.scaling.settings] if request.scaling else []
+    return [baseline, *(with_changes(baseline, changes) for changes in (*changed, *ablated, *profiled, *scaled))]
 
 
 def refuse(request: Request, machine: Machine) -> None:
@@ -143,6 +161,8 @@ def refuse(request: Request, machine: Machine) -> None:
     if set(request.changes) == {"device.visible"}:
         _refuse_same_devices(request, machine)
     for side in sides(request):
+        if why := checks.measured_alone(side.options.strategy.kind):
+            raise ProofError(f"{request.preset_name}: {why}")
         if why := conflict(side, request, machine):
             raise ProofError(f"{request.preset_name}: {why}")
 
@@ -169,8 +189,10 @@ def remarks(request: Request, machine: Machine) -> list[str]:
     """Notes on the change before it is measured: where it has no effect, and where it only seems to have one."""
     changed = with_changes(request.baseline(), request.changes)
     found = checks.check(changed.options, machine)
-    about = [finding for finding in found if set(finding.options) & set(request.changes)]
-    told = [f"{finding.level}: {finding}" for finding in dict.fromkeys([*checks.of_job(machine), *about])]
+    keys = {*request.changes, *(["device.logical_devices"] if "strategy.kind" in request.changes else [])}
+    about = [finding for finding in found if set(finding.options) & keys]
+    always = [*checks.of_job(machine), *checks.of_packages(changed.options.run.python)]
+    told = [f"{finding.level}: {finding}" for finding in dict.fromkeys([*always, *about])]
     train = changed.options.train
     if "input.cache" in request.changes and train.epochs == 1 and train.steps_per_epoch is None:
         told.append("note: input.cache: trials are measured with a filled cache; the preset trains one pass")

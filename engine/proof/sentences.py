@@ -10,6 +10,7 @@ from .. import text
 from ..options import OPTIONS
 from ..profile import phrases, reports
 from ..profile.reports import ProfileReport
+from . import efficiency, record, scaling_words
 
 _NAMES = [info.name for info in OPTIONS]
 OUT_OF_TIME = "the time budget"  # how the reason begins where a loop had no time left
@@ -37,7 +38,12 @@ def _short(key: str) -> str:
 
 
 def verdict(comparison: Mapping[str, Any]) -> str:
-    """The result of a comparison in one sentence."""
+    """The result of a comparison in one sentence, with the efficiency where the number of replicas changes."""
+    scaled = efficiency.of_comparison(comparison) if comparison.get("decision") not in ("stopped", "running") else ""
+    return "; ".join(filter(None, (_verdict(comparison), scaled)))
+
+
+def _verdict(comparison: Mapping[str, Any]) -> str:
     what = changes(comparison["changes"])
     decision, gain, spread = (comparison.get(name) for name in ("decision", "gain", "spread"))
     several = len(comparison["changes"]) > 1
@@ -94,15 +100,22 @@ def disturbance(proof: Mapping[str, Any]) -> str:
     if not reasons:
         return ""
     worst = max(reasons, key=lambda reason: (reasons.count(reason), reason))
-    return (f"{len(reasons)} of {len(found)} trials were disturbed ({worst}): "
-            "for reliable figures measure again on a quiet machine")
+    return f"{_disturbed(len(reasons), len(found))} ({worst}): for reliable figures measure again on a quiet machine"
+
+
+def _disturbed(count: int, of: int) -> str:
+    """`1 of 8 trials was disturbed`."""
+    if of == 1:
+        return "the only trial was disturbed"
+    return f"{count} of {of} trials {'was' if count == 1 else 'were'} disturbed"
 
 
 def trials(proof: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """All trials of a proof.json, each once, in the order of their start."""
     ablation, profiled = (proof.get("ablation") or {}).get("trials") or (), proof.get("profile_trial")
+    searched = (trial for trials in record.searched(proof) for trial in trials)
     compared = (trial for comparison in proof.get("comparisons") or () for trial in comparison["trials"])
-    found = (*(proof.get("baseline_trials") or ()), *ablation, *([profiled] if profiled else ()), *compared)
+    found = (*(proof.get("baseline_trials") or ()), *ablation, *([profiled] if profiled else ()), *searched, *compared)
     return list({trial["run"]: trial for trial in found}.values())
 
 
@@ -110,15 +123,21 @@ def conclusion(proof: Mapping[str, Any]) -> str:
     """One sentence of what the whole proof came to."""
     found = trials(proof)
     disturbed = sum(bool(trial.get("disturbed")) for trial in found)
-    beside = f"; {disturbed} of {len(found)} trials were disturbed by other programs" if disturbed else ""
-    return _conclusion(proof) + beside
+    beside = f"; {_disturbed(disturbed, len(found))} by other programs" if disturbed else ""
+    return result(proof) + beside
 
 
-def _conclusion(proof: Mapping[str, Any]) -> str:
+def result(proof: Mapping[str, Any]) -> str:
+    """The conclusion without how many trials were disturbed."""
+    what = "search" if proof["kind"] == "tune" else "proof"
     if proof["state"] == "failed":
-        return f"the proof failed: {proof.get('error')}"
+        return f"the {what} failed: {proof.get('error')}"
     if proof["state"] == "crashed":
-        return "the proof's process has crashed; its results so far are shown"
+        return f"the {what}'s process has crashed; its results so far are shown"
+    if proof["kind"] == "tune":
+        return _search(proof)
+    if proof["kind"] == "scaling":
+        return scaling_words.conclusion(proof)
     if proof["kind"] == "ab" and proof["comparisons"]:
         return verdict(proof["comparisons"][0])
     if proof["kind"] == "diagnosis":
@@ -134,9 +153,39 @@ def _loop(proof: Mapping[str, Any]) -> str:
     return _nothing_found(proof, tried) if tried else _nothing_tried(proof)
 
 
+def only_predicts(proof: Mapping[str, Any]) -> bool:
+    """Whether it is no search but a prediction of memory (`--dry-run`)."""
+    return bool(((proof.get("search") or {}).get("limits") or {}).get("dry_run"))
+
+
+def _search(proof: Mapping[str, Any]) -> str:
+    """The proven gain of the best settings; without one, what the search was able to say."""
+    if only_predicts(proof):
+        return str(proof.get("ended_because") or _nothing_tried(proof))
+    kept = [one for one in proof.get("comparisons") or () if one.get("decision") == "kept"]
+    if proof.get("changes_kept") and kept:
+        gain, spread = kept[-1].get("gain"), kept[-1].get("spread")
+        return (f"{speedup(proof)} with {changes(proof['changes_kept'])} "
+                f"(gain {text.change(gain)}, spread of the pairs {text.spread(spread)})")
+    if proof.get("changes_kept"):
+        return f"the preset runs out of memory, and trains with {changes(proof['changes_kept'])}"
+    tried = sum(bool(one["tried"]) for one in (proof.get("search") or {}).get("candidates") or () if one["trials"])
+    if not tried:
+        return _nothing_tried(proof)
+    if proof["state"] == "stopped":
+        return f"stopped before anything was proved ({_tried(tried)})"
+    if compared := proof.get("comparisons"):
+        return f"nothing was proved to be faster than the preset as it is: {verdict(compared[-1])}"
+    return f"nothing is faster than the preset as it is ({_tried(tried)})"
+
+
+def _tried(count: int) -> str:
+    return f"{count} {'change' if count == 1 else 'changes'} tried"
+
+
 def _nothing_found(proof: Mapping[str, Any], tried: int) -> str:
     so_far = "stopped: so far " if proof["state"] == "stopped" else ""
-    return f"{so_far}nothing was found to make it faster ({tried} {'change' if tried == 1 else 'changes'} tried)"
+    return f"{so_far}nothing was found to make it faster ({_tried(tried)})"
 
 
 def _nothing_tried(proof: Mapping[str, Any]) -> str:

@@ -6,17 +6,19 @@ training needs for its input, so that it conflicts with all of them.
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from .. import presets, runs
-from ..checks import training_gpus
+from ..checks import training_gpus, visible_gpus
 from ..options import Options
 from ..presets import PresetError
-from ..process.spawn import WARM
 from ..runs import Run
 from ..runs.events import Started
 from ..runs.reading import TRAINER_FILE, read_events
@@ -25,6 +27,8 @@ from ..telemetry.machine import Gpu, Machine
 from .folder import Proof, create, proofs, start
 from .request import ProofError, Request, refuse, sides
 
+WAIT_SECONDS = 1.0
+TRIALS = "trials"  # the folder of a proof that holds its trials
 Names = frozenset[str]  # of GPUs, by UUID where there is one; none: the CPU
 
 
@@ -34,8 +38,11 @@ def of_options(options: Options, here: Machine) -> Names:
 
 
 def of_request(request: Request, here: Machine) -> Names:
-    """Those of all sides that are sure to be measured, and no GPU where one of them is the CPU's."""
+    """Those of all sides that may be measured, and no GPU where one of them is the CPU's."""
     found = [of_options(side.options, here) for side in sides(request)]
+    limits = request.search
+    if limits is not None and all(found) and "strategy" in limits.only and "strategy.kind" not in limits.leave:
+        found += [frozenset(map(_name, visible_gpus(side.options, here))) for side in sides(request)]
     return frozenset() if not all(found) else frozenset().union(*found)
 
 
@@ -50,6 +57,27 @@ def beside(ours: Collection[str], here: Machine, but: Path | None = None) -> str
     return next(busy, "")
 
 
+def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
+    """What trains on the same GPUs as a training with these options would, or like it on the CPU, in words.
+
+    Of trainings of other homes only those count that use the same GPU.
+    """
+    ours = of_options(options, here)
+    own = (what for what, theirs in _of_this_home(here, but) if ours & theirs or not (ours or theirs))
+    others = (what for what, theirs in _of_other_homes(here, but) if ours & theirs) if ours else iter(())
+    return next(own, "") or next(others, "")
+
+
+def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
+    """Until nothing else trains on the devices; `tell` is told of each that does."""
+    here, told = machine.read(), ""
+    while not given_up() and (what := beside(of_request(request, here), here)):
+        if what != told:
+            tell(f"waiting: {what}")
+            told = what
+        time.sleep(WAIT_SECONDS)
+
+
 def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Popen[bytes]]:
     """Refuse what cannot be measured, and devices that are in use unless `anyway`; else create and start."""
     here = machine.read()
@@ -61,6 +89,11 @@ def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Pop
 
 
 def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
+    yield from _of_this_home(here, but)
+    yield from _of_other_homes(here, but)
+
+
+def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
     for run in runs.all_runs():
         now = run.life  # one of another machine shares nothing
         if run.path != but and not now.host and (state := run.state_of(now)) in runs.GOES_ON:
@@ -68,8 +101,7 @@ def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
     for proof in proofs():
         data = proof.data
         if proof.path != but and data.get("state") == "running" and not proof.life(data).host:
-            yield f"the proof {proof.id} is running", _of_proof(proof, here)
-    yield from _of_other_homes(here, but)
+            yield f"the {_kind(data)} {proof.id} is running", _of_proof(proof, here)
 
 
 def _of_run(run: Run, here: Machine) -> Names:
@@ -93,11 +125,25 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
     """Trainings that no list of this home has: those of other users, and trials of other homes' proofs."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if "gputui.engine.trainer" not in words or words[-1] == WARM:
+        if "gputui.engine.trainer" not in words or words[-1].startswith("-"):  # it waits for a run, as with --warm
             continue
         path = Path(words[-1])
         if but is None or but not in path.parents:
-            yield f"a gputui training is running (process {process.pid})", _of_run(Run(path), here)
+            # Of another user, whose folders only they can read, the driver tells the GPUs.
+            theirs = _of_run(Run(path), here) if os.access(path, os.R_OK | os.X_OK) else machine.gpus_of(process.pid)
+            yield f"{_found_at(path)} (process {process.pid}) is running", theirs
+
+
+def _found_at(path: Path) -> str:
+    """A training by its folder; a trial by the search or proof that it belongs to, with the home that lists it."""
+    if path.parent.name != TRIALS:
+        return f"the training {runs.title(Run(path))}"
+    proof = Proof(path.parent.parent)
+    return f"the {_kind(proof.data)} {proof.id} of the home {proof.path.parent.parent}"
+
+
+def _kind(data: Mapping[str, Any]) -> str:
+    return "search" if data.get("kind") == "tune" else "proof"
 
 
 def _name(gpu: Gpu) -> str:

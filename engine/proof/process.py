@@ -1,0 +1,171 @@
+"""The process of a proof, independent of any viewer: whatever is carried out, its record ends with a state.
+
+SIGTERM or SIGINT ends the present trial and the proof with the results so far; a second one ends it at once. A lost
+terminal stops nothing. A failure is one line in proof.json; its traceback goes to proof.log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from .. import runs
+from ..files import disk
+from ..files.shapes import completed
+from ..options import Options
+from ..process.spawn import own_lock
+from ..runs import Run, RunError, results
+from ..runs.reading import read_object
+from ..system import locks
+from ..system.identity import Process
+from ..system.run_clock import steady
+from ..telemetry import machine
+from ..telemetry.machine import Machine
+from . import sharing
+from .comparing import BaselineFailed, Stopped
+from .folder import PROOF_LOCK, Proof
+from .folder import record as empty_record
+from .record import Record, earlier_trials
+from .request import Request
+from .row import Trial
+from .trial import ORPHAN_SECONDS, POLL_SECONDS, Bench, Stop, kill_trainer
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a proof is made. `earlier` are the rows of its trials from before, where it is gone on with."""
+
+    request: Request
+    record: Record
+    bench: Bench
+    machine: Machine
+    earlier: Sequence[Trial] = ()
+
+
+STAND = ("ok", "slower", "timeout")  # outcomes of trials that a sitting which has failed leaves to the next one
+Work = Callable[[Site], None]  # may raise Stopped and BaselineFailed
+
+
+def main(path: Path, work: Work) -> int:
+    """Carry out the proof; 0 when it is done, 1 when it could not be carried out."""
+    stop = Stop()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its engines and trainers inherit this
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop.ask)
+    request = Request.read(path / "request.json")
+    record = empty_record(path, request)
+    earlier = _go_on(path, record)
+    record.tell_process(Process.current())
+    try:
+        lock = own_lock(path / PROOF_LOCK)
+    except locks.Taken:
+        sys.exit(f"another process is already carrying out {path}")
+    with lock:
+        record.write("examining this machine")
+        return _make(record, lambda: _carry_out(work, _site(path, request, record, stop, earlier)), stop)
+
+
+def _carry_out(work: Work, site: Site) -> None:
+    with site.bench:
+        work(site)
+
+
+def _go_on(path: Path, record: Record) -> list[Trial]:
+    """What stands of an earlier sitting, whose time counts as well; trials of it that still run are ended."""
+    data = completed(Record, {**read_object(path / "proof.json").value, "path": path})
+    if data is None:
+        return []
+    for run in Proof(path).trials:  # several, where it measured side by side
+        _end(run)
+    record.started_t, record.started_mark = data["started_t"], steady() - data["seconds"]
+    record.earlier = earlier_trials(data)
+    if data["state"] == "failed":  # the reason may be mended by now, so that none of its faults counts any more
+        record.earlier = [trial for trial in record.earlier if trial.outcome in STAND]
+    return record.earlier
+
+
+def _end(run: Run) -> None:
+    """Wait for the end of a trial that nobody waits for."""
+    asked, since = False, time.monotonic()
+    while run.life.engine or run.alive("trainer"):
+        if not asked:
+            with contextlib.suppress(RunError):  # it has not told its process id yet
+                runs.request_stop(run)
+                asked = True
+        if time.monotonic() - since > ORPHAN_SECONDS:
+            kill_trainer(run)  # its engine, where it has one, ends after it
+        time.sleep(POLL_SECONDS)
+
+
+def _make(record: Record, work: Callable[[], None], stop: Stop) -> int:
+    try:
+        work()
+        record.state, record.earlier = "done", []
+    except Stopped:
+        record.state, record.ended_because = "stopped", "a stop was requested"
+    except BaselineFailed as fault:
+        record.state, record.error = "failed", str(fault)
+    except Exception as fault:
+        traceback.print_exc()
+        record.state, record.error = "failed", _in_a_line(fault, record.path.parent)
+    for comparison in record.comparisons:
+        if comparison.decision == "running":
+            comparison.decision, comparison.why = "failed", "the proof ended before it was finished"
+    record.budget_seconds = None
+    return int(not _is_told(record, stop) or record.state == "failed")
+
+
+def _in_a_line(fault: Exception, folder: Path) -> str:
+    if (number := disk.refusal(fault)) is not None:
+        return f"{disk.describe(number, disk.place(fault) or folder)}: no trial can be started"
+    return f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no message'}"
+
+
+def _is_told(record: Record, stop: Stop) -> bool:
+    """Write what has come of it; wait while the disk refuses that, unless somebody asks to stop."""
+    until, asked = time.monotonic() + results.ENGINE_SECONDS, stop.count
+    while True:
+        try:
+            record.put("ended")
+            return True
+        except OSError as fault:
+            if time.monotonic() >= until or stop.count > asked:
+                print(f"gputui: {record.path} could not be written: {fault}", file=sys.stderr)
+                return False
+        time.sleep(results.RESULT_RETRY_SECONDS)
+
+
+def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Sequence[Trial]) -> Site:
+    here = machine.read()
+    record.machine = {
+        "system": platform.platform(),
+        "processor": processor(),
+        "cpus": here.cpus,
+        "memory_bytes": here.memory_bytes,
+        "gpus": [gpu.name for gpu in here.gpus],
+        "no_gpu_reason": here.no_gpu_reason or None,
+        "gputui": metadata.version("gputui"),
+    }
+
+    def beside(options: Options) -> str:
+        return sharing.beside(sharing.of_options(options, here), here, path)
+
+    bench = Bench(path / "trials", Path(request.folder), request.seed, request.measure_seconds, here, stop, beside)
+    return Site(request, record, bench, here, earlier)
+
+
+def processor() -> str | None:
+    """The model of the CPU, where the kernel tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)

@@ -1,0 +1,44 @@
+"""Goes on with what has ended before its time: a search, or a measurement of scaling."""
+
+from __future__ import annotations
+
+import subprocess
+
+from ..system import locks
+from ..telemetry import machine
+from . import sharing
+from .folder import Proof, start
+from .record import earlier_trials
+from .request import ProofError
+
+
+def refuse(proof: Proof, kind: str, what: str, command: str) -> None:
+    """Raises ProofError for a proof that is not of this kind, goes on, has ended, or cannot be read."""
+    asked, data = proof.request, proof.data
+    if asked.kind != kind:
+        raise ProofError(f"{proof.id} is not {what}; only what {command} has started can be resumed")
+    if data.get("state") == "running":
+        raise ProofError(f"{proof.id} is running; gputui proof {proof.id} shows it")
+    if data.get("state") == "done":
+        because = f" ({data['ended_because']})" if data.get("ended_because") else ""
+        raise ProofError(f"{proof.id} has ended{because}; gputui proof {proof.id} shows it")
+    try:
+        if not data:
+            raise ValueError("it lacks the fields of a proof")
+        earlier_trials(data)
+    except ValueError as fault:
+        raise ProofError(
+            f"{proof.path / 'proof.json'} is damaged ({fault}), so that nothing is known of its trials; "
+            f"start anew with {command} --preset NAME"
+        ) from None
+
+
+def start_again(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
+    """Its process; raises ProofError where something else trains on its devices, unless `anyway`."""
+    here = machine.read()
+    if not anyway and (what := sharing.beside(sharing.of_request(proof.request, here), here, proof.path)):
+        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it, or give --anyway")
+    try:
+        return start(proof)
+    except locks.Taken:
+        raise ProofError(f"{proof.id} is running; gputui proof {proof.id} shows it") from None

@@ -1,0 +1,49 @@
+"""One measured training as proof.json holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import figures
+
+_OF_ONE_TRIAL = ("gain", "loss_at_samples", "seconds")
+FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key not in _OF_ONE_TRIAL)  # with medians
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """One measured training; `run` is its folder under trials/. A failed trial has its outcome and `error`.
+
+    The outcome is that of a run, or `slower`: a search has ended it before its time, and its speed is that until then.
+
+    Speeds are means over all measured steps: a median would hide stalls that a change causes or removes.
+    """
+
+    side: str
+    repeat: int
+    run: str
+    outcome: str
+    samples_per_second: float | None = None
+    step_ms: float | None = None
+    input_wait: float | None = None
+    peak_memory_bytes: int | None = None
+    peak_process_bytes: int | None = None
+    peak_address_space_bytes: int | None = None
+    gpu_busy_mean: float | None = None
+    loss_at_samples: float | None = None
+    replicas: int | None = None  # with the global batch as the trainer has told them
+    global_batch_size: int | None = None
+    seconds: float = 0.0
+    error: str | None = None
+    disturbed: str = ""  # which other programs used the trial's devices or cores
+    key: str = ""  # in a search: identifies the settings and the turn, so that a resumed one does not measure it again
+
+    @property
+    def good(self) -> bool:
+        return self.outcome == "ok"
+
+
+def place(run: str) -> tuple[int, str]:
+    """By which the folders of trials are sorted, whose names begin with their number: 99-s comes before 100-s."""
+    number = run.partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else 0, run
