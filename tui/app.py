@@ -8,35 +8,43 @@ Deferred imports: the first paint needs the form only; a screen or a reader is i
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import sys
+import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
-from textual import work
+from textual import events, work
 from textual.app import SystemCommand
-from textual.binding import Binding
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.theme import Theme
 
-from ..engine import presets
 from ..engine.presets import Preset, PresetError
+from ..engine.system import interpreter
+from .base import keys
+from .base.errors import clean
 from .base.services import Host
-from .base.themes import THEMES
+from .base.themes import CALM, HIGH_CONTRAST, THEMES
 from .form.state import FormState
-from .reading import LOOKED_AT
+from .reading import LOOKED_AT, recent_files
 from .screens import catalogue
 from .screens.form import FormScreen
+from .screens.run_watch import RunWatch
 
 if TYPE_CHECKING:
+    from ..engine.options import Options
     from ..engine.proof.folder import Proof
     from ..engine.runs import Run
 
-FIRST_PRESET = presets.SHIPPED / "quickstart.yaml"
+GARBAGE_AFTER = 10_000  # new objects; Python's own is 700
 WARM_AFTER_SECONDS = 1.0  # by then the user has first looked at the form
+PALETTE_SECONDS = 0.1  # by then the palette has gone
 UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 
@@ -47,38 +55,91 @@ class GputuiApp(Host):
     # Of the screen at the bottom, whose own no push would load.
     CSS_PATH = Path(__file__).with_name("screens") / "form.tcss"
     BINDINGS = [
-        Binding("f1,question_mark", "help", "Help", key_display="?"),
+        keys.bind("help"),
         *catalogue.key_bindings(),
-        Binding("ctrl+q", "quit", "Quit", show=False, priority=True),
+        keys.bind("palette", "command_palette", show=False),
+        keys.bind("quit", show=False),
     ]
 
     def __init__(
-        self, preset: Preset | None = None, watch: Run | None = None, replay_speed: float | None = None
+        self, preset: Preset | FormState | None = None, watch: Run | None = None, replay_speed: float | None = None
     ) -> None:
         super().__init__()
-        state = FormState(None, preset) if preset else FormState.open(FIRST_PRESET)
+        state = FormState(None, preset) if isinstance(preset, Preset) else preset or FormState.first()
         self.form = FormScreen(state, waits=watch is not None)
         self.watched, self.replay_speed = watch, replay_speed
         self.engines = []
-        for theme in THEMES:
-            self.register_theme(theme)
+        self.run_watch = RunWatch(self)
         self.animation_level = "none"  # over SSH a jump is calmer than a slide, and far fewer bytes
+        keymap, problems = keys.remapped(self.settings.keys)
+        self.set_keymap(keymap)
+        self.settings.problems += [f"{self.settings.path}: {problem}" for problem in problems]
+        self.theme = self._theme_kept = self._theme_at_start()
+
+    def _theme_at_start(self) -> str:
+        """The theme of the settings, else the one that suits the terminal."""
+        wanted = self.settings.theme
+        if wanted in self.available_themes:
+            return wanted
+        if wanted:
+            known = ", ".join(theme.name for theme in THEMES)
+            self.settings.problems.append(f"{self.settings.path}: there is no theme {wanted!r}; known: {known}")
         # Sixteen colours have no shades: only the theme without any stays readable.
         plain = self.console.color_system in (None, "standard") or self.no_color
-        self.theme = "high-contrast" if plain else "gputui"
+        return HIGH_CONTRAST.name if plain else CALM.name
+
+    def _keep_theme(self, theme: Theme) -> None:
+        """The theme that was chosen, and not the one that the terminal got by itself."""
+        if theme.name != self._theme_kept:
+            self._theme_kept = theme.name
+            self.settings.change("theme", theme.name)
 
     def get_default_screen(self) -> Screen[None]:
         return self.form
 
     def on_mount(self) -> None:
-        self._sweep()
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        interpreter.ask_with(partial(self.call_from_thread, self._asking))
+        self.settings.complain = partial(self.call_from_thread, self.complain)
+        self._tell_faults()
+        self.call_after_refresh(self._collect_seldom)
+        self.call_after_refresh(self._sweep)
+        self.call_after_refresh(self.run_watch.start)
         if self.watched is not None:
             self.open_run(self.watched)
         else:
             self.call_after_refresh(self._offer_running)
             self.set_timer(WARM_AFTER_SECONDS, self.warm_up)
 
+    @staticmethod
+    def _collect_seldom() -> None:
+        """From the first paint on, until which the command has disabled it: nearly all that a paint makes is freed by
+        counting references, and looking for circles in it would take a twentieth of the time of a live view.
+        """
+        gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
+        gc.enable()
+
+    def _asking(self, python: str) -> None:
+        self.notify(clean(f"asking {python} what is installed for it ..."), markup=False)
+
+    def _tell_faults(self) -> None:
+        """One line, however many there are: the palette lists them."""
+        faults = self.settings.problems
+        if len(faults) > 1:
+            said = f"{len(faults)} faults in {self.settings.path.name}: {self.key('palette')} faults lists them"
+            self.notify(said, severity="error", markup=False, timeout=10)
+        elif faults:
+            self.complain(faults[0])
+
+    def action_faults(self) -> None:
+        """The faults of the settings file."""
+        from .screens.help import ListScreen
+
+        self.push_screen(ListScreen("Faults in the settings", self.settings.problems))
+
     def on_unmount(self) -> None:
+        interpreter.give_up()  # a thread that waits for an answer would keep the process
+        self.run_watch.close()
         if self.warm is not None:
             self.warm.close()
 
@@ -93,9 +154,11 @@ class GputuiApp(Host):
         """Runs side by side."""
         self._open("compare", runs)
 
-    def open_proof(self, proof: Proof) -> None:
-        """Look at a proof, as it is made or as it ended."""
-        self._open("proof", proof)
+    @work
+    async def open_proof(self, proof: Proof) -> None:
+        """Look at a proof or a search, as it is made or as it ended."""
+        kind = await asyncio.to_thread(lambda: proof.data.get("kind"))
+        self._open(str(kind) if kind in ("tune", "scaling") else "proof", proof)
 
     def open_proofs(self) -> None:
         """All proofs."""
@@ -104,19 +167,54 @@ class GputuiApp(Host):
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
         """Fill the form with the preset of a file, once what stands there is safe."""
-        if not await self.form_is_safe():
-            return
-        try:
-            state = FormState.open(preset_yaml_path)
-        except (PresetError, OSError) as fault:
-            self.complain(str(fault))
+        if (state := await self._state_of(preset_yaml_path)) is not None:
+            self.action_show("form")
+            self.form.load(state)
+            if not (state.shipped or state.of_a_run):
+                recent_files.note(preset_yaml_path)
+
+    @work
+    async def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
+        """Put values into the form of the run's preset, on top of what was put there before."""
+        path = run.file("preset.yaml")
+        present = self.form.state if self.form.state.path == path else None
+        state = present or await self._state_of(path)
+        if state is None:
             return
         self.action_show("form")
+        self.form.apply(state, values, what)
+
+    @work
+    async def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
+        """Put values into the form of a preset's file, on top of what it holds where it holds that file."""
+        present = self.form.state if self.form.state.path == path else None
+        state = present or await self._state_of(path)
+        if state is None:
+            return
+        self.action_show("form")
+        self.form.apply(state, values if state is present else state.differing(options), what)
+
+    async def _state_of(self, preset_yaml_path: Path) -> FormState | None:
+        """The state for a preset's file, once what the form holds is safe; says why where there is none."""
+        if not await self.form_is_safe():
+            return None
+        try:
+            return await asyncio.to_thread(FormState.open, preset_yaml_path)
+        except (PresetError, OSError) as fault:
+            self.complain(str(fault))
+            return None
+
+    def show_in_form(self, state: FormState) -> None:
+        """Fill the form with a state, whatever it holds; undo leads back."""
         self.form.load(state)
 
     @property
     def form_state(self) -> FormState:
         return self.form.state
+
+    @property
+    def training_python(self) -> str | None:
+        return self.form.state.preset.options.run.python
 
     async def form_is_safe(self) -> bool:
         """Whether the form may be filled anew or left: asks where something would be lost."""
@@ -145,6 +243,17 @@ class GputuiApp(Host):
         else:
             self.push_screen(entry.screen_class())
 
+    async def hand_over(self, event: events.Event) -> None:
+        """The key of a place leaves a dialog as Escape does, and goes there: the header is seen behind it."""
+        covered = self.screen_stack and isinstance(self.screen, ModalScreen) and isinstance(event, events.Key)
+        name = catalogue.place_of_key(self, event.key) if covered and isinstance(event, events.Key) else ""
+        if not name:
+            await super().hand_over(event)
+            return
+        while isinstance(self.screen, ModalScreen):
+            self.screen.dismiss(None)
+        self.action_show(name)
+
     def _uncover(self, screen_class: type[Screen[Any]]) -> bool:
         """Take away the screens over the one of a kind; whether there is such a one."""
         stack = list(self.screen_stack)
@@ -172,7 +281,7 @@ class GputuiApp(Host):
 
         for run in runs.all_runs()[:LOOKED_AT]:
             if run.state in UNDER_WAY:
-                self.call_from_thread(self.form.offer, run)
+                self.call_from_thread(self.form.offer, run, runs.title(run))
                 return
 
     @work(thread=True, group="sweeping")
@@ -191,11 +300,24 @@ class GputuiApp(Host):
 
     @work(group="quit", exclusive=True)
     async def action_quit_asking(self) -> None:
-        if await self.form_is_safe():
+        if await self._may_leave_waiting() and await self.form_is_safe():
             self.exit()
+
+    async def _may_leave_waiting(self) -> bool:
+        """Asks where a start waits: without this application nobody makes it."""
+        from .screens.questions import Ask
+
+        if not self.waiting_title:
+            return True
+        question = f"{self.waiting_title} waits until the devices are free.\nIt is not started if you quit now. Quit?"
+        return await self.push_screen_wait(Ask(question, ("Quit", "Stay"))) == "Quit"
 
     async def action_quit(self) -> None:
         self.action_quit_asking()
+
+    def action_help_quit(self) -> None:
+        """Ctrl-C, which stops a command in a terminal, ends nothing here."""
+        self.notify(f"{self.key('quit')} quits gputui; runs and proofs go on without it", markup=False)
 
     @work(thread=True, exclusive=True, group="warm")
     def warm_up(self) -> None:
@@ -203,9 +325,13 @@ class GputuiApp(Host):
         unwanted = self.is_headless or os.environ.get("GPUTUI_WARM") == "0"
         if unwanted or self.warm is not None or self.going_on() or self.measuring():
             return
+        from ..engine import checks
         from ..engine.process.launch import Warm
 
-        self.warm = Warm()
+        option = self.training_python
+        # One that does not answer is not started: it would go on after this application.
+        if not any(finding.level == "error" for finding in checks.of_packages(option)) and self.is_running:
+            self.warm = Warm(interpreter.chosen(option))
 
     def _fatal_error(self) -> None:
         """Of an error nobody expected: one line on the terminal, where Textual would print the traceback."""
@@ -222,18 +348,38 @@ class GputuiApp(Host):
 
         return [run for run in runs.all_runs()[:LOOKED_AT] if (now := run.life).engine and not now.host]
 
-    def measuring(self) -> bool:
-        """Whether a proof is being made, into whose figures nothing must fall."""
+    def measuring(self) -> list[Proof]:
+        """The proofs that are being made, whose figures nothing else on the machine should disturb."""
         from ..engine.proof import folder
 
-        return any(proof.state == "running" for proof in folder.proofs()[:LOOKED_AT])
+        return [proof for proof in folder.proofs()[:LOOKED_AT] if proof.state == "running"]
 
     # ---- commands -----------------------------------------------------------------------------
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Everything that can be done here; of Textual's own commands those that make sense in this application."""
+        from .screens import palette
+
+        yield from palette.of_screen(screen)
         for entry in catalogue.SCREENS:
-            if entry.keys or not entry.opened_with:
-                yield SystemCommand(entry.title, entry.shows, partial(self.action_show, entry.name))
-        if screen is self.form:
-            yield from self.form.commands()
-        yield from super().get_system_commands(screen)
+            if (entry.verb or not entry.opened_with) and not palette.is_listed(screen, entry):
+                key = f"  ({self.key(entry.verb)})" if entry.verb else ""
+                yield SystemCommand(f"{entry.title}{key}", entry.shows, partial(self.action_show, entry.name))
+        if self.settings.problems:
+            yield SystemCommand("Faults in the settings", "what of the settings file is not used", self.action_faults)
+        yield SystemCommand("Theme", "choose a theme from a list", self.action_change_theme)
+        yield from palette.of_themes(self)
+        yield SystemCommand("Screenshot", "save a picture of the screen in the current folder", self.picture)
+
+    def picture(self) -> None:
+        """Save what is seen, without the palette, as SVG."""
+        self.set_timer(PALETTE_SECONDS, self._picture)
+
+    def _picture(self) -> None:
+        path = Path.cwd() / time.strftime("gputui-%Y%m%d-%H%M%S.svg")
+        try:
+            path.write_text(self.export_screenshot(), encoding="utf-8")
+        except OSError as fault:
+            self.complain(f"{path} cannot be written: {fault.strerror or fault}")
+        else:
+            self.notify(str(path), title="Saved", markup=False)

@@ -7,76 +7,114 @@ Deferred imports: a command pays only for what it uses.
 
 from __future__ import annotations
 
-import signal
+import shlex
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from ..engine.proof import LEAST_REPEATS, TRIAL_SECONDS
-from ..engine.system.gc_freeze import exempt_from_gc
-from .base.errors import INTERRUPTED, UNHEARD, WRONG, Refused, complain, discard_output, open_closed_streams, report
-from .commands import about, completion
+from ..engine.system import interpreter
+from .base.errors import INTERRUPTED, WRONG, Refused, complain, guarded, interruptible
+from .commands import about, about_presets, about_proofs, about_runs, cluster_options, completion, opening
+from .commands.preset_options import preset_option, settings_option
+from .show import need_a_terminal, show
 
-if TYPE_CHECKING:
-    from ..engine.runs import Run
 
-Command = Callable[..., Any]
-SECONDS = click.FloatRange(min=0.1, max=3600)
-ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the figures may be wrong."
-SET_HELP = (
-    "Set one option, overriding the preset; may be given several times. The group may be left out where the name is "
-    "unique. A relative path is resolved from the current folder, one in a preset's file from that file's folder."
+@click.group(
+    cls=opening.PresetOrCommand,
+    invoke_without_command=True,
+    epilog="RUN in the help of a command is an id that `gputui runs` lists, a part of one that no other run has, or "
+    "`latest`.",
+    subcommand_metavar="[PRESET | COMMAND [ARGS]...]",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _preset(help: str, required: bool = False) -> Callable[[Command], Command]:
-    return click.option(
-        "--preset", metavar="NAME_OR_PATH", required=required, help=help, shell_complete=completion.preset
-    )
-
-
-def _settings(help: str = SET_HELP) -> Callable[[Command], Command]:
-    return click.option(
-        "--set", "settings", metavar="KEY=VALUE", multiple=True, help=help, shell_complete=completion.setting
-    )
-
-
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@_preset("Train this preset without the screen.")
-@_settings()
+@preset_option("Train this preset without the screen.")
+@settings_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
 @click.option("--detach", is_flag=True, help="Start the run, print its id and return at once.")
 @click.option(
     "--dry-run", is_flag=True, help="Check the preset and print it as YAML with every value, without starting it."
 )
+@click.option(
+    "--resume-if-any", is_flag=True,
+    help="Resume the newest run of this preset with these settings, if it can be resumed; else start a new one."
+)
+@cluster_options.given
 @click.version_option(package_name="gputui", message="gputui %(version)s")
 @click.pass_context
 def cli(
-    context: click.Context, preset: str | None, settings: Sequence[str], as_json: bool, detach: bool, dry_run: bool
+    context: click.Context,
+    preset: str | None,
+    settings: Sequence[str],
+    as_json: bool,
+    detach: bool,
+    dry_run: bool,
+    resume_if_any: bool,
+    workers: str | None,
+    worker: int | None,
 ) -> None:
     """Train TensorFlow and Keras models: set every GPU option, watch the run, find and measure what makes it faster.
 
     \b
     gputui                                   open the form, to set options and start runs
+    gputui fast.yaml                         open it on a preset, by its file or its name
     gputui --preset quickstart               train a shipped preset without the screen
     gputui --preset fast.yaml --set xla=true train your own with one option changed
     gputui presets                           list the shipped presets and your own
     gputui options [KEY]                     explain the options for --set and presets
+    gputui doctor                            check GPUs, driver and TensorFlow
     gputui completion bash                   set up tab completion; also for zsh and fish
     """
+    interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
+    opens = context.invoked_subcommand == ""  # a preset was named; its command gets the settings, too
+    without_screen = as_json or detach or dry_run or resume_if_any or workers is not None or worker is not None
     if context.invoked_subcommand is not None:
-        if preset or settings or as_json or detach or dry_run:
+        if preset or (settings and not opens) or without_screen:
+            if opens:
+                given = "--resume-if-any needs" if resume_if_any else "--json, --detach and --dry-run need"
+                given = "--cluster and --worker need" if workers is not None or worker is not None else given
+                raise Refused(f"{given} no screen: gputui --preset NAME")
             raise Refused(f"--preset and what belongs to it do not go with the command {context.invoked_subcommand!r}")
         return
     if preset is None:
-        if settings or as_json or detach or dry_run:
+        if settings or without_screen:
             raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
-        context.exit(_open_screen())
+        context.exit(show())
+    if dry_run and resume_if_any:
+        raise Refused("--dry-run starts and resumes nothing: leave out --resume-if-any")
+    cluster_options.join(workers, worker)
     from .commands import train
 
-    context.exit(train.run_preset(preset, settings, as_json=as_json, detach=detach, dry_run=dry_run))
+    how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
+    context.exit(train.run_preset(preset, settings, **how))
+
+
+@click.command()
+@click.argument("preset", shell_complete=completion.preset)
+@settings_option()
+@cluster_options.given
+@click.pass_context
+def form_on(
+    context: click.Context, preset: str, settings: Sequence[str], workers: str | None, worker: int | None
+) -> None:
+    """Open the form on a preset; settings become changes that are not saved."""
+    if workers is not None or worker is not None:
+        raise Refused(f"--cluster and --worker need no screen: gputui --preset {shlex.quote(preset)} --cluster ...")
+    before = context.parent.params["settings"] if context.parent else ()
+    state = opening.form_on(preset, [*before, *settings])
+    need_a_terminal(f"gputui --preset {shlex.quote(preset)}")
+    context.exit(show(state))
+
+
+assert isinstance(cli, opening.PresetOrCommand)
+cli.opens = form_on
+cli.sections = {
+    "Runs": ("runs", "watch", "logs", "stop", "resume", "compare", "history", "note", "tag"),
+    "Speed": ("diagnose", "ab", "tune", "fit-batch", "scaling", "proof"),
+    "Presets and your own code": ("presets", "options", "init", "guide", "export"),
+    "gputui and this machine": ("doctor", "completion"),
+}
 
 
 @cli.command()
@@ -86,48 +124,39 @@ def cli(
 )
 @click.pass_context
 def watch(context: click.Context, run: str, replay: str | None) -> None:
-    """Show RUN in the live view, running or finished; by default the latest."""
+    """Show a run in the live view, by default the latest."""
     from ..engine import runs as run_folders
 
-    context.exit(_open_screen(watch=run_folders.find(run), replay_speed=_speed(replay)))
-
-
-@cli.command()
-@_preset("The preset to export.", required=True)
-@_settings()
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout.")
-def export(preset: str, settings: Sequence[str], output: str | None) -> None:
-    """Export a preset as a plain TensorFlow script that trains the same without gputui."""
-    from .commands import runs_and_presets
-
-    runs_and_presets.export_preset(preset, settings, output)
-
-
-@cli.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def runs(as_json: bool) -> None:
-    """List runs, the latest first."""
-    from .commands import runs_and_presets
-
-    runs_and_presets.show_runs(as_json)
+    context.exit(show(watch=run_folders.find(run), replay_speed=_speed(replay)))
 
 
 @cli.command()
 @click.argument("run", shell_complete=completion.run)
 def stop(run: str) -> None:
-    """Stop RUN gracefully: it finishes its step and writes its result. A second time ends it at once."""
+    """Stop a run gracefully.
+
+    It finishes its step and writes its result. A second stop ends it at once.
+    """
     from .commands import runs_and_presets
 
     runs_and_presets.stop_run(run)
 
 
 @cli.command()
-@click.argument("run", shell_complete=completion.run)
+@click.argument("run", required=False, shell_complete=completion.run)
+@click.option("--latest", is_flag=True, help="The newest run that can be resumed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
 @click.option("--detach", is_flag=True, help="Resume in the background: print the run's id and return at once.")
+@cluster_options.given
 @click.pass_context
-def resume(context: click.Context, run: str, as_json: bool, detach: bool) -> None:
-    """Resume RUN from its last checkpoint."""
+def resume(
+    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, workers: str | None,
+    worker: int | None,
+) -> None:  # fmt: skip
+    """Resume a run from its last checkpoint."""
+    if (run is None) != latest:
+        raise Refused("name one run to resume, or give --latest alone; gputui runs lists them")
+    cluster_options.join(workers, worker)
     from .commands import train
 
     context.exit(train.resume_run(run, as_json=as_json, detach=detach))
@@ -142,55 +171,13 @@ def resume(context: click.Context, run: str, as_json: bool, detach: bool) -> Non
     "-o", "--output", metavar="PATH", help="The file, or TensorBoard's folder; by default stdout or a folder of RUN."
 )
 def history(run: str, form: str, output: str | None) -> None:
-    """Export the figures of RUN over time; by default of the latest run."""
+    """Export the figures of a run over time.
+
+    By default those of the latest run are exported.
+    """
     from .commands import history as history_command
 
     history_command.show_history(run, form, output)
-
-
-@cli.group(invoke_without_command=True)
-@click.pass_context
-def presets(context: click.Context) -> None:
-    """List, show and check presets."""
-    if context.invoked_subcommand is None:
-        from .commands import runs_and_presets
-
-        runs_and_presets.list_presets()
-
-
-@presets.command("list")
-def presets_list() -> None:
-    """The presets that ship and your own."""
-    from .commands import runs_and_presets
-
-    runs_and_presets.list_presets()
-
-
-@presets.command("show")
-@click.argument("name", shell_complete=completion.preset)
-def presets_show(name: str) -> None:
-    """The resolved preset NAME, every value explicit."""
-    from .commands import runs_and_presets
-
-    runs_and_presets.show_preset(name)
-
-
-@presets.command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completion.preset)
-@click.pass_context
-def presets_check(context: click.Context, files: Sequence[str]) -> None:
-    """Check preset files, and the options in them against this machine."""
-    from .commands import runs_and_presets
-
-    context.exit(runs_and_presets.check_presets(files))
-
-
-@presets.command("schema")
-def presets_schema() -> None:
-    """The JSON Schema of presets, for editors."""
-    from .commands import runs_and_presets
-
-    runs_and_presets.show_schema()
 
 
 @cli.command()
@@ -202,9 +189,9 @@ def presets_schema() -> None:
 @click.option("--markdown", "form", flag_value="markdown", help="Print a Markdown table.")
 @click.option("--csv", "form", flag_value="csv", help="Print comma-separated values.")
 def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, form: str | None) -> None:
-    """Compare runs side by side: the options that differ, and the figures relative to the baseline.
+    """Show what differs between runs: options and figures.
 
-    The baseline comes first: the pinned run, or the first that is named where none is pinned.
+    The figures are compared with those of the baseline: the pinned run or, if none is pinned, the first RUN.
     """
     from .commands import compare as compare_command
 
@@ -218,126 +205,30 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
         compare_command.unpin_baseline()
 
 
-@cli.command("ab")
-@_preset("The preset to measure with and without the change.", required=True)
-@_settings("The change to measure; several settings are measured as one change.")
-@click.option(
-    "--repeats", type=click.IntRange(min=LEAST_REPEATS), default=LEAST_REPEATS, show_default=True,
-    help="Number of pairs of trials.",
-)
-@click.option(
-    "--seconds", type=SECONDS, default=TRIAL_SECONDS, show_default=True, help="Measured seconds of each trial."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object on stdout, at the end.")
-@click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
-@click.pass_context
-def ab(
-    context: click.Context,
-    preset: str,
-    settings: Sequence[str],
-    repeats: int,
-    seconds: float,
-    as_json: bool,
-    anyway: bool,
-) -> None:
-    """Measure a preset with and without a change, in alternating trials, each in a new process.
-
-    \b
-    gputui ab --preset quickstart --set steps_per_execution=16
-    gputui ab --preset mine.yaml --set device.visible=none         GPU against CPU
-    """
-    from .commands import proof as proof_command
-
-    context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway))
-
-
-@cli.command("diagnose")
-@click.argument("run", required=False, shell_complete=completion.run)
-@_preset("Measure this preset, with and without its input.")
-@_settings()
-@click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
-@click.option(
-    "--repeats", type=click.IntRange(min=1),
-    help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS})."
-)
-@click.option("--seconds", type=SECONDS, help=f"Measured seconds of each trial (default: {TRIAL_SECONDS:g}).")
-@click.option(
-    "--minutes", type=click.FloatRange(min=0, min_open=True), help="Time limit: start no remedy that would take longer."
-)
-@click.option("--profile", is_flag=True, help="With --preset: also profile 20 steps, and read the profile with XProf.")
-@click.option("-o", "--output", metavar="FILE", help="With --apply: save the improved preset to FILE.")
-@click.option("--json", "as_json", is_flag=True, help="Print the diagnosis, or the proof, as one JSON object.")
-@click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
-@click.pass_context
-def diagnose(
-    context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **wanted: Any
-) -> None:
-    """Say what limits the speed of RUN or of a preset: the verdict, its evidence, and what to do about it."""
-    from .commands import diagnose as diagnose_command
-
-    context.exit(diagnose_command.diagnose(run, preset, settings, wanted))
-
-
-@cli.command("proof")
-@click.argument("name", metavar="[PROOF]", required=False, shell_complete=completion.proof)
-@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
-@click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown.")
-@click.option("-o", "--output", metavar="FILE", help="Save the improved preset to FILE.")
-@click.option("--stop", is_flag=True, help="Stop the proof after its present trial; a second time at once.")
-def proof(name: str | None, form: str | None, output: str | None, stop: bool) -> None:
-    """List proofs, or show PROOF: every trial, before and after."""
-    from .commands import proof as proof_command
-
-    if name is None and (form == "markdown" or output or stop):
-        raise Refused("name a proof; gputui proof lists them")
-    if sum(map(bool, (form, output, stop))) > 1:
-        raise Refused("use only one of --json, --markdown, -o and --stop")
-    if name is None:
-        proof_command.show_proofs(as_json=form == "json")
-    else:
-        proof_command.show_proof(name, form or "table", output, stop)
-
-
-@cli.command("init")
-@click.argument("folder", metavar="[DIR]", default=".")
-def init(folder: str) -> None:
-    """Write a preset.yaml and a small train.py to start from, into DIR or the current folder; never overwrites."""
-    from .commands import init as init_command
-
-    init_command.begin(folder)
-
-
 @cli.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
 @click.option("--deep", is_flag=True, help="Also import TensorFlow to see which GPUs it finds; takes up to 20 s.")
+@click.option(
+    "--python", metavar="PATH", help="The Python that trains, as run.python; by default GPUTUI_PYTHON or gputui's own."
+)
 @click.pass_context
-def doctor(context: click.Context, as_json: bool, deep: bool) -> None:
+def doctor(context: click.Context, as_json: bool, deep: bool, python: str | None) -> None:
     """Check GPUs, driver, TensorFlow and host for problems.
 
-    The exit code is 1 if something prevents training as intended, on the GPUs of a machine that has some, else on the
-    CPU.
+    The exit code is 1 if something prevents training on the GPUs, or on the CPU of a machine without GPUs.
     """
     from .commands import doctor as doctor_command
 
-    context.exit(doctor_command.show_doctor(as_json, deep))
+    context.exit(doctor_command.show_doctor(as_json, deep, python))
 
 
-for command in (about.options, about.guide, about.completion):
+for command in (
+    about.options, about.guide, about.completion, about_presets.presets, about_presets.export, about_presets.init,
+    about_runs.runs, about_runs.logs, about_runs.note, about_runs.tag,
+    about_proofs.ab, about_proofs.diagnose, about_proofs.tune, about_proofs.fit_batch, about_proofs.proof,
+    about_proofs.scaling,
+):  # fmt: skip
     cli.add_command(command)
-
-
-def _open_screen(watch: Run | None = None, replay_speed: float | None = None) -> int:
-    """The TUI, and what to know after it; its exit code."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-        raise Refused("the screen needs a terminal; gputui --preset NAME trains without one")
-    with exempt_from_gc():
-        from .app import GputuiApp
-
-    app = GputuiApp(watch=watch, replay_speed=replay_speed)
-    app.run()
-    for run in app.going_on():
-        print(f"{run.id} is still running; show it again with: gputui watch")
-    return app.return_code or 0
 
 
 def _speed(text: str | None) -> float | None:
@@ -351,24 +242,14 @@ def _speed(text: str | None) -> float | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point: runs the command and exits with its code; never lets a traceback out."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Run the command and exit with its code; never lets a traceback out."""
+    interruptible()
     sys.exit(run(arguments))
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """The command's exit code."""
-    open_closed_streams()
-    code = _code(arguments)
-    try:
-        sys.stdout.flush()
-    except OSError as fault:
-        discard_output()
-        if not isinstance(fault, BrokenPipeError):
-            complain(f"standard output cannot be written ({fault.strerror or fault})")
-            return code or UNHEARD
-    return code
+    return guarded(lambda: _code(arguments))
 
 
 def _code(arguments: Sequence[str] | None) -> int:
@@ -377,16 +258,12 @@ def _code(arguments: Sequence[str] | None) -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:
         return INTERRUPTED
     except click.UsageError as fault:
-        words = fault.ctx.command_path if fault.ctx else "gputui"
+        words = fault.ctx.command_path.strip() if fault.ctx else "gputui"
         complain(f"{fault.format_message()}\n{words} --help shows what there is")
         return WRONG
-    except SystemExit as leave:
-        if not isinstance(leave.__context__, BrokenPipeError):
-            raise
-        discard_output()  # the reader has closed the pipe; click would turn this into an exit
-        return 0
-    except Exception as fault:
-        return report(fault)
+    except click.ClickException as fault:
+        complain(fault)
+        return WRONG

@@ -1,7 +1,7 @@
-"""Error messages on stderr, one or two plain lines each, and the exit codes of the command.
+"""Error messages on stderr, in one or two plain lines or one for each fault of a preset, and the command's exit codes.
 
 Exit codes: 0 done; 1 the training failed; 2 a wrong command line or preset; 3 out of memory; 74 the output could not be
-written, and a run goes on; 130 interrupted.
+written, and a run goes on; 75 the job's scheduler has ended a run that can be resumed; 130 interrupted.
 
 Deferred imports: only a command that fails pays for them.
 """
@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import click
-
-from ...engine.files.values import brief
+from ...engine.files.values import LONGEST_LINE, brief
 
 DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
 UNHEARD = 74  # EX_IOERR of sysexits.h: an error of input or output
+NAMED = 5  # of the problems of a preset
+TO_BE_RESUMED = 75  # EX_TEMPFAIL of sysexits.h: to be tried again
 _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
 
@@ -37,10 +38,10 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
 
 
-def complain(text: object) -> None:
-    """Write lines to stderr without control characters; the middle of a very long line is left out."""
+def complain(text: object, limit: int = LONGEST_LINE) -> None:
+    """Write lines to stderr without control characters; the middle of a line longer than `limit` is left out."""
     with contextlib.suppress(OSError, ValueError):  # nobody may be reading it
-        print("\n".join(brief(line) for line in clean(text).split("\n")), file=sys.stderr, flush=True)
+        print("\n".join(brief(line, limit) for line in clean(text).split("\n")), file=sys.stderr, flush=True)
 
 
 def report(fault: Exception) -> int:
@@ -49,13 +50,14 @@ def report(fault: Exception) -> int:
     from ...engine.presets import PresetError
     from ...engine.process import ending
     from ...engine.runs import RunError
+    from ...engine.telemetry.cluster import ClusterError
 
     if isinstance(fault, PresetError):
-        more = len(fault.problems) - 1
-        complain(fault.problems[0])
-        if more:
+        for problem in fault.problems[:NAMED]:
+            complain(problem)
+        if more := len(fault.problems[NAMED:]):
             complain(f"and {more} more; gputui presets check FILE shows all")
-    elif isinstance(fault, Refused | RunError | click.ClickException):
+    elif isinstance(fault, Refused | RunError | ClusterError):
         complain(fault)
     elif isinstance(fault, RuntimeError | MemoryError | BlockingIOError) and (end := ending.of_fault(fault)):
         complain(f"{end.message}\n{end.hint}")
@@ -68,6 +70,40 @@ def report(fault: Exception) -> int:
         complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")
         return FAILED
     return WRONG
+
+
+def interruptible() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again, in place of the system's handler of the time of the first imports."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """The exit code of a command; what it raises becomes one or two lines."""
+    open_closed_streams()
+    code = _code(command)
+    try:
+        sys.stdout.flush()
+    except OSError as fault:
+        discard_output()
+        if not isinstance(fault, BrokenPipeError):
+            complain(f"standard output cannot be written ({fault.strerror or fault})")
+            return code or UNHEARD
+    return code
+
+
+def _code(command: Callable[[], int]) -> int:
+    try:
+        return command()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as leave:
+        if not isinstance(leave.__context__, BrokenPipeError):
+            raise
+        discard_output()  # the reader has closed the pipe; click would turn this into an exit
+        return 0
+    except Exception as fault:
+        return report(fault)
 
 
 def discard_output() -> None:

@@ -14,7 +14,10 @@ _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 
 @dataclass(frozen=True)
 class Glyphs:
-    """`used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve."""
+    """`used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve; `grid_*` and `fill`, the
+    area below a curve, are faint; `here` stands left and right of the present place; `corners` are those of an edge,
+    from the upper left on.
+    """
 
     braille: bool
     rule: str
@@ -27,6 +30,9 @@ class Glyphs:
     axis: str
     tick: str
     point: str
+    grid_across: str
+    grid_down: str
+    fill: str
     legend: tuple[str, ...]
     spinner: str
     ok: str
@@ -40,6 +46,11 @@ class Glyphs:
     whisker: str
     whisker_right: str
     to: str
+    here: str
+    running: str
+    corners: str
+    folded: str
+    unfolded: str
 
 
 RICH = Glyphs(
@@ -54,6 +65,9 @@ RICH = Glyphs(
     axis="│",
     tick="┤",
     point="•",
+    grid_across="┈",
+    grid_down="┊",
+    fill="⣿",
     legend=("──", "╌╌", "··", "• "),
     spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
     ok="✓",
@@ -67,6 +81,11 @@ RICH = Glyphs(
     whisker="─",
     whisker_right="┤",
     to="→",
+    here="▌▐",
+    running="▶",
+    corners="╭╮╰╯",
+    folded="▸",
+    unfolded="▾",
 )
 PLAIN = Glyphs(
     braille=False,
@@ -80,6 +99,9 @@ PLAIN = Glyphs(
     axis="|",
     tick="+",
     point="o",
+    grid_across=".",
+    grid_down=":",
+    fill=":",
     legend=("*", "o", "+", "x"),
     spinner="|/-\\",
     ok="ok",
@@ -93,6 +115,11 @@ PLAIN = Glyphs(
     whisker="-",
     whisker_right="]",
     to="->",
+    here="[]",
+    running=">",
+    corners="++++",
+    folded="[+]",
+    unfolded="[-]",
 )
 
 
@@ -102,13 +129,18 @@ def glyphs_of(app: object) -> Glyphs:
     return found if isinstance(found, Glyphs) else suited()
 
 
+def is_poor(environment: Mapping[str, str]) -> bool:
+    """Whether this is a terminal without most characters and control sequences."""
+    return environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS
+
+
 def suited(environment: Mapping[str, str] = os.environ) -> Glyphs:
     """The glyphs that this terminal can show, by its name and the locale; GPUTUI_ASCII=1 requests plain characters."""
     if environment.get("GPUTUI_ASCII", "") not in ("", "0"):
         return PLAIN
-    if environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS:
+    if is_poor(environment):
         return PLAIN
     locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or "UTF-8"
-    # Python and Textual write UTF-8 in the C locale, and nearly all terminals read it.
-    utf8 = "utf" in locale.lower() or locale in ("C", "POSIX")
+    # Python and Textual write UTF-8 in the C locale, and nearly all terminals read it; LC_ALL is set on purpose.
+    utf8 = "utf" in locale.lower() or (locale in ("C", "POSIX") and not environment.get("LC_ALL"))
     return RICH if utf8 else PLAIN

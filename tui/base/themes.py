@@ -1,10 +1,14 @@
-"""The colour themes of gputui: a calm dark one, and one of high contrast for weak displays and eyes and 16 colours."""
+"""The colour themes of gputui: a calm dark one, its light counterpart, and one of high contrast for 16 colours.
+
+All text has at least the contrast 4.5 that WCAG 2.1 asks for (1.4.3), curves and marks 3 (1.4.11), on every ground.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from textual.app import App
+from textual.color import Color
 from textual.theme import Theme
 
 CALM = Theme(
@@ -19,7 +23,36 @@ CALM = Theme(
     background="#14171a",
     surface="#1a1e22",
     panel="#22272c",
-    variables={"footer-key-foreground": "#e0b860", "border": "#3a4249"},
+    variables={
+        "footer-key-foreground": "#e0b860",
+        "foreground-muted": "#939ca5",
+        "border": "#3a4249",
+        "scrollbar-background": "#1a1e22",
+        "moderate": "#d8c35a",
+        "heavy": "#e8955a",
+    },
+)
+
+LIGHT = Theme(
+    name="gputui-light",
+    primary="#1d5c94",
+    secondary="#51606e",
+    accent="#256b2d",
+    success="#256b2d",
+    warning="#805000",
+    error="#b3201c",
+    foreground="#1c2126",
+    background="#fbfaf7",
+    surface="#f2f0eb",
+    panel="#e7e4dd",
+    dark=False,
+    variables={
+        "footer-key-foreground": "#805000",
+        "foreground-muted": "#575f67",
+        "border": "#b5b0a6",
+        "moderate": "#6f5c00",
+        "heavy": "#a84300",
+    },
 )
 
 HIGH_CONTRAST = Theme(
@@ -37,6 +70,9 @@ HIGH_CONTRAST = Theme(
     boost="#000000",
     text_alpha=1.0,
     variables={
+        "moderate": "#ffff00",
+        "heavy": "#ff55ff",
+        "grid": "#808080",  # any fainter, and it is black where there are sixteen colours
         "text-muted": "#ffffff",
         "text-disabled": "#ffffff",
         "foreground-muted": "#ffffff",
@@ -52,7 +88,15 @@ HIGH_CONTRAST = Theme(
     },
 )
 
-THEMES = (CALM, HIGH_CONTRAST)
+THEMES = (CALM, LIGHT, HIGH_CONTRAST)
+
+
+def own_colours(theme: Theme) -> dict[str, str]:
+    """Moderate and heavy load and the grid, for a theme that does not name their colours, as those of Textual."""
+    moderate = Color.parse(theme.warning or theme.primary)
+    heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
+    grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
+    return {"moderate": moderate.hex, "heavy": heavy.hex, "grid": grid.hex}
 
 
 def colour(app: App[Any], name: str) -> str:

@@ -3,8 +3,8 @@
 Keys may arrive in bunches (a paste, a slow line, a busy machine), while the field, dialog or screen that a key opens
 takes a moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen
 beneath. Here they are held until the new place is there. Text goes into its field. A letter that was typed before its
-place was visible has no effect, nor have keys that follow it without a pause. Escape always works, since it only
-leaves.
+place was visible has no effect, nor have keys that follow it without a pause, but for a single letter right behind
+the key of a place: it means that place. Escape always works, since it only leaves.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from textual import events
 from textual.app import App
 from textual.dom import DOMNode
 from textual.message_pump import MessagePump
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 from textual.worker import Worker
+
+from . import keys
 
 LIMIT_SECONDS = 5.0  # keys are held no longer than this; then they are dropped
 PAUSE_SECONDS = 0.3  # a key that follows sooner was typed together with the one before
 SEEN_SECONDS = 0.03  # two frames: a place that is mounted has been painted
 FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
 AT_ONCE = "ctrl+q"  # leaving is always possible
-GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping"}  # groups of workers that no key waits for
+# groups of workers that no key waits for
+GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping", "copying", "running", "waiting"}
 ERASING = ("backspace", "delete")
 
 Typed = events.Key | events.Paste
@@ -42,6 +46,15 @@ class Place:
 
     screen: Screen[Any] | None = None
     field: Widget | None = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """A key or a paste that waits."""
+
+    event: Typed
+    changes: int  # of the place, when it arrived
+    behind_place: bool  # it came right behind the key of a place
 
 
 @dataclass(frozen=True)
@@ -58,11 +71,12 @@ class Typeahead:
 
     def __init__(self, app: App[Any], hand_over: Callable[[events.Event], Awaitable[None]]) -> None:
         self._app, self._hand_over = app, hand_over
-        self._held: deque[tuple[Typed, int]] = deque()
+        self._held: deque[Held] = deque()
+        self._opens_place = False  # whether the latest key is that of a place
         self._settling: asyncio.Task[None] | None = None
         self._place = Place()
-        self._changes = 0  # when the place became visible; an earlier key was typed for another place
-        self._since = 0.0
+        self._changes = 0  # of the place: a key that came before the last one was typed for another place
+        self._seen_since: WeakKeyDictionary[Screen[Any], float] = WeakKeyDictionary()
         self._refused = -PAUSE_SECONDS  # when the latest key without effect arrived
 
     @property
@@ -80,7 +94,8 @@ class Typeahead:
             return
         if self._settling is None and self._ready():
             self._arrive()
-        self._held.append((event, self._changes))
+        self._held.append(Held(event, self._changes, self._opens_place))
+        self._opens_place = isinstance(event, events.Key) and keys.opens_place(self._app, event.key)
         await self._next()
 
     async def click(self, event: events.MouseUp) -> None:
@@ -92,9 +107,9 @@ class Typeahead:
             if not self._ready():
                 self._settle_after(self._now())
                 return
-            event, changes = self._held.popleft()
-            if self._meant(event, ahead=changes != self._changes):
-                await self._watched(event)
+            held = self._held.popleft()
+            if self._meant(held.event, ahead=held.changes != self._changes and not self._for_this_place(held)):
+                await self._watched(held.event)
 
     async def _watched(self, event: events.Event) -> None:
         """Pass the event on, and let the next key wait for its effects."""
@@ -112,19 +127,31 @@ class Typeahead:
         if event.key == "escape":
             self._refused = -PAUSE_SECONDS
             return True
-        unseen = time.monotonic() - self._since < getattr(self._place.screen, "seen_after_seconds", 0.0)
         command = event.is_printable or event.key in ERASING
         blind = ahead and command and not _written(self._app.focused, event)
-        if unseen or blind or event.time - self._refused < PAUSE_SECONDS:
+        if self._unseen(event) or blind or event.time - self._refused < PAUSE_SECONDS:
             self._refused = event.time
             return False
         return True
+
+    def _unseen(self, event: events.Key) -> bool:
+        """Whether it came before anybody can have read the question that it would answer."""
+        screen = self._place.screen
+        seconds = getattr(screen, "seen_after_seconds", 0.0)
+        return screen is not None and seconds > 0 and event.time - self._seen_since[screen] < seconds
+
+    def _for_this_place(self, held: Held) -> bool:
+        """Whether it is a single key that was typed together with the one that has opened this place."""
+        screen = self._app.screen
+        alone = held.behind_place and not self._held and not isinstance(screen, ModalScreen)
+        return alone and isinstance(held.event, events.Key) and held.event.key in screen.active_bindings
 
     def _arrive(self) -> None:
         """Update the place that keys go to."""
         place = Place(self._app.screen, self._app.focused if _is_field(self._app.focused) else None)
         if place != self._place:
-            self._place, self._since = place, time.monotonic()
+            self._place = place
+            self._seen_since.setdefault(self._app.screen, time.monotonic())
             self._changes += 1
 
     # ---- waiting --------------------------------------------------------------------------------
@@ -172,7 +199,7 @@ class Typeahead:
         if self._ready():
             self._arrive()
         if leaving:
-            self._held = deque((event, self._changes) for event, _ in self._held)
+            self._held = deque(replace(held, changes=self._changes) for held in self._held)
         await self._next()
 
     def _ready(self) -> bool:
@@ -215,7 +242,11 @@ async def _flush(node: MessagePump) -> bool:
 
 def _is_field(widget: Widget | None) -> bool:
     """Whether typed text is written there."""
-    return isinstance(widget, Input) or (isinstance(widget, TextArea) and not widget.read_only)
+    if isinstance(widget, Input) or widget is None:
+        return widget is not None
+    from textual.widgets import TextArea  # not needed for the first paint
+
+    return isinstance(widget, TextArea) and not widget.read_only
 
 
 def _written(widget: Widget | None, event: events.Key) -> bool:

@@ -16,7 +16,7 @@ VARIABLE = "_GPUTUI_COMPLETE"
 @click.argument("words", nargs=-1, metavar="[KEY or WORDS]...", shell_complete=completion_command.option)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, for each option.")
 def options(words: tuple[str, ...], as_json: bool) -> None:
-    """List the options for --set and presets, or explain one of them.
+    """List the options of presets, or explain one of them.
 
     \b
     gputui options                every option, its default, what it takes and does
@@ -31,7 +31,10 @@ def options(words: tuple[str, ...], as_json: bool) -> None:
 
 @click.command()
 def guide() -> None:
-    """How to train your own Keras code: what `build` may return, and which options apply to it."""
+    """Explain how to train your own Keras code.
+
+    The guide says what your function `build` may return, and which options apply to it.
+    """
     click.echo_via_pager(Path(__file__).with_name("own-code.md").read_text(encoding="utf-8"))
 
 
@@ -39,7 +42,9 @@ def guide() -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the tab completion script for SHELL, which completes presets, runs, proofs and options.
+    """Print a script for tab completion in SHELL.
+
+    It completes commands, presets, runs, proofs and options.
 
     \b
     bash    echo 'eval "$(gputui completion bash)"' >> ~/.bashrc

@@ -44,6 +44,21 @@ def run(context: click.Context, parameter: click.Parameter, incomplete: str) -> 
     return _fitting(["latest", *_folders(runs_folder())], incomplete)
 
 
+def ended_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids of runs without those that are named already; `latest` is none of them."""
+    named = context.params.get("names") or ()
+    return [item for item in run(context, parameter, incomplete) if item.value not in ("latest", *named)]
+
+
+def tag(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The tags that runs have."""
+    from ...engine.files.places import runs_folder
+    from ...engine.runs import Run, notes
+
+    found = {tag: None for name in _folders(runs_folder()) for tag in notes.read(Run(runs_folder() / name)).tags}
+    return _fitting(sorted(found), incomplete)
+
+
 def proof(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of proofs, the newest first, and `latest`."""
     from ...engine.files.places import home

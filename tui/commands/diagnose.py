@@ -15,7 +15,7 @@ from ...engine.files.values import to_json
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
 from ...engine.proof import LEAST_REPEATS, TRIAL_SECONDS, request
-from ...engine.runs import Run, reading
+from ...engine.runs import Run, cluster, reading
 from ..base.errors import DONE, Refused, complain
 from ..printing import diagnosis as diagnosis_tables
 from . import proof
@@ -62,8 +62,23 @@ def _show_run(run: Run, as_json: bool) -> int:
         print()
         proof.show_profile(run)
     if any(remedy["changes"] for remedy in found["remedies"]) and request.can_be_trained(run):
-        print(f"\ngputui diagnose {run.id} --apply measures them, and keeps what helps")
+        print(f"\n{how_to_try(run)}")
+    elif _ended_too_soon(run, found) and request.can_be_trained(run):
+        print(f"\ngputui diagnose {run.id} --apply measures the same training for longer, and tries what could help")
     return DONE
+
+
+def _ended_too_soon(run: Run, found: Mapping[str, Any]) -> bool:
+    """Whether the run, of one machine, had too few steps for a verdict."""
+    unknown = found["verdict"] == "undecided" and not found["evidence"]
+    return unknown and run.result is not None and run.result["outcome"] == "ok" and cluster.of_run(run) is None
+
+
+def how_to_try(run: Run) -> str:
+    """How the remedies of a run are tried; what is measured here by itself is one machine."""
+    if cluster.of_run(run) is not None:
+        return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.id} NEW_RUN"
+    return f"gputui diagnose {run.id} --apply measures them, and keeps what helps"
 
 
 def _profile(run: Run) -> dict[str, Any]:

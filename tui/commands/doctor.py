@@ -13,21 +13,24 @@ from rich.text import Text
 from ...engine import doctor
 from ...engine.doctor import Finding
 from ...engine.files.values import to_json
-from ..base.errors import DONE, FAILED, clean
+from ...engine.system import interpreter
+from ..base.errors import DONE, FAILED, Refused, clean
 from ..printing.console import console
-from ..text.doctor import conclusion, sign, terminal
+from ..text.doctor import conclusion, sign, terminal, worst_first
 
 STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}
 
 
-def examine(deep: bool) -> list[Finding]:
-    """Everything there is to say about this machine and this terminal."""
-    return [*doctor.examine(deep), *terminal(os.environ, shutil.get_terminal_size())]
+def examine(deep: bool, python: str | None = None) -> list[Finding]:
+    """Everything there is to say about this machine and this terminal, the worst first."""
+    return worst_first([*doctor.examine(deep, python), *terminal(os.environ, shutil.get_terminal_size())])
 
 
-def show_doctor(as_json: bool, deep: bool) -> int:
+def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
     """Print the findings; FAILED when something blocks training."""
-    found = examine(deep)
+    if python is not None and not python.strip():
+        raise Refused("--python needs the path of a Python, or of the folder of an environment that has one")
+    found = examine(deep, interpreter.file_of(python) if python else None)
     blocked = doctor.blocks(found)
     if as_json:
         print(to_json({"blocked": blocked, "findings": [asdict(finding) for finding in found]}))

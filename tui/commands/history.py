@@ -12,7 +12,9 @@ from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.runs import Run, history, new_file, reading
 from ...engine.runs.events import fields_of
+from ...engine.runs.launch_options import python_of
 from ...engine.runs.reading import RunEvents
+from ...engine.system import python_command
 from ..base.errors import Refused, clean, complain
 
 
@@ -52,8 +54,10 @@ def _as_json_lines(found: RunEvents) -> str:
 
 def _to_tensorboard(run: Run, folder: Path) -> None:
     new_file.refuse(folder)
-    command = [sys.executable, "-P", "-m", "gputui.engine.trainer.tensorboard", str(run.path), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    python = python_of(run)
+    command = python_command.of(python, "gputui.engine.trainer.tensorboard", str(run.path), str(folder))
+    environment = python_command.environment(python)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise Refused(f"the file for TensorBoard cannot be written: {lines[-1] if lines else 'no reason given'}")

@@ -13,7 +13,8 @@ from ...engine.options import OPTIONS, OptionInfo
 from ...engine.options.own import OWN_CODE_LABELS
 from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
 from ..base.errors import Refused
-from ..form.state import matches, to_text
+from ..form.search import search
+from ..form.state import to_text
 from ..printing.console import console
 from ..printing.diagnosis import show_table, table
 
@@ -39,14 +40,16 @@ def show_options(words: str, as_json: bool) -> None:
 
 
 def fitting(words: str) -> list[OptionInfo]:
-    """The option that has this key or name, else those that have another name like it, else what a search finds."""
+    """The option that has this key or name, else those that have another name like it, else what a search finds, the
+    best first.
+    """
     if not words.strip():
         return list(OPTIONS)
     exact = [info for info in OPTIONS if words.strip() in (info.key, info.name)]
     group = [info for info in OPTIONS if words.strip().rstrip(".") == info.group]
     meant = keys_of(words)
     by_name = sorted((info for info in OPTIONS if info.key in meant), key=lambda info: meant.index(info.key))
-    return exact or group or by_name or [info for info in OPTIONS if matches(info, words)]
+    return exact or group or by_name or [hit.info for hit in search(words)]
 
 
 def described(info: OptionInfo) -> dict[str, Any]:

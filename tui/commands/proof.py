@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...engine.files.values import to_json
@@ -23,15 +23,18 @@ from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
 from ...engine.telemetry import machine
-from ...engine.text import seconds
+from ...engine.text import counted, seconds
+from ...engine.tune.report import markdown
 from ..base.errors import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, complain
 from ..printing import profile
 from ..printing import proof as proof_tables
+from ..printing import search as search_tables
 from ..printing.console import console
 from ..printing.proof_progress import LiveProof, ProofLines, trials
 from .train import Presses
 
 POLL_SECONDS = 0.1
+NOUNS = {"tune": "search"}  # what a kind is called, where it is not a proof
 
 
 def measure_change(
@@ -42,26 +45,71 @@ def measure_change(
     return run_proof(asked, as_json=as_json, anyway=anyway)
 
 
-def run_proof(asked: Request, *, as_json: bool, anyway: bool, output: str | None = None) -> int:
-    """Start, follow and show a proof; save the improved preset where that is wanted. The exit code."""
+def run_proof(
+    asked: Request, *, as_json: bool, anyway: bool, wait: bool = False, output: str | None = None,
+    report: bool = False,
+) -> int:
+    """Start, follow and show a proof, or print only its report in Markdown; save the improved preset where that is
+    wanted. The exit code.
+    """
+    quiet = as_json or report
     if output is not None:
         improved_preset.refuse(Path(output))
     presses = Presses()  # from here on Ctrl-C is for the proof
+    if wait and not _waited(asked, presses, quiet):
+        return INTERRUPTED
     proof, process = sharing.begin(asked, anyway)
     for remark in request.remarks(asked, machine.read()):
         complain(remark)
-    if not as_json:
-        print(f"proof {proof.id}: {budget(asked)}", flush=True)
-    _follow(proof, process, presses, as_json)
+    if not quiet:
+        print(f"{NOUNS.get(asked.kind, 'proof')} {proof.id}: {budget(asked)}", flush=True)
+    return _to_its_end(proof, process, presses, as_json, output, report)
+
+
+def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
+    """Wait until nothing else trains on the devices; False where Ctrl-C ended that."""
+    sharing.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
+    return presses.count == 0
+
+
+def go_on(
+    proof: Proof, start: Callable[[], subprocess.Popen[bytes]], *, as_json: bool, wait: bool, output: str | None,
+    report: bool = False,
+) -> int:
+    """Start what has ended before its time again, follow and show it; the exit code."""
+    quiet = as_json or report
+    if output is not None:
+        improved_preset.refuse(Path(output))
+    presses = Presses()
+    if wait and not _waited(proof.request, presses, quiet):
+        return INTERRUPTED
+    process = start()
+    if not quiet:
+        print(f"{NOUNS.get(proof.request.kind, 'proof')} {proof.id} goes on", flush=True)
+    return _to_its_end(proof, process, presses, as_json, output, report)
+
+
+def _to_its_end(
+    proof: Proof, process: subprocess.Popen[bytes], presses: Presses, as_json: bool, output: str | None, report: bool
+) -> int:
+    _follow(proof, process, presses, as_json or report)
     data = proof.data
     if as_json:
         print(to_json(data, indent=1))
+    elif report:
+        print(as_markdown(data), end="")
     else:
-        proof_tables.show_result(data)
-    if output is not None and data.get("changes_kept"):
+        proof_tables.show_result(data, was_followed=True)
+    saved = output is not None and bool(data.get("changes_kept"))
+    if output is not None and saved:
         improved_preset.save(proof, Path(output))
         _say(f"{output} is saved; gputui --preset {output} trains with it", as_json)
-    elif data.get("changes_kept"):
+    elif output is not None:
+        _say(f"{output} is not written: no change has been proved", as_json)
+    if data.get("kind") == "tune":
+        if not as_json:
+            search_tables.show_next(data, saved)
+    elif data.get("changes_kept") and not saved:
         _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", as_json)
     return _code(data, presses)
 
@@ -77,8 +125,12 @@ def show_profile(run: Run) -> None:
 
 def budget(asked: Request) -> str:
     """How long it will take, as far as that is known before it starts."""
+    if asked.search is not None and asked.search.dry_run:
+        return f"at most 2 trials of about {estimate.of_request(asked):.0f} s"
+    if asked.search is not None:
+        return f"at most {_minutes(60 * asked.search.minutes)}; Ctrl-C ends it, gputui tune --resume goes on with it"
     count, each = estimate.sure_trials(asked), estimate.of_request(asked)
-    told = f"{count} trials of about {each:.0f} s: about {_minutes(count * each)}"
+    told = f"{counted(count, 'trials')} of about {each:.0f} s: about {_minutes(count * each)}"
     if asked.run is None:
         told += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"
     if asked.kind == "loop":
@@ -129,7 +181,7 @@ def _say(text: str, as_json: bool) -> None:
     if as_json:
         complain(text)
     else:
-        print(text)
+        print(text, flush=True)
 
 
 def _code(data: dict[str, object], presses: Presses) -> int:
@@ -138,6 +190,7 @@ def _code(data: dict[str, object], presses: Presses) -> int:
     comparisons = data.get("comparisons")
     assert isinstance(comparisons, list)
     unusable = data["kind"] == "ab" and comparisons and comparisons[0]["decision"] == "failed"
+    unusable = unusable or (data["kind"] == "scaling" and data.get("gain_total") is None)
     if data.get("state") == "done" and not unusable:
         return DONE
     decisive = [trial for _, trial in trials(data)][-1:]
@@ -151,7 +204,7 @@ def show_proofs(as_json: bool) -> None:
         for proof in found:
             print(to_json({"id": proof.id, "path": str(proof.path), **_head(proof)}))
     elif not found:
-        print("No proofs so far; gputui ab and gputui diagnose --apply make them.")
+        print("No proofs so far; gputui ab, gputui diagnose --apply, gputui tune and gputui scaling make them.")
     else:
         known = {proof.id: proof.data for proof in found}
         if lost := [name for name, data in known.items() if not data]:
@@ -183,6 +236,9 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     if form == "table":
         proof_tables.show_trials(data)
         proof_tables.show_result(data)
+        if data["kind"] == "tune":
+            search_tables.show_next(data, saved=False)
+    elif form == "json":
+        print(to_json(data, indent=1))
     else:
-        print(to_json(data, indent=1) if form == "json" else as_markdown(data), end="\n" if form == "json" else "")
-
+        print(as_markdown(data, markdown.sections(data) if data["kind"] == "tune" else ()), end="")

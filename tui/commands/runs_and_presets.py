@@ -1,9 +1,11 @@
-"""The commands that print presets and runs: runs, stop, presets list, show and check."""
+"""The commands about presets, and the one that stops a run: stop, presets list, show and check, export."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -12,55 +14,17 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from ...engine import checks, figures
+from ...engine import checks, entry
 from ...engine import presets as preset_files
 from ...engine import runs as run_folders
-from ...engine.files.values import to_json
-from ...engine.presets import PresetError, entry
+from ...engine.presets import Preset, PresetError
 from ...engine.runs import new_file
+from ...engine.runs.run import STATE_LABELS
+from ...engine.system import interpreter
 from ...engine.telemetry import machine
 from ..base.errors import DONE, WRONG, Refused, clean, complain
 from ..printing.diagnosis import show_table
 from .train import place
-
-
-def show_runs(as_json: bool) -> None:
-    """A table of all runs, or one JSON object a line."""
-    survey = run_folders.survey()
-    found = survey.runs
-    _tell_damage(survey)
-    if as_json:
-        for run in found:
-            now, result = run.life, run.result or {}
-            told = {"id": run.id, "state": run.state_of(now), "host": now.host or None, "path": str(run.path)}
-            print(to_json(told | {"result": result}))
-        return
-    if not found:
-        print("No runs so far; gputui --preset quickstart makes the first.")
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("run", overflow="fold")
-    table.add_column("state", no_wrap=True)
-    columns = figures.shown("listing")
-    for figure in columns:
-        table.add_column(figure.head, justify="right", no_wrap=True)
-    for run in found:
-        now, result = run.life, run.result or {}
-        table.add_row(
-            Text(clean(run.id)),
-            Text(clean(f"{run.state_of(now)} on {now.host}" if now.host else run.state_of(now))),
-            *(figure.bare(figures.at(result, figure.key)) for figure in columns),
-        )
-    show_table(table)
-
-
-def _tell_damage(survey: run_folders.Survey) -> None:
-    """One line for the folders that cannot be looked into, one for the files that are damaged."""
-    if closed := str(survey):
-        complain(closed)
-    damaged = [f"{run.id}: {'; '.join(damage)}" for run in survey.runs if (damage := run.damage)]
-    if damaged:
-        complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
 
 
 def stop_run(name: str) -> None:
@@ -70,8 +34,9 @@ def stop_run(name: str) -> None:
     deadline = time.monotonic() + 2
     while run.state in ("running", "stopping") and time.monotonic() < deadline:
         time.sleep(0.1)
-    ended = run.state not in ("running", "stopping")
-    print(f"{run.id} {run.state if ended else 'is stopping; repeat the command to end it at once'}")
+    state = run.state
+    said = "is stopping; repeat the command to end it at once"
+    print(f"{run.id} {said if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
 
 
 def list_presets() -> None:
@@ -113,7 +78,15 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
         sys.stdout.write(script)
     else:
         new_file.write(Path(output), script)
-        print(f"{clean(output)} written; python {shlex.quote(clean(output))} runs it")
+        command = f"{shlex.quote(clean(_python(preset)))} {shlex.quote(clean(output))}"
+        print(f"{clean(output)} written; {command} runs it")
+
+
+def _python(preset: Preset) -> str:
+    """The Python that trains; `python` where the shell finds it by this name."""
+    python = interpreter.chosen(preset.options.run.python)
+    found = shutil.which("python")
+    return "python" if found and os.path.dirname(found) == os.path.dirname(python) else python
 
 
 def check_presets(files: Sequence[str]) -> int:

@@ -23,14 +23,17 @@ from ...engine import runs as run_folders
 from ...engine.checks import Finding
 from ...engine.files.values import to_json
 from ...engine.presets import Preset
-from ...engine.process import launch
+from ...engine.process import continuing, joining, launch
 from ...engine.runs import Follower, Run, RunError
 from ...engine.runs.events import Event, fields_of
-from ...engine.telemetry import job, machine
-from ..base.errors import DONE, UNHEARD, Refused, complain, discard_output, exit_code
+from ...engine.runs.launch_options import options_of, python_of
+from ...engine.telemetry import job
+from ..base.errors import DONE, TO_BE_RESUMED, UNHEARD, Refused, complain, discard_output, exit_code
 from ..printing.console import console
 
 POLL_SECONDS = 0.1
+LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
+STOP_SIGNALS = {"SIGUSR1": signal.SIGUSR1, "SIGUSR2": signal.SIGUSR2}  # as run.stop_signal names them
 
 
 class View(Protocol):
@@ -44,20 +47,41 @@ class View(Protocol):
 
 
 def run_preset(
-    name: str, settings: Sequence[str], *, as_json: bool = False, detach: bool = False, dry_run: bool = False
+    name: str,
+    settings: Sequence[str],
+    *,
+    as_json: bool = False,
+    detach: bool = False,
+    dry_run: bool = False,
+    resume_if_any: bool = False,
 ) -> int:
-    """Resolve, check, launch and follow a preset; returns the exit code."""
+    """Resolve, check, launch and follow a preset; returns the exit code.
+
+    With `resume_if_any` its newest run that has ended is resumed instead; where that has completed, nothing is left to
+    do.
+    """
     preset = preset_files.resolve(name, settings)
-    findings = checks.of_preset(preset, machine.read())
+    kind = preset.options.strategy.kind
+    here, joined = joining.machine_of(kind, preset.options.device.visible)
+    findings = [*checks.of_preset(preset, here), *joined]
     errors = [finding for finding in findings if finding.level == "error"]
     if errors:
         more = f"\nand {len(errors) - 1} more conflict(s)" if len(errors) > 1 else ""
-        raise Refused(f"{place(preset, errors[0])}: {errors[0]}{more}")
+        raise Refused(f"{_placed(preset, errors[0])}{more}")
     if dry_run:
         _say(findings)
         sys.stdout.write(launch.settle(preset, Path.cwd()).to_yaml())
         return DONE
-    presses = Presses()  # from here on Ctrl-C is for the run
+    if resume_if_any and (run := continuing.of_preset(preset, complain)) is not None:
+        if run.state == "ok":
+            complain(f"{run.id} has completed: nothing is trained")
+            return DONE
+        if not (reason := continuing.why_not(run)):
+            complain(f"{run.id} is resumed")
+            return _resume(run, as_json, detach)
+        complain(f"{reason}: a new run is started")
+    findings += joining.test(kind, here)
+    presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
     run, process = launch.start(preset)
     if detach:
         _say(findings)
@@ -75,14 +99,30 @@ def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
     return f"{where}:{line}" if line is not None else where
 
 
-def resume_run(name: str, *, as_json: bool = False, detach: bool = False) -> int:
-    """Go on with a run from its last checkpoint and follow it; returns the exit code."""
-    run = run_folders.find(name)
-    findings = checks.of_job(machine.read())
+def _placed(preset: Preset, finding: Finding) -> str:
+    """The finding after its place, which may name its option already."""
+    where, said = place(preset, finding), str(finding)
+    (key, *others) = finding.options or ("",)
+    named = key and not others and where.startswith(f"--set {key}=")
+    return finding.whole(f"{where}: {said.removeprefix(f'{key}: ') if named else said}")
+
+
+def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False) -> int:
+    """Go on with a run from its last checkpoint and follow it, by default the newest that can; the exit code."""
+    return _resume(continuing.latest() if name is None else run_folders.find(name), as_json, detach)
+
+
+def _resume(run: Run, as_json: bool, detach: bool) -> int:
+    kind = options_of(run).get(joining.KEY)
+    here, joined = joining.of_run(run)
+    python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
+    findings = [*checks.of_kind(kind, here), *joined, *python]
     for finding in findings:
         if finding.level == "error":
-            raise Refused(f"{run.id}: {finding}")
-    follower, presses = Follower(run, from_now=True), Presses()
+            raise Refused(finding.whole(f"{run.id}: {finding}"))
+    findings += joining.test(kind, here)
+    follower = Follower(run, from_now=True)
+    presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
     process = launch.resume(run)
     if detach:
         _say(findings)
@@ -95,7 +135,7 @@ def resume_run(name: str, *, as_json: bool = False, detach: bool = False) -> int
 
 def _say(findings: Sequence[Finding]) -> None:
     for finding in findings:
-        complain(f"{finding.level}: {finding}")
+        complain(f"{finding.level}: {finding}", LONGEST_FINDING)
 
 
 def _follow(
@@ -106,13 +146,20 @@ def _follow(
     findings: Sequence[Finding],
     presses: Presses,
 ) -> int:
-    presses.ask(lambda: _ask_to_stop(run))
+    presses.ask(lambda number: _ask_to_stop(run, number))
     try:
         _show(run, follower, as_json, findings, presses)
     except OSError as fault:
         return _unheard(run, fault)
     process.wait()
-    return exit_code((run.result or {}).get("outcome"))
+    return _exit_code(run)
+
+
+def _exit_code(run: Run) -> int:
+    outcome = (run.result or {}).get("outcome")
+    if outcome in ("stopped", "timeout") and run.status.get("ended_by") and not continuing.why_not(run):
+        return TO_BE_RESUMED
+    return exit_code(outcome)
 
 
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
@@ -142,11 +189,11 @@ def _unheard(run: Run, fault: OSError) -> int:
     return UNHEARD
 
 
-def _ask_to_stop(run: Run) -> None:
+def _ask_to_stop(run: Run, number: int) -> None:
     """Also in the moment before the engine has told its process."""
     while True:
         try:
-            run_folders.request_stop(run)
+            run_folders.request_stop(run, number)
             return
         except RunError:
             if run.state != "starting":
@@ -155,26 +202,37 @@ def _ask_to_stop(run: Run) -> None:
 
 
 class Presses:
-    """Counts Ctrl-C (SIGINT) and SIGTERM instead of dying of them; passes each on while the main thread is blocked."""
+    """Counts Ctrl-C (SIGINT) and SIGTERM instead of dying of them; passes each on while the main thread is blocked.
 
-    def __init__(self) -> None:
+    Another signal may be the scheduler's, run.stop_signal: it counts if it is the first, and is passed on as it is.
+    """
+
+    def __init__(self, stop_signal: str = "none") -> None:
         self.count = 0
-        self._waiting: SimpleQueue[None] = SimpleQueue()  # whose `put` a signal handler may call
+        self._waiting: SimpleQueue[int] = SimpleQueue()  # whose `put` a signal handler may call
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._pressed)
+        if stop_signal in STOP_SIGNALS:
+            signal.signal(STOP_SIGNALS[stop_signal], self._told_by_scheduler)
 
-    def ask(self, act: Callable[[], None]) -> None:
-        """From here on `act` is called for each, those that have come already too, in a thread of its own."""
+    def ask(self, act: Callable[[int], None]) -> None:
+        """From here on `act` is called for each with the signal to send, those that have come already too, in a thread
+        of its own.
+        """
         threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
 
-    def _pass_on(self, act: Callable[[], None]) -> None:
+    def _pass_on(self, act: Callable[[int], None]) -> None:
         while True:
-            self._waiting.get()
-            act()
+            act(self._waiting.get())
 
     def _pressed(self, number: int, frame: Any) -> None:
         self.count += 1
-        self._waiting.put(None)
+        self._waiting.put(signal.SIGTERM)
+
+    def _told_by_scheduler(self, number: int, frame: Any) -> None:
+        if not self.count:
+            self.count = 1
+            self._waiting.put(number)
 
 
 def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:

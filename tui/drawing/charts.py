@@ -1,4 +1,4 @@
-"""Chooses the charts of a run from its snapshot, the most important first."""
+"""Chooses the charts of a run from its snapshot, the most important first, and draws them as the settings say."""
 
 from __future__ import annotations
 
@@ -6,40 +6,36 @@ from dataclasses import replace
 
 from ...engine import figures
 from ...engine.text import percent
+from ..base.settings import Charts
 from ..reading import epoch_mean
-from ..reading.series import Line
-from ..reading.store import Snapshot, number
-from .plot import Curve, Plot
+from ..reading.axes import along
+from ..reading.snapshot import Snapshot
+from ..reading.store import number
+from . import gpu_charts
+from .curves import Curve, Plot
+from .looks import as_drawn
 
 # What a metric's mean covers, where it is not a whole epoch.
 NOTES = {"": "", epoch_mean.WHOLE: "", epoch_mean.SO_FAR: "so far", epoch_mean.UNFINISHED: "unfinished epoch"}
+AS_DECLARED = Charts()
+_BEFORE_GPUS = 5  # charts that are more important than those of the GPUs
 
-
-_SPEED, _P50, _P95, _WAIT, _MFU, _BUSY = (
-    figures.of_run(key)
-    for key in ("samples_per_second", "step_ms.p50", "step_ms.p95", "input_wait", "mfu", "gpu_busy_mean")
+_SPEED, _P50, _P95, _WAIT, _MFU = (
+    figures.of_run(key) for key in ("samples_per_second", "step_ms.p50", "step_ms.p95", "input_wait", "mfu")
 )
 
 
-def plots(now: Snapshot) -> list[Plot]:
-    """Throughput, loss, step time, input wait, every metric, and GPU busy where there are several GPUs."""
+def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
+    """Throughput, loss, step time, input wait, every metric, and the GPUs."""
     found = [
-        _throughput(now),
-        _over_steps(now, "loss"),
+        Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=_mfu(now)),
+        _of_steps(now, "loss"),
         _step_time(now),
-        _over_time(now, _WAIT.label, "of the step", "share", Curve("", now.line(_WAIT.progress))),
-        *(_over_steps(now, name) for name in now.metrics),
+        Plot(_WAIT.label, "of the step", (Curve("", now.line(_WAIT.progress)),), "share"),
+        *(_of_steps(now, name) for name in now.metrics),
     ]
-    if len(now.gpus) > 1:
-        lowest, mean = now.line("gpu_busy_lowest"), now.line("gpu_busy_mean")
-        busy = _over_time(now, _BUSY.label, "", "share", Curve("mean", mean), Curve("lowest", lowest))
-        found.insert(min(len(found), 5), busy)
-    return found
-
-
-def _throughput(now: Snapshot) -> Plot:
-    plot = _over_time(now, _SPEED.label, _SPEED.unit, "zero", Curve("", now.line(_SPEED.progress)))
-    return replace(plot, note=_mfu(now))
+    found[_BEFORE_GPUS:_BEFORE_GPUS] = gpu_charts.of_run(now)
+    return [arranged(replace(plot, key=plot.title), now, drawn) for plot in found]
 
 
 def _step_time(now: Snapshot) -> Plot:
@@ -48,7 +44,7 @@ def _step_time(now: Snapshot) -> Plot:
     for figure in (_P50, _P95):
         title, _, which = figure.label.rpartition(" ")
         curves.append(Curve(which, now.line(figure.progress)))
-    return _over_time(now, title, _P50.unit, "zero", *curves)
+    return Plot(title, _P50.unit, tuple(curves), "zero")
 
 
 def _mfu(now: Snapshot) -> str:
@@ -57,22 +53,45 @@ def _mfu(now: Snapshot) -> str:
     return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
 
 
-def _over_time(now: Snapshot, title: str, unit: str, bounds: str, *curves: Curve) -> Plot:
-    return Plot(title, unit, curves, bounds, "time", _grown(now.elapsed, curves), now.outcome is not None)
-
-
-def _over_steps(now: Snapshot, name: str) -> Plot:
+def _of_steps(now: Snapshot, name: str) -> Plot:
+    """The loss or a metric: of the steps as they run, Keras' means of whole epochs, and the validation's."""
     mean = epoch_mean.of_run(now, name)
-    curves = [Curve("train", now.line(name), value=mean.value)]
+    line = now.line(name)
+    curves = [Curve("train", line, lesser=True)] if name == "loss" and now.windowed else []
+    means = now.line(f"epoch {name}") if curves else line
+    curves.append(Curve("epoch mean", means, marked=bool(curves), value=mean.value, short="mean"))
     if len(validation := now.line(f"val_{name}")):
         curves.append(Curve("val", validation, marked=True))
-    end = max((line.x[-1] for line in (curve.line for curve in curves) if len(line)), default=0.0)
+    return Plot(figures.metric(name).label, "", tuple(curves), x_unit="step", note=NOTES[mean.steps])
+
+
+# ---- as the settings say --------------------------------------------------------------------------
+
+
+def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
+    """The plot on its axis, with its values as they are to be drawn."""
+    axis = axis_of(plot, now, drawn)
+    curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
+    joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
+    placed = replace(plot, curves=curves, x_unit=axis, x_end=_end(now, axis, curves), joins=joins)
+    return as_drawn(replace(placed, final=_is_final(now, axis, placed.x_end)), drawn)
+
+
+def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
+    """The axis of the settings, where the run knows it; else the one that suits the figure."""
+    wanted = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
+    return wanted if wanted in now.pace.axes() else plot.x_unit
+
+
+def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
+    """The place of the last point: a chart stays the same between two readings."""
+    lines = [curve.line for curve in curves if len(curve.line)]
+    end = max((max(line.x) for line in lines), default=0.0)
+    return end if end or axis != "time" else min(max(0.0, now.elapsed - now.pace.begin), 1.0)
+
+
+def _is_final(now: Snapshot, axis: str, end: float) -> bool:
+    if now.outcome is not None:
+        return True
     steps = number(now.progress.get("steps"))
-    final = now.outcome is not None or (steps is not None and end >= steps)
-    return Plot(figures.metric(name).label, "", tuple(curves), "free", "steps", end, final, NOTES[mean.steps])
-
-
-def _grown(elapsed: float, curves: tuple[Curve, ...]) -> float:
-    """The time of the last point: a chart stays the same between two readings."""
-    lines: list[Line] = [curve.line for curve in curves if len(curve.line)]
-    return max((line.x[-1] for line in lines), default=0.0) or min(elapsed, 1.0)
+    return axis != "time" and steps is not None and end >= now.pace.place(axis, 0.0, steps)

@@ -12,11 +12,11 @@ from typing import Any
 from ...engine import figures
 from ...engine.figures import Figure
 from ...engine.proof import sentences
-from ...engine.text import NONE, amount, change, spread
+from ...engine.text import NONE, amount, change, counted, spread
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
-from .rows import Piece, Row, fit, fitting, length, two_lines
+from .rows import Piece, Row, fit, fitting, length, wrapped
 
 Told = Mapping[str, Any]
 # The word and the style for each verdict of a comparison.
@@ -103,15 +103,20 @@ def reach(comparisons: list[Told]) -> tuple[float, float]:
     """The range that the bars of all gains cover; always includes zero."""
     ends = [0.0]
     for one in comparisons:
-        gain, sigma = number(one.get("gain")), number(one.get("spread")) or 0.0
-        ends += [gain - sigma, gain + sigma] if gain is not None else []
+        ends += _around(one)
     return min(ends), max(ends)
+
+
+def _around(comparison: Told) -> tuple[float, float] | tuple[()]:
+    """The gains one spread below and above the median; the spread is relative to the ratio of the two speeds."""
+    gain, sigma = number(comparison.get("gain")), number(comparison.get("spread")) or 0.0
+    return () if gain is None else (gain - (1 + gain) * sigma, gain + (1 + gain) * sigma)
 
 
 def whisker(comparison: Told, low: float, high: float, width: int, glyphs: Glyphs) -> str:
     """The gain as a bar from zero, with its spread as whiskers around the end of the bar."""
-    gain, sigma = number(comparison.get("gain")), number(comparison.get("spread")) or 0.0
-    if gain is None or high <= low or width < 4:
+    gain, around = number(comparison.get("gain")), _around(comparison)
+    if gain is None or not around or high <= low or width < 4:
         return " " * width
 
     def at(value: float) -> int:
@@ -121,7 +126,7 @@ def whisker(comparison: Told, low: float, high: float, width: int, glyphs: Glyph
     for cell in range(min(at(0), at(gain)), max(at(0), at(gain)) + 1):
         cells[cell] = glyphs.done
     first, line, last = glyphs.whisker_left, glyphs.whisker, glyphs.whisker_right
-    left, right = at(gain - sigma), at(gain + sigma)
+    left, right = map(at, around)
     if right > left:
         cells[left : right + 1] = [first, *line * (right - left - 1), last]
     else:
@@ -134,8 +139,9 @@ def whisker(comparison: Told, low: float, high: float, width: int, glyphs: Glyph
 
 def detail(comparison: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Why the change was kept or not, its effect on learning, and its trials; the newest where not all fit."""
-    rows: list[Row] = [[(line, style)] for text, style in _remarks(comparison) for line in two_lines(text, width)]
-    told = _told(comparison)
+    told, remarks = _told(comparison), list(_remarks(comparison))
+    most = max(2, height - len(told) - len(remarks))  # the heads of the trials are a row, too
+    rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]
     columns = _shown(told, width)
     room = max(0, height - len(rows) - 1)
     trials = [_trial(trial, columns, width, glyphs) for trial in told[max(0, len(told) - room) :]]
@@ -150,7 +156,7 @@ def _remarks(comparison: Told) -> Iterator[Piece]:
     learning = mapping(comparison.get("learning"))
     if learning:
         samples, before, after = (number(learning.get(name)) for name in ("samples", "loss_a", "loss_b"))
-        after_so_many = f"; loss after {samples:,.0f} samples: " if samples is not None else ""
+        after_so_many = f"; loss after {counted(samples, 'samples')}: " if samples is not None else ""
         losses = f"{amount(before)} without, {amount(after)} with" if after_so_many else ""
         yield f"learning: {clean(learning.get('note') or NONE)}{after_so_many}{losses}", "warn"
 
@@ -182,6 +188,11 @@ def _told(comparison: Told) -> list[Told]:
     return [dict(trial) | {"gain": _gain_of(trial, trials)} for trial in trials]
 
 
+def gains(comparison: Told) -> list[float]:
+    """The gain of each pair so far."""
+    return [gain for trial in _told(comparison) if (gain := number(trial["gain"])) is not None]
+
+
 def _trial(trial: Told, columns: list[Figure], width: int, glyphs: Glyphs) -> Row:
     side = {"a": "without", "b": "with", "p": "profiled"}.get(str(trial.get("side")), clean(trial.get("side") or NONE))
     row: Row = [(f"{_count(trial.get('repeat')):>2} {side:<{_SIDE - 3}}", "value")]
@@ -190,7 +201,8 @@ def _trial(trial: Told, columns: list[Figure], width: int, glyphs: Glyphs) -> Ro
     more = clean(trial.get("error") or trial.get("disturbed") or "")
     ended = clean(trial.get("outcome") or NONE) + (f": {more}" if more else "")
     said = fitting(ended.replace("\n", " "), max(4, width - length(row) - 2), glyphs)
-    return fit([*row, (f"  {said}", "good" if trial.get("outcome") == "ok" else "bad")], width)
+    well = "warn" if trial.get("disturbed") else "good"
+    return fit([*row, (f"  {said}", well if trial.get("outcome") == "ok" else "bad")], width)
 
 
 def _count(value: Any) -> str:

@@ -13,7 +13,7 @@ from ...engine.diagnosis import VERDICT_LABELS
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.figures import evidence, of_run
 from ...engine.proof import sentences
-from ...engine.text import NONE, count, share, times
+from ...engine.text import NONE, counted, share, times
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
@@ -22,7 +22,7 @@ from .gauge import gauge
 from .rows import Row, fit, fitting, headline, length
 
 Told = Mapping[str, Any]
-SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 10, 11, 42
+SIGNAL, WIDE_SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 24, 10, 11, 42
 WIDE = 140  # from this width on the explanation of a figure stands beside it
 NARROW = 100  # below this width TensorFlow's name of a stage is left out
 STAGE, OPERATION, FIGURE = 10, 22, 9
@@ -57,13 +57,14 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
     indent = length([sign]) + 1
     lines = _wrapped(verdict.sentence(diagnosis), width, indent, "title")
     lines[0] = [sign, (" ", ""), lines[0][1]]
-    return [*lines, [(" " * indent, ""), (_rests_on(diagnosis), "label")], *_others(diagnosis, width, indent)]
+    rests_on: list[Row] = [[(" " * indent, ""), (said, "label")]] if (said := _rests_on(diagnosis)) else []
+    return [*lines, *rests_on, *_others(diagnosis, width, indent)]
 
 
 def _rests_on(diagnosis: Told) -> str:
     """How certain the verdict is, and what it is based on."""
     steps, word = number(diagnosis.get("steps")), verdict.confidence(diagnosis)
-    on = f"from {count(steps)} {of_run('measured_steps').label}" if steps is not None else ""
+    on = f"from {counted(steps, of_run('measured_steps').label)}" if steps else ""
     return ", ".join(part for part in (word, on) if part)
 
 
@@ -84,22 +85,27 @@ def _evidence(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
         return []
     wide = width >= WIDE
     names: Row = [(f"{'measured':>{VALUE}}{'threshold':>{THRESHOLD}}  {'source':<{_source_width(width)}}", "label")]
-    head = [*fit([("evidence", "title")], SIGNAL), *names, *([("says", "label")] if wide else [])]
+    head = [*fit([("evidence", "title")], _signal_width(width)), *names, *([("says", "label")] if wide else [])]
     return [head, *(row for piece in found for row in _piece(piece, width, wide, glyphs))]
 
 
+def _signal_width(width: int) -> int:
+    return WIDE_SIGNAL if width >= NARROW else SIGNAL
+
+
 def _source_width(width: int) -> int:
-    return WIDE_SOURCE + 2 if width >= WIDE else max(10, width - SIGNAL - VALUE - THRESHOLD - 2)
+    return WIDE_SOURCE + 2 if width >= WIDE else max(10, width - _signal_width(width) - VALUE - THRESHOLD - 2)
 
 
 def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
     """A figure, its threshold and the source of the threshold; then the same in words."""
     figure = evidence(str(piece.get("signal") or NONE), str(piece.get("unit") or ""))
-    signal = fitting(clean(figure.label), SIGNAL - 1, glyphs)
+    name = _signal_width(width)
+    signal = fitting(clean(figure.label), name - 1, glyphs)
     room = _source_width(width)
     source = fitting(clean(piece.get("source") or NONE), room - 2 * wide, glyphs)
     row: Row = [
-        (f"{signal:<{SIGNAL}}", "value"),
+        (f"{signal:<{name}}", "value"),
         (f"{figure.text(number(piece.get('value'))):>{VALUE}}", "title"),
         (f"{figure.text(number(piece.get('threshold'))):>{THRESHOLD}}", "value"),
         (f"  {source:<{room}}", "label"),
@@ -159,13 +165,20 @@ def _ms(time: float | None) -> str:
 # ---- what to do ------------------------------------------------------------------------------------
 
 
+def changing(diagnosis: Told) -> list[Told]:
+    """The remedies that change options, in the order of their numbers."""
+    return [remedy for remedy in map(mapping, _listed(diagnosis, "remedies")) if mapping(remedy.get("changes"))]
+
+
 def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
     found = [mapping(remedy) for remedy in _listed(diagnosis, "remedies")]
     if not found:
         return []
-    changes = [remedy for remedy in found if remedy.get("changes")]
+    changes = changing(diagnosis)
     advice = [remedy for remedy in found if not remedy.get("changes")]
-    out = [headline([("remedies", "title"), ("  in the order to try them", "label")], [], width, glyphs.rule)]
+    which = "1 puts it" if len(changes) == 1 else f"1 to {min(len(changes), 9)} put one"
+    keys: Row = [(f" {which} into the form", "label")] if changes else []
+    out = [headline([("remedies", "title"), ("  in the order to try them", "label")], keys, width, glyphs.rule)]
     for order, remedy in enumerate(changes, 1):
         out += _remedy(order, remedy, width)
     for remedy in advice:

@@ -18,21 +18,22 @@ def gauge(
     peak: float | None = None,
     *,
     why: str = "",
+    style: str = "curve1",
 ) -> Row:
-    """Exactly `width` cells; where used or total is unknown they are blank or contain `why`."""
+    """Exactly `width` cells, the used ones in `style`; where something is unknown they are blank or contain `why`."""
     if used is None or not total or width <= 0:
         said = (why, "warn") if why and len(why) <= width else ("?", "track")
         return [(said[0].center(max(0, width))[: max(0, width)], said[1])]
     used_cells = _cells(used, total, width)
     own_cells = min(used_cells, _cells(own or 0, total, width))
     pieces = [
-        (glyphs.own, "curve1", own_cells),
-        (glyphs.used if own is not None else glyphs.own, "curve1", used_cells - own_cells),
+        (glyphs.own, style, own_cells),
+        (glyphs.used if own is not None else glyphs.own, style, used_cells - own_cells),
         (glyphs.free, "track", width - used_cells),
     ]
     cells = [(char, style) for char, style, count in pieces for _ in range(count)]
     if peak is not None:
-        cells[max(0, _cells(peak, total, width) - 1)] = (glyphs.peak, "warn")
+        cells[max(0, _cells(peak, total, width) - 1)] = (glyphs.peak, "title")
     return _joined(cells)
 
 

@@ -53,12 +53,20 @@ _WIDTHS = {GPU[key].unit: width for key, width in
 def _rows(gpu: Gpu, width: int) -> list[_Told]:
     pairs = ((_activity, _clocks), (_pcie, _nvlink), (_errors, _mig))
     if width < PAIRED:
-        return [tell(gpu) for pair in pairs for tell in pair]
+        return [_narrow(tell(gpu), width) for pair in pairs for tell in pair]
     return [_beside(left(gpu), right(gpu), width) for left, right in pairs]
 
 
 def _beside(left: _Told, right: _Told, width: int) -> _Told:
     return [*fit(left[0], LEFT), *_cut(right[0], width - LEFT)], left[1] or right[1]
+
+
+def _narrow(told: _Told, width: int) -> _Told:
+    """Without what keeps its figures in their places, where they would be cut."""
+    row, tells = told
+    if length(row) > width:
+        row = [(text.lstrip() if style == "value" else text, style) for text, style in row]
+    return _cut(row, width), tells
 
 
 def _cut(row: Row, width: int) -> Row:

@@ -5,6 +5,7 @@ It is also shown without a run, and then has no figures of a trainer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,26 +14,63 @@ from ...engine.text import gibibytes, percent, share, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import Snapshot, number
+from . import load
+from .curves import Curve, Plot
 from .gauge import gauge
-from .plot import Curve, Plot, curve_rows, soon
-from .rows import Row, fit, headline, length
+from .plot import curve_rows
+from .rows import Piece, Row, fit, headline, kept_items, length
+from .scales import soon
 
+LEAST_GAUGE, MOST_GAUGE, MOST_HISTORY = 6, 40, 40  # cells
 _CPU, _MEMORY = (f"{HOST[key].label} " for key in ("cpu", "memory_used_bytes"))
 _TRAINER = f"  {HOST['trainer_cpu'].label} "
 
 
+def no_gpu(now: Snapshot, width: int) -> list[Row]:
+    """Why there are no GPUs to be seen, without what does not fit; it is no error."""
+    said = _no_gpu(now)
+    shorter = (said, re.sub(r" *\([^)]*\)", "", said), said.partition(":")[0])
+    return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
+
+
+def _no_gpu(now: Snapshot) -> str:
+    what = "no GPU readings" if any("GPU" in str(name) for name in now.started.get("devices") or ()) else "no GPU"
+    return f"{what}: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
+
+
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
-    """The host in one row; `alone`: without a run."""
-    left: Row = [("host   ", "label"), (_CPU, "label"), (percent(number(now.host.get("cpu"))), "value")]
-    left += _io_wait(now) if alone or width >= 110 else []
-    left += [(f"  {_MEMORY}", "label")]
-    right = [(f" {_used_of_total(now.host)}", "value")]
-    if not alone:
-        right += [(_TRAINER, "label"), (_trainer(now.host), "value")]
-        engine = size(number(now.host.get("engine_bytes")))
-        right += [(f"  {HOST['engine_bytes'].label} ", "label"), (engine, "value")] if width >= 110 else []
-    room = max(4, width - length(left) - length(right) - 1)
-    return fit([*left, *_host_gauge(now, room, glyphs), *right], width)
+    """The host in one row, without what does not fit; `alone`: without a run."""
+    cpu: Row = [("host  ", "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
+    memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
+    room = width - length(cpu) - LEAST_GAUGE - 1
+    items = kept_items([memory, *([] if alone else _processes(now)), _io_wait(now)], room)
+    row = [*cpu, *(piece for item in items for piece in item)]
+    left = width - length(row) - 1
+    if left < LEAST_GAUGE or memory not in items:
+        return row
+    at = row.index(memory[0]) + 1
+    history = min(MOST_HISTORY, left - LEAST_GAUGE - 2)
+    gauge_width = min(MOST_GAUGE, left - (history + 2 if history >= LEAST_GAUGE else 0))
+    row[at:at] = [*_host_gauge(now, gauge_width, glyphs), (" ", "")]
+    if history >= LEAST_GAUGE:
+        row[3:3] = [("  ", ""), *_history(now, history, glyphs)]
+    return row
+
+
+def _processes(now: Snapshot) -> list[Row]:
+    """What the trainer and the engine take."""
+    trainer, engine = (size(number(now.host.get(f"{name}_bytes"))) for name in ("trainer", "engine"))
+    return [
+        [(_TRAINER, "label"), (_cores(now.host), "value")],
+        [(f" {trainer:>8}", "value")],
+        [(f"  {HOST['engine_bytes'].label} ", "label"), (engine, "value")],
+    ]
+
+
+def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    """The use of the CPUs over time in one row."""
+    plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
+    return fit(curve_rows(plot, width, 1, glyphs)[0], width)
 
 
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
@@ -40,10 +78,8 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
     `alone`: without a run, on a screen that already says why there is no GPU.
     """
-    what = "no GPU readings" if any("GPU" in str(name) for name in now.started.get("devices") or ()) else "no GPU"
-    reason = f"{what}: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
-    left = [("host  ", "title"), *([] if alone else [(reason, "warn" if now.no_gpu_reason else "label")])]
-    right = [(f"  {_CPU}", "label"), (percent(number(now.host.get("cpu"))), "value")]
+    left = [("host  ", "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
+    right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
     for more in (_io_wait(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
         right += more if length(left) + length(right) + length(more) <= width else []
     rows = [headline(left, right, width, glyphs.rule)]
@@ -54,6 +90,10 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
         edge = glyphs.tick if position in labels else glyphs.axis
         rows.append([(f"{labels.get(position, ''):>6}", "label"), (edge, "track"), *row])
     return [*rows, _host_memory(now, width, glyphs, alone)]
+
+
+def _load(cpu: float | None) -> Piece:
+    return percent(cpu), load.busy(cpu)
 
 
 def _io_wait(now: Snapshot) -> Row:
@@ -87,7 +127,3 @@ def _used_of_total(host: Mapping[str, Any]) -> str:
 def _cores(host: Mapping[str, Any]) -> str:
     figure = HOST["trainer_cpu"]
     return f"{figure.bare(number(host.get(figure.key))):>4} {figure.unit}"
-
-
-def _trainer(host: Mapping[str, Any]) -> str:
-    return f"{_cores(host)} {size(number(host.get('trainer_bytes'))):>8}"

@@ -8,11 +8,18 @@ from typing import NamedTuple
 from .gpu_details import whole_height
 
 HEAD = 3  # and one more with a verdict
-CHART_WIDTH, CHART_HEIGHT, TALL_CHART = 38, 6, 16
+CHART_WIDTH, CHART_HEIGHT = 38, 6
+WIDE_CHART, TALL_CHART, TALLEST_CHART = 60, 12, 30  # a chart is made wide where it stays tall
 CARD_WIDTH, TALL_CARD = 38, 6
+MOST_ROWS = 3  # of charts
 WHOLE_WIDTH, LEAST_DETAIL = 56, 5
 LOG_HEIGHT = 4
-HOST_HEIGHT = 5
+OF_LOG, LOG_GROWS_FROM = 0.25, 24  # what the log gets of the rows that it and the charts have beyond so many
+LEAST_BESIDE_ERROR = 4  # rows of all else that an error does not take
+LOG_BESIDE = 10  # the log has rows only where the charts keep this many
+EDGES_WIDTH, EDGES_HEIGHT = 96, 30  # from this size on, panels have edges
+HOST_FROM = 12  # rows from which on one of them tells of the host
+OF_GPUS = 0.42  # the most that the GPUs take of the rows
 
 
 class Cards(NamedTuple):
@@ -28,8 +35,9 @@ class Cards(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Heights in rows; 0 hides a part."""
+    """Heights in rows, with their edges if there are `edges`; 0 hides a part."""
 
+    head: int
     messages: int
     summary: int
     charts: int
@@ -39,6 +47,7 @@ class Layout:
     cards: Cards
     host: int
     log: int
+    edges: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,25 +59,54 @@ class Wanted:
     messages: int
     summary: int
     head: int = HEAD
+    error: int = 0  # of the messages: rows of the error that ended the run
 
 
 def share_out(width: int, height: int, wanted: Wanted, zoom: str = "") -> Layout:
-    """The layout. `height` excludes the footer; `zoom` (charts, gpus, log or messages) gives one part all the space."""
-    room = max(0, height - wanted.head)
+    """The layout. `height` excludes header and footer; `zoom` (charts, gpus, log or messages) gives one part the space.
+
+    Where rows are few, the log goes first, then edges, facts of the head, the summary and messages; the charts and the
+    GPUs stay. The error that ended a run is seen whole, as long as that leaves a few rows.
+    """
+    head = min(wanted.head, max(1, height // 4))
+    room = max(0, height - head)
+    edges = width >= EDGES_WIDTH and height >= EDGES_HEIGHT
     if zoom:
-        return _zoomed(width, room, wanted, zoom)
-    messages = min(wanted.messages, max(2, room // 5))
+        return _zoomed(width, room, wanted, zoom, head, edges)
+    whole_error = min(wanted.error, room - LEAST_BESIDE_ERROR)
+    messages = min(wanted.messages, max(1, -(-room // 5), whole_error))
     summary = min(wanted.summary, max(0, room // 8))
-    room -= messages + summary
-    budget = max(3, round(room * 0.42))
-    cards, devices, host = Cards(), 0, min(12, max(HOST_HEIGHT, room // 4))
-    if wanted.gpus:
-        cards = arrange(width, budget - 1, wanted.gpus)
-        devices = min(budget - 1, -(-wanted.gpus // cards.columns) * cards.tall)
-        host = 1
+    room -= messages
+    host = (1 if wanted.gpus else 2) if room >= HOST_FROM else 0
+    if room - summary - host < _least_devices(width, wanted.gpus) + CHART_HEIGHT:
+        summary = 0
+    room -= summary
+    cards, devices = _devices(width, room, wanted.gpus, edges)
     left = room - devices - host
-    columns, rows, charts = _charts(width, left - LOG_HEIGHT, wanted.charts)
-    return Layout(messages, summary, charts, columns, rows, devices, cards, host, max(0, left - charts))
+    spare = left - LOG_HEIGHT - round(OF_LOG * max(0, left - LOG_GROWS_FROM)) - 2 * edges
+    log = spare + 2 * edges >= LOG_BESIDE
+    columns, rows, charts = _charts(width, spare if log else left, wanted.charts, edges)
+    if not log:  # nothing else takes what the charts leave
+        charts = left if charts else 0
+    return Layout(
+        head, messages, summary, charts, columns, rows, devices, cards, host, left - charts if log else 0, edges
+    )
+
+
+def _least_devices(width: int, count: int) -> int:
+    """The rows in which every GPU has a line."""
+    return -(-count // max(1, width // CARD_WIDTH))
+
+
+def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int]:
+    """The cards of the GPUs, and the rows that they take with their edge."""
+    if not count:
+        return Cards(), 0
+    around = 2 * edges
+    least = min(_least_devices(width, count), room - CHART_HEIGHT - 1)
+    budget = max(2, round(room * OF_GPUS) - 1, least + around)
+    cards = arrange(width - around, max(1, budget - around), count)
+    return cards, min(budget, -(-count // cards.columns) * cards.tall + around)
 
 
 def arrange(width: int, height: int, count: int) -> Cards:
@@ -98,19 +136,24 @@ def whole_card(width: int) -> int:
     return 4 + whole_height(width - 1)
 
 
-def _charts(width: int, height: int, count: int) -> tuple[int, int, int]:
+def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[int, int, int]:
     """Columns, rows and the height of all charts."""
-    rows = max(1, min(height // CHART_HEIGHT, -(-count * CHART_WIDTH // max(1, width)), 3))
+    least = CHART_HEIGHT + edges
+    rows = max(1, min(height // least, -(-count * CHART_WIDTH // max(1, width)), MOST_ROWS))
+    while rows < MOST_ROWS and height // (rows + 1) >= TALL_CHART and -(-count // rows) > max(1, width // WIDE_CHART):
+        rows += 1
     columns = max(1, min(width // CHART_WIDTH, -(-count // rows)))
-    tall = min(TALL_CHART, height // rows)
+    tall = min(TALLEST_CHART, height // rows)
     return columns, rows, max(0, tall * rows) if tall >= 3 else 0
 
 
-def _zoomed(width: int, room: int, wanted: Wanted, zoom: str) -> Layout:
-    columns, rows, _ = _charts(width, room, wanted.charts)
-    cards = arrange_whole(width, room - 1, wanted.gpus) if wanted.gpus else Cards()
+def _zoomed(width: int, room: int, wanted: Wanted, zoom: str, head: int, edges: bool) -> Layout:
+    columns, rows, _ = _charts(width, room, wanted.charts, edges)
+    around = 2 * edges
+    cards = arrange_whole(width - around, room - 1 - around, wanted.gpus) if wanted.gpus else Cards()
     gpus = zoom == "gpus"
     return Layout(
+        head=head,
         messages=room if zoom == "messages" else 0,
         summary=0,
         charts=room if zoom == "charts" else 0,
@@ -120,4 +163,5 @@ def _zoomed(width: int, room: int, wanted: Wanted, zoom: str) -> Layout:
         cards=cards,
         host=(1 if wanted.gpus else room) if gpus else 0,
         log=room if zoom == "log" else 0,
+        edges=edges,
     )

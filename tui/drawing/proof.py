@@ -16,7 +16,7 @@ from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
 from .big import tall
-from .rows import Piece, Row, fitting, length, spread, two_lines
+from .rows import Piece, Row, fitting, length, spread, wrapped
 
 Told = Mapping[str, Any]
 STATES = {
@@ -36,7 +36,7 @@ _SPEED, *_OTHERS = shown("trial")
 def head(data: Told, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
     """The proof and its state; before and after; progress or result. `low`: in as few rows as possible."""
     left: Row = [(clean(data.get("preset_name") or NONE), "title"), (f"  {_about(data)}", "label")]
-    rows = [spread(left, [("  ", ""), _state(data, clock, glyphs), (" ", "")], width)]
+    rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
     rows += _before_and_after(data, width, glyphs, low)
     rows.append(_beside(data, width))
     rows += _going(data, clock, width, glyphs)
@@ -44,14 +44,16 @@ def head(data: Told, clock: float, width: int, glyphs: Glyphs, low: bool = False
 
 
 def _about(data: Told) -> str:
-    what = {"ab": "one change", "loop": "one change after another", "diagnosis": "what the input costs"}
+    what = {"ab": "one change", "loop": "one change after another", "diagnosis": "what the input costs",
+            "scaling": "how well it scales"}
     repeats, measured = number(data.get("repeats")), number(data.get("measure_seconds"))
-    pairs = "1 pair" if repeats == 1 else f"{repeats or 0:.0f} pairs"
+    unit = "rounds" if data.get("kind") == "scaling" else "pairs"
+    pairs = "1 pair" if repeats == 1 else f"{repeats or 0:.0f} {unit}"
     each = f", {pairs} of trials of {measured:g} s" if repeats and measured else ""
     return f"{what.get(str(data.get('kind')), clean(data.get('kind') or ''))}{each}"
 
 
-def _state(data: Told, clock: float, glyphs: Glyphs) -> Piece:
+def state_piece(data: Told, clock: float, glyphs: Glyphs) -> Piece:
     state = str(data.get("state") or "")
     if state == "running":
         return f"{glyphs.spinner[int(clock * 4) % len(glyphs.spinner)]} {STATES[state]}", "curve2"
@@ -120,8 +122,8 @@ def _going(data: Told, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
     if final and because.startswith(final):  # it also says what to do
         final, because = because, ""
     more = f"; {because}" if because else ""
-    lines = two_lines(ended + more if len(ended + more) <= width else ended, width)
-    return [*([(line, "title")] for line in lines), *([(line, "label")] for line in two_lines(final, width))]
+    lines = wrapped(ended + more if len(ended + more) <= width else ended, width, glyphs)
+    return [*([(line, "title")] for line in lines), *([(line, "label")] for line in wrapped(final, width, glyphs))]
 
 
 def _findings(data: Told, width: int, glyphs: Glyphs) -> list[Row]:

@@ -18,7 +18,12 @@ Row = list[Piece]
 
 def length(row: Iterable[Piece]) -> int:
     """The number of cells that the row takes."""
-    return sum(cell_len(text) for text, _ in row)
+    return sum([cells(text) for text, _ in row])
+
+
+def cells(text: str) -> int:
+    """The number of cells that a text without control characters takes."""
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def fit(row: Iterable[Piece], width: int) -> Row:
@@ -28,11 +33,11 @@ def fit(row: Iterable[Piece], width: int) -> Row:
     for text, style in row:
         if left <= 0:
             break
-        cells = cell_len(text)
-        if cells > left:
-            text, cells = set_cell_size(text, left), left
+        wide = len(text) if text.isascii() else cell_len(text)
+        if wide > left:
+            text, wide = set_cell_size(text, left), left
         fitted.append((text, style))
-        left -= cells
+        left -= wide
     if left > 0:
         fitted.append((" " * left, ""))
     return fitted
@@ -43,9 +48,22 @@ def fitting(text: str, width: int, glyphs: Glyphs) -> str:
     return text if len(text) <= width else text[: max(0, width - len(glyphs.more))] + glyphs.more
 
 
-def two_lines(text: str, width: int) -> list[str]:
-    """The text in at most two lines of whole words; the rest is left out."""
-    return textwrap.wrap(text.replace("\n", " "), max(10, width))[:2]
+def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
+    """The text, cut after a word with a mark where it is too long."""
+    if len(text) <= width:
+        return text
+    kept = text[: max(0, width - len(glyphs.more))].rpartition(" ")[0].rstrip(" ,;:")
+    return f"{kept} {glyphs.more}" if kept else ""
+
+
+def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
+    """The text in at most so many lines of whole words; a mark stands for what is left out."""
+    width = max(10, width)
+    lines = textwrap.wrap(text.replace("\n", " "), width)
+    if len(lines) <= most:
+        return lines
+    rest = " ".join(lines[most - 1 :])
+    return [*lines[: most - 1], whole_words(rest, width, glyphs) or fitting(rest, width, glyphs)]
 
 
 def spread(left: Row, right: Row, width: int) -> Row:
@@ -62,6 +80,41 @@ def headline(left: Row, right: Row, width: int, rule: str) -> Row:
     return [*left, (f" {rule * room} ", "track"), *right]
 
 
+def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
+    """The rows, each of `width` cells, in an edge of two more; the first row, a headline, becomes the upper edge."""
+    left, right, lower_left, lower_right = (glyphs.corners[at] for at in range(4))
+    upper = _with_room(fit(rows[0], width), glyphs.rule)
+    side = (glyphs.axis, "edge")
+    return [
+        [(left, "edge"), *upper, (right, "edge")],
+        *([side, *fit(row, width), side] for row in rows[1:]),
+        [(lower_left + glyphs.rule * width + lower_right, "edge")],
+    ]
+
+
+def _with_room(row: Row, rule: str) -> Row:
+    """A headline with a blank at either end, for which its line or its longest gap gives way."""
+    if row and row[0][0].startswith(" ") and row[-1][0].endswith(" "):
+        return row
+    gaps = [(len(text), at) for at, (text, _) in enumerate(row) if not text.strip(f"{rule} ")]
+    if not gaps or max(gaps)[0] < 4:
+        return row
+    at = max(gaps)[1]
+    gap = f" {rule * (len(row[at][0]) - 4)} " if at < len(row) - 1 else f" {rule * (len(row[at][0]) - 3)}"
+    return [(" ", ""), *row[:at], (gap, "edge"), *row[at + 1 :], (" ", "")]
+
+
+def kept_items(items: list[Row], width: int) -> list[Row]:
+    """As many as fit, the first ones being the most important: part of a figure would read as a different one."""
+    found, room = [], width
+    for item in items:
+        room -= length(item)
+        if room < 0:
+            break
+        found.append(item)
+    return found
+
+
 def plain(row: Iterable[Piece]) -> str:
     """The text without styles."""
     return "".join(text for text, _ in row)
@@ -74,11 +127,13 @@ def differences(old: Row, new: Row) -> list[tuple[int, int]]:
     """The spans of cells (start, width) in which two rows differ."""
     if old == new:
         return []
-    before, after = _cells(old), _cells(new)
+    same = _same(old, new)
+    rest = _same(old[:same:-1], new[:same:-1])  # at the end, but for the first piece that differs
+    before, after = _cells(old[same : len(old) - rest]), _cells(new[same : len(new) - rest])
     if before is None or after is None or len(before) != len(after):
         return [(0, max(length(old), length(new)))]
     spans: list[tuple[int, int]] = []
-    for at, (was, now) in enumerate(zip(before, after, strict=True)):
+    for at, (was, now) in enumerate(zip(before, after, strict=True), length(old[:same])):
         if was == now:
             continue
         if spans and at - sum(spans[-1]) <= NEAR:
@@ -86,6 +141,12 @@ def differences(old: Row, new: Row) -> list[tuple[int, int]]:
         else:
             spans.append((at, 1))
     return spans
+
+
+def _same(old: Row, new: Row) -> int:
+    """How many pieces at the beginning are the same in both rows."""
+    changed = (at for at, (was, now) in enumerate(zip(old, new, strict=False)) if was != now)
+    return next(changed, min(len(old), len(new)))
 
 
 def _cells(row: Row) -> list[Piece] | None:

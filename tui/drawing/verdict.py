@@ -12,7 +12,7 @@ from ...engine.runs.events import LATER_COMPILING
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import Snapshot, number
-from .rows import Piece, Row, length, spread
+from .rows import Piece, Row, length, spread, whole_words
 
 SURE, LIKELY = 0.8, 0.55
 MEASURING = "measuring what holds the training back ..."
@@ -31,16 +31,8 @@ def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
         return [(MEASURING, "label")]
     sign, right = mark(now.diagnosis, glyphs), [(" ", ""), (confidence(now.diagnosis), "label")]
     room = width - length([sign]) - length(right) - 1
-    text = _whole_words(sentence(now.diagnosis), room, glyphs)
+    text = whole_words(sentence(now.diagnosis), room, glyphs)
     return spread([sign, (" ", ""), (text, "value")], right, width)
-
-
-def _whole_words(text: str, width: int, glyphs: Glyphs) -> str:
-    """The text, cut after a word with a mark where it is too long."""
-    if len(text) <= width:
-        return text
-    kept = text[: max(0, width - len(glyphs.more))].rpartition(" ")[0]
-    return f"{kept.rstrip(' ,;:')} {glyphs.more}"
 
 
 def sentence(diagnosis: Mapping[str, Any]) -> str:

@@ -11,16 +11,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_origin
-
-import yaml
+from typing import Any, Literal
 
 from ...engine import presets
-from ...engine.files import located_yaml
-from ...engine.options import OPTIONS, OptionInfo, Options, by_key
+from ...engine.files import located_yaml, places
+from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
 from ...engine.options.own import OWN_CODE_LABELS
-from ...engine.options.synonyms import synonyms_of
-from ...engine.presets import Preset, PresetError, paths
+from ...engine.presets import Preset, PresetError, first, paths
 
 INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
 RUN_STAMP = re.compile(r"^\d{8}-\d{6}-")
@@ -29,15 +26,14 @@ Kind = Literal["bool", "choice", "text"]
 
 def kind(info: OptionInfo) -> Kind:
     """How the option is edited: switched, chosen from fixed values, or typed."""
-    annotation = _group(info.group).model_fields[info.name].annotation
-    if get_origin(annotation) is Literal or (info.is_bool and info.choices and not info.is_number):
+    if info.only_choices or (info.is_bool and info.choices and not info.is_number):
         return "choice"
     return "bool" if info.is_bool and not info.choices else "text"
 
 
 def about_group(group: str) -> str:
     """The sentence that describes a group of options."""
-    return (_group(group).__doc__ or "").strip().splitlines()[0].rstrip(".")
+    return (GROUPS[group].__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
 def to_text(value: Any) -> str:
@@ -46,7 +42,20 @@ def to_text(value: Any) -> str:
         return ""
     if isinstance(value, str):
         return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if _is_plain(value):
+        return str(value)
+    import yaml  # not needed for the first paint
+
     return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether Python writes the value as YAML does: numbers without an exponent, and short lists of them."""
+    if isinstance(value, list):
+        return all(_is_plain(item) and not isinstance(item, bool) for item in value)
+    return isinstance(value, int) or value == {} or (isinstance(value, float) and "e" not in repr(value))
 
 
 def to_value(info: OptionInfo, text: str) -> Any:
@@ -70,6 +79,8 @@ class FormState:
     _kept: tuple[dict[str, str], str] = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.opened.file is None and self.path is not None:
+            self.opened = replace(self.opened, file=self.path)
         self.texts = {key: shown(self.opened.options, info) for key, info in INFO.items()}
         self.description = self.opened.description
         self.preset = self.opened
@@ -83,8 +94,12 @@ class FormState:
         if name:
             # A run is named after its preset, and so is the next run with the same options.
             preset = replace(preset, name=RUN_STAMP.sub("", name))
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            return cls(path, preset, stream.read())
+        return cls(path, preset, _text_of(path))
+
+    @classmethod
+    def first(cls) -> FormState:
+        """The state that the form opens with."""
+        return cls(first.FIRST, first.first(), _text_of(first.FIRST))
 
     @property
     def name(self) -> str:
@@ -109,13 +124,33 @@ class FormState:
         self.texts[key] = text
         self._validate()
 
+    def put(self, texts: Mapping[str, str], description: str | None = None) -> None:
+        """Put many texts into their fields at once."""
+        self.texts |= texts
+        self.description = self.description if description is None else description
+        self._validate()
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Put values into their fields; an option that is not known is left out."""
+        self.put({key: to_text(value) for key, value in values.items() if key in INFO})
+
+    def become(self, options: Options) -> None:
+        """Put the values of these options into the fields."""
+        if wanted := self.differing(options):
+            self.put({key: shown(options, INFO[key]) for key in wanted})
+
+    def differing(self, options: Options) -> dict[str, Any]:
+        """The values of these options that the form does not have."""
+        found = {key: value_of(options, info) for key, info in INFO.items()}
+        return {key: value for key, value in found.items() if value != value_of(self.preset.options, INFO[key])}
+
     def reset(self, key: str) -> None:
         """Reset the option to its default."""
         self.set(key, to_text(INFO[key].default))
 
-    def undo(self, key: str) -> None:
-        """Reset the option to its value when opened or last saved."""
-        self.set(key, shown(self.opened.options, INFO[key]))
+    def text_of_file(self, key: str) -> str:
+        """The text of the option as it was opened or last saved."""
+        return shown(self.opened.options, INFO[key])
 
     def describe(self, text: str) -> None:
         self.description = text
@@ -142,6 +177,11 @@ class FormState:
     def unsaved(self) -> list[str]:
         """The keys that differ from the file."""
         return [key for key in INFO if self.is_unsaved(key)]
+
+    def changed(self) -> list[str]:
+        """The keys that differ from the file or from the default: first those that differ from the file."""
+        unsaved = self.unsaved()
+        return [*unsaved, *(key for key in INFO if key not in unsaved and not self.is_default(key))]
 
     @property
     def modified(self) -> bool:
@@ -191,7 +231,7 @@ class FormState:
                 values[key] = value_of(self.opened.options, INFO[key])
             self.preset = presets.assemble(self.name, values, self.description)
         kept = {key: at for key, at in self.opened.origins.items() if not self.is_unsaved(key)}
-        self.preset = replace(self.preset, origins=kept)
+        self.preset = replace(self.preset, origins=kept, file=self.opened.file)
 
 
 def value_of(options: Options, info: OptionInfo) -> Any:
@@ -204,25 +244,16 @@ def shown(options: Options, info: OptionInfo) -> str:
     return to_text(paths.relative(info.key, options))
 
 
-def matches(info: OptionInfo, words: str) -> bool:
-    """Whether every word of a search is in the option's key, help or TensorFlow call, or begins another name of it."""
-    about = info.about
-    text = " ".join((info.key, about.help, about.call, about.helps, about.hurts, about.unit)).lower()
-    others = synonyms_of(info.key)
-    return all(word in text or any(name.startswith(word) for name in others) for word in words.lower().split())
+def _text_of(path: Path) -> str:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return stream.read()
 
 
 def _record_of(path: Path) -> tuple[str, str]:
     """The id of the run or proof that has this file as the record of its options, and that in words; else nothing."""
-    from ...engine import runs  # not needed for the first paint
-
     folder = path.resolve().parent
-    if path.name == "preset.yaml" and folder.parent == runs.runs_folder().resolve():
+    if path.name == "preset.yaml" and folder.parent == places.runs_folder().resolve():
         return folder.name, "from a run"
-    if path.name == "improved.yaml" and folder.parent == (runs.home() / "proofs").resolve():
+    if path.name == "improved.yaml" and folder.parent == (places.home() / "proofs").resolve():
         return folder.name, "as a proof improved it"
     return "", ""
-
-
-def _group(name: str) -> Any:
-    return Options.model_fields[name].annotation

@@ -15,7 +15,7 @@ from ...engine import figures
 from ...engine.diagnosis import VERDICT_LABELS
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.proof import sentences
-from ...engine.text import NONE, amount, share, times
+from ...engine.text import NONE, amount, counted, share, times
 from ..base.errors import clean
 from .console import console
 
@@ -26,7 +26,7 @@ def show(found: Mapping[str, Any]) -> None:
     """The whole diagnosis, as engine.diagnosis gives it."""
     print(clean(found["sentence"]))
     if found["verdict"] != "undecided":
-        print(f"confidence {share(found['confidence'])}, from {found['steps']} steps")
+        print(f"confidence {share(found['confidence'])}, from {counted(found['steps'], 'steps')}")
     if found["evidence"]:
         print()
         show_table(table(["evidence", "value", "threshold", "source"], [_evidence(e) for e in found["evidence"]]))

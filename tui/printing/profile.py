@@ -8,7 +8,7 @@ from ...engine.profile import phrases
 from ...engine.profile.reports import ProfileReport
 from ...engine.profile.xprof_input import InputTime
 from ...engine.profile.xprof_tables import Operation
-from ...engine.text import amount, share, size
+from ...engine.text import amount, counted, share, size
 from ..base.errors import clean
 
 WIDTH = 60
@@ -20,7 +20,7 @@ def lines(report: ProfileReport) -> list[str]:
 
 
 def _lines(report: ProfileReport) -> Iterator[str]:
-    steps = "one step" if report.steps == 1 else f"{report.steps} steps"
+    steps = counted(report.steps, "steps")
     yield f"profile of {steps} on the {report.device}, {amount(report.step_ms)} ms each, read by XProf"
     yield from _shares(report)
     yield from _input(report)

@@ -9,10 +9,11 @@ from typing import Any
 from rich.table import Table
 
 from ...engine import figures
-from ...engine.proof import sentences
+from ...engine.proof import scaling_words, sentences
 from ...engine.text import NONE, change, seconds, spread, times
 from ..base.errors import clean
-from . import profile
+from . import profile, search
+from .console import say
 from .diagnosis import show, show_stages, show_table, table
 from .proof_progress import trials
 
@@ -49,8 +50,14 @@ def show_trials(data: Mapping[str, Any]) -> None:
         print()
 
 
-def show_result(data: Mapping[str, Any]) -> None:
-    """What it came to: comparisons of a loop, figures before and after, one sentence."""
+def show_result(data: Mapping[str, Any], was_followed: bool = False) -> None:
+    """What it came to: comparisons of a loop, figures before and after, one sentence.
+
+    Who has followed a search line by line is not told its losses a second time.
+    """
+    if sentences.only_predicts(data):
+        say(sentences.conclusion(data))
+        return
     if data["kind"] == "diagnosis" and data.get("diagnosis"):
         show(data["diagnosis"])
         print()
@@ -62,22 +69,39 @@ def show_result(data: Mapping[str, Any]) -> None:
     if data["kind"] == "loop" and data["comparisons"]:
         show_table(_comparisons(data["comparisons"]))
         print()
-    if data["kind"] != "diagnosis" and data.get("before"):
+    if data["kind"] == "tune":
+        search.show_tables(data)
+    if data["kind"] == "scaling":
+        _show_scaling(data)
+    if data["kind"] not in ("diagnosis", "scaling") and data.get("before"):
         show_table(_before_and_after(data))
         print()
+    if data["kind"] == "tune":
+        search.show_words(data, was_followed)
     for comparison in data["comparisons"]:
         if comparison.get("learning"):
-            print(clean(sentences.learned(comparison["learning"])))
+            say(sentences.learned(comparison["learning"]))
     if disturbed := sentences.disturbance(data):
-        print(clean(disturbed))
+        say(disturbed)
     if other := sentences.differing_medians(data):
-        print(clean(f"{sentences.speedup(data)} by the gains of the pairs, {other} by the medians above"))
+        say(f"{sentences.speedup(data)} by the gains of the pairs, {other} by the medians above")
     if data["state"] == "running":
-        print(clean(f"running: {data['doing']}"))
+        say(f"running: {data['doing']}")
         return
     if data.get("ended_because"):
-        print(clean(f"ended because: {data['ended_because']}"))
-    print(clean(sentences.conclusion(data)))
+        say(f"ended because: {data['ended_because']}")
+    say(sentences.result(data))
+
+
+def _show_scaling(data: Mapping[str, Any]) -> None:
+    """A row for each number of replicas, and what limits the scaling."""
+    head, *rows = scaling_words.table(data)
+    if rows:
+        show_table(table(head, rows, right=range(len(scaling_words.HEAD))))
+        say(scaling_words.ABOUT)
+        print()
+    for line in scaling_words.remarks(data):
+        say(line)
 
 
 def _profile(data: Mapping[str, Any]) -> list[str]:
@@ -107,7 +131,7 @@ def _before_and_after(data: Mapping[str, Any]) -> Table:
         for figure in _FIGURES
         if before.get(figure.key) is not None or after.get(figure.key) is not None
     ]
-    if data["kind"] == "loop" and not after:
+    if data["kind"] in ("loop", "tune") and not after:
         return table(["median", "as it is"], [row[:2] for row in rows], right=[1])
     names = ["without", "with"] if data["kind"] == "ab" else ["before", "after"]
     return table(["median", *names], rows, right=range(1, 3))

@@ -5,17 +5,19 @@ It follows proof.json; the tables at the end are in proof.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from ...engine.figures import Figure, shown
-from ...engine.proof import sentences
+from ...engine.proof import scaling_words, sentences
 from ...engine.proof.record import elapsed_of
 from ...engine.text import seconds
 from ..base.errors import clean
+from . import search_progress
+from .console import broken
 
 
 class ProofLines:
@@ -27,24 +29,21 @@ class ProofLines:
         self._doing = ""
 
     def show(self, data: Mapping[str, Any]) -> None:
-        for title, trial in trials(data):
-            if trial["run"] not in self._told:
-                self._told.add(trial["run"])
-                self.line(trial_line(title, trial))
-        if data.get("diagnosis") and data["kind"] == "loop" and "diagnosis" not in self._told:
-            self._told.add("diagnosis")
-            self.line(data["diagnosis"]["sentence"])
-        for number, comparison in enumerate(data["comparisons"]):
-            key = f"comparison {number}"
-            if comparison["decision"] != "running" and data["kind"] == "loop" and key not in self._told:
+        search = data["kind"] == "tune"
+        for key, text in search_progress.news(data) if search else _news(data):
+            if key not in self._told:
                 self._told.add(key)
-                self.line(sentences.verdict(comparison))
+                self.line(text)
         if data["doing"] != self._doing and data["state"] == "running":
             self._doing = data["doing"]
-            self.doing(data)
+            if not search:  # its candidates follow each other in seconds
+                self.doing(data)
 
     def line(self, text: str) -> None:
-        self.out.print(Text(clean(text)), soft_wrap=True)
+        self.out.print(Text(self.laid_out(clean(text))), soft_wrap=True)
+
+    def laid_out(self, text: str) -> str:
+        return text
 
     def doing(self, data: Mapping[str, Any]) -> None:
         self.line(f"{data['doing']} ...{left(data)}")
@@ -65,12 +64,28 @@ class LiveProof(ProofLines):
         super().show(data)
         self.doing(data)
 
+    def laid_out(self, text: str) -> str:
+        return broken(text, self.out.width)
+
     def doing(self, data: Mapping[str, Any]) -> None:
         gone = elapsed_of(data)
         self._status.update(Text(clean(f"{data['doing']}  {seconds(gone)}{left(data)}"), overflow="ellipsis"))
 
     def close(self) -> None:
         self._status.stop()
+
+
+def _news(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A line for each thing that is known by now, each with a key."""
+    for title, trial in trials(data):
+        yield trial["run"], trial_line(title, trial)
+    if data["kind"] != "loop":
+        return
+    if data.get("diagnosis"):
+        yield "diagnosis", data["diagnosis"]["sentence"]
+    for number, comparison in enumerate(data["comparisons"]):
+        if comparison["decision"] != "running":
+            yield f"comparison {number}", sentences.verdict(comparison)
 
 
 def trials(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -82,11 +97,16 @@ def trials(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         found[trial["run"]] = ("one repeated batch" if trial["side"] == "b" else "as it is", trial)
     if profiled := data.get("profile_trial"):
         found[profiled["run"]] = ("profiled", profiled)
+    for title, trial in search_progress.trials(data):
+        found[trial["run"]] = (title, trial)
+    for point in scaling_words.points(data):
+        for trial in point.get("trials") or ():
+            found[trial["run"]] = (scaling_words.replicas(point.get("replicas")), trial)
     for comparison in data["comparisons"]:
         what = sentences.changes(comparison["changes"])
         for trial in comparison["trials"]:
             found.setdefault(trial["run"], (f"{'with' if trial['side'] == 'b' else 'without'} {what}", trial))
-    return list(found.values())
+    return [found[run] for run in sorted(found)] if data["kind"] == "scaling" else list(found.values())
 
 
 def trial_line(title: str, trial: Mapping[str, Any]) -> str:
@@ -113,4 +133,4 @@ def left(data: Mapping[str, Any]) -> str:
     if budget is None:
         return ""
     remaining = max(0.0, budget - elapsed_of(data))
-    return f", about {seconds(remaining)} left"
+    return f", {'at most' if data['kind'] == 'tune' else 'about'} {seconds(remaining)} left"

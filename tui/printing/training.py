@@ -11,13 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ...engine.checks import Finding
-from ...engine.figures import GPU, LOSS, at, metric, shown
+from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
 from ...engine.runs import Run, checkpoint_files, events
 from ...engine.runs.events import Event, fields_of
-from ...engine.text import NONE, amount, seconds
+from ...engine.text import NONE, amount, counted, seconds
 from ..base.errors import clean, error_text
 from ..reading.epoch_mean import of_result
-from ..text.phases import DOING, ENDED, compiling
+from ..text import workers
+from ..text.learning_rate import scaled
+from ..text.phases import DOING, ENDED, compiling, doing
 
 LINE_SECONDS = 5.0
 _SAID = ("importing", "configuring", "building", "evaluating", "saving")
@@ -30,8 +32,11 @@ class LineView:
         self.run, self.out = run, out
         self.gpu: Mapping[str, Any] | None = None  # the busiest of those that train
         self._training_gpus: Sequence[str] = ()
+        self._devices: Sequence[str] = ()
         self._next_line = 0.0
         self._doing = ""
+        self._workers: events.WorkerReadings | None = None
+        self._slowest: int | None = None
 
     def findings(self, findings: Sequence[Finding]) -> None:
         for finding in findings:
@@ -53,19 +58,23 @@ class LineView:
         pass
 
     def on_phase(self, event: events.Phase) -> None:
-        doing = compiling(event.detail) if event.phase == "compiling" else _doing(event.phase)
-        if doing and doing != self._doing and event.phase not in ("evaluating", "saving"):
-            self.line(f"{doing} ...")
-        self._doing = doing
+        now = compiling(event.detail) if event.phase == "compiling" else _doing(event)
+        if now and now != self._doing and event.phase not in ("evaluating", "saving"):
+            self.line(f"{now} ...")
+        self._doing = now
 
     def on_started(self, event: events.Started) -> None:
-        self._training_gpus = event.gpus
+        self._training_gpus, self._devices = event.gpus, event.devices
         where = ", ".join(name.split("device:")[-1] for name in event.devices)
         replicas = f", {event.replicas} replicas" if (event.replicas or 1) > 1 else ""
+        if event.worker is not None and event.workers:
+            replicas += f" on {len(event.workers)} workers, this one worker {event.worker}"
         resumed = event.resumed_at_step
         self.line(
             f"TensorFlow {event.versions.get('tensorflow', NONE)} on {where}{replicas}; global batch "
-            f"{event.global_batch_size}, {event.steps_per_epoch} steps per epoch, {event.epochs} epochs"
+            f"{event.global_batch_size}, {counted(event.steps_per_epoch, 'steps')} per epoch, "
+            f"{counted(event.epochs, 'epochs')}"
+            + (f"; {rate}" if (rate := scaled(fields_of(event))) else "")
             + (f"; resumed after step {resumed}" if resumed is not None else "")
         )
 
@@ -96,22 +105,35 @@ class LineView:
             parts.append(f"GPU {device}")
         return "  ".join(parts)
 
+    def on_workers(self, event: events.WorkerReadings) -> None:
+        self._workers = event
+        if event.slowest != self._slowest:
+            self._slowest = event.slowest
+            self._say_workers()
+
+    def _say_workers(self) -> None:
+        for line in workers.lines(fields_of(self._workers)) if self._workers else ():
+            self.line(line)
+
     def on_finished(self, event: events.Finished) -> None:
         self.close()
         summary = event.summary
         error = summary.get("error")
         if error:
             self.line(error_text(error))
-        self.out.print(summary_table(summary))
+        self._say_workers()
+        self.out.print(summary_table(summary, self._devices))
         self.line(f"{ENDED.get(event.outcome, event.outcome)}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.id} continues from the last checkpoint")
 
 
-def _doing(phase: str) -> str:
-    """The phases that are worth a line."""
-    return DOING[phase] if phase in _SAID else ""
+def _doing(event: events.Phase) -> str:
+    """The phases that are worth a line, and which workers are waited for."""
+    if events.waits_for_others(event.phase, event.detail):
+        return doing(event.phase, event.detail)
+    return DOING[event.phase] if event.phase in _SAID else ""
 
 
 class BarView(LineView):
@@ -134,11 +156,11 @@ class BarView(LineView):
         self._bar.console.print(Text(clean(text)))
 
     def on_phase(self, event: events.Phase) -> None:
-        doing = _doing(event.phase)
-        if doing and event.phase in ("evaluating", "saving"):
-            self._update(description=doing)
-        elif doing:
-            self._update(description=doing, figures="")
+        now = _doing(event)
+        if now and event.phase in ("evaluating", "saving"):
+            self._update(description=now)
+        elif now:
+            self._update(description=now, figures="")
 
     def on_progress(self, event: events.Progress) -> None:
         self._update(
@@ -162,10 +184,10 @@ class BarView(LineView):
             self._started = False
 
 
-def summary_table(summary: Mapping[str, Any]) -> Table:
-    """What a run came to, in two columns."""
+def summary_table(summary: Mapping[str, Any], devices: Sequence[str]) -> Table:
+    """What a run on these devices came to, in two columns."""
     table = Table(box=None, show_header=False, pad_edge=False)
-    rows = [(figure.label, figure.text(at(summary, figure.key))) for figure in shown("summary") if figure is not LOSS]
+    rows = [(figure.label, figure.text(at(summary, figure.key))) for figure in summed_up(devices) if figure is not LOSS]
     metrics = summary.get("metrics") or {}
     rows += [(metric(name).label, metric(name).text(value)) for name, value in metrics.items()]
     if metrics:

@@ -36,6 +36,15 @@ def of_progress(progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
     return EpochMean(value, SO_FAR) if value is not None else EpochMean()
 
 
+def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
+    """Of the result where that has the value; else of the newest progress."""
+    found = of_result(summary, name)
+    if found.value is not None:
+        return found
+    so_far = of_progress(progress, name)
+    return EpochMean(so_far.value, UNFINISHED) if so_far.value is not None and summary else so_far
+
+
 def of_run(now: Snapshot, name: str = "loss") -> EpochMean:
-    """As the live view has it."""
-    return of_result(now.summary, name) if now.outcome is not None and now.summary else of_progress(now.progress, name)
+    """As the live view has it, and the table of runs."""
+    return latest(now.summary if now.outcome is not None else {}, now.progress, name)

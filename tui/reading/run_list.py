@@ -6,24 +6,30 @@ Reading hundreds of folders takes time and is done in a thread. Imports no Textu
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from ...engine import runs
-from ...engine.figures import at, shown
+from ...engine import figures, runs
+from ...engine.figures import LOSS, Figure, at
 from ...engine.files import located_yaml
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY, harmless
-from ...engine.runs import GOES_ON, Run
+from ...engine.runs import GOES_ON, Run, cluster, notes
+from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import fields_of
+from ...engine.runs.notes import Notes
 from ...engine.runs.parsing import parse_line
-from ...engine.runs.run import RunState
+from ...engine.runs.run import STATE_LABELS, RunState
+from ...engine.runs.titles import Title, title_of
+from . import epoch_mean
 
 TAIL_BYTES = 16384
-STATE_LABELS = {"ok": "done", "error": "failed"}
+LEFT = figures.of_run("eta_seconds")
+NO_NOTES = Notes()
+# Every figure that a run can have as a whole; one of a proof's trial has no meaning here.
+FIGURES: tuple[Figure, ...] = tuple(one for one in figures.RUN if {*one.shown} & {"compare", "summary", "runs"})
 
 
 @dataclass(frozen=True)
@@ -32,15 +38,30 @@ class Entry:
 
     run: Run
     state: RunState
+    title: Title = field(default_factory=lambda: Title(""))
     description: str = ""
-    figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)  # by the keys of FIGURES
+    figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)  # by the keys of FIGURES, and LEFT
     when: float = 0.0
     host: str = ""  # the other machine, where it runs on one
     damage: str = ""  # which of its files are damaged
+    notes: Notes = NO_NOTES
+    latest: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # its newest progress, if needed
+    has_checkpoint: bool = False
+    workers: tuple[str, ...] = ()  # of a chief: the runs of its other workers in the same home
 
     @property
     def goes_on(self) -> bool:
         return self.state in GOES_ON
+
+    @property
+    def resumable(self) -> bool:
+        return self.has_checkpoint and not self.goes_on and self.state != "ok"
+
+    @property
+    def done(self) -> float | None:
+        """The part of the steps that a run has done which goes on."""
+        step, steps = at(self.latest, "step"), at(self.latest, "steps")
+        return min(1.0, step / steps) if self.goes_on and step is not None and steps else None
 
     @property
     def state_word(self) -> str:
@@ -48,36 +69,10 @@ class Entry:
         return f"{word} on {self.host}" if self.host else word
 
     def matches(self, words: str) -> bool:
-        """Whether id, description or state contain all words."""
-        text = f"{self.run.id} {self.description} {self.state_word}".casefold()
+        """Whether id, title, tags, note, description or state contain all words."""
+        about = (self.run.id, self.title.whole, self.notes.words, self.description, self.state_word)
+        text = " ".join(about).casefold()
         return all(word in text for word in words.casefold().split())
-
-
-FIGURES = shown("runs")
-
-
-def _value(key: str, entry: Entry) -> float | None:
-    return entry.figures.get(key)
-
-
-# The sort keys in the order of the columns; None is sorted last in both directions.
-COLUMNS: dict[str, Callable[[Entry], Any]] = {
-    "run": lambda entry: entry.run.id,
-    "state": lambda entry: entry.state_word,
-    **{figure.narrow_head: partial(_value, figure.key) for figure in FIGURES},
-    "when": lambda entry: entry.when,
-    "description": lambda entry: entry.description.casefold() or None,
-}
-
-
-def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Entry]:
-    value = COLUMNS[column]
-    entries = list(entries)
-    known = [entry for entry in entries if value(entry) is not None]
-    return [
-        *sorted(known, key=value, reverse=descending),
-        *(entry for entry in entries if value(entry) is None),
-    ]
 
 
 class RunList:
@@ -96,39 +91,66 @@ class RunList:
             stamp = _stamp(run)
             known = self._known.get(run.id)
             if known is None or known[0] != stamp or known[1].goes_on:
-                known = (stamp, _entry(run, known[1] if known else None))
+                known = (stamp, entry_of(run, known[1] if known else None))
             found[run.id] = known
         self._known = found
         return [entry for _, entry in found.values()]
 
 
 def _stamp(run: Run) -> tuple[float, ...]:
-    return tuple(_changed(run, name) for name in ("result.json", "status.json"))
+    return tuple(changed(run, name) for name in ("result.json", "status.json", notes.FILE))
 
 
-def _changed(run: Run, name: str) -> float:
+def changed(run: Run, name: str) -> float:
     try:
         return run.file(name).stat().st_mtime
     except OSError:
         return 0.0
 
 
-def _entry(run: Run, known: Entry | None) -> Entry:
-    result = run.result or {}
-    latest = {} if result else _last_progress(run)
+def entry_of(run: Run, known: Entry | None = None) -> Entry:
+    """The run as it is now; what never changes is taken over from a `known` entry of it."""
+    result = run.whole_result
+    latest = {} if at(result, LOSS.key) is not None else last_progress(run)
     now = run.life
+    state = run.state_of(now)
     return Entry(
         run,
-        run.state_of(now),
+        state,
+        known.title if known else title_of(run),
         known.description if known else description(run),
-        {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES},
-        _changed(run, "preset.yaml"),
+        _figures(result, latest, state in GOES_ON),
+        changed(run, "preset.yaml"),
         now.host,
         "; ".join(run.damage),
+        notes.read(run),
+        latest,
+        bool(steps_in(run.file("checkpoints"))),
+        known.workers if known and known.workers else _workers(run),
     )
 
 
-def _last_progress(run: Run) -> Mapping[str, Any]:
+def _workers(run: Run) -> tuple[str, ...]:
+    joined = cluster.of_run(run)
+    return tuple(one.id for one in cluster.others_beside(run)) if joined is not None and joined.is_chief else ()
+
+
+def folded(entries: Iterable[Entry]) -> list[Entry]:
+    """A training on several machines once: without the runs of workers whose chief's is among them."""
+    entries = list(entries)
+    others = {name for entry in entries for name in entry.workers}
+    return [entry for entry in entries if entry.run.id not in others]
+
+
+def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], goes_on: bool) -> dict[str, float | None]:
+    """Those of the result, else of the newest progress; the loss as the live view shows it."""
+    found = {one.key: at(result, one.key) if result else at(latest, one.progress) for one in FIGURES}
+    found[LOSS.key] = epoch_mean.latest(result, latest).value
+    found[LEFT.key] = at(latest, LEFT.progress) if goes_on else None
+    return found
+
+
+def last_progress(run: Run) -> Mapping[str, Any]:
     """The last progress event, read from the end of the events."""
     try:
         with open_regular(run.file("events.jsonl")) as stream:

@@ -11,23 +11,23 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 
 from ...engine.files.reading import open_regular, why
-from ...engine.runs import Follower, Run
+from ...engine.runs import Follower, Run, quick_json
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import parse_line
 from ...engine.runs.reading import EVENT_FILES, Damage, Tail
-from ..base.errors import clean
+from .log_tail import LogTail
 from .store import Snapshot, Store
 
+quick_json.use()
 EVENTS_A_READ = 4000
 PARSED_BYTES = 3_000_000  # of a backlog larger than this, only part of the frequent readings is used
 FRESH_BYTES = 200_000  # the end of a file is always read completely
-LOG_LINES = 2000
-LOG_BYTES = 400_000
 LONGEST_PAUSE = 30.0
 _DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_stages)"')
 
@@ -128,52 +128,13 @@ class Replay:
         return due
 
 
-class LogTail:
-    """The last lines of engine.log, made safe to show; `lines` is the same object until there are new ones."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset: int | None = None
-        self._kept: deque[str] = deque(maxlen=LOG_LINES)
-        self.lines: tuple[str, ...] = ()
-        self.count = 0
-
-    def poll(self) -> None:
-        block = self._block()
-        if block:
-            fresh = [_shown(line) for line in block.decode("utf-8", "replace").split("\n")[:-1]]
-            self._kept.extend(fresh)
-            self.count += len(fresh)
-            self.lines = tuple(self._kept)
-
-    def _block(self) -> bytes:
-        try:
-            with open_regular(self._path) as stream:
-                size = stream.seek(0, 2)
-                if self._offset is None:
-                    self._offset = max(0, size - LOG_BYTES)
-                if size == self._offset:
-                    return b""
-                stream.seek(self._offset)
-                block = stream.read(LOG_BYTES)
-        except OSError:
-            return b""
-        block = block[: block.rfind(b"\n") + 1]
-        self._offset += len(block)
-        return block
-
-
-def _shown(line: str) -> str:
-    """A line as a terminal would show it: text overwritten by a carriage return is removed, tabs become spaces."""
-    return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
-
-
 @dataclass(frozen=True)
 class Picture:
     """Everything that a screen needs to paint itself."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     log: tuple[str, ...] = ()
+    log_arrived: tuple[float, ...] = ()  # when each line was seen; 0 for those that stood there before
     log_count: int = 0
     reading: bool = True  # the disk has more than was read so far
 
@@ -219,8 +180,21 @@ class RunReader:
         self._log.poll()
         behind = self._replay is None and len(fresh) >= EVENTS_A_READ
         now = self._replay.now() if self._replay else self._clock()
-        self.picture = Picture(self._store.snapshot(None if behind else now), self._log.lines, self._log.count, behind)
+        snapshot = self._store.snapshot(None if behind else now)
+        if snapshot.phase == "ended" and snapshot.outcome is None and self._is_resumed():
+            snapshot = replace(snapshot, phase="starting", phase_detail="")
+        if self.ended and self._replay is None and "seconds" in (whole := self.run.whole_result):
+            summary = {**snapshot.summary, "seconds": whole["seconds"], "goodput": whole.get("goodput")}
+            # as the table of runs tells it
+            snapshot = replace(snapshot, elapsed=whole["seconds"], summary=MappingProxyType(summary))
+        self.picture = Picture(
+            snapshot, self._log.lines, self._log.arrived, self._log.count, behind
+        )
         return behind
+
+    def _is_resumed(self) -> bool:
+        """Whether a new engine has taken a run that had ended: it puts away the result, which was written first."""
+        return self._replay is None and (self.run.life.starting or not self.run.file("result.json").exists())
 
     def _goes_on(self) -> bool:
         """Whether the run is running; one that had ended may have been resumed."""

@@ -1,29 +1,53 @@
 """The history of one figure in bounded memory: old points are merged evenly, so that a chart of any run fits.
 
-A point is the mean of `each` successive readings (or the maximum, for figures whose peaks matter). Whenever the series
-is full, neighbouring points are merged and `each` doubles.
+A point stands for `each` successive readings: it is their mean (or their maximum, for figures whose peaks matter), and
+keeps the lowest and the highest of them. Whenever the series is full, neighbouring points are merged and `each`
+doubles.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-CAPACITY = 512
+CAPACITY = 1024
+
+
+def _none() -> array[float]:
+    return array("d")
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A series at one moment. The line is interrupted before each of the points in `breaks`."""
+    """A series at one moment. The line is interrupted before each of the points in `breaks`.
 
-    x: array[float] = field(default_factory=lambda: array("d"))
-    y: array[float] = field(default_factory=lambda: array("d"))
+    `x` is in seconds since the run began, `steps` are the training steps done by then. `low` and `high` are the
+    extremes of the readings that a point stands for; where they are empty, each point is one reading. `last` is the
+    newest reading, None where there was none. `lost` is the time and the step of the first reading without a value
+    after the last point.
+    """
+
+    x: array[float] = field(default_factory=_none)
+    y: array[float] = field(default_factory=_none)
     breaks: frozenset[int] = frozenset()
     last: float | None = None
     each: int = 1
+    steps: array[float] = field(default_factory=_none)
+    low: array[float] = field(default_factory=_none)
+    high: array[float] = field(default_factory=_none)
+    lost: tuple[float, float] | None = None
+    made: dict[Any, Any] = field(default_factory=dict, repr=False)  # what was made of this line
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` makes of this line; made once, so that it is the same object until the line has grown."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
 
 
 NOTHING = Line()
@@ -35,21 +59,28 @@ class Series:
     def __init__(self, *, peaks: bool = False, capacity: int = CAPACITY) -> None:
         self.last: float | None = None
         self._peaks, self._capacity = peaks, capacity
-        self._x, self._y = array("d"), array("d")
+        self._x, self._steps, self._y, self._low, self._high = _none(), _none(), _none(), _none(), _none()
         self._breaks: set[int] = set()
         self._each, self._open = 1, 0
         self._line: Line | None = NOTHING
         self._broken = False
+        self._lost: tuple[float, float] | None = None
+        self._newest = (0.0, 0.0)  # time and step of the newest reading
 
-    def add(self, x: float, y: float | None) -> None:
-        """Add a reading; None means that there was none, and interrupts the line."""
+    def add(self, x: float, y: float | None, step: float = 0.0) -> None:
+        """Add a reading; None means that there was none, and interrupts the line, as a step back in time does."""
         self._line = None
         self.last = y
         if y is None:
             self.gap()
+            if self._lost is None and len(self._x):
+                self._lost = (x, step)
             return
+        if x < self._newest[0] or step < self._newest[1]:
+            self._broken = True
+        self._lost, self._newest = None, (x, step)
         if self._open == 0 or self._broken:
-            self._begin(x, y)
+            self._begin(x, y, step)
         else:
             self._join(y)
         self._open = (self._open + 1) % self._each
@@ -63,17 +94,25 @@ class Series:
     def line(self) -> Line:
         """The series now; the same object until there is another reading."""
         if self._line is None:
-            self._line = Line(self._x[:], self._y[:], frozenset(self._breaks), self.last, self._each)
+            merged = self._each > 1
+            low, high = (self._low[:], self._high[:]) if merged else (_none(), _none())
+            breaks = frozenset(self._breaks)
+            self._line = Line(
+                self._x[:], self._y[:], breaks, self.last, self._each, self._steps[:], low, high, self._lost
+            )
         return self._line
 
-    def _begin(self, x: float, y: float) -> None:
+    def _begin(self, x: float, y: float, step: float) -> None:
         if self._broken and len(self._x):
             self._breaks.add(len(self._x))
         self._broken, self._open = False, 0
         self._x.append(x)
-        self._y.append(y)
+        self._steps.append(step)
+        for values in (self._y, self._low, self._high):
+            values.append(y)
 
     def _join(self, y: float) -> None:
+        self._low[-1], self._high[-1] = min(self._low[-1], y), max(self._high[-1], y)
         if self._peaks:
             self._y[-1] = max(self._y[-1], y)
         else:
@@ -81,12 +120,15 @@ class Series:
 
     def _thin(self) -> None:
         """Merge neighbouring points. A single point left at the end stays unmerged."""
-        x, y = self._x, self._y
-        even = len(x) // 2 * 2
+        even = len(self._x) // 2 * 2
         rest = slice(even, None)
-        self._x = x[0:even:2] + x[rest]
-        pairs = zip(y[0:even:2], y[1:even:2], strict=True)
-        joined = (max(pair) for pair in pairs) if self._peaks else ((a + b) / 2 for a, b in pairs)
-        self._y = array("d", joined) + y[rest]
+
+        def merged(values: array[float], join: Callable[[float, float], float]) -> array[float]:
+            return array("d", map(join, values[0:even:2], values[1:even:2])) + values[rest]
+
+        self._x = self._x[0:even:2] + self._x[rest]
+        self._steps = self._steps[0:even:2] + self._steps[rest]
+        self._y = merged(self._y, max if self._peaks else lambda a, b: (a + b) / 2)
+        self._low, self._high = merged(self._low, min), merged(self._high, max)
         self._breaks = {(index + 1) // 2 for index in self._breaks} - {0}
         self._each *= 2

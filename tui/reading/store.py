@@ -6,69 +6,33 @@ figure is None. History is bounded (series.py).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from ...engine.files.values import EMPTY, mapping, number
-from ...engine.runs.events import LATER_COMPILING, Event, Finished, fields_of
+from ...engine.runs.events import Event, Finished, fields_of
 from . import gpus
+from .axes import Pace
 from .gpus import Gpu
-from .series import NOTHING, Line, Series
+from .phase_times import BEGINNINGS, PhaseTimes
+from .physical_gpus import by_physical_gpu
+from .series import Series
+from .snapshot import Epoch, Message, Snapshot
 
-__all__ = ["Gpu", "Message", "Snapshot", "Store", "mapping", "number"]
+__all__ = ["Gpu", "Message", "Snapshot", "Store", "by_physical_gpu", "mapping", "number"]
 
 MAX_MESSAGES = 200
-_BEGINNINGS = ("starting", "importing")  # the phases with which a run begins or is resumed
-
-
-@dataclass(frozen=True)
-class Message:
-    """A warning, or the error that ended the run."""
-
-    kind: str
-    message: str
-    hint: str = ""
-    option: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """A run at one moment. `elapsed` is in seconds, without the time before the run was resumed.
-
-    `diagnosis` and `input_stages` are the newest events of their kind; `gpu_seconds` is the time between two readings.
-    """
-
-    elapsed: float = 0.0
-    phase: str = "starting"
-    phase_detail: str = ""
-    phase_seconds: float = 0.0
-    first_step_seconds: float | None = None
-    started: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    progress: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    lines: Mapping[str, Line] = field(default_factory=lambda: EMPTY)
-    metrics: tuple[str, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
-    no_gpu_reason: str | None = None
-    gpu_seconds: float | None = None
-    diagnosis: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    input_stages: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    host: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    tf_host: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    warnings: tuple[Message, ...] = ()
-    error: Message | None = None
-    outcome: str | None = None
-    summary: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-
-    def line(self, name: str) -> Line:
-        return self.lines.get(name, NOTHING)
+MAX_EPOCHS = 1000
+LAST_TIMES = 200
+# The lines of a GPU: what follows its number in their names, and the figure of its readings.
+GPU_LINES = {"": "busy", " memory": "memory_used_bytes", " power": "power_w", " temperature": "temperature_c"}
 
 
 # The fields of a snapshot that the store keeps as they are; the others are made with each snapshot.
 _AT_FIRST: Mapping[str, Any] = {
-    "phase": "starting",
-    "phase_detail": "",
     "first_step_seconds": None,
     "started": EMPTY,
     "progress": EMPTY,
@@ -78,10 +42,15 @@ _AT_FIRST: Mapping[str, Any] = {
     "diagnosis": EMPTY,
     "input_stages": EMPTY,
     "host": EMPTY,
+    "workers": EMPTY,
     "warnings": (),
     "error": None,
     "outcome": None,
     "summary": EMPTY,
+    "joins": (),
+    "resumes": (),
+    "windowed": False,
+    "epochs": (),
 }
 
 
@@ -97,7 +66,13 @@ class Store:
     _begun: float | None = None
     _paused: float = 0.0
     _last_t: float = 0.0
-    _phase_t: float = 0.0
+    _times: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_TIMES))  # of the newest events
+    _ended_t: float | None = None  # when the trainer of this sitting ended
+    _step: float = 0.0
+    _steps_per_epoch: float | None = None  # seen at the end of an epoch
+    _trains_since: float | None = None
+    _resumed: bool = False
+    _phases: PhaseTimes = field(default_factory=PhaseTimes)
 
     def feed(self, found: Iterable[Event]) -> None:
         for event in found:
@@ -105,19 +80,27 @@ class Store:
             if handler is None:
                 continue
             if self._begun is None:
-                self._begun = self._phase_t = event.t
+                self._begun = self._phases.since = event.t
             handler(self, event.t, fields_of(event))
             if not isinstance(event, Finished):
                 self._last_t = max(self._last_t, event.t)
+                self._times.append(event.t)
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
         """The run now; `clock` is the time of a running run, None for the time of the last event."""
         own = by_physical_gpu(self._allocator, self._facts["started"], self._gpus)
         now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
+        if self._ended_t is not None:  # what comes later belongs to no sitting, or to the next one
+            now = min(now, self._ended_t)
         return Snapshot(
             **self._facts,
             elapsed=self._time(now),
-            phase_seconds=max(0.0, now - self._phase_t),
+            phase=self._phases.phase,
+            phase_detail=self._phases.detail,
+            phase_seconds=max(0.0, now - self._phases.since),
+            start=self._phases.of_start(now),
+            rest=self._phases.of_rest(),
+            pace=self._pace(),
             lines=MappingProxyType({name: series.line() for name, series in self._series.items()}),
             gpus=tuple(self._gpu_now(index, own.get(f"GPU:{index}", EMPTY)) for index in sorted(self._gpus)),
             tf_host=own.get("CPU:0", EMPTY),
@@ -126,6 +109,11 @@ class Store:
     def _time(self, t: float) -> float:
         return max(0.0, t - self._begun - self._paused) if self._begun is not None else 0.0
 
+    def _pace(self) -> Pace:
+        started = self._facts["started"]
+        per_epoch = number(started.get("steps_per_epoch")) or self._steps_per_epoch
+        return Pace(self._trains_since or 0.0, per_epoch, number(started.get("global_batch_size")))
+
     def _set(self, **changes: Any) -> None:
         self._facts |= changes
 
@@ -133,69 +121,115 @@ class Store:
         series = self._series.get(name)
         if series is None:
             series = self._series[name] = Series(peaks=peaks)
-        series.add(x, number(y))
+        series.add(x, number(y), self._step)
 
     def on_phase(self, t: float, event: Mapping[str, Any]) -> None:
-        phase = str(event.get("phase", ""))
-        if phase in _BEGINNINGS and self._facts["phase"] not in _BEGINNINGS:
+        phase, before = str(event.get("phase", "")), self._phases
+        if phase in BEGINNINGS and before.phase not in BEGINNINGS:
             self._resume(t)
         elif phase == "starting" and self._begun is not None:
             self._begun = min(self._begun, t)  # a late event of a trainer that has imported TensorFlow meanwhile
-        compiled = self._facts["phase"] == "compiling" and self._facts["phase_detail"] not in LATER_COMPILING
-        if phase == "training" and compiled:
-            self._set(first_step_seconds=t - self._phase_t)
-        self._phase_t = t
-        self._set(phase=phase, phase_detail=str(event.get("detail") or ""))
+        if phase == "training" and before.compiles_first_step:
+            self._set(first_step_seconds=t - before.since)
+        before.begin(t, phase, str(event.get("detail") or ""))
+        self._ended_t = t if phase == "ended" else None
+        if phase == "training":
+            self._training_begins(t)
+
+    def _training_begins(self, t: float) -> None:
+        """The first step is done: the time of the charts begins here."""
+        if self._trains_since is None:
+            self._trains_since = self._time(t)
 
     def _resume(self, t: float) -> None:
-        """The run was resumed: its time continues where it stopped."""
-        self._paused += max(0.0, t - self._last_t)
+        """The run was resumed: its time continues where it stopped. The new engine's first readings may come before."""
+        stopped = self._ended_t
+        if stopped is None:
+            stopped = max((one for one in self._times if one < t), default=t)
+        self._paused += max(0.0, t - stopped)
+        self._resumed = self._trains_since is not None
         for series in self._series.values():
             series.gap()
         self._set(outcome=None, error=None, summary=EMPTY, diagnosis=EMPTY, input_stages=EMPTY)
+        self._set(resumes=(*self._facts["resumes"], t))
 
     def on_started(self, t: float, event: Mapping[str, Any]) -> None:
         self._set(started=MappingProxyType(dict(event)), outcome=None, error=None, summary=EMPTY)
 
     def on_progress(self, t: float, event: Mapping[str, Any]) -> None:
         self._set(progress=event)
+        self._training_begins(t)
         at, step = self._time(t), number(event.get("step"))
+        if step is not None:
+            self._step = step
+        if self._resumed:
+            self._resumed = False
+            self._set(joins=(*self._facts["joins"], (at, self._step)))
         self._add("samples_per_second", at, event.get("samples_per_second"))
         self._add("step_ms_p50", at, event.get("step_ms_p50"))
         self._add("step_ms_p95", at, event.get("step_ms_p95"), peaks=True)
         self._add("input_wait", at, event.get("input_wait"))
         if step is not None:
-            self._add("loss", step, event.get("loss"))
-            self._metrics(step, mapping(event.get("metrics")))
+            self._loss(at, event)
+            self._metrics(at, mapping(event.get("metrics")))
+
+    def _loss(self, at: float, event: Mapping[str, Any]) -> None:
+        """That of the last steps; of a run that does not tell it, the mean of the epoch so far."""
+        window, mean = number(event.get("window_loss")), number(event.get("loss"))
+        if window is not None and not self._facts["windowed"]:
+            self._set(windowed=True)
+            self._series.pop("loss", None)  # means that came before are another figure
+        if window is not None or mean is None or not self._facts["windowed"]:
+            self._add("loss", at, window if self._facts["windowed"] else mean)
 
     def on_epoch(self, t: float, event: Mapping[str, Any]) -> None:
-        step = number(event.get("step"))
-        if step is not None:
-            metrics = mapping(event.get("metrics"))
-            self._metrics(step, {name: value for name, value in metrics.items() if name.startswith("val_")})
+        at, step, epoch = self._time(t), number(event.get("step")), number(event.get("epoch"))
+        if step is None:
+            return
+        self._step = step
+        metrics = mapping(event.get("metrics"))
+        if epoch:
+            self._steps_per_epoch = step / epoch
+            self._end_epoch(t, int(epoch), number(event.get("seconds")), metrics)
+        self._metrics(at, {name: value for name, value in metrics.items() if name.startswith("val_")})
+        for name in {"loss", *self._facts["metrics"]} & metrics.keys():
+            self._add(f"epoch {name}", at, metrics[name])
 
-    def _metrics(self, step: float, metrics: Mapping[str, Any]) -> None:
+    def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
+        """A resumed run may repeat an epoch: the later one counts."""
+        before = tuple(one for one in self._facts["epochs"] if one.number < epoch)
+        known = {str(name): number(value) for name, value in metrics.items()}
+        epochs = int(number(self._facts["started"].get("epochs")) or 0)
+        self._set(epochs=(*before, Epoch(t, epoch, epochs, seconds, known))[-MAX_EPOCHS:])
+
+    def _metrics(self, at: float, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():
-            self._add(name, step, value)
+            self._add(name, at, value)
             bare = name.removeprefix("val_")
             if bare != "loss" and bare not in self._facts["metrics"]:
                 self._set(metrics=(*self._facts["metrics"], bare))
 
     def on_gpu(self, t: float, event: Mapping[str, Any]) -> None:
         readings = event.get("gpus")
-        at, busy, used = self._time(t), [], self._used
-        for position, reading in enumerate(readings if isinstance(readings, list) else []):
-            self._read_gpu(at, position, mapping(reading))
-            if not used or gpus.trains(mapping(reading), used):
-                busy.append(number(mapping(reading).get("busy")))
-        if len(busy) > 1:
-            known = [value for value in busy if value is not None]
-            self._add("gpu_busy_mean", at, sum(known) / len(known) if known else None)
-            self._add("gpu_busy_lowest", at, min(known, default=None))
+        found = [mapping(reading) for reading in (readings if isinstance(readings, list) else [])]
+        at, used = self._time(t), self._used
+        for position, reading in enumerate(found):
+            self._read_gpu(at, position, reading)
+        training = [reading for reading in found if not used or gpus.trains(reading, used)]
+        if len(training) > 1:
+            self._add_together(at, training)
         reason = event.get("missing")
         if reason or self._gpus:
             self._set(no_gpu_reason=str(reason) if reason else None)
         self._set(gpu_seconds=number(event.get("interval_seconds")))
+
+    def _add_together(self, at: float, readings: Sequence[Mapping[str, Any]]) -> None:
+        """Mean and extremes of the GPUs that train."""
+        for name, key in GPU_LINES.items():
+            known = [value for reading in readings if (value := number(reading.get(key))) is not None]
+            self._add(f"gpus mean{name}", at, sum(known) / len(known) if known else None)
+            self._add(f"gpus lowest{name}", at, min(known, default=None))
+            self._add(f"gpus highest{name}", at, max(known, default=None))
 
     def _read_gpu(self, at: float, position: int, reading: Mapping[str, Any]) -> None:
         index = reading.get("index")
@@ -203,7 +237,8 @@ class Store:
         self._gpus[index] = reading
         if reading.get("name"):
             self._gpu_names[index] = str(reading["name"])
-        self._add(f"gpu{index}", at, reading.get("busy"))
+        for name, key in GPU_LINES.items():
+            self._add(f"gpu{index}{name}", at, reading.get(key))
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
         """The last reading of a GPU; `own` holds TensorFlow's figures of it."""
@@ -224,6 +259,9 @@ class Store:
 
     def on_input_stages(self, t: float, event: Mapping[str, Any]) -> None:
         self._set(input_stages=event)
+
+    def on_workers(self, t: float, event: Mapping[str, Any]) -> None:
+        self._set(workers=event)
 
     def on_host(self, t: float, event: Mapping[str, Any]) -> None:
         self._set(host=event)
@@ -255,41 +293,3 @@ _HANDLERS = {name.removeprefix("on_"): handler for name, handler in vars(Store).
 
 def _message(event: Mapping[str, Any]) -> Message:
     return Message(*(str(event.get(name) or "") for name in ("kind", "message", "hint", "option")))
-
-
-def by_physical_gpu(
-    devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
-) -> dict[str, dict[str, float]]:
-    """TensorFlow's devices by NVML's numbers: GPU:0 may be a part of GPU 3."""
-    parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
-    numbers = _physical(started, readings, parts)
-    found: dict[str, dict[str, float]] = {}
-    for name, figures in devices.items():
-        kind, _, position = str(name).partition(":")
-        if kind == "GPU" and position.isdigit():
-            order = int(position) // parts
-            name = f"GPU:{numbers.get(order, order)}"
-        total = found.setdefault(name, {})
-        for key, value in mapping(figures).items():
-            total[key] = total.get(key, 0) + (number(value) or 0)
-    return found
-
-
-def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]], parts: int) -> dict[int, int]:
-    """TensorFlow's number of a GPU -> NVML's, by the GPUs in the started event, else by the option."""
-    cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
-    cards |= {str(index): index for index in readings}
-    devices = started.get("gpu_devices")
-    told = [mapping(one) for one in devices] if isinstance(devices, list) else []
-    if found := {order: cards[name] for one in told if (name := str(one.get("uuid"))) in cards
-                 if (order := _order(one, parts)) is not None}:  # fmt: skip
-        return found
-    used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
-    names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
-    return {order: cards[str(name)] for order, name in enumerate(names) if str(name) in cards}
-
-
-def _order(device: Mapping[str, Any], parts: int) -> int | None:
-    """The place of a GPU among those that TensorFlow has opened, by the name of the first device on it."""
-    position = str(device.get("device")).rpartition("GPU:")[2]
-    return int(position) // parts if position.isdigit() else None

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
-from textual import work
+from textual import events, work
 from textual.message import Message
 from textual.reactive import var
 from textual.screen import ModalScreen, Screen
@@ -25,6 +25,13 @@ class AppScreen(Screen[None]):
     """A screen of this application."""
 
     app: Host
+    _styled: tuple[object, ...] | None = None  # what the application was like when this screen was styled
+
+    def _on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Textual (8.2) styles all widgets anew whenever a screen comes to the front, and just after they were made."""
+        now = self.app.theme, self.app.classes, frozenset(self.app.get_pseudo_classes())
+        event.refresh_styles = event.refresh_styles and self._styled not in (None, now)
+        self._styled = now
 
     @property
     def glyphs(self) -> Glyphs:
@@ -77,10 +84,20 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         """Paint what was read last."""
         raise NotImplementedError
 
+    def show_again(self) -> None:
+        """Paint all of it when the screen comes back to the front, where much may have changed."""
+        self.show_latest()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether its readings are seen, here or on a screen over it that shows a part of them."""
+        over = any(getattr(screen, "source", None) is self for screen in self.app.screen_stack)
+        return self.FOLLOWS_COVERED or self.in_front or over
+
     def read_again(self) -> None:
         """Begin the readings anew, without waiting until the next one is due."""
         self._leaving.set()
-        if self.FOLLOWS_COVERED or self.in_front:
+        if self.is_followed:
             self._leaving = threading.Event()
             self._follow(self._leaving)
 
@@ -100,12 +117,12 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     def on_screen_resume(self) -> None:
         if self.latest is not None:
-            self.show_latest()
+            self.show_again()
         if self._leaving.is_set():  # and it did not just return from a dialog or the help
             self.read_again()
 
     def on_screen_suspend(self) -> None:
-        if not self.FOLLOWS_COVERED and not self.in_front:
+        if not self.is_followed:
             self._leaving.set()
 
     def on_unmount(self) -> None:

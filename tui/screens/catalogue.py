@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from textual.app import App
 from textual.binding import Binding
 from textual.screen import Screen
+
+from ..base import keys
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,13 @@ class ScreenEntry:
     class_name: str  # in the module of `module`, beside this one
     module: str
     opened_with: str = ""
-    keys: str = ""  # keys that open the screen from anywhere
-    key_display: str = ""
-    key_label: str = ""  # label in the footer, if not the title
+    verb: str = ""  # whose keys open the screen from anywhere
     in_footer: bool = False
+    place: str = ""  # the place in the header that it belongs to, if it is none itself
+
+    @property
+    def keys(self) -> str:
+        return keys.VERBS[self.verb].keys if self.verb else ""
 
     @property
     def screen_class(self) -> type[Screen[Any]]:
@@ -37,21 +43,35 @@ class ScreenEntry:
 
 SCREENS = (
     ScreenEntry("form", "Form", "The options of the preset", "FormScreen", "form", "a preset",
-                keys="f2,1", key_display="F2", in_footer=True),
+                verb="form", in_footer=True),
     ScreenEntry("live", "Live view", "The running run, or the latest", "LiveScreen", "live", "a run",
-                keys="f3,2", key_display="F3", key_label="Live", in_footer=True),
+                verb="live", in_footer=True),
     ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs",
-                keys="f4,3", key_display="F4", in_footer=True),
-    ScreenEntry("proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proofs"),
+                verb="runs", in_footer=True),
+    ScreenEntry("proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proofs",
+                place="runs"),
     ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus",
-                keys="f5,5", key_display="F5"),
+                verb="gpus"),
     ScreenEntry("doctor", "Doctor", "Checks GPUs, driver, TensorFlow and host for problems", "DoctorScreen", "doctor",
-                keys="f6,4", key_display="F6"),
-    ScreenEntry("diagnosis", "Diagnosis", "What holds a run back", "DiagnosisScreen", "diagnosis", "a live view"),
-    ScreenEntry("compare", "Comparison", "Runs side by side", "CompareScreen", "compare", "two or more runs"),
-    ScreenEntry("proof", "Proof", "A proof as it is made, or as it ended", "ProofScreen", "proof", "a proof"),
-    ScreenEntry("presets", "Presets", "Shipped presets and your own", "PresetsScreen", "presets", "a form"),
-    ScreenEntry("text", "Text", "YAML, command line or Python of the form", "TextScreen", "text", "a form"),
+                verb="doctor"),
+    ScreenEntry("diagnosis", "Diagnosis", "What holds a run back", "DiagnosisScreen", "diagnosis", "a live view",
+                place="live"),
+    ScreenEntry("chart", "Chart", "One chart alone, with a cursor", "ChartScreen", "chart",
+                "a live view, a comparison or the GPUs"),
+    ScreenEntry("compare", "Comparison", "Runs side by side", "CompareScreen", "compare", "two or more runs",
+                place="runs"),
+    ScreenEntry("proof", "Proof", "A proof as it is made, or as it ended", "ProofScreen", "proof", "a proof",
+                place="runs"),
+    ScreenEntry("tune", "Tune", "A search for the fastest settings, as it is made or as it ended", "TuneScreen", "tune",
+                "a search", place="runs"),
+    ScreenEntry("scaling", "Scaling", "How the speed grows with the replicas, as it is measured or as it ended",
+                "ScalingScreen", "scaling", "a measurement of scaling", place="runs"),
+    ScreenEntry("changes", "Changes", "What differs from the file and from the defaults", "ChangesScreen", "changes",
+                "a form", place="form"),
+    ScreenEntry("presets", "Open", "Presets of this folder, recent, own and shipped ones", "PresetsScreen", "presets",
+                "a form", place="form"),
+    ScreenEntry("text", "Text", "YAML, command line or Python of the form", "TextScreen", "text", "a form",
+                place="form"),
 )
 _BY_NAME = {entry.name: entry for entry in SCREENS}
 
@@ -60,14 +80,30 @@ def entry(name: str) -> ScreenEntry:
     return _BY_NAME[name]
 
 
+def places() -> list[ScreenEntry]:
+    """The screens that open from everywhere by a key of their own, in the order of these keys."""
+    return sorted((one for one in SCREENS if one.keys), key=lambda one: one.keys)
+
+
+def place_of(screen: Screen[Any]) -> str:
+    """The name of the place that a screen is, or belongs to; a chart belongs to that of the screen that has it."""
+    if isinstance(source := getattr(screen, "source", None), Screen):
+        return place_of(source)
+    names = {kind.__name__ for kind in type(screen).__mro__}
+    found = next((one for one in SCREENS if one.class_name in names), None)
+    return (found.place or found.name) if found else ""
+
+
+def place_of_key(app: App[Any], key: str) -> str:
+    """The name of the screen that a function key opens from anywhere, as the settings have it; else nothing."""
+    return next((one.name for one in places() if key in keys.keys_of(app, one.verb) and len(key) > 1), "")
+
+
 def key_bindings() -> list[Binding]:
     """The keys of the application that open screens, in the order of its footer."""
-    listed = sorted((one for one in SCREENS if one.keys), key=lambda one: one.keys)
-    return [Binding(one.keys, f"show('{one.name}')", one.key_label or one.title, key_display=one.key_display,
-                    show=one.in_footer) for one in listed]
+    return [keys.bind(one.verb, f"show('{one.name}')", show=one.in_footer) for one in places()]
 
 
 def left_out(name: str) -> Binding:
     """For a screen whose footer has no room, or no use, for the key of another one; the key works all the same."""
-    one = entry(name)
-    return Binding(one.keys, f"app.show('{name}')", one.key_label or one.title, show=False)
+    return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)

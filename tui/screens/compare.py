@@ -5,7 +5,6 @@ The first column is the baseline: the pinned run, or the first of those that wer
 
 from __future__ import annotations
 
-import re
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,23 +13,44 @@ from typing import ClassVar
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import DataTable
 
-from ...engine.compare.comparison import Comparison, FigureRow, compare
+from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
 from ...engine.runs import Run, baseline
+from ..base import keys
 from ..base.errors import clean
 from ..base.themes import colour
 from ..drawing.rows import Row
-from ..text.comparison import as_markdown, change_text, has_noise, noise_text, option_text, remarks, value_text
+from ..text.comparison import (
+    as_markdown,
+    change_text,
+    distinct,
+    has_noise,
+    moments_of,
+    noise_text,
+    option_text,
+    remarks,
+    told_apart,
+    value_text,
+    version_cells,
+)
+from ..widgets.chart import Chart
 from ..widgets.key_footer import KeyFooter
+from ..widgets.option_row import NOT_GIVEN
 from ..widgets.panel import Panel
+from ..widgets.partial_updates import ChangedCellsCompositor
 from ..widgets.table import Column, OpeningTable, Table
-from .base import FollowingScreen
-from .live import name_of
+from .compared_curves import HIGH, ComparedCurves, moment_of
+from .header import Header
+
+NOISE, NARROW_NOISE = "spread of repeats", "spread"
+HEAD_WIDTH = 28  # at least, where the names of runs are whole titles
+LEAST_HEAD = 12
+LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of what stands beside a title
 
 
-class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
+class CompareScreen(ComparedCurves):
     """`runs` in the order in which they are shown; a pinned baseline is always the first of them.
 
     Unpinning changes nothing on the screen: the run stays first and remains the baseline here.
@@ -39,77 +59,155 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
     CSS_PATH = "compare.tcss"
     FOLLOWS_COVERED = True  # it is read once
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "pin", "Pin baseline"),
-        Binding("m", "copy", "Copy as Markdown"),
-        Binding("escape", "back", "Back"),
+        keys.bind("pin"),
+        keys.bind("copy", label="Copy as Markdown", meaning="copy the comparison as Markdown"),
+        keys.bind("page_on", "page(1)", "Next chart", meaning="the next chart"),
+        keys.bind("page_back", "page(-1)", "Chart before", show=False, meaning="the chart before"),
+        keys.bind("zoom", "chart", "Chart alone", meaning="the chart on the whole screen, with a cursor"),
+        *keys.back(),
     ]
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__()
-        self.runs = list(runs)
-        self.found: Comparison | None = None
+        super().__init__(runs)
+        self._compositor = ChangedCellsCompositor()
         self._shown: tuple[list[Run], Comparison] | None = None
         self._pinning = threading.Lock()
+        self._change_width = 0  # of the widest difference, so that values stand below each other
+        self._is_narrow = False  # in shorter words, as else not all columns would be seen
 
     def compose(self) -> ComposeResult:
+        yield Header()
+        yield Chart(id="curves")
         yield OpeningTable(cursor_type="cell", fixed_columns=1, cell_padding=1)
         yield Panel(self._remark_lines, id="said")
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
-        """One, of the runs as they are now."""
+        """The runs as they are now, then the same with their curves, which grow as long as a run goes on."""
         line_up = baseline.line_up(self.runs)
-        yield list(line_up.runs), compare(line_up)
+        reading = list(line_up.runs), compare(line_up)
+        yield reading
+        for _ in self.read_curves(line_up.runs, leaving):
+            yield reading
 
     def show_latest(self) -> None:
         if self.latest is not None and self.latest is not self._shown:  # else the cursor stays where it is
             self._shown = self.latest
             self.show(*self.latest)
+        self.show_curves()
+
+    # ---- the table --------------------------------------------------------------------------------
 
     def show(self, runs: list[Run], found: Comparison) -> None:
         """Fill the table, with the cursor on the baseline, which is also where a newly pinned run goes."""
         if not self.is_attached:
             return
         self.runs, self.found = runs, found
-        rows = [("run", [_moment(run) for run in self.runs], ""), ("outcome", list(found.states), "")]
+        for self._is_narrow in (False, True):
+            body = self._body(found)
+            heads, fits = self._heads(found, body)
+            if fits:
+                break
+        head = ["", *heads, *([self._noise] if has_noise(found) else [])]
+        self._fill([Text(name, justify="right") for name in head], body)
+        self.call_after_refresh(self._show_remarks)
+
+    @property
+    def _noise(self) -> str:
+        return NARROW_NOISE if self._is_narrow else NOISE
+
+    def _body(self, found: Comparison) -> list[list[Text]]:
+        """Its rows, each with its name and a cell for each run."""
+        runs, short = self.runs, self._is_narrow
+        changes = [change_text(row, at, short=short) for row in found.figures for at in range(len(runs))]
+        self._change_width = max(map(len, changes), default=0)
+        rows = [("run", [moment_of(run) for run in self.runs], ""), ("outcome", list(found.states), "")]
+        rows += [(name, versions, "") for name, versions in version_cells(found)]
         rows += [("", [], ""), ("options that differ" if found.options else "no option differs", [], "")]
-        rows += [(row.key, [option_text(row, i) for i in range(len(self.runs))], "") for row in found.options]
+        rows += [(row.key, [_option(row, i) for i in range(len(self.runs))], "") for row in found.options]
         rows += [("", [], ""), ("figures", [], "")]
         body = [[_label(label, bool(cells)), *map(_right, cells), _right(last)] for label, cells, last in rows]
         for figure in found.figures:
             cells = [self._figure(figure, position) for position in range(len(self.runs))]
-            body.append([_label(figure.label, True), *cells, _right(noise_text(figure))])
-        head = ["", *map(self._head, self.runs), *(["spread of repeats"] if has_noise(found) else [])]
-        self._fill([_right(name) for name in head], body)
-        self._show_remarks()
+            body.append([_label(figure.label, True), *cells, _right(noise_text(figure, short=short))])
+        return body
 
-    def _head(self, run: Run) -> str:
-        """A heading; the pinned baseline is marked."""
-        pinned = self.found is not None and self.found.choice == "pinned" and self.found.baseline == run.id
-        return clean(name_of(run)) + (" (baseline)" if pinned else "")
+    def _heads(self, found: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
+        """The headings, as long as the columns beside them leave room, and whether all columns are seen with them.
+
+        The pinned baseline is marked. Where titles would push a column beyond the edge, a run is named by its changes
+        alone.
+        """
+        titles, pinned = distinct(found.titles), found.baseline if found.choice == "pinned" else ""
+        marks = [" (baseline)" if run == pinned else "" for run in found.runs]
+        least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(found.runs)) - BESIDE)
+        longest = max((len(title.whole) for title in titles), default=0)
+        widths = [max((row[at].cell_len for row in body if at < len(row)), default=0) for at in range(len(titles) + 2)]
+        noise = [self._noise] if has_noise(found) else [""]
+        scrollbar = self.size.height < HIGH
+
+        def fits(heads: list[str]) -> bool:
+            taken = sum(max(len(head), width) for head, width in zip(["", *heads, *noise], widths, strict=True))
+            return taken + 2 * (len(widths) - (noise == [""])) + scrollbar <= self.size.width
+
+        whole: list[str] = []
+        for room in range(max(least, longest), least - 1, -1):
+            whole = [clean(title.within(room)) + mark for title, mark in zip(titles, marks, strict=True)]
+            if fits(whole):
+                return whole, True
+        names = told_apart(titles, moments_of(found.runs))
+        for room in range(least, LEAST_HEAD - 1, -1):
+            short = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
+            brief = [name + mark for name, mark in zip(short, marks, strict=True)]
+            if len(set(short)) == len(short) and fits(brief):
+                return brief, True
+        return whole, False
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
         """Each column as wide as its widest cell; the cursor stays in its row."""
         table = self.query_one(Table)
         body = [(cells + [Text("")] * (len(head) - len(cells)))[: len(head)] for cells in body]
         widths = [max(cells[position].cell_len for cells in (head, *body)) for position in range(len(head))]
+        for cells in body:
+            for cell, width in zip(cells[1:], widths[1:], strict=True):
+                cell.pad_left(width - cell.cell_len)
         columns = [Column(str(at), name, width) for at, (name, width) in enumerate(zip(head, widths, strict=True))]
         table.fill(columns, {str(row): cells for row, cells in enumerate(body)})
         table.move_cursor(row=table.cursor_row, column=1)
 
     def _figure(self, row: FigureRow, position: int) -> Text:
         """The value and its difference; the colour only says whether that is an improvement."""
-        change, by = change_text(row, position), row.changes[position]
-        text = Text(value_text(row, row.values[position]), justify="right")
+        change, by = change_text(row, position, short=self._is_narrow), row.changes[position]
+        text = Text(value_text(row, row.values[position]))
         if not change:
-            return text
+            return text.append("" if position == 0 else " " * (self._change_width + 2))
         known = bool(by) and row.more_is_better is not None and row.tells(position) is not False
         good = by is not None and (by > 0) == row.more_is_better
         style = colour(self.app, "success" if good else "error") if known else "dim"
-        return text.append(f"  {change:>12}", style=style)
+        return text.append(f"  {change:>{self._change_width}}", style=style)
+
+    @property
+    def rows_needed(self) -> int:
+        """Of header, footer, the whole table and what is said below it."""
+        table = self.query_one(Table)
+        if not table.row_count:
+            return self.size.height
+        said = len(self._remark_lines(self.size.width - 2, 0))
+        return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + said
+
+    def show_curves(self) -> None:
+        super().show_curves()
+        self._show_remarks()
 
     def _remark_lines(self, width: int, height: int) -> list[Row]:
         remarked = remarks(self.found) if self.found is not None else []
+        table = self.query_one(Table)
+        if remarked and table.row_count and table.virtual_size.width > table.size.width:
+            left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
+            remarked[0] += f"; {right} and {left} show the rest of the table"
+        if self.size.height >= HIGH and (short := self.hardly_seen):
+            zoom, first = self.app.key("zoom"), self.app.key("first")
+            remarked.append(f"{short}; {zoom}, {first} and {self.app.key('zoom_in')} zoom in on it")
         return [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
 
     def _show_remarks(self) -> None:
@@ -119,6 +217,7 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
         panel.repaint()
 
     def on_resize(self) -> None:
+        self.show_curves()
         if self.found is not None:
             self.call_after_refresh(self._show_remarks)
 
@@ -143,13 +242,13 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
             except OSError as reason:
                 self.app.call_from_thread(self.app.complain, clean(f"cannot be pinned: {reason}"))
                 return
+        said = f"{said}; {self.app.key('pin')} unpins it" if baseline.pinned().run == run else said
         self.app.call_from_thread(self.read_again)
         self.app.call_from_thread(self.notify, clean(said), markup=False)
 
     def action_copy(self) -> None:
         if self.found is not None:
-            self.app.copy_to_clipboard(as_markdown(self.found))
-            self.notify("copied as Markdown")
+            self.app.copy(as_markdown(self.found), "the comparison as Markdown")
 
     def on_data_table_cell_selected(self, event: DataTable.CellSelected) -> None:
         self.action_open()
@@ -164,7 +263,7 @@ def _toggle(run: Run) -> str:
         baseline.unpin()
         return f"{run.id} is no longer pinned"
     baseline.pin(run)
-    return f"{run.id} is the baseline of all comparisons from now on; b unpins it"
+    return f"{run.id} is the baseline of all comparisons from now on"
 
 
 def _label(text: str, with_cells: bool) -> Text:
@@ -172,10 +271,9 @@ def _label(text: str, with_cells: bool) -> Text:
     return Text(clean(text), style="" if with_cells else "bold")
 
 
+def _option(row: OptionRow, position: int) -> str:
+    return NOT_GIVEN if row.values[position] is None else option_text(row, position)
+
+
 def _right(text: str) -> Text:
-    return Text(text, justify="right")
-
-
-def _moment(run: Run) -> str:
-    """The time in the id, beside the name."""
-    return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)
+    return Text(text)

@@ -1,4 +1,4 @@
-"""The screen of a run's diagnosis: verdict, evidence, input stages and remedies; `p` starts a proof of the remedies.
+"""The screen of a run's diagnosis: verdict, evidence, input stages and remedies, to be proved or put into the form.
 
 The diagnosis comes from the live view while the run goes on. For a run that has left none it is made from the run
 folder, in a thread.
@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from ...engine.files.values import EMPTY
+from ..base import keys
 from ..base.errors import clean
-from ..drawing.diagnosis import rows
+from ..drawing.diagnosis import changing, rows
 from ..drawing.rows import Row, spread
 from ..drawing.verdict import MEASURING, is_due
-from ..reading.store import Snapshot
+from ..reading.store import Snapshot, mapping
 from ..widgets.key_footer import KeyFooter
 from ..widgets.page import Page
 from ..widgets.panel import Panel
-from . import proving
+from . import applying, proving
 from .base import AppScreen
+from .header import Header
 
 if TYPE_CHECKING:
     from .live_view import LiveView
@@ -38,8 +40,10 @@ class DiagnosisScreen(AppScreen):
 
     CSS_PATH = "diagnosis.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "prove", "Prove"),
-        Binding("escape,d", "back", "Back", key_display="esc"),
+        keys.bind("prove", meaning="measure whether the remedies help"),
+        *keys.numbered("remedy"),
+        *keys.back(),
+        keys.bind("why", "back", "Back", show=False, meaning="back to the live view"),
     ]
 
     def __init__(self, live: LiveView) -> None:
@@ -58,7 +62,7 @@ class DiagnosisScreen(AppScreen):
         return self.now.diagnosis or self._of_folder
 
     def compose(self) -> ComposeResult:
-        yield Panel(self._title, id="title")
+        yield Header(Panel(self._title, id="title"))
         yield Page(self._rows)
         yield KeyFooter()
 
@@ -107,3 +111,21 @@ class DiagnosisScreen(AppScreen):
     @work(exclusive=True, group="prove")
     async def action_prove(self) -> None:
         await proving.prove(self.app, self.run_folder, self.diagnosis)
+
+    # ---- remedies into the form -------------------------------------------------------------------
+
+    @work(exclusive=True, group="apply")
+    async def action_remedy(self, number: int) -> None:
+        """Put the remedy of this number into the form, of the preset of this run."""
+        remedies = changing(self.diagnosis)
+        if number > len(remedies):
+            self.app.notify(_no_such(number, len(remedies)))
+        else:
+            await applying.apply(self.app, self.run_folder, mapping(remedies[number - 1].get("changes")))
+
+
+def _no_such(number: int, count: int) -> str:
+    if not count:
+        return "there is no remedy that changes options"
+    numbers = f"1 to {min(count, 9)}" if count > 1 else "1"
+    return f"there is no remedy {number}, only {numbers}"

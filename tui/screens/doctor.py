@@ -6,24 +6,27 @@ The machine is looked at in a thread that ends with the process: a driver that h
 from __future__ import annotations
 
 import os
+import textwrap
 import threading
 from collections.abc import Iterator
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
-from ...engine.doctor import Examination, Finding
+from ...engine.doctor import Examination, Finding, blocks
 from ...engine.telemetry.background_call import BackgroundCall
+from ..base import keys
 from ..base.errors import clean
 from ..base.themes import colour
 from ..drawing.rows import Row
-from ..text.doctor import conclusion, sign, terminal
+from ..text.doctor import conclusion, sign, terminal, worst_first
 from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.table import Column, Table
 from .base import FollowingScreen
+from .header import Header
 
 COLOURS = {"ok": "success", "note": "primary", "warning": "warning", "error": "error"}
 LOOKING = "checking ..."
@@ -38,14 +41,14 @@ class _Findings(Table):
 
 
 class DoctorScreen(FollowingScreen[list[Finding]]):
-    """The findings; `d` looks again and imports TensorFlow for it."""
+    """The findings; `D` looks again and imports TensorFlow for it."""
 
     CSS_PATH = "doctor.tcss"
     FOLLOWS_COVERED = True  # a deep check takes its time
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "look(False)", "Check again"),
-        Binding("d", "look(True)", "Deep check"),
-        Binding("escape", "back", "Back"),
+        keys.bind("start", "look(False)", "Check again", meaning="check again"),
+        keys.bind("deep", "look(True)"),
+        *keys.back(),
     ]
 
     def __init__(self) -> None:
@@ -55,8 +58,9 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         self._examination: Examination | None = None
 
     def compose(self) -> ComposeResult:
+        yield Header()
         yield _Findings(cursor_type="row", cell_padding=1)
-        yield Panel(self._status_line, id="said")
+        yield Panel(self._status_lines, id="said")
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -73,14 +77,14 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
     def action_look(self, deep: bool) -> None:
         if not self.looking:
             self.deep, self.looking = deep, "importing TensorFlow ..." if deep else LOOKING
-            self.query_one("#said", Panel).repaint()
+            self._say()
             self.read_again()
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Finding]]:
         """One: what a thread finds that ends with the process, so that this one can always be left."""
         if leaving.is_set():
             return
-        self._examination = Examination(self.deep)
+        self._examination = Examination(self.deep, self.app.training_python)
         examining = BackgroundCall(self._examination.findings)
         while not leaving.is_set():
             try:
@@ -95,12 +99,12 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
 
     def show_latest(self) -> None:
         found = self.latest or []
-        self.show([*found, *terminal(os.environ, os.terminal_size(self.app.size))])
+        self.show(worst_first([*found, *terminal(os.environ, os.terminal_size(self.app.size))]))
 
     def show(self, found: list[Finding]) -> None:
         self.found = found
         self.query_one(Table).fill(self._columns(), {str(number): self._cells(one) for number, one in enumerate(found)})
-        self.query_one("#said", Panel).repaint()
+        self._say()
 
     def _columns(self) -> list[Column]:
         """The last one is as wide as the rest of the screen, so that long findings are wrapped and not cut."""
@@ -123,5 +127,16 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             what.append(f"\n{clean(finding.remedy)}", style="dim")
         return [level, Text(finding.about), what]
 
-    def _status_line(self, width: int, height: int) -> list[Row]:
-        return [[(self.looking or conclusion(self.found), "label")]]
+    def _say(self) -> None:
+        """The conclusion, in as many lines as it takes."""
+        said = self.query_one("#said", Panel)
+        said.styles.height = len(self._status_lines(self.size.width - 2, 0))
+        said.repaint()
+
+    def _status_lines(self, width: int, height: int) -> list[Row]:
+        said, style = self.looking, "label"
+        if not said:
+            broken = blocks(self.found)  # no GPU alone is none
+            said, style = conclusion(self.found), "bad" if broken else "value"
+            said = f"{sign('error')} {said}" if broken else said
+        return [[(line, style)] for line in textwrap.wrap(said, max(LEAST_WIDTH, width))]

@@ -5,6 +5,7 @@ Deferred imports: the first paint needs none of what a key asks for.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -12,9 +13,12 @@ from typing import TYPE_CHECKING
 
 from textual import events, on, work
 from textual.app import SystemCommand
-from textual.binding import Binding
 from textual.widgets import Input
 
+from ...engine.system import interpreter
+from ..base import keys
+from ..base.errors import clean
+from ..form.history import Moment
 from ..form.state import FormState
 from ..widgets.findings import Findings
 from ..widgets.option_help import MARKS, ROW_KEYS
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from ...engine.checks import Finding
     from ...engine.runs import Run
     from ...engine.telemetry.machine import Machine
+    from ..form.limits import LimitTexts
+
+
+NO_REMARKS = "no errors or warnings"
 
 
 class FormScreen(CheckedForm):
@@ -34,27 +42,49 @@ class FormScreen(CheckedForm):
 
     HELP_SECTIONS = (("On an option", ROW_KEYS), ("Marks", MARKS))
     BINDINGS = [
-        Binding("r", "start", "Start"),
-        Binding("slash", "search", "Search", key_display="/"),
-        Binding("o", "presets", "Open"),
-        Binding("s,ctrl+s", "save", "Save"),
-        Binding("question_mark,f1", "app.help", "Help"),
-        Binding("y", "text('yaml')", "YAML"),
-        Binding("c", "text('command')", "Command", show=False),
-        Binding("p", "text('python')", "Python", show=False),
-        Binding("a", "save_as", "Save as", show=False),
-        Binding("e", "describe", "Describe", show=False),
-        Binding("n", "next_remark", "Next error or remark", show=False),
-        Binding("tab", "remarks", "List of remarks", show=False),
-        Binding("right_square_bracket", "scroll_help(4)", "Scroll the help", show=False),
-        Binding("left_square_bracket", "scroll_help(-4)", "Help above", show=False),
-        Binding("escape", "to_options", "Back to the options", show=False),
+        keys.bind("start", meaning="start the training"),
+        keys.bind("tune", meaning="find the fastest settings of this preset on this machine"),
+        keys.bind("stop", "give_up", "Give up waiting", meaning="give up the start that waits for the devices"),
+        keys.bind("search", meaning="search the options by name or by words of their help"),
+        keys.bind("file", "presets", "Open"),
+        keys.bind("save", meaning="save the preset; comments in the file stay"),
+        keys.bind("help", "app.help"),
+        keys.bind("copy", "text('yaml')", "YAML", meaning="show YAML, command line and Python, to be copied"),
+        keys.bind("compare", "changes", "Changes", show=False,
+                  meaning="list all changes against the file and the defaults"),
+        keys.bind("save_as", show=False),
+        keys.bind("editor", show=False, meaning="open the preset's file in $EDITOR, and read it again afterwards"),
+        keys.bind("undo", show=False),
+        keys.bind("redo", show=False),
+        keys.bind("edit", "describe", "Describe", show=False, meaning="change the description of the preset"),
+        keys.bind("next_match", "next_remark(1)", "Next remark", show=False, meaning="the next error or remark"),
+        keys.bind("previous_match", "next_remark(-1)", "Remark before", show=False,
+                  meaning="the error or remark before"),
+        keys.bind("messages", "remarks", "List of remarks", show=False, meaning="the list of errors and remarks"),
+        keys.bind("part", "remarks", show=False),
+        keys.bind("page_on", "scroll_help(4)", "Scroll the help", show=False, meaning="scroll the help"),
+        keys.bind("page_back", "scroll_help(-4)", "Help above", show=False, meaning="scroll the help back"),
+        keys.bind("back", "to_options", "Back to the options", show=False, meaning="back to the options"),
+        keys.bind("leave", "app.quit", "Quit", show=False, meaning="quit; asks what is to be done with changes"),
         catalogue.left_out("form"),  # a footer of 80 columns has no room for this key
     ]
 
+    _limits: LimitTexts | None = None  # of the latest search
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A slash that is typed into a field does not start a search."""
+        """A slash that is typed into a field does not start a search; only what waits can be given up."""
+        if action == "give_up":
+            return bool(self.app.waiting_title)
         return not (action == "search" and isinstance(self.focused, Input))
+
+    def offers(self, action: str) -> bool:
+        """Whether there is something that the action could undo or redo, so that the palette lists it."""
+        acts = {"undo": self.history.done, "redo": self.history.undone}
+        return action not in acts or bool(acts[action])
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """A digit begins a value here, and opens no other screen, wherever the focus is."""
+        return character is not None and character.isdigit()
 
     @on(OptionRow.Choose)
     @work
@@ -62,7 +92,8 @@ class FormScreen(CheckedForm):
         from .choice import ChoiceScreen
 
         row = event.row
-        text = await self.app.push_screen_wait(ChoiceScreen(row.info, self.state.texts[row.key], row.region))
+        present = self.state.texts[row.key]
+        text = await self.app.push_screen_wait(ChoiceScreen(row.info, present, row.region, row.value_column))
         if text is not None:
             row.post_message(OptionRow.Changed(row.key, text))
 
@@ -72,12 +103,6 @@ class FormScreen(CheckedForm):
     def _jumped(self, event: Findings.Jump) -> None:
         self.go_to(event.key)
 
-    def go_to(self, key: str) -> None:
-        """Focus an option, wherever it is."""
-        if not self.options.rows[key].display:
-            self._end_search()
-        self.options.rows[key].focus()
-
     def action_to_options(self) -> None:
         if isinstance(self.focused, OptionRow) and self.query_one("#search", Input).value:
             self._end_search()
@@ -86,17 +111,22 @@ class FormScreen(CheckedForm):
     def action_remarks(self) -> None:
         """Switch between the options and the list of remarks."""
         findings = self.query_one(Findings)
-        if self.remarks and not findings.has_focus:
+        if not self.remarks:
+            self.app.notify(NO_REMARKS)
+        elif not findings.has_focus:
             findings.focus()
         else:
             self.action_to_options()
 
-    def action_next_remark(self) -> None:
-        """Go to the next option with an error or remark, starting over after the last."""
-        keys = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
-        if keys:
+    def action_next_remark(self, by: int) -> None:
+        """Go to the next option with an error or remark, or the one before, starting over at the end."""
+        named = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
+        if named:
             last = self.options.last_key
-            self.go_to(keys[(keys.index(last) + 1 if last in keys else 0) % len(keys)])
+            begin = 0 if by > 0 else -1
+            self.go_to(named[(named.index(last) + by) % len(named) if last in named else begin])
+        else:
+            self.app.notify(NO_REMARKS)
 
     def action_scroll_help(self, lines: int) -> None:
         self.query_one("#help-scroll").scroll_relative(y=lines, animate=False)
@@ -109,6 +139,7 @@ class FormScreen(CheckedForm):
     @on(Input.Changed, "#search")
     def _searched(self, event: Input.Changed) -> None:
         self.options.narrow(event.value)
+        self._show_help()
 
     @on(Input.Submitted, "#search")
     def _search_taken(self) -> None:
@@ -121,14 +152,6 @@ class FormScreen(CheckedForm):
                 self._end_search()
             self.options.focus_last()
 
-    def _end_search(self) -> None:
-        field = self.query_one("#search", Input)
-        with self.prevent(Input.Changed):
-            field.value = ""
-        self.options.narrow("")
-        self.options.focus_last()
-        field.display = False
-
     # ---- acting -------------------------------------------------------------------------------
 
     @on(StartBar.Pressed)
@@ -137,24 +160,57 @@ class FormScreen(CheckedForm):
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.keys[0] for remark in self.remarks))
             return
+        if python := interpreter.slow():  # a start would wait for it, and every key until then
+            self.app.notify(clean(f"{python} has not answered yet"), title="Not started", markup=False)
+            return
         self._start(self.state)
 
-    @work(thread=True, exclusive=True, group="start")
-    def _start(self, state: FormState) -> None:
-        """Launch in a thread; shows why it cannot."""
+    @work(exclusive=True, group="start")
+    async def _start(self, state: FormState) -> None:
+        """Launch it, unless it shall wait; shows why it cannot."""
         from ...engine.runs import RunError
-        from .starting import ConflictError, start
+        from .beside import launched
+        from .starting import ConflictError, planned
 
-        warm, self.app.warm = self.app.warm, None
         try:
-            run, engine = start(state.preset, warm)
+            made = await launched(self.app, await asyncio.to_thread(planned, self.app, state.preset))
         except ConflictError as conflict:
-            self.app.warm = warm
-            self.app.call_from_thread(self.refused, conflict.here, conflict.findings)
+            self.refused(conflict.here, conflict.findings)
         except (OSError, RunError) as fault:
-            self.app.call_from_thread(self.app.complain, f"the run cannot be started: {fault}")
+            self.app.complain(f"the run cannot be started: {fault}")
         else:
-            self.app.call_from_thread(self.started, state, run, engine)
+            if made is not None:
+                self.started(state, *made)
+
+    @work(exclusive=True, group="tune")
+    async def action_tune(self) -> None:
+        """Search for the fastest settings, from those of the form on."""
+        from ..form.limits import LimitTexts
+        from . import tune_limits, tuning
+
+        if not self._is_refused():
+            self._limits = self._limits or LimitTexts()
+            self._limits.suit(await asyncio.to_thread(tuning.fast_policies, self.state.preset, self.machine))
+            await tune_limits.tune(self.app, self.state, self._limits)
+
+    @work(exclusive=True, group="scaling")
+    async def action_scaling(self) -> None:
+        """Measure how the speed of the preset grows with its replicas."""
+        from . import scaling_actions
+
+        if not self._is_refused():
+            await scaling_actions.measure(self.app, self.state.preset, self.state.path)
+
+    def _is_refused(self) -> bool:
+        """Whether nothing can be started; then it has said why."""
+        if self.refusal:
+            self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
+            self.go_to(next(remark.keys[0] for remark in self.remarks))
+        return bool(self.refusal)
+
+    def action_give_up(self) -> None:
+        """The start that waits is not made."""
+        self.app.give_up_waiting()
 
     def refused(self, here: Machine, found: tuple[Finding, ...]) -> None:
         """The last check before a launch has found an error."""
@@ -168,23 +224,26 @@ class FormScreen(CheckedForm):
 
         state.keep()
         if remark := job.when_detached(os.environ):
-            self.app.notify(str(remark), title="Slurm", severity="warning", markup=False, timeout=20)
+            self.app.notify(str(remark), title="Slurm", severity="warning", markup=False)
         self.app.engines.append(engine)
         self.app.open_run(run)
 
-    def offer(self, run: Run) -> None:
+    def offer(self, run: Run, title: str) -> None:
         """Say that a run is running, and which key shows it."""
-        self.app.notify(f"{run.id}\nF3 shows it", title="A run is running", markup=False, timeout=12)
+        said = f"{clean(title)}; {self.app.key('live')} shows it"
+        self.app.notify(said, title="A run is running", markup=False)
 
     def commands(self) -> Iterator[SystemCommand]:
-        """The form's entries in the command palette."""
-        yield SystemCommand("Start", "Train with these options", self.action_start)
-        yield SystemCommand("Open preset", "Shipped presets and your own", self.action_presets)
-        yield SystemCommand("Save preset", "Overwrite its file, keeping comments", self.action_save)
-        yield SystemCommand("Save preset as", "Save as a new preset", self.action_save_as)
-        yield SystemCommand("Describe preset", "Change its description", self.action_describe)
+        """What has no key of its own in the command palette."""
         for what, name in (("yaml", "YAML"), ("command", "Command line"), ("python", "Python code")):
-            yield SystemCommand(f"Show {name}", "For the present form, to be copied", partial(self.action_text, what))
+            yield SystemCommand(f"Show {name}", "for the present form, to be copied", partial(self.action_text, what))
+        measures = "how the speed of this preset grows with 1, 2, 4 ... replicas"
+        yield SystemCommand("Measure scaling", measures, self.action_scaling)
+
+    def action_changes(self) -> None:
+        from .changes import ChangesScreen
+
+        self.app.push_screen(ChangesScreen(self))
 
     def action_presets(self) -> None:
         from .presets import PresetsScreen
@@ -205,6 +264,13 @@ class FormScreen(CheckedForm):
         if await saving.save_as(self.app, self.state):
             self._saved()
 
+    @work(exclusive=True, group="saving")
+    async def action_editor(self) -> None:
+        from . import editing
+
+        await editing.edit(self.app)
+        self._saved()
+
     def _saved(self) -> None:
         self.options.load(self.state)
         self._show_all()
@@ -215,7 +281,9 @@ class FormScreen(CheckedForm):
 
         text = await self.app.push_screen_wait(AskText("Description of the preset", self.state.description))
         if text is not None:
+            before = Moment.of(self.state)
             self.state.describe(text)
+            self.history.record(before, self.state, "the description")
             self._show_title()
 
     def action_text(self, what: str) -> None:

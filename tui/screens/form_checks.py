@@ -5,12 +5,15 @@ Deferred imports: reading the machine and checking happen in threads, after the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from textual import on, work
 from textual.timer import Timer
 
-from ..form.state import FormState
+from ..base.errors import clean
+from ..form.history import Act, History, Moment
+from ..form.state import FormState, to_text
 from ..widgets.findings import Findings
 from ..widgets.option_row import OptionRow
 from .form_view import FormView
@@ -30,13 +33,30 @@ class CheckedForm(FormView):
         super().__init__(state, waits)
         self.checked: Preset | None = None  # the options that the findings are about
         self._check_timer: Timer | None = None
+        self.history = History()
 
     def _built(self) -> None:
         super()._built()
         self.call_after_refresh(self._read_machine)
 
     def load(self, state: FormState) -> None:
-        """Show another preset."""
+        """Show another preset; undo leads back to the present one."""
+        before = Moment.of(self.state)
+        self._hold(state)
+        self.history.record(before, state, f"opening {state.name}")
+
+    def apply(self, state: FormState, values: Mapping[str, Any], what: str) -> None:
+        """Show a preset with changes that are not saved: one act, after which Enter starts it."""
+        before = Moment.of(self.state)
+        if all(state.texts.get(key) == to_text(value) for key, value in values.items()):
+            self.app.notify(clean(what), title="The options have that already", markup=False)
+        state.change(values)
+        self._hold(state)
+        self.history.record(before, state, what)
+        self.offer_start(next(iter(values), ""), what)
+
+    def _hold(self, state: FormState) -> None:
+        """Show the state, which may be that of another preset."""
         self.state = state
         self._findings = ()
         self.options.load(state)
@@ -46,8 +66,10 @@ class CheckedForm(FormView):
 
     @work(thread=True, group="machine")
     def _read_machine(self) -> None:
+        from ...engine.options import validation
         from ...engine.telemetry import machine
 
+        validation.model()  # so that the first change is checked without waiting
         here = machine.read()
         self.app.call_from_thread(self._machine_read, here)
 
@@ -65,11 +87,12 @@ class CheckedForm(FormView):
         from ...engine import checks
 
         preset = state.preset
-        found = tuple(checks.of_preset(preset, here))
+        found = tuple(checks.on_screen(preset, here))
         self.app.call_from_thread(self._checked, preset, found)
 
     def _checked(self, preset: Preset, found: tuple[Finding, ...]) -> None:
-        if preset is self.state.preset and self.query(Findings):  # there is none on a screen that is being removed
+        # A screen that is being removed is not displayed, and has lost its innermost widgets first.
+        if preset is self.state.preset and self.display and self.query(Findings):
             self._findings, self.checked = found, preset
             self.options.grey(self.no_gpu_reason)
             self._show_remarks()
@@ -88,12 +111,53 @@ class CheckedForm(FormView):
 
     @on(OptionRow.Changed)
     def _option_changed(self, event: OptionRow.Changed) -> None:
-        before = set(self.state.errors)
+        before, held = set(self.state.errors), Moment.of(self.state)
         self.state.set(event.key, event.text)
+        self.history.record(held, self.state, event.key, event.edit)
         entry = event.key == "workload.entry"  # this option decides for every row whether the user's code applies
         for key in self.options.rows if entry else before ^ set(self.state.errors) | {event.key}:
             self.options.rows[key].show()
+        self._changed()
+
+    def put(self, texts: Mapping[str, str], what: str) -> None:
+        """Put texts into their fields, as one act."""
+        before = Moment.of(self.state)
+        self.state.put(texts)
+        self.history.record(before, self.state, what)
+        for row in self.options.rows.values():
+            row.show()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Show the whole form anew, and check it when nothing more changes for a moment."""
         self._show_all()
         if self._check_timer is not None:
             self._check_timer.stop()
         self._check_timer = self.set_timer(CHECK_SECONDS, self._check)
+
+    # ---- undo and redo ----------------------------------------------------------------------------
+
+    def action_undo(self) -> None:
+        """Take the last act back: of one option or of several, or the opening of a preset."""
+        self._go_back_to(self.history.undo(self.state), "undone", "redo")
+
+    def action_redo(self) -> None:
+        self._go_back_to(self.history.redo(self.state), "done again", "undo")
+
+    def _go_back_to(self, act: Act | None, said: str, back: Literal["undo", "redo"]) -> None:
+        """Hold what the act tells, and go to the first option that differs; what is not to be seen is said."""
+        if act is None:
+            self.app.notify(f"nothing to be {said}")
+            return
+        wanted = act.before
+        other, keys = wanted.state is not self.state, wanted.keys(self.state)
+        wanted.state.put(wanted.texts, wanted.description)
+        self._hold(wanted.state)
+        if other:  # which is seen only in the title
+            held = f"the form now holds {self.state.name}; {self.app.key(back)} takes that back"
+            self.app.notify(clean(f"{said}: {act.what}; {held}"), title="Another preset", severity="warning",
+                            markup=False)
+        elif len(keys) != 1:
+            self.app.notify(clean(act.what), title=said.capitalize(), markup=False)
+        if keys and not other:
+            self.go_to(keys[0])

@@ -11,22 +11,28 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ..base.errors import clean
 from ..form.state import FormState
+from ..text.paths import within
 from ..widgets.findings import Findings, Remark
+from ..widgets.headings import PartHeading
 from ..widgets.key_footer import KeyFooter
-from ..widgets.option_help import help_text
-from ..widgets.options_view import OptionsView
+from ..widgets.option_help import help_text, part_text
+from ..widgets.option_row import OptionRow
+from ..widgets.options_view import OptionsView, Stop
 from ..widgets.start_bar import StartBar
 from .base import AppScreen
+from .header import Header
 
 if TYPE_CHECKING:
     from ...engine.checks import Finding
     from ...engine.telemetry.machine import Machine
 
-WIDE, HUGE, HIGH = 110, 180, 30  # from these sizes on: help beside the options, two columns of options, full remarks
+WIDE, HIGH = 172, 30  # from these sizes on: help beside the options, full remarks
+LOW = 20  # below this height the help gives rows to the options
 
 
 class FormView(AppScreen):
@@ -43,6 +49,7 @@ class FormView(AppScreen):
         self._waits = waits
         self._findings: tuple[Finding, ...] = ()
         self._resumed = False
+        self._to_offer = ("", "")  # once the form is built
 
     # ---- building -----------------------------------------------------------------------------
 
@@ -50,7 +57,7 @@ class FormView(AppScreen):
         if self._waits:
             return
         self._fit()
-        yield Static(id="title", markup=False)
+        yield Header(Static(id="title", markup=False))
         yield Input(id="search", placeholder="search options: name, help or TensorFlow call", compact=True)
         with Container(id="body"):
             yield self.options
@@ -73,8 +80,15 @@ class FormView(AppScreen):
             self.app.warm_up()
         self._resumed = True  # the first time is when the application starts
 
+    def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
+        """To an option the options scroll themselves, after the layout that its focus brings."""
+        super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
+
     def _built(self) -> None:
-        self.options.last_row.focus(scroll_visible=False)
+        if any(self._to_offer):
+            self.offer_start(*self._to_offer)
+        else:
+            self.options.last.focus(scroll_visible=False)
         self._show_all()
 
     def on_resize(self) -> None:
@@ -86,27 +100,36 @@ class FormView(AppScreen):
         """Set classes by the terminal's size, right before the first layout, so that there is only one."""
         width, height = self.app.size
         self.set_class(width >= WIDE, "-wide")
-        self.set_class(width >= HUGE, "-huge")
         self.set_class(height >= HIGH, "-high")
+        self.set_class(height < LOW, "-low")
 
     # ---- errors and warnings ---------------------------------------------------------------------
 
     @property
     def remarks(self) -> list[Remark]:
         wrong = [Remark("error", (key,), message) for key, message in self.state.errors.items()]
-        return wrong + [Remark(f.level, f.options, f"{f.message}; {f.change}") for f in self._findings]
+        return wrong + [Remark(f.level, f.options, f.message, f.change) for f in self._findings]
 
     @property
     def refusal(self) -> str:
         """Why Start is refused, or nothing."""
+        return "".join(self.refusals[:1])
+
+    @property
+    def refusals(self) -> list[str]:
+        """The same from all that there is to say to the briefest."""
         errors = [remark for remark in self.remarks if remark.level == "error"]
+        if not errors:
+            return []
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return f"{errors[0]}{more}" if errors else ""
+        keys, message = ", ".join(errors[0].keys), errors[0].message
+        return [f"{errors[0]}{more}", f"{keys}: {message}{more}", f"{keys}: {within(message, 0)}{more}"]
 
     # ---- showing ------------------------------------------------------------------------------
 
     def _show_all(self) -> None:
         self._show_title()
+        self.options.show_counts()
         self._show_remarks()
         self._show_help()
 
@@ -126,16 +149,55 @@ class FormView(AppScreen):
 
     def _show_remarks(self) -> None:
         self.query_one(Findings).show(self.remarks)
-        self.query_one(StartBar).show(self.refusal, self.state.preset.options, self.machine)
+        self.query_one(StartBar).show(self.refusals, self.state.preset.options, self.machine)
 
     def _show_help(self) -> None:
-        row = self.options.last_row
+        stop = self.options.current
         laid_out = self.query_one("#help-scroll").size.width
         width = laid_out - 1 if laid_out else min(40, self.app.size.width - 3)
-        text = help_text(row.key, self.state, row.locked, self.remarks, width)
+        text = (
+            help_text(stop.key, self.state, stop.locked, self.remarks, width)
+            if isinstance(stop, OptionRow)
+            else part_text(stop.part, stop.keys, stop.folded, width)
+        )
         self.query_one("#help", Static).update(text)
 
+    @on(PartHeading.Folded)
     @on(OptionsView.Moved)
     def _moved(self) -> None:
         self._show_help()
         self.query_one("#help-scroll").scroll_home(animate=False)
+
+    # ---- moving -------------------------------------------------------------------------------
+
+    def go_to(self, key: str) -> None:
+        """Focus an option, wherever it is."""
+        if not self.options.rows[key].display:
+            self._end_search()
+            self.options.reveal(key)
+        self.options.rows[key].focus()
+
+    def _end_search(self) -> None:
+        self._clear_search()
+        if isinstance(self.options.last, OptionRow):  # perhaps a hit of a part that is folded
+            self.options.reveal(self.options.last_key)
+        self.options.focus_last()
+
+    def _clear_search(self) -> None:
+        field = self.query_one("#search", Input)
+        with self.prevent(Input.Changed):
+            field.value = ""
+        self.options.narrow("")
+        field.display = False
+
+    def offer_start(self, key: str, what: str) -> None:
+        """Show an option, with Start under the focus: Enter starts the run with `what`."""
+        if self._waits:
+            self._to_offer = key, what
+            return
+        self._to_offer = "", ""
+        if key in self.options.rows:
+            self._clear_search()
+            self.options.reveal(key)
+            self.options.point_at(key)
+        self.query_one(StartBar).take_focus(what)

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from ...engine.telemetry import nodes
+from ..base import keys
 from ..base.errors import clean
-from ..drawing import panels
+from ..base.settings import Charts
+from ..drawing import gpu_charts, panels
+from ..drawing.curves import Plot
 from ..drawing.host import host, host_line
-from ..drawing.layout import Cards, arrange_whole
-from ..drawing.plot import soon
-from ..drawing.rows import Row, spread
+from ..drawing.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_whole
+from ..drawing.rows import Row, length, spread, whole_words
+from ..drawing.scales import soon
 from ..reading.machine_reader import MachineReader
 from ..reading.store import Snapshot
 from ..widgets.gpu_cards import GpuCards
@@ -27,6 +30,7 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.partial_updates import ChangedCellsCompositor
 from .base import FollowingScreen
+from .header import Header
 
 STUCK_SECONDS = 5.0
 MESSAGE_ROWS = 4
@@ -39,9 +43,12 @@ class GpusScreen(FollowingScreen[Snapshot]):
     CSS_PATH = "gpus.tcss"
     HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"))),)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "pick(1)", "Next GPU", key_display="down"),
-        Binding("up,k", "pick(-1)", "Previous GPU", key_display="up", show=False),
-        Binding("escape", "back", "Back"),
+        keys.bind("down", "pick(1)", "Next GPU", meaning="the next GPU"),
+        keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),
+        keys.bind("first", "pick_edge(0)", "First GPU", show=False, meaning="the first GPU"),
+        keys.bind("last", "pick_edge(-1)", "Last GPU", show=False, meaning="the last GPU"),
+        keys.bind("open", "chart", "Charts", meaning="the charts of the GPUs over time"),
+        *keys.back(),
     ]
 
     def __init__(self) -> None:
@@ -55,7 +62,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
         return self.latest or NOTHING_READ
 
     def compose(self) -> ComposeResult:
-        yield Panel(self._title, id="title")
+        yield Header(Panel(self._title, id="title"))
         yield Panel(self._messages, id="messages")
         yield GpuCards(id="devices")
         yield Panel(self._host, id="host")
@@ -82,10 +89,14 @@ class GpusScreen(FollowingScreen[Snapshot]):
         width, height = self.size.width - 2, self.size.height - 2
         messages = len(self._messages(width, MESSAGE_ROWS))
         self._room("#messages", messages)
+        edges = width >= EDGES_WIDTH and height >= EDGES_HEIGHT
         self._room("#devices", max(0, height - messages - 1) if now.gpus else 0)
         self._room("#host", 1 if now.gpus else max(0, height - messages))
-        cards = arrange_whole(width, height - messages - 1, len(now.gpus)) if now.gpus else Cards()
-        self.query_one(GpuCards).show(now.gpus, soon(now.elapsed), cards)
+        around = 2 * edges
+        cards = Cards()
+        if now.gpus:
+            cards = arrange_whole(width - around, height - messages - 1 - around, len(now.gpus))
+        self.query_one(GpuCards).show(now.gpus, soon(now.elapsed), cards, edges)
         for panel in self.query(Panel):
             panel.repaint()
         if self._detailed != bool(cards.detail):
@@ -101,9 +112,10 @@ class GpusScreen(FollowingScreen[Snapshot]):
         """Why there is no GPU, or none can be read, which is no error; then the messages of the reader."""
         rows: list[Row] = []
         if reason := self.now.no_gpu_reason:
-            what, then = ("no GPU", "training runs on the CPU; F6 (doctor) shows why")
+            doctor = f"{self.app.key('doctor')} (doctor)"
+            what, then = ("no GPU", f"training runs on the CPU; {doctor} shows why")
             if nodes.there():
-                what, then = ("no GPU readings", "CUDA may work without NVML; F6 (doctor) says what to do")
+                what, then = ("no GPU readings", f"CUDA may work without NVML; {doctor} says what to do")
             rows = [[(line, "value")] for line in panels.wrapped(f"{what}: {reason}", width)]
             rows.append([(f"{self.glyphs.hint} {then}", "label")])
         return [*rows, *panels.messages(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
@@ -111,8 +123,9 @@ class GpusScreen(FollowingScreen[Snapshot]):
     def _title(self, width: int, height: int) -> list[Row]:
         names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
         kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
-        left = [("GPUs", "title"), (f"  {kinds}" if kinds else "  and the host", "label")]
-        return [spread(left, [("  ", ""), (self._pace(), "label")], width)]
+        right = [("  ", ""), (self._pace(), "label")]
+        said = whole_words(kinds or "the host", width - length(right), self.glyphs)
+        return [spread([(said, "title")], right, width)]
 
     def _pace(self) -> str:
         """How old a reading can be, or what is waited for."""
@@ -133,7 +146,32 @@ class GpusScreen(FollowingScreen[Snapshot]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Selecting a GPU is possible only where not every card shows everything."""
-        return action != "pick" or self._detailed
+        return action not in ("pick", "pick_edge") or self._detailed
 
     def action_pick(self, by: int) -> None:
         self.query_one(GpuCards).pick(by)
+
+    def action_pick_edge(self, number: int) -> None:
+        self.query_one(GpuCards).pick_edge(number)
+
+    # ---- its charts -----------------------------------------------------------------------------
+
+    @property
+    def about(self) -> str:
+        return "this machine"
+
+    def charts(self, drawn: Charts) -> list[Plot]:
+        picked = self.query_one(GpuCards).picked
+        return gpu_charts.of_machine(self.now, picked.index if picked else None, drawn)
+
+    def axes(self) -> tuple[str, ...]:
+        return ("time",)
+
+    def foot(self, width: int) -> Row:
+        return host_line(self.now, width, self.glyphs, self.reader.run is None)
+
+    def action_chart(self) -> None:
+        from .chart import ChartScreen  # only when it is asked for
+
+        if self.latest is not None:
+            self.app.push_screen(ChartScreen(self, ""))

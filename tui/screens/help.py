@@ -1,70 +1,130 @@
-"""The help: all keys of the screen below, and what the marks mean."""
+"""The help: the keys that work now on the screen below, and what its marks mean."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
+from ..base import keys
+from ..base.errors import clean
+
 # A section of the help that several screens have.
 LOSS = (
     "Loss and metrics",
-    (("running run", "mean of the current epoch so far"), ("ended run", "mean of the last complete epoch")),
+    (
+        ("running run", "mean of the current epoch so far"),
+        ("ended run", "mean of the last complete epoch"),
+        ("train", "in charts: mean of the steps since the last reading"),
+        ("EMA 0.9", "in charts: exponential moving average, earlier readings weigh 0.9"),
+    ),
 )
-# Actions that are not listed.
-UNLISTED = ("app.focus_next", "app.focus_previous", "screen.copy_text", "command_palette")
+ACTING, REST = "Here", "Focus and selected text"
+OF_TEXTUAL = {
+    "app.focus_next": "the next part of the screen",
+    "app.focus_previous": "the part of the screen before",
+    "screen.copy_text": "copy the text that is selected with the mouse",
+}
+WIDTH, BESIDE = 80, 7  # of the page, and of its edges with the scrollbar
+KEYS_WIDTH, LEAST_WIDTH = 15, 24
+
+
+class HelpPage(VerticalScroll):
+    BINDINGS = keys.scrolls()
 
 
 class HelpScreen(ModalScreen[None]):
-    """Any of the keys that open it also closes it."""
+    """The keys that open it also close it."""
 
     DEFAULT_CSS = """
     HelpScreen {
         align: center middle;
         background: $background 60%;
-        VerticalScroll { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $border;
-                         background: $panel; padding: 0 2; scrollbar-size-vertical: 1; }
+        HelpPage { width: 80; max-width: 96%; height: auto; max-height: 90%; border: round $border;
+                   background: $panel; padding: 0 2; scrollbar-size-vertical: 1; }
     }
     """
-    BINDINGS = [Binding("escape,q,f1,question_mark,enter", "dismiss", "Close")]
+    BINDINGS = [
+        *keys.back("dismiss"),
+        keys.bind("help", "dismiss", "Close"),
+        keys.bind("open", "dismiss", "Close", meaning="close the help"),
+        keys.bind("page_on", "page(1)", meaning="scroll the help"),
+        keys.bind("page_back", "page(-1)", meaning="scroll the help back"),
+    ]
 
     def __init__(self, below: Screen[Any]) -> None:
         super().__init__()
         self.below = below
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll():
-            yield Static(self._text(), markup=False)
+        with HelpPage():
+            yield Static(markup=False)
 
-    def _text(self) -> Content:
-        own = getattr(self.below, "HELP_SECTIONS", ())
-        parts = [*(_section(title, lines) for title, lines in own), _section("Here", self._keys())]
-        parts.append(
-            _section("Everywhere", (("ctrl+p", "all commands, including themes"), ("ctrl+q", "quit; runs continue")))
-        )
-        return Content("\n\n").join(parts)
+    def on_resize(self) -> None:
+        page = self.query_one(HelpPage)
+        width = min(WIDTH, self.app.size.width * 96 // 100)
+        page.styles.width = width
+        self.query_one(Static).update(self._text(max(LEAST_WIDTH, width - BESIDE)))
 
-    def _keys(self) -> list[tuple[str, str]]:
-        """The keys of the screen and the application, one line for each action."""
-        found: dict[str, tuple[list[str], str]] = {}
-        for bindings in (self.below._bindings, self.app._bindings):
-            for key, several in bindings.key_to_bindings.items():
-                for binding in several:
-                    name = binding.description
-                    if name and not binding.system and binding.action not in UNLISTED:
-                        shown = self.app.get_key_display(binding.with_key(key, None))
-                        keys = found.setdefault(binding.action.removeprefix("app."), ([], name))[0]
-                        if shown not in keys:
-                            keys.append(shown)
-        return [(", ".join(keys), name) for keys, name in found.values()]
+    def action_page(self, by: int) -> None:
+        page = self.query_one(HelpPage)
+        page.scroll_relative(y=by * max(1, page.size.height - 2), animate=False)
+
+    def _text(self, width: int) -> Content:
+        """The keys of this screen, what its marks mean, and then the keys that all screens have."""
+        found = working(self.below)
+        here = [(ACTING, found.pop(ACTING))] if ACTING in found else []
+        sections = (*here, *getattr(self.below, "HELP_SECTIONS", ()), *found.items())
+        return Content("\n\n").join(_section(title, lines, width) for title, lines in sections)
 
 
-def _section(title: str, lines: object) -> Content:
-    assert isinstance(lines, list | tuple)
-    rows = [Content.assemble((keys.ljust(14), "bold $text-warning"), text) for keys, text in lines]
-    return Content("\n").join([Content.styled(title, "bold $text-primary"), *rows])
+class ListScreen(HelpScreen):
+    """Lines to read, in the page of the help."""
+
+    def __init__(self, title: str, lines: Iterable[str]) -> None:
+        super().__init__(Screen())
+        self._title, self._lines = title, tuple(lines)
+
+    def _text(self, width: int) -> Content:
+        wrapped = ["\n".join(textwrap.wrap(clean(line), width, subsequent_indent="  ")) for line in self._lines]
+        return Content("\n").join([Content.styled(self._title, "bold $text-primary"), *map(Content, wrapped)])
+
+
+def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
+    """The keys that do something on the screen now, one line for each action, in their groups."""
+    found: dict[str, dict[str, tuple[list[str], str]]] = {}
+    for key, active in screen.active_bindings.items():
+        binding = active.binding
+        if not active.enabled or not binding.description or binding.system:
+            continue
+        if len(key) == 1 and screen.check_consume_key(key, key):
+            continue  # the screen takes it as text
+        if key == "super+c":
+            continue  # no terminal sends it by default
+        verb = keys.VERBS.get(binding.id or "")
+        group = REST if verb is None else ACTING if verb.group == "Actions" else verb.group
+        said = OF_TEXTUAL.get(binding.action) or binding.tooltip or binding.description
+        listed = found.setdefault(group, {}).setdefault(f"{binding.action.partition('(')[0]} {said}", ([], said))[0]
+        if (name := keys.shown(key)) not in listed:
+            listed.append(name)
+    order = [ACTING, *(group for group in keys.GROUPS if group in found), REST]
+    return {
+        group: [(", ".join(names), said) for names, said in found[group].values()] for group in order if group in found
+    }
+
+
+def _section(title: str, lines: Iterable[tuple[str, str]], width: int) -> Content:
+    return Content("\n").join([Content.styled(title, "bold $text-primary"), *(_line(*line, width) for line in lines)])
+
+
+def _line(names: str, text: str, width: int) -> Content:
+    """What a key does, continued below itself where it is long."""
+    begin = max(KEYS_WIDTH, len(names) + 1)
+    wrapped = textwrap.wrap(text, max(LEAST_WIDTH, width - begin)) or [""]
+    return Content.assemble((names.ljust(begin), "bold $text-warning"), ("\n" + " " * begin).join(wrapped))

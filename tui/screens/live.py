@@ -1,125 +1,143 @@
 """The live view of a run and its actions: stop the run, run it again, change its options, look closer.
 
-Deferred imports: starting a run and other screens are needed only when a key asks for them.
+Deferred imports: other screens are needed only when a key asks for them.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import Input
 
-from ...engine import runs
-from ...engine.presets import PresetError
-from ...engine.runs import Run, RunError
-from ..base.errors import clean
+from ...engine import figures
+from ...engine.runs import Run, all_runs
+from ...engine.text import counted
+from ..base import keys
+from ..drawing import readout, stage
+from ..form.hints import proposed
+from ..widgets.chart_grid import ChartGrid
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.log_view import LogLines, LogPanel
-from . import catalogue
+from . import applying, catalogue
 from .help import LOSS
 from .live_view import LiveView
-from .questions import Ask
+from .run_actions import RunActions
 
-STOP_NOW = (
-    "This run has been asked to stop and finishes its step.\n"
-    "Stop it now? Everything after the last checkpoint is lost."
+if TYPE_CHECKING:
+    from .copying import Copyable
+
+
+SPEED = (
+    "Figures of a run",
+    tuple((figures.of_run(key).label, figures.of_run(key).about)
+          for key in ("step_ms.p50", "step_ms.p95", "input_wait", "mfu", "goodput", "measured_steps")),
 )
 
 
-class LiveScreen(LiveView):
+class LiveScreen(LiveView, RunActions):
     """The live view of a run, running or finished, with its keys. Whatever touches the disk runs in a thread."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "stop", "Stop"),
-        Binding("r", "again", "Run again"),
-        Binding("e", "change", "Change", show=False),
-        Binding("d", "diagnosis", "Diagnosis"),
-        Binding("g", "zoom('gpus')", "GPUs"),
-        Binding("c", "zoom('charts')", "Charts", show=False),
-        Binding("l", "zoom('log')", "Log"),
-        Binding("w", "zoom('messages')", "Warnings"),
-        Binding("left_square_bracket,right_square_bracket", "page", "More charts", key_display="]", show=False),
-        Binding("slash", "search", "Search in the log", key_display="/", show=False),
-        Binding("n", "found(1)", "Next found", show=False),
-        Binding("N", "found(-1)", "Previous found", show=False),
-        Binding("down,j", "pick(1)", "Next GPU", key_display="down", show=False),
-        Binding("up,k", "pick(-1)", "Previous GPU", key_display="up", show=False),
+        keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
+        keys.bind("resume"),
+        keys.bind("start", "again", "Run again", meaning="run the same preset again"),
+        keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
+        keys.bind("note", show=False),
+        keys.bind("tags", show=False),
+        keys.bind("copy", show=False, meaning="copy the run's id, folder, log or chart values, or the selection"),
+        keys.bind("apply", show=False),
+        keys.bind("compare", show=False, meaning="compare with the run before"),
+        keys.bind("why", "diagnosis", "Diagnosis"),
+        keys.bind("gpus_of_run", "zoom('gpus')"),
+        keys.bind("zoom", "zoom('charts')", show=False),
+        keys.bind("log", "zoom('log')", meaning="the log on the whole screen"),
+        keys.bind("messages", "zoom('messages')", meaning="errors and warnings of the run on the whole screen"),
+        keys.bind("open", "chart", "Chart alone", show=False, meaning="the first chart alone, with a cursor"),
+        keys.bind("page_on", "page(1)", "More charts", show=False, meaning="the next page of charts"),
+        keys.bind("page_back", "page(-1)", "Charts before", show=False, meaning="the page of charts before"),
+        keys.bind("search", label="Filter the log", show=False, meaning="filter the log"),
+        keys.bind("next_match", "found(1)", "Next found", show=False, meaning="the next match in the log"),
+        keys.bind("previous_match", "found(-1)", "Found before", show=False, meaning="the match in the log before"),
+        keys.bind("down", "pick(1)", "Next GPU", show=False, meaning="the next GPU"),
+        keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),
+        keys.bind("first", "pick_edge(0)", "First GPU", show=False, meaning="the first GPU"),
+        keys.bind("last", "pick_edge(-1)", "Last GPU", show=False, meaning="the last GPU"),
         catalogue.left_out("live"),  # the live view is open already
-        Binding("escape", "back", "Back"),
+        *keys.back(),
     ]
 
-    HELP_SECTIONS = (("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"))), LOSS)
+    HELP_SECTIONS = (("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"))), LOSS, SPEED)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what makes sense now stands in the footer."""
         running = self.now.outcome is None and not self.replay_speed
         if action == "stop":
             return running
-        if action in ("again", "change"):
+        if action == "resume":
+            goes_on = self.now.outcome is None and self.goes_on_at_first
+            return self.has_checkpoint and not self.replay_speed and self.now.outcome != "ok" and not goes_on
+        if action == "again":
             return not running
+        if action == "change":
+            return not self.replay_speed
+        if action == "chart":
+            return not stage.is_due(self.now)
+        if action == "apply":
+            return bool(self.now.error and proposed(self.now.error.hint))
         if action == "zoom" and parameters == ("messages",):
             return bool(self.now.warnings or self.now.error)
-        if action == "pick":
+        if action in ("pick", "pick_edge"):
             return self.zoom == "gpus"
         return action != "page" or self.pages > 1
 
-    # ---- stop and start -------------------------------------------------------------------------
+    # ---- the run -------------------------------------------------------------------------------
 
-    @work(thread=True, group="stop")
-    def action_stop(self) -> None:
-        """Whoever asks second, from this viewer or another, is asked whether it shall be at once."""
-        if self.stopping or self.run_folder.status.get("stop_requests"):
-            self.app.call_from_thread(self._ask_stop_now)
+    @property
+    def runs_meant(self) -> list[Run]:
+        return [self.run_folder]
+
+    def acted(self, run: Run, resumed: bool = False) -> None:
+        self.stopping = run.id in self.stopping_runs
+        if resumed:
+            self.read_again()
+        self._name_anew()
+
+    @work(thread=True, group="reading")
+    def _name_anew(self) -> None:
+        self.read_names()
+        self.app.call_from_thread(self.show_now)
+
+    @work(thread=True, group="comparing")
+    def action_compare(self) -> None:
+        """With the run that was started before this one."""
+        older = [run for run in all_runs() if run.id < self.run_folder.id]
+        if older:
+            pair = [max(older, key=lambda run: run.id), self.run_folder]
+            self.app.call_from_thread(self.app.open_compare, pair)
         else:
-            self.stopping = True
-            self._stop("stopping after this step; press s again to stop at once")
+            self.app.call_from_thread(self.notify, "there is no run before this one")
 
-    @work
-    async def _ask_stop_now(self) -> None:
-        if await self.app.push_screen_wait(Ask(STOP_NOW, ("Stop now", "Keep waiting"))) == "Stop now":
-            self._stop_now()
+    def copyables(self) -> Iterator[Copyable]:
+        from .copying import Copyable
 
-    @work(thread=True, group="stop")
-    def _stop_now(self) -> None:
-        self._stop("stopping at once")
+        log = self.query_one(LogLines)
+        if log.count:
+            many = f"the last {counted(log.count, 'lines')}" if log.count > 1 else "one line"
+            yield Copyable("log", many, log.text)
+        for plot in self.charts(self.app.settings.charts):
+            if readout.has_values(plot):
+                said = "the values of the chart, separated by tabs"
+                yield Copyable(plot.key, said, partial(readout.table, plot))
 
-    def _stop(self, said: str) -> None:
-        try:
-            runs.request_stop(self.run_folder)
-        except (RunError, OSError) as reason:
-            self.stopping = False
-            said = str(reason)
-        self.app.call_from_thread(self.say, said)
-
-    def say(self, text: str, severity: Any = "information") -> None:
-        self.notify(clean(text), severity=severity, markup=False)
-
-    @work(thread=True, group="again", exclusive=True)
-    def action_again(self) -> None:
-        """The same preset, in a run of its own."""
-        from ...engine import checks, presets
-        from ...engine.process import launch
-        from ...engine.telemetry import machine
-
-        try:
-            preset = presets.resolve(str(self.run_folder.file("preset.yaml")))
-            findings = checks.of_preset(preset, machine.read())
-            if errors := [finding for finding in findings if finding.level == "error"]:
-                raise RunError(str(errors[0]))
-            run, engine = launch.start(replace(preset, name=name_of(self.run_folder)))
-        except (PresetError, RunError, OSError) as reason:
-            self.app.call_from_thread(self.say, f"cannot run it again: {reason}", "error")
-            return
-        # Whoever started a child has to wait for it when it has ended.
-        self.app.engines.append(engine)
-        self.app.call_from_thread(self.app.open_run, run)
-
-    def action_change(self) -> None:
-        self.app.open_form(self.run_folder.file("preset.yaml"))
+    @work(exclusive=True, group="apply")
+    async def action_apply(self) -> None:
+        """Put what the hint of the error proposes into the form."""
+        if self.now.error is not None and (changes := proposed(self.now.error.hint)):
+            await applying.apply(self.app, self.run_folder, changes)
 
     # ---- look closer ----------------------------------------------------------------------------
 
@@ -132,17 +150,28 @@ class LiveScreen(LiveView):
     def action_pick(self, by: int) -> None:
         self.query_one(GpuCards).pick(by)
 
+    def action_pick_edge(self, number: int) -> None:
+        self.query_one(GpuCards).pick_edge(number)
+
     def action_diagnosis(self) -> None:
         from .diagnosis import DiagnosisScreen
 
         self.app.push_screen(DiagnosisScreen(self))
 
-    def action_page(self) -> None:
-        self.page += 1
+    def action_page(self, by: int) -> None:
+        self.page = (self.page + by) % self.pages
         self.show_now()
 
+    def action_chart(self) -> None:
+        """The first chart that is seen, alone."""
+        if shown := self.query_one(ChartGrid).shown:
+            self.open_chart(shown[0].key)
+
     def action_search(self) -> None:
-        self.query_one(LogPanel).open_search()
+        log = self.query_one(LogPanel)
+        if not log.display:  # so small a screen shows it only alone
+            self.action_zoom("log")
+        log.open_search()
 
     def action_found(self, by: int) -> None:
         self.query_one(LogPanel).step(by)
@@ -158,8 +187,3 @@ class LiveScreen(LiveView):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-
-
-def name_of(run: Run) -> str:
-    """What the preset was called: the id without its time and number."""
-    return re.sub(r"^\d{8}-\d{6}-|-\d{1,3}$", "", run.id) or "run"

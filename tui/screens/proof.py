@@ -8,16 +8,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import DataTable
 
-from ...engine.runs import Run
+from ..base import keys
 from ..base.themes import painted_colour
 from ..drawing import comparisons
 from ..drawing import proof as drawing
@@ -26,13 +25,12 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.table import Column, Table
 from . import catalogue, proof_actions
-from .base import FollowingScreen
+from .header import Header
+from .proof_view import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
 
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
 
-READ_SECONDS = 0.5
-ENDED_READ_SECONDS = 3.0
 LOW = 20  # below this height the large figures are one line
 WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
 GAIN_BAR = "  gain and spread"
@@ -40,26 +38,25 @@ WIDE, BAR = 100, 24  # from this width on gains are also shown as bars
 
 
 class _Changes(Table):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Trial")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("open", "select_cursor", "Trial", meaning="open the run of the trial")
+    ]
 
 
-class ProofScreen(FollowingScreen[dict[str, Any]]):
+class ProofScreen(ProofView[dict[str, Any]]):
     """One proof; `clock` returns the time."""
 
     CSS_PATH = "proof.tcss"
-    FOLLOWS_COVERED = True  # a trial of it is looked at over it
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "stop", "Stop"),
-        Binding("o", "open", "Improved preset"),
-        Binding("m", "save", "Markdown"),
+        keys.bind("stop", meaning="stop the proof and its current trial"),
+        keys.bind("file", "open", "Improved preset", meaning="open the improved preset in the form"),
+        keys.bind("save", "save_report", "Save report", meaning="save the report as Markdown"),
         catalogue.left_out("live"),  # room for the keys of this screen
-        Binding("escape", "back", "Back"),
     ]
 
     def __init__(self, proof: Proof, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__()
-        self.proof, self._clock = proof, clock
-        self.data: dict[str, Any] = {}
+        super().__init__(proof)
+        self._clock = clock
 
     @property
     def table(self) -> Table:
@@ -76,6 +73,7 @@ class ProofScreen(FollowingScreen[dict[str, Any]]):
         return listed[row] if 0 <= row < len(listed) else None
 
     def compose(self) -> ComposeResult:
+        yield Header()
         yield Panel(self._head, id="head")
         yield _Changes(cursor_type="row", cell_padding=0)
         yield Panel(self._detail, id="detail")
@@ -96,7 +94,7 @@ class ProofScreen(FollowingScreen[dict[str, Any]]):
         if fresh != self.data:
             self.data = fresh
             self.show_now()
-        elif self.data.get("state") == "running":
+        elif self.goes_on:
             self.query_one("#head", Panel).repaint()
 
     def on_resize(self) -> None:
@@ -108,7 +106,7 @@ class ProofScreen(FollowingScreen[dict[str, Any]]):
         """Show the newest proof.json."""
         head = self._head(max(1, self.size.width - 2), 0)
         self.query_one("#head").styles.height = len(head)
-        room = self.size.height - len(head) - 2  # the footer and a blank row
+        room = self.size.height - len(head) - 3  # the header, the footer and a blank row
         changes = min(len(self.compared) + 1, max(3, room // 2))
         self.query_one("#detail").styles.height = max(3, room - max(4, changes))
         self._fill()
@@ -130,7 +128,7 @@ class ProofScreen(FollowingScreen[dict[str, Any]]):
         """A change that has just come is picked."""
         count = self.table.row_count
         rows = {str(number): self._row(one) for number, one in enumerate(self.compared)}
-        self.table.fill([_column(name, width) for name, width in self._widths().items()], rows)
+        self.table.fill([self._column(name, width) for name, width in self._widths().items()], rows)
         if len(rows) != count:
             self.table.move_cursor(row=max(0, len(rows) - 1), animate=False)
 
@@ -139,6 +137,9 @@ class ProofScreen(FollowingScreen[dict[str, Any]]):
         rest = self.size.width - 2 - sum(WIDTHS.values()) - sum(bar.values())
         return {"change": max(12, rest), "at most": WIDTHS["at most"], "measured": WIDTHS["measured"], **bar,
                 "  decision": WIDTHS["decision"]}
+
+    def _column(self, name: str, width: int) -> Column:
+        return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)
 
     def _row(self, one: comparisons.Told) -> list[Text]:
         widths = self._widths()
@@ -163,31 +164,15 @@ class ProofScreen(FollowingScreen[dict[str, Any]]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys without a purpose now are not in the footer."""
         if action == "stop":
-            return self.data.get("state") == "running"
+            return self.goes_on
         if action == "open":
             return bool(self.data.get("preset_after"))
-        return action != "save" or bool(self.data)
-
-    @work(exclusive=True, group="stop")
-    async def action_stop(self) -> None:
-        await proof_actions.stop(self.app, self.proof)
+        return action not in ("save_report", "copy") or bool(self.data)
 
     @work(exclusive=True, group="open")
     async def action_open(self) -> None:
         await proof_actions.open_improved(self.app, self.proof, str(self.data.get("preset_after")))
 
-    @work(exclusive=True, group="save")
-    async def action_save(self) -> None:
-        await proof_actions.save_report(self.app, self.proof, self.data, Path.cwd())
-
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the run of the latest trial."""
-        trials = (self.picked or {}).get("trials") or ()
-        name = next((str(trial.get("run")) for trial in reversed(trials) if trial.get("run")), "")
-        path = self.proof.path / "trials" / Path(name).name
-        if name and path.is_dir():
-            self.app.open_run(Run(path))
-
-
-def _column(name: str, width: int) -> Column:
-    return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)
+        self.open_trial(latest_run(self.picked or {}))

@@ -8,11 +8,15 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import DataTable
 
 from ...engine.proof import sentences
+from ...engine.proof.scaling_words import in_brief as scaled
 from ...engine.text import NONE, change, times
+from ...engine.tune.report.findings import gain_so_far, search_of
+from ...engine.tune.report.sentences import unproven
+from ..base import keys
 from ..base.errors import clean
 from ..base.themes import painted_colour
 from ..drawing.proof import STATES, conclusion
@@ -24,10 +28,11 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.table import Column, OpeningTable
 from .base import FollowingScreen
+from .header import Header
 
 REFRESH_SECONDS = 2.0
-EMPTY = "no proofs so far: to start one, open an ended run and press d, then p"
-WIDTHS = {"preset": 18, "state": 13, "gain": 14, "when": 8, "kept": 0}
+EMPTY = "no proofs so far: T in the form searches for faster settings; w, then p, in the live view tries remedies"
+WIDTHS = {"preset": 18, "state": 13, "gain": 15, "when": 8, "kept": 0}
 _STYLES = {"running": "curve1", "done": "good", "stopped": "warn"}
 
 
@@ -36,10 +41,10 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
 
     DEFAULT_CSS = """
     ProofsScreen { layout: vertical; background: $background; }
-    ProofsScreen #said { margin: 0 1; }
+    ProofsScreen #said { padding: 0 1; }
     """
     AUTO_FOCUS = "DataTable"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = keys.back()
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,6 +64,7 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
         return self.entries[row] if 0 <= row < len(self.entries) else None
 
     def compose(self) -> ComposeResult:
+        yield Header()
         yield OpeningTable(cursor_type="row", cell_padding=0)
         yield Panel(self._status_line, id="said")
         yield KeyFooter()
@@ -74,7 +80,7 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
         self.query_one(Panel).repaint()
 
     def _rest(self) -> int:
-        return max(10, self.size.width - sum(WIDTHS.values()) - 2)
+        return max(10, self.size.width - sum(WIDTHS.values()) - 1)  # a scrollbar may come
 
     def on_resize(self) -> None:
         if self.latest is not None:
@@ -117,6 +123,11 @@ def _gain(entry: ProofEntry) -> str:
     total = number(entry.data.get("gain_total"))
     if total is not None:
         return times(total)
+    if entry.data.get("kind") == "tune":
+        so_far = gain_so_far(entry.data)
+        if so_far is not None:
+            return f"{change(so_far)} so far" if entry.goes_on else unproven(entry.data).partition(" in")[0]
+        return NONE
     listed = entry.data.get("comparisons")
     one = mapping(listed[0]) if isinstance(listed, list) and listed and entry.data.get("kind") == "ab" else {}
     if one.get("decision") == "undecided":
@@ -127,6 +138,11 @@ def _gain(entry: ProofEntry) -> str:
 def _kept(entry: ProofEntry) -> str:
     """The changes that were kept, or what was compared."""
     kept = mapping(entry.data.get("changes_kept"))
+    if entry.data.get("kind") == "tune":
+        best = kept or mapping(search_of(entry.data).get("best"))
+        return f"search: {clean(sentences.changes(best)) if best else 'nothing found so far'}"
+    if entry.data.get("kind") == "scaling":
+        return clean(scaled(entry.data))
     listed = entry.data.get("comparisons")
     if not kept and entry.data.get("kind") == "ab" and isinstance(listed, list) and listed:
         return clean(sentences.changes(mapping(mapping(listed[0]).get("changes"))))

@@ -13,8 +13,9 @@ from ...engine import runs
 from ...engine.plan import LEAST_STEPS
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
-from ...engine.text import estimate
+from ...engine.text import counted, estimate
 from .questions import Ask
+from .run_actions import ended
 
 if TYPE_CHECKING:
     import subprocess
@@ -42,12 +43,13 @@ async def prove(app: Host, run: Run, diagnosis: Mapping[str, Any]) -> None:
     except (PresetError, RunError, OSError, ValueError) as reason:
         app.complain(f"cannot be proved: {reason}")
         return
-    if await app.push_screen_wait(Ask(_question(request, seconds, diagnosis), ("Prove", "Cancel"))) == "Prove":
+    question = _question(request, seconds, diagnosis, app.key("stop"))
+    if await app.push_screen_wait(Ask(question, ("Prove", "Cancel"))) == "Prove":
         await _start(app, request)
 
 
 async def _stop_first(app: Host, run: Run) -> None:
-    if await app.push_screen_wait(Ask(STOP_FIRST, ("Stop it", "Keep it going"))) != "Stop it":
+    if await app.push_screen_wait(Ask(STOP_FIRST, ("Stop it", "Keep it going"), lambda: ended(run))) != "Stop it":
         return
     try:
         await asyncio.to_thread(runs.request_stop, run)
@@ -69,16 +71,16 @@ def _request(run: Run) -> tuple[Request, float]:
     return asked, estimate.of_request(asked) * 2 * asked.repeats
 
 
-def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any]) -> str:
+def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any], stop: str) -> str:
     """What will be done, and how long it takes at most."""
     count = sum(bool(remedy.get("changes")) for remedy in diagnosis.get("remedies") or ())
-    several = f"{count} changes" if count > 1 else "1 change"
     return (
-        f"Prove it by measuring? {several} to try, one after the other, each in {request.repeats} pairs of trials of "
-        f"{request.measure_seconds:g} s (at least {LEAST_STEPS} steps), with and without it; what is not clearly "
-        "faster is not kept.\n\n"
+        f"Prove it by measuring? {counted(max(1, count), 'changes')} to try, one after the other, each in "
+        f"{counted(request.repeats, 'pairs')} of trials of {request.measure_seconds:g} s (at least {LEAST_STEPS} "
+        "steps), with and without it; what is not clearly faster is not kept.\n\n"
         f"Each change takes about {estimate(seconds)}, all of them about {estimate(count * seconds)}. "
-        f"Run nothing else on the machine meanwhile. You may leave the screen; s stops the proof."
+        "Run nothing else on the machine meanwhile. You may leave the screen of the proof; "
+        f"{stop} there stops the proof."
     )
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
+from ..base import keys
 from ..base.errors import clean
 
 SEEN_AFTER_SECONDS = 0.3
+MOOT_SECONDS = 1.0  # between two looks at whether a question has become moot
 BOX = """
 {name} {{
     align: center middle;
@@ -29,35 +33,47 @@ BOX = """
 
 
 class Ask(ModalScreen[str | None]):
-    """Returns the chosen answer, or None. The first letter of an answer chooses it.
+    """Returns the chosen answer, or None. The first letter of an answer, which is underlined, chooses it.
 
     The last answer changes nothing, and Enter chooses it unless another one is focused. Keys that arrive right after
     the question has appeared do not answer it, as nobody can have read it yet.
+
+    `moot` tells, in a thread, why no answer is needed any more, or nothing: then the dialog says so and closes.
     """
 
     DEFAULT_CSS = BOX.format(name="Ask")
     AUTO_FOCUS = ""
     BINDINGS = [
-        Binding("escape", "dismiss(None)", "Back"),
-        Binding("left", "app.focus_previous", show=False),
-        Binding("right", "app.focus_next", show=False),
+        keys.bind("cancel", "dismiss(None)"),
+        Binding("left", "app.focus_previous", "Previous answer", show=False),
+        Binding("right", "app.focus_next", "Next answer", show=False),
     ]
 
     seen_after_seconds = SEEN_AFTER_SECONDS
 
-    def __init__(self, question: str, answers: Sequence[str]) -> None:
+    def __init__(self, question: str, answers: Sequence[str], moot: Callable[[], str] | None = None) -> None:
         super().__init__()
-        self.question, self.answers = question, answers
+        self.question, self.answers, self._moot = question, answers, moot
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
             yield Label(clean(self.question), markup=False)
             with Horizontal(id="answers"):
                 for answer in self.answers:
-                    yield Button(f" {answer} ", name=answer, compact=True)
+                    label = Content.assemble(" ", (answer[0], "underline"), f"{answer[1:]} ")
+                    yield Button(label, name=answer, compact=True)
 
     def on_mount(self) -> None:
         self.set_focus(self.query(Button).last())
+        if self._moot is not None:
+            self._close_when(self._moot)
+
+    @work(group="moot")
+    async def _close_when(self, moot: Callable[[], str]) -> None:
+        while not (reason := await asyncio.to_thread(moot)) or not self.is_current:  # the help may lie over it
+            await asyncio.sleep(MOOT_SECONDS)
+        self.notify(clean(reason), markup=False)
+        self.dismiss(None)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.name)
@@ -79,7 +95,7 @@ class AskText(ModalScreen[str | None]):
     """Returns the line of text, or None. `check` may refuse a text with a reason."""
 
     DEFAULT_CSS = BOX.format(name="AskText")
-    BINDINGS = [Binding("escape", "dismiss(None)", "Back")]
+    BINDINGS = [keys.bind("cancel", "dismiss(None)")]
 
     def __init__(self, question: str, text: str = "") -> None:
         super().__init__()
@@ -90,6 +106,11 @@ class AskText(ModalScreen[str | None]):
             yield Label(clean(self.question), markup=False)
             yield Label(id="complaint", markup=False)
             yield Input(self.text, compact=True)
+            yield from self.below()
+
+    def below(self) -> ComposeResult:
+        """What stands below the field."""
+        yield from ()
 
     def refuse(self, text: str) -> str:
         """Why the text is refused, or nothing."""

@@ -1,51 +1,69 @@
-"""Past and present runs in a table: sort, filter, open, compare, delete. It refreshes itself while runs go on."""
+"""Past and present runs in a table: sort, filter, open, compare, delete. It refreshes itself while runs go on.
+
+Deferred imports: dialogs are needed only when a key asks for them.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import DataTable, Input
 
 from ...engine.runs import Run, baseline
+from ...engine.text import counted
+from ..base import keys
 from ..base.errors import clean
-from ..drawing.rows import Row, spread
-from ..reading.run_list import Entry, RunList, ordered
+from ..drawing.rows import Row, fitting, length, spread
+from ..reading.run_columns import COLUMNS, ordered
+from ..reading.run_list import Entry, RunList, folded
 from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from . import catalogue
 from .base import FollowingScreen
+from .header import Header
 from .help import LOSS
 from .questions import Ask
-from .runs_table import RunsTable
+from .run_actions import RunActions
+from .runs_table import Order, RunsTable
 
 REFRESH_SECONDS = 2.0
+FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
 NAMED = 8  # of the runs to be deleted
 
 
-class RunsScreen(FollowingScreen[list[Entry]]):
-    """The table; marks and sorting stay through its refreshing."""
+class RunsScreen(FollowingScreen[list[Entry]], RunActions):
+    """The table; marks stay through its refreshing, columns, order and filter also until it is opened again."""
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
     HELP_SECTIONS = (LOSS,)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "mark", "Mark"),
-        Binding("c", "compare", "Compare"),
-        Binding("d,delete", "delete", "Delete", key_display="d"),
-        Binding("s", "sort", "Sort by the next column", show=False),
-        Binding("S", "reverse", "Reverse", show=False),
-        Binding("u", "bring_back", "Undo deleting", show=False),
-        Binding("m", "clear_marks", "Clear all marks", show=False),
-        Binding("slash", "filter", "Filter", key_display="/"),
-        Binding("p", "proofs", "Proofs"),
+        keys.bind("mark", meaning="mark or unmark the run"),
+        keys.bind("compare", meaning="compare the marked runs"),
+        keys.bind("resume", show=False, meaning="resume the run under the cursor from its last checkpoint"),
+        keys.bind("stop", show=False, meaning="stop the run under the cursor"),
+        keys.bind("note"),
+        keys.bind("tags", meaning="give tags to the marked runs, or to the one under the cursor"),
+        keys.bind("delete", meaning="delete the marked runs, or the one under the cursor"),
+        keys.bind("columns", show=False),
+        keys.bind("sort_left", "sort(-1)", show=False),
+        keys.bind("sort_right", "sort(1)", show=False),
+        keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back what was deleted last"),
+        keys.bind("invert", show=False),
+        keys.bind("start", "again", "Run again", show=False, meaning="run the same preset again"),
+        keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
+        keys.bind("copy", show=False, meaning="copy the run's id or folder"),
+        keys.bind("unmark", "clear_marks", show=False),
+        keys.bind("search", "filter", "Filter", meaning=FILTERED_BY),
+        keys.bind("prove", "proofs", "Proofs", meaning="all proofs"),
         catalogue.left_out("live"),  # Enter opens one
         catalogue.left_out("runs"),
-        Binding("escape", "back", "Back"),
+        *keys.back(),
     ]
 
     def __init__(self) -> None:
@@ -55,10 +73,19 @@ class RunsScreen(FollowingScreen[list[Entry]]):
         self.marked: dict[str, Run] = {}
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="filter by words in id, description or state", id="filter", compact=True)
-        yield RunsTable()
+        kept = self.app.settings.runs
+        seen = "-shown" if kept.filter else ""
+        yield Header()
+        yield Input(kept.filter, placeholder=FILTERED_BY, id="filter", compact=True, classes=seen)
+        chosen = [name for name in kept.columns if name in COLUMNS]
+        yield RunsTable(chosen, Order(kept.sort, kept.descending) if kept.sort in COLUMNS else None)
         yield Panel(self._status_line, id="said")
         yield KeyFooter()
+
+    def on_mount(self) -> None:
+        kept = self.app.settings.runs
+        if unknown := [name for name in (*kept.columns, kept.sort) if name not in COLUMNS]:
+            self.app.complain(f"{self.app.settings.path}: there is no column {unknown[0]}; known: {', '.join(COLUMNS)}")
 
     @property
     def table(self) -> RunsTable:
@@ -69,9 +96,37 @@ class RunsScreen(FollowingScreen[list[Entry]]):
         return self.latest or []
 
     @property
+    def runs_meant(self) -> list[Run]:
+        """The marked ones, else the run under the cursor."""
+        return list(self.marked.values()) or [at.run for at in (self.current,) if at]
+
+    @property
+    def run_meant(self) -> Run | None:
+        """The run under the cursor, whatever is marked."""
+        return self.current.run if self.current else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "resume" or self.current is None or self.current.resumable
+
+    def acted(self, run: Run, resumed: bool = False) -> None:
+        if resumed:
+            self.app.open_run(run)
+        else:
+            self.read_again()
+
+    @property
     def current(self) -> Entry | None:
         """The run under the cursor."""
         return self.shown.get(self.table.current_key or "")
+
+    def offers(self, action: str) -> bool:
+        """Whether the action could do anything now, so that the palette lists it."""
+        at = self.current
+        if action == "stop":
+            return at is not None and at.goes_on
+        if action == "resume":
+            return at is not None and not at.goes_on and at.state != "ok"
+        return action != "bring_back" or not self.app.trash.is_empty
 
     # ---- the table ------------------------------------------------------------------------------
 
@@ -94,17 +149,22 @@ class RunsScreen(FollowingScreen[list[Entry]]):
         self.rearrange()
 
     def _status_line(self, width: int, height: int) -> list[Row]:
-        """The whole id of the run under the cursor, and how many there are."""
+        """The whole id of the run under the cursor with all its changes, and how many runs there are."""
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
-        marked = f"{len(self.marked)} marked{hidden}, m clears  " if self.marked else ""
-        count = f"{marked}{len(self.shown)} of {len(self.entries)} runs"
+        marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
+        if self.latest is None:
+            return [[("reading the runs ...", "label")]]
+        count = f"{marked}{len(self.shown)} of {counted(len(folded(self.entries)), 'runs')}"
         if self._list.closed:
             count += f", {self._list.closed} not readable"
-        empty = "no runs so far: gputui --preset quickstart starts one" if not self.entries else ""
-        about = f"  {clean(at.damage or at.description)}" if at else ""
-        left = [(clean(at.run.id) if at else empty, "value"), (about, "label")]
-        return [spread(left, [("  " + count, "label")], width)]
+        start, form = self.app.key("start"), self.app.key("form")
+        empty = "" if self.entries else f"no runs so far: {start} in the form ({form}) starts one"
+        about = f"  {clean(_about(at))}" if at else ""
+        left = [(clean(at.run.id) if at else empty, "value")]
+        right: Row = [("  " + count, "label")]
+        about = fitting(about, max(0, width - length([*left, *right])), self.glyphs)
+        return [spread([*left, (about, "label")], right, width)]
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -120,14 +180,31 @@ class RunsScreen(FollowingScreen[list[Entry]]):
     def sort_by(self, column: str) -> None:
         """The same column again turns the order round."""
         self.table.sort_by(column)
+        self._sorted()
+
+    def action_sort(self, by: int) -> None:
+        self.table.sort_beside(by)
+        self._sorted()
+
+    def action_invert(self) -> None:
+        self.table.turn_round()
+        self._sorted()
+
+    def _sorted(self) -> None:
+        """Show the new order, and keep it."""
+        self.app.settings.change("runs.sort", self.table.order.column)
+        self.app.settings.change("runs.descending", self.table.order.descending)
         self.rearrange()
 
-    def action_sort(self) -> None:
-        self.table.sort_by_next()
-        self.rearrange()
+    @work(group="columns")
+    async def action_columns(self) -> None:
+        from .columns import ColumnsScreen
 
-    def action_reverse(self) -> None:
-        self.sort_by(self.table.order.column)
+        chosen = await self.app.push_screen_wait(ColumnsScreen(self.table.names))
+        if chosen is not None:
+            self.table.chosen = tuple(chosen)
+            self.app.settings.change("runs.columns", tuple(chosen))
+            self.rearrange()
 
     def action_open(self) -> None:
         if self.current is not None:
@@ -147,7 +224,8 @@ class RunsScreen(FollowingScreen[list[Entry]]):
 
     def action_compare(self) -> None:
         if len(baseline.line_up(self.marked.values()).runs) < 2:
-            self.notify("mark two or more runs with space, then press c to compare them")
+            mark, compare = self.app.key("mark"), self.app.key("compare")
+            self.notify(f"mark two or more runs with {mark}, then press {compare} to compare them")
             return
         oldest_first = [entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in self.marked]
         self.app.open_compare(oldest_first)
@@ -159,23 +237,32 @@ class RunsScreen(FollowingScreen[list[Entry]]):
 
     @work
     async def action_delete(self) -> None:
-        chosen = list(self.marked.values()) or [at.run for at in (self.current,) if at]
-        if not chosen:
+        if not (chosen := self.runs_meant):
             return
-        question = _deletion([run.id for run in chosen], self._hidden if self.marked else [])
+        others = self._workers_of(chosen)
+        hidden = [name for name in self._hidden if name in self.marked and name not in others]
+        chosen = [*chosen, *others.values()]
+        question = _deletion([run.id for run in chosen], hidden, list(others), self.app.key("undo"))
         if await self.app.push_screen_wait(Ask(question, ("Delete", "Keep"))) == "Delete":
             self._delete(chosen)
+
+    def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
+        """The runs of the other workers of each training on several machines, which lie folded below their chief's."""
+        known = {entry.run.id: entry for entry in self.entries}
+        names = [name for run in chosen if run.id in known for name in known[run.id].workers]
+        return {name: known[name].run for name in names if name in known and known[name].run not in chosen}
 
     @work(thread=True, group="deleting")
     def _delete(self, chosen: list[Run]) -> None:
         gone, refused = self.app.trash.put(chosen)
-        said = f"deleted {_counted(len(gone))}; u brings {'them' if len(gone) > 1 else 'it'} back" if gone else ""
+        back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back"
+        said = f"deleted {counted(len(gone), 'runs')}; {back}" if gone else ""
         self._changed(said, refused)
 
     @work(thread=True, group="deleting")
     def action_bring_back(self) -> None:
         back, refused = self.app.trash.bring_back()
-        said = f"{_counted(len(back))} {'were' if len(back) > 1 else 'was'} restored" if back else ""
+        said = f"{counted(len(back), 'runs')} {'were' if len(back) > 1 else 'was'} restored" if back else ""
         self._changed(said if back or refused else "there is no deleted run to bring back", refused)
 
     def _changed(self, said: str, refused: list[str]) -> None:
@@ -198,27 +285,37 @@ class RunsScreen(FollowingScreen[list[Entry]]):
         self.rearrange()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
+        self._filtered()
         self.table.focus()
+
+    def _filtered(self) -> None:
+        """Keep the filter; its line is seen as long as it hides something."""
+        line = self.query_one("#filter", Input)
+        line.set_class(bool(line.value), "-shown")
+        self.app.settings.change("runs.filter", line.value)
 
     def action_back(self) -> None:
         """Out of the filter, then out of the screen."""
         line = self.query_one("#filter", Input)
         if line.has_class("-shown"):
             line.value = ""
-            line.remove_class("-shown")
+            self._filtered()
             self.table.focus()
         else:
             super().action_back()
 
 
-def _counted(count: int) -> str:
-    return f"{count} run" if count == 1 else f"{count} runs"
+def _about(entry: Entry) -> str:
+    """What is damaged of it; else its changes, which the table may cut, the note and the description."""
+    words = (*entry.title.changes, *entry.workers, entry.notes.words, entry.description)
+    return " ".join((entry.damage or "  ".join(filter(None, words))).split())
 
 
-def _deletion(names: list[str], hidden: list[str]) -> str:
-    """What is deleted, by name, as far as there is room; and what of it is not seen."""
-    listed = "\n".join(f"  {name}{' (hidden)' if name in hidden else ''}" for name in names[:NAMED])
+def _deletion(names: list[str], hidden: list[str], others: list[str], undo: str) -> str:
+    """What is deleted, by name, as far as there is room; what of it is not seen, and what goes as another worker's."""
+    about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
+    listed = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
     more = f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else ""
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
-    head = f"Delete {_counted(len(names))} with events, checkpoints and log?\n{listed}{more}{unseen}"
-    return f"{head}\nUntil you quit gputui, u brings {'them' if len(names) > 1 else 'it'} back."
+    head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed}{more}{unseen}"
+    return f"{head}\nUntil you quit gputui, {undo} brings {'them' if len(names) > 1 else 'it'} back."

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...engine.presets import saving
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import Input, Label
+
+from ...engine import presets
+from ...engine.presets import PresetError, saving
 from ...engine.presets.saving import SaveError
+from ...engine.text import counted
+from ..base.background import in_background
+from ..base.errors import clean
 from ..form.state import FormState
+from ..reading import recent_files
 from .questions import Ask, AskText
 
 if TYPE_CHECKING:
@@ -20,32 +33,77 @@ async def save(app: Host, state: FormState) -> bool:
     if state.path is None or state.shipped or state.of_a_run:
         return await save_as(app, state)
     try:
+        happened = await asyncio.to_thread(saving.changed_since, state.path, state.opened_text)
+        if happened:
+            return await _save_over_changes(app, state, state.path, happened)
         saving.save(state.preset, state.path, state.opened_text)
     except SaveError as fault:
         app.complain(str(fault))
         return False
-    state.saved_as(state.path)
-    app.notify(str(state.path), title="Saved", markup=False)
-    return True
+    return _saved(app, state, state.path)
 
 
-async def save_as(app: Host, state: FormState, name: str = "") -> bool:
+async def _save_over_changes(app: Host, state: FormState, path: Path, happened: str) -> bool:
+    """The file is no longer what the form was filled with: ask whose changes are to be kept."""
+    gone = not os.path.lexists(path)
+    answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
+    answer = await app.push_screen_wait(Ask(f"{short(path)} {happened}.", answers))
+    if answer == "Save as":
+        return await save_as(app, state)
+    if answer == "Read again":
+        try:
+            app.show_in_form(FormState.open(path))
+        except (PresetError, OSError) as fault:
+            app.complain(str(fault))
+    elif answer == "Write it again":
+        saving.save_as(state.preset, path)
+        return _saved(app, state, path)
+    elif answer == "Overwrite":
+        saving.save(state.preset, path)
+        return _saved(app, state, path)
+    return False
+
+
+async def save_as(app: Host, state: FormState) -> bool:
     """Save as a new preset, asking for its name; returns whether it was saved."""
     if _refused(app, state):
         return False
-    given = await app.push_screen_wait(AskName(name))
+    source = None if state.of_a_run else state.path
+    folder = presets.user_folder() if source is None or state.shipped else source.parent
+    text = short(folder / next(_names(state))) if source is None or state.shipped else short(source)
+    given = await app.push_screen_wait(AskName(text, folder))
     if not given:
         return False
-    path = saving.place(given)
-    if path.exists() and await app.push_screen_wait(Ask(f"{path} exists.", ("Overwrite", "Cancel"))) != "Overwrite":
+    path = saving.place(given, folder)
+    if not await _agreed(app, path):
         return False
-    source = None if state.of_a_run else state.path
     try:
-        saving.save_as(state.preset, path, source, overwrite=True)
+        saving.save_as(state.preset, path, source if source and source.exists() else None, overwrite=True)
     except SaveError as fault:
         app.complain(str(fault))
         return False
+    return _saved(app, state, path)
+
+
+async def _agreed(app: Host, path: Path) -> bool:
+    """Ask before a file is replaced, and before a folder is made, whose name may be a slip."""
+    if path.exists():
+        return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
+    if folder := _new_folder(path):
+        question = f"There is no folder {short(folder)}."
+        return await app.push_screen_wait(Ask(question, ("Make it", "Cancel"))) == "Make it"
+    return True
+
+
+def _new_folder(path: Path) -> Path | None:
+    """The folder that would be made for the file; gputui's own folder of presets is not told."""
+    folder = path.parent
+    return None if folder == presets.user_folder() or folder.exists() else folder
+
+
+def _saved(app: Host, state: FormState, path: Path) -> bool:
     state.saved_as(path)
+    recent_files.note(path)
     app.notify(str(path), title="Saved", markup=False)
     return True
 
@@ -53,7 +111,7 @@ async def save_as(app: Host, state: FormState, name: str = "") -> bool:
 async def save_first(app: Host, state: FormState) -> bool:
     """Ask what to do with changes that are neither saved nor started; returns whether to continue."""
     count = len(state.unsaved())
-    what = f"{count} changed option{'s' if count != 1 else ''}" if count else "a changed description"
+    what = f"{counted(count, 'changed options')}" if count else "a changed description"
     answer = await app.push_screen_wait(Ask(f"{state.name} has {what} not saved.", ("Save", "Discard", "Cancel")))
     return answer == "Discard" or (answer == "Save" and await save(app, state))
 
@@ -66,15 +124,57 @@ def _refused(app: Host, state: FormState) -> bool:
     return False
 
 
-class AskName(AskText):
-    """Asks for the name of a new preset."""
+def _names(state: FormState) -> Iterator[str]:
+    """File names for the user's own copy of a preset, the first that is free and not the name of a shipped one."""
+    known = presets.available()
+    names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
+    yield from (f"{name}.yaml" for name in names if name not in known)
+    yield f"{state.name}.yaml"
 
-    def __init__(self, name: str) -> None:
-        super().__init__("Save as: a name, or a path that ends in .yaml", name)
+
+def short(path: Path) -> str:
+    """The path as a person would type it: from the current folder, or from the home."""
+    whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
+    if whole.startswith(here.rstrip(os.sep) + os.sep):
+        return os.path.join(".", os.path.relpath(whole, here))
+    return f"~{whole[len(home):]}" if whole.startswith(home.rstrip(os.sep) + os.sep) else whole
+
+
+class AskName(AskText):
+    """Asks for the name or path of a new preset, and says which file that is before it is written."""
+
+    def __init__(self, text: str, folder: Path | None = None) -> None:
+        super().__init__("Save as: a name, or a path that ends in .yaml", text)
+        self.folder = folder
+
+    def below(self) -> ComposeResult:
+        yield Label(id="target", markup=False)
 
     def refuse(self, text: str) -> str:
         try:
-            saving.place(text)
+            saving.place(text, self.folder)
         except SaveError as fault:
             return str(fault)
         return ""
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Say which file would be written; whether there is one already is looked up in a thread."""
+        self.query_one("#complaint").display = False
+        reason = self.refuse(event.value)
+        self._tell(Content.styled(clean(reason), "$foreground-muted"))
+        if not reason:
+            path = saving.place(event.value, self.folder)
+            self._tell(Content(f"writes {clean(short(path))}"))
+            in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._told)
+
+    def _told(self, found: tuple[Path, bool, Path | None]) -> None:
+        path, there, folder = found
+        value = self.query_one(Input).value
+        if not self.refuse(value) and saving.place(value, self.folder) == path:
+            what = ("replaces the file ", "bold $text-warning") if there else ("writes the new file ", "")
+            if folder is not None:
+                what = (f"makes the folder {clean(short(folder))} and writes the new file ", "$text-warning")
+            self._tell(Content.assemble(what, clean(short(path))))
+
+    def _tell(self, text: Content) -> None:
+        self.query_one("#target", Label).update(text)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
+from ...engine.text import counted
+from ..base import keys
 from ..base.errors import clean
 from ..form.state import FormState
 from ..widgets.key_footer import KeyFooter
+from .header import Header
 
 if TYPE_CHECKING:
     from ..base.services import Host
@@ -24,24 +26,30 @@ TITLES = {
 }
 
 
+class Reading(TextArea):
+    """Text to read: the keys scroll it, and the mouse selects."""
+
+    BINDINGS = keys.scrolls()
+
+
 class TextScreen(Screen[None]):
-    """One of the three texts; the form's keys switch between them."""
+    """One of the three texts."""
 
     DEFAULT_CSS = """
     TextScreen {
         overflow: hidden;
-        #title { height: 1; padding: 0 1; background: $panel; }
         TextArea, TextArea:focus { height: 1fr; border: none; padding: 0 1; background: $background; }
         TextArea { scrollbar-size-vertical: 1; }
+        #title { text-overflow: ellipsis; text-wrap: nowrap; }
     }
     """
     app: Host
     BINDINGS = [
-        Binding("enter", "copy", "Copy"),
-        Binding("y", "text('yaml')", "YAML"),
-        Binding("c", "text('command')", "Command"),
-        Binding("p", "text('python')", "Python"),
-        Binding("escape,q", "app.pop_screen", "Back", key_display="esc"),
+        keys.bind("copy", "copy_shown", meaning="copy the text, or what is selected of it"),
+        keys.bind("open", "copy_shown", "Copy", show=False, meaning="copy the text, or what is selected of it"),
+        keys.bind("page_on", "turn(1)", "Next text"),
+        keys.bind("page_back", "turn(-1)", "Text before", show=False),
+        *keys.back("app.pop_screen"),
     ]
 
     def __init__(self, state: FormState, what: str) -> None:
@@ -49,16 +57,18 @@ class TextScreen(Screen[None]):
         self.state, self.what = state, what
 
     def compose(self) -> ComposeResult:
-        yield Static(id="title", markup=False)
-        yield TextArea(read_only=True, soft_wrap=False, show_cursor=False, highlight_cursor_line=False)
+        yield Header(Static(id="title", markup=False))
+        yield Reading(read_only=True, soft_wrap=True, show_cursor=False, highlight_cursor_line=False)
         yield KeyFooter()
 
     def on_mount(self) -> None:
         self.query_one(TextArea).focus()
         self._show()
 
-    def action_text(self, what: str) -> None:
-        self.what = what
+    def action_turn(self, by: int) -> None:
+        """The next of the three texts, or the one before."""
+        names = list(TITLES)
+        self.what = names[(names.index(self.what) + by) % len(names)]
         self._show()
 
     def _show(self) -> None:
@@ -79,9 +89,8 @@ class TextScreen(Screen[None]):
 
         return script.to_script(self.state.preset)
 
-    def action_copy(self) -> None:
+    def action_copy_shown(self) -> None:
+        """Not named `copy`, which is a key of the text area, too, that no footer shows."""
         area = self.query_one(TextArea)
         text = area.selected_text or self.text()
-        self.app.copy_to_clipboard(text)
-        what = "the selection" if area.selected_text else f"{len(text.splitlines())} lines"
-        self.app.notify(f"{what}, if your terminal allows copying (OSC 52)", title="Copied", markup=False)
+        self.app.copy(text, "the selection" if area.selected_text else counted(len(text.splitlines()), "lines"))

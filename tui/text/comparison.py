@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 
 from ...engine import text
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow
 from ...engine.files.values import to_json
+from ...engine.runs.titles import Title
 from ..base.errors import clean
 
 WITHIN = "~ is within the spread of repeats"
@@ -22,27 +27,80 @@ def remarks(found: Comparison) -> list[str]:
     return [clean(text) for text in (*said, *found.notes)]
 
 
+def distinct(titles: Sequence[Title]) -> list[Title]:
+    """The titles of runs that are compared, without the changes that all of them have."""
+    common = set(titles[0].changes).intersection(*(title.changes for title in titles[1:])) if titles else set()
+    if len(set(titles)) == 1:
+        return list(titles)
+    return [replace(title, changes=tuple(word for word in title.changes if word not in common)) for title in titles]
+
+
+def told_apart(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
+    """For each run what tells it from the others: its changes, its preset where these differ, its time if need be."""
+    alike = len({title.preset for title in titles}) == 1
+    names = [" ".join(title.changes) or title.preset if alike else title.whole for title in titles]
+    return [f"{name} {moment}" if names.count(name) > 1 else name for name, moment in zip(names, moments, strict=True)]
+
+
+def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int) -> list[str]:
+    """The same in so many characters, of whole words: where a name is too long, the changes that fit and the number
+    of the others, or, where these are alike, the time.
+    """
+    alike = len({title.preset for title in titles}) == 1
+    found = []
+    for name, title in zip(names, titles, strict=True):
+        short = _whole_words(title.changes, width) if alike else title.preset
+        found.append(name if len(name) <= width else short)
+    return [moment if name not in names and (found.count(name) > 1 or len(name) > width) else name
+            for name, moment in zip(found, moments, strict=True)]
+
+
+def _whole_words(words: Sequence[str], width: int) -> str:
+    """`xla +2`: as many words as fit, and the number of the others."""
+    for shown in range(len(words), -1, -1):
+        rest = len(words) - shown
+        said = " ".join((*words[:shown], *([f"+{rest}"] if rest else [])))
+        if len(said) <= width:
+            return said
+    return ""
+
+
+def moments_of(ids: Sequence[str]) -> list[str]:
+    """When each run was started, by its id, as short as it tells them apart: `14:05`, `14:05:07`, `Sep 21 14:05`."""
+    known = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
+    times = [datetime.strptime(found[0], "%Y%m%d-%H%M%S") if found else None for found in known]
+    one_day = len({time.date() for time in times if time}) <= 1
+    day = "" if one_day else "%b %d " if len({time.year for time in times if time}) <= 1 else "%Y-%m-%d "
+    said = [[time.strftime(day + clock) if time else id_ for time, id_ in zip(times, ids, strict=True)]
+            for clock in ("%H:%M", "%H:%M:%S")]
+    said.append([name + (re.search(r"-\d{1,3}$|$", id_) or [""])[0] for name, id_ in zip(said[-1], ids, strict=True)])
+    return next((names for names in said if len(set(names)) == len(names)), list(ids))
+
+
 def value_text(row: FigureRow, value: float | None) -> str:
     """The figure with its unit where that is not in the label."""
     return text.with_unit(value, row.unit)
 
 
-def change_text(row: FigureRow, position: int) -> str:
-    """`+12.3 %`, `same`, or `~+1.2 %` within the noise; nothing for the first run and for what is unknown."""
+def change_text(row: FigureRow, position: int, *, short: bool = False) -> str:
+    """`+12.3 %`, `same`, or `~+1.2 %` within the noise; nothing for the first run and for what is unknown.
+
+    In `short`, points of percent are `pts`.
+    """
     change = row.changes[position]
     if change is None:
         return ""
     if abs(change) < 0.0005:
         return "same"
-    return f"{'~' if row.tells(position) is False else ''}{text.change(change, _unit_of_change(row))}"
+    return f"{'~' if row.tells(position) is False else ''}{text.change(change, _unit_of_change(row, short))}"
 
 
-def noise_text(row: FigureRow) -> str:
-    return "" if row.noise is None else text.spread(row.noise, _unit_of_change(row))
+def noise_text(row: FigureRow, *, short: bool = False) -> str:
+    return "" if row.noise is None else text.spread(row.noise, _unit_of_change(row, short))
 
 
-def _unit_of_change(row: FigureRow) -> str:
-    return "points" if row.unit == "share" else "%"
+def _unit_of_change(row: FigureRow, short: bool) -> str:
+    return ("pts" if short else "points") if row.unit == "share" else "%"
 
 
 def option_text(row: OptionRow, position: int) -> str:
@@ -51,15 +109,22 @@ def option_text(row: OptionRow, position: int) -> str:
     return clean(value if isinstance(value, str) else to_json(value))
 
 
+def version_cells(found: Comparison) -> list[tuple[str, list[str]]]:
+    """What trained in other versions, with that of each run; empty where a run has not told it."""
+    return [(row.key, [clean(value or "") for value in row.values]) for row in found.versions]
+
+
 def has_noise(found: Comparison) -> bool:
     return any(row.noise is not None for row in found.figures)
 
 
 def table_rows(found: Comparison) -> list[list[str]]:
-    """Rows of cells: names, states, options, figures; the last column is the noise where there are repeats."""
+    """Rows of cells: names, states, versions, options, figures; with repeats the last column is the noise."""
     noisy = has_noise(found)
     rows = [["", *(clean(run) for run in found.runs), *(["spread of repeats"] if noisy else [])]]
+    rows.append(["title", *(clean(title) for title in found.titles), *([""] if noisy else [])])
     rows.append(["outcome", *found.states, *([""] if noisy else [])])
+    rows += [[name, *versions, *([""] if noisy else [])] for name, versions in version_cells(found)]
     for option in found.options:
         cells = [option_text(option, position) for position in range(len(found.runs))]
         rows.append([option.key, *cells, *([""] if noisy else [])])
@@ -91,7 +156,9 @@ def as_csv(found: Comparison) -> str:
     writer.writerow(["what", "unit", *found.runs, "spread of repeats"])
     blank = [""] * len(found.runs)
     writer.writerow(["baseline", "", found.choice, *blank])
+    writer.writerow(["title", "", *(clean(title) for title in found.titles), ""])
     writer.writerow(["outcome", "", *found.states, ""])
+    writer.writerows([name, "", *versions, ""] for name, versions in version_cells(found))
     for option in found.options:
         writer.writerow([option.key, "", *(option_text(option, i) for i in range(len(found.runs))), ""])
     for row in found.figures:

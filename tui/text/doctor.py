@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ...engine import doctor
 from ...engine.doctor import Finding
@@ -45,6 +45,11 @@ def _colours(environment: Mapping[str, str]) -> int:
     if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
         return 2**24
     return 256 if "256color" in environment.get("TERM", "") else 16
+
+
+def worst_first(found: Iterable[Finding]) -> list[Finding]:
+    """Errors, then warnings, notes and what is well; within a level, causes before consequences as they were found."""
+    return sorted(found, key=lambda finding: -doctor.LEVELS.index(finding.level))
 
 
 def conclusion(found: list[Finding]) -> str:

@@ -5,33 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from textual.binding import Binding
+from rich.cells import cell_len
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from ..base import keys
 from ..base.errors import clean
+from ..text.paths import within
 
+LEVEL_WIDTH = 8
 STYLES = {"error": "bold $text-error", "warning": "$text-warning", "note": "$foreground-muted"}
 
 
 @dataclass(frozen=True)
 class Remark:
-    """An error, warning or note about options (the first of `keys` is the one to go to)."""
+    """An error, warning or note about options (the first of `keys` is the one to go to), and what to change."""
 
     level: str
     keys: tuple[str, ...]
-    text: str
+    message: str
+    change: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.message}; {self.change}" if self.change else self.message
 
     def __str__(self) -> str:
         return f"{', '.join(self.keys)}: {self.text}"
 
 
 class Findings(OptionList):
-    """The remarks, errors first; hidden when there are none."""
+    """The remarks, errors first; hidden when there are none. Errors are shown whole, as they name what to type."""
 
-    BINDINGS = [Binding("enter", "select", "Go to option"), Binding("escape", "screen.to_options", "Back")]
+    BINDINGS = [
+        keys.bind("open", "select", "Go to option", meaning="go to the option"),
+        *keys.moves(),
+        keys.bind("back", "screen.to_options", meaning="back to the options"),
+    ]
 
     class Jump(Message):
         """A request to focus the option `key`."""
@@ -49,10 +61,17 @@ class Findings(OptionList):
         """Replace the list where it has changed."""
         if tuple(remarks) == self.remarks:
             return
-        at = self.highlighted
         self.remarks = tuple(remarks)
-        self.set_options([Option(_prompt(remark)) for remark in self.remarks])
         self.display = bool(self.remarks)
+        self.set_class(any(remark.level == "error" for remark in self.remarks), "-errors")
+        self._fill()
+
+    def on_resize(self) -> None:
+        self._fill()
+
+    def _fill(self) -> None:
+        at, width = self.highlighted, self.size.width or self.app.size.width
+        self.set_options([Option(_prompt(remark, width - 2)) for remark in self.remarks])
         if at is not None and self.remarks:
             self.highlighted = min(at, len(self.remarks) - 1)
 
@@ -65,9 +84,10 @@ class Findings(OptionList):
         self.post_message(self.Jump(self.remarks[event.option_index].keys[0]))
 
 
-def _prompt(remark: Remark) -> Content:
-    return Content.assemble(
-        (remark.level.ljust(8), STYLES[remark.level]),
-        (", ".join(remark.keys) + " ", "bold"),
-        clean(remark.text),
-    )
+def _prompt(remark: Remark, width: int) -> Content:
+    """In one line of the width where paths that are shortened make it one; what to change is never shortened."""
+    keys = ", ".join(remark.keys) + " "
+    room = width - LEVEL_WIDTH - cell_len(keys) - (cell_len(remark.change) + 2 if remark.change else 0)
+    message = within(clean(remark.message), room)
+    text = f"{message}; {clean(remark.change)}" if remark.change else message
+    return Content.assemble((remark.level.ljust(LEVEL_WIDTH), STYLES[remark.level]), (keys, "bold"), text)

@@ -4,15 +4,25 @@ them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 
+from ..base.errors import clean
+from ..base.glyphs import glyphs_of
 from ..drawing.layout import Cards
 from ..reading.gpus import Gpu
 from .gpu_card import GpuCard
+
+
+def kinds(gpus: Sequence[Gpu]) -> Content:
+    """How many GPUs of which kind."""
+    names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in gpus)
+    return Content("GPUs  " + ", ".join(f"{count} x {name}" for name, count in names.items()))
 
 
 class GpuCards(Vertical):
@@ -20,6 +30,8 @@ class GpuCards(Vertical):
 
     DEFAULT_CSS = """
     GpuCards { height: 1fr; }
+    GpuCards.-edge { border: round $border; border-title-color: $foreground; border-title-style: bold; }
+    GpuCards.-edge.-plain { border: ascii $border; }
     GpuCards > VerticalScroll { layout: grid; grid-gutter: 0 2; scrollbar-size: 1 1; height: 1fr; }
     """
 
@@ -28,6 +40,7 @@ class GpuCards(Vertical):
         self._gpus: tuple[Gpu, ...] = ()
         self._x_end = 1.0
         self._cards = Cards()
+        self._kinds: Content | None = None
         self._picked = 0
 
     def compose(self) -> ComposeResult:
@@ -38,19 +51,33 @@ class GpuCards(Vertical):
         """The GPU whose figures are shown below the cards."""
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
-    def show(self, gpus: Sequence[Gpu], x_end: float, cards: Cards) -> None:
-        """Show the newest readings in this arrangement; a GPU that was seen once always stays."""
+    def show(
+        self, gpus: Sequence[Gpu], x_end: float, cards: Cards, edge: bool = False, turn: int | None = None
+    ) -> None:
+        """Show the newest readings in this arrangement; a GPU that was seen once always stays.
+
+        With a `turn` every other card draws its history, those between them with the next turn; figures follow at once.
+        """
+        self.set_class(edge, "-edge")
+        self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
+        if (kinds_now := kinds(gpus)) != self._kinds:  # a title that is set is painted with all that it stands over
+            self._kinds, self.border_title = kinds_now, kinds_now
         self._gpus, self._x_end = tuple(gpus), x_end
         if cards != self._cards:
             self._cards = cards
             self._arrange()
-        self._fill()
+        self._fill(turn)
 
     def pick(self, by: int) -> None:
         """Select the next GPU, or the one before."""
         if self._gpus:
             self._picked = (self._picked + by) % len(self._gpus)
             self._fill()
+
+    def pick_edge(self, number: int) -> None:
+        """Select the first GPU (0) or the last one (-1)."""
+        self._picked = number
+        self.pick(0)
 
     @on(GpuCard.Clicked)
     def _clicked(self, event: GpuCard.Clicked) -> None:
@@ -63,14 +90,15 @@ class GpuCards(Vertical):
         grid.styles.grid_size_columns = self._cards.columns
         grid.styles.grid_rows = str(self._cards.tall)
 
-    def _fill(self) -> None:
+    def _fill(self, turn: int | None = None) -> None:
         grid = self.query_one(VerticalScroll)
         known = {card.gpu.index: card for card in grid.query(GpuCard)}
-        for gpu in self._gpus:
+        for position, gpu in enumerate(self._gpus):
             if gpu.index not in known:
                 known[gpu.index] = GpuCard(gpu, self._x_end)
                 grid.mount(known[gpu.index])
-            known[gpu.index].show(gpu, self._x_end, self._cards.all_of_it)
+            curve = turn is None or (turn + position) % 2 == 0
+            known[gpu.index].show(gpu, self._x_end, self._cards.all_of_it, curve=curve)
             known[gpu.index].set_class(gpu is self.picked, "-picked")
         self._show_detail()
 

@@ -1,11 +1,23 @@
-"""The keys of a screen in its last line, made anew only where they have changed."""
+"""The keys of a screen in its last line: as many as there is room for, and made anew only where they have changed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.binding import ActiveBinding, Binding
+from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer
+from textual.widgets._footer import FooterKey
+
+from ..base import keys
+from .places import Places
+
+Told = tuple[Binding, bool, str]
+ALWAYS = ("help", "back", "leave")  # how to learn the other keys, and the way out
 
 
 class KeyFooter(Footer):
@@ -13,14 +25,81 @@ class KeyFooter(Footer):
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False, compact=True)
-        self._told: list[Any] | None = None
+        self._told: list[Told] | None = None
+
+    def compose(self) -> ComposeResult:
+        if self._bindings_ready:
+            self._told = self._fitting()
+            for binding, enabled, tooltip in self._told:
+                key = FooterKey(
+                    binding.key, self.app.get_key_display(binding), binding.description, binding.action,
+                    disabled=not enabled, tooltip=tooltip, classes="-compact",
+                )  # fmt: skip
+                yield key.data_bind(compact=Footer.compact)
 
     def bindings_changed(self, screen: Screen[Any]) -> None:
-        if not (screen.app.app_focus and self.is_attached and screen is self.screen):
-            super().bindings_changed(screen)  # which only notes it
-            return
-        bindings = screen.active_bindings.values()
-        told = [(active.binding, active.enabled, active.tooltip) for active in bindings if active.binding.show]
-        if told != self._told:
-            self._told = told
-            super().bindings_changed(screen)
+        self._bindings_ready = True
+        if screen.app.app_focus and self.is_attached and screen is self.screen:
+            self._keep_up()
+
+    def on_resize(self) -> None:
+        if self._bindings_ready:
+            self._keep_up()
+
+    def _keep_up(self) -> None:
+        if self._fitting() != self._told:
+            self.call_after_refresh(self.recompose)
+
+    async def recompose(self) -> None:
+        """Only where the keys differ: a screen that opens tells of them several times before the first are made."""
+        if self.is_attached and self._fitting() != self._told:
+            await super().recompose()
+
+    def _fitting(self) -> list[Told]:
+        """The keys for which there is room, in the order of their importance; the last ones stay in any case."""
+        known = _by_action(self.screen.active_bindings.values())
+        named = self._has_keys_above()
+        wanted = [one for one in known if one.binding.show and not (named and _goes_to_a_place(one))]
+        shown = {one.binding.id for one in wanted}  # of the keys that are numbers the first stands for all
+        more = [one for one in known if one.binding.id not in shown and one.enabled and _acts(one)]
+        last = [one for one in wanted if one.binding.id in ALWAYS]
+        last.sort(key=lambda one: one.binding.id == "help")
+        places = [one for one in wanted if _goes_to_a_place(one)]
+        first = [one for one in wanted if one not in last and one not in places]
+        free = self.app.size.width - sum(map(self._width, last)) + 1  # no gap follows the last key
+        found = []
+        for one in (*first, *places, *more):
+            free -= self._width(one)
+            if free < 0:
+                break
+            found.append(one)
+        return [(one.binding, one.enabled, one.tooltip) for one in found + last]
+
+    def _has_keys_above(self) -> bool:
+        """Whether the header names the keys of the places."""
+        try:
+            return self.screen.query_one(Places).with_keys
+        except NoMatches:
+            return False
+
+    def _width(self, one: ActiveBinding) -> int:
+        """In columns, with the gap that follows."""
+        return cell_len(f"{self.app.get_key_display(one.binding)} {one.binding.description} ")
+
+
+def _by_action(bindings: Iterable[ActiveBinding]) -> list[ActiveBinding]:
+    """The first key of each action."""
+    found: dict[str, ActiveBinding] = {}
+    for one in bindings:
+        found.setdefault(one.binding.action, one)
+    return list(found.values())
+
+
+def _goes_to_a_place(one: ActiveBinding) -> bool:
+    return (verb := keys.VERBS.get(one.binding.id or "")) is not None and verb.group == keys.PLACES
+
+
+def _acts(one: ActiveBinding) -> bool:
+    """Whether it is one of the keys that are worth showing where there is room."""
+    verb = keys.VERBS.get(one.binding.id or "")
+    return verb is not None and (verb.group == "Actions" or verb.id == "palette")

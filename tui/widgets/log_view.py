@@ -1,53 +1,126 @@
-"""The end of a log, with search: the newest line stays in view until the user scrolls up."""
+"""The end of a log, with a filter: the newest line stays in view until the user scrolls up."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
+from textual.selection import Selection
 from textual.strip import Strip
 from textual.widgets import Input
 
+from ...engine.text import counted
+from ..base import keys
+from ..base.glyphs import glyphs_of
+from ..base.services import Host
+from ..drawing import log_rows
+from ..drawing.log_rows import LogRow
 from ..drawing.rows import Row, headline
+from ..reading.run_reader import Picture
+from ..reading.snapshot import Epoch
 from .painted import Painted
+
+KEYS_FROM = 60  # columns from which on the title names the keys
+STYLES = ("muted", "fold", "epoch", "warn", "bad")
 
 
 class LogLines(ScrollView, can_focus=True):
-    """Lines of text on Textual's Line API; only visible lines are rendered."""
+    """Rows of text on Textual's Line API; only visible ones are rendered.
+
+    While a text is sought, only the rows that contain it are shown, or with `in_context` all of them.
+    """
 
     DEFAULT_CSS = """
-    LogLines { height: 1fr; color: $foreground 80%; scrollbar-size: 1 1; scrollbar-size-horizontal: 0; }
+    LogLines { height: 1fr; color: $foreground; scrollbar-size: 1 1; scrollbar-size-horizontal: 0; }
     LogLines > .log--found { text-style: reverse; }
+    LogLines > .log--muted { color: $foreground-muted; }
+    LogLines > .log--fold { color: $foreground-muted; text-style: italic; }
+    LogLines > .log--epoch { color: $text-primary; }
+    LogLines > .log--warn { color: $text-warning; }
+    LogLines > .log--bad { color: $text-error; text-style: bold; }
     """
-    COMPONENT_CLASSES = {"log--found"}
+    COMPONENT_CLASSES = {f"log--{name}" for name in ("found", *STYLES)}
+    BINDINGS = [
+        *keys.scrolls(),
+        keys.bind("mark", "fold", "Fold", show=False, meaning="fold TensorFlow's own messages, or show them"),
+        keys.bind("wrap", show=False),
+        keys.bind("open", "context", "In context", show=False, meaning="show what was found among the other lines"),
+    ]
+    app: Host
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: tuple[str, ...] = ()
+        self.rows: list[LogRow] = []
         self.sought = ""
         self.found: list[int] = []
         self.at = -1
         self.follows = True
+        self.in_context = False
+        self._arrived: tuple[float, ...] = ()
+        self._epochs: tuple[Epoch, ...] = ()
+        self._resumes: tuple[float, ...] = ()
 
-    def show(self, lines: tuple[str, ...]) -> None:
-        if lines is self.lines:
+    def show(
+        self, lines: tuple[str, ...], arrived: tuple[float, ...] = (), epochs: tuple[Epoch, ...] | None = None,
+        resumes: tuple[float, ...] = (),
+    ) -> None:  # fmt: skip
+        epochs = self._epochs if epochs is None else epochs
+        if lines is self.lines and epochs is self._epochs and resumes is self._resumes:
             return
-        self.lines = lines
-        self.virtual_size = Size(max((len(line) for line in lines), default=0), len(lines))
+        self.lines, self._epochs, self._resumes = lines, epochs, resumes
+        self._arrived = arrived or (0.0,) * len(lines)
+        self.fill()
+
+    def fill(self) -> None:
+        """Make the rows anew, and keep the end in view where it was."""
+        kept, filtered = self.app.settings.log, bool(self.sought) and not self.in_context
+        key = keys.key_of(self.app, "mark")
+        fold = kept.fold and not self.sought
+        rows = self._rows(key, fold=fold, width=self.size.width)
+        rows = log_rows.only(rows, self.sought) if filtered else rows
+        self.rows = log_rows.wrapped(rows, self.size.width) if kept.wrap else rows
+        self.virtual_size = Size(max((cell_len(row.text) for row in self.rows), default=0), len(self.rows))
         if self.sought:
             self._search()
-        if self.follows:
-            self.scroll_end(animate=False)
+        self.call_after_refresh(self._keep_end)
         self.refresh()
 
-    def on_resize(self) -> None:
+    def _keep_end(self) -> None:
+        """The newest line in view, unless the user has scrolled up meanwhile."""
         if self.follows:
-            self.scroll_end(animate=False)
+            self.scroll_end(animate=False, immediate=True)
+
+    @property
+    def allow_vertical_scroll(self) -> bool:
+        """Also before the first layout, when no scrollbar is shown yet: a key that comes early counts."""
+        return super().allow_vertical_scroll or not self.size
+
+    def _rows(self, key: str = "", *, fold: bool, width: int = 0) -> list[LogRow]:
+        return log_rows.rows(
+            self.lines, self._arrived, self._epochs, glyphs_of(self.app), key, fold=fold, width=width,
+            resumes=self._resumes,
+        )  # fmt: skip
+
+    @property
+    def count(self) -> int:
+        """The lines that are kept, with those of the epochs."""
+        return len(self.lines) + len(self._epochs)
+
+    def text(self) -> str:
+        """All lines in their order, none of them folded or cut."""
+        return "\n".join(row.text for row in self._rows(fold=False))
+
+    def on_resize(self) -> None:
+        self.fill()
 
     def _scroll_to(self, x: float | None = None, y: float | None = None, **how: Any) -> bool:
         """Every requested scroll of Textual 8.2 passes here; the clamping of the offset on a resize does not."""
@@ -56,9 +129,10 @@ class LogLines(ScrollView, can_focus=True):
         return super()._scroll_to(x, y, **how)
 
     def seek(self, text: str) -> None:
-        """Mark all lines with the text, and go to the last of them."""
-        self.sought = text
-        self._search()
+        """Show only the rows with the text, the last of them at the end; without a text, all rows."""
+        self.sought, self.in_context = text, False
+        self.follows = True
+        self.fill()
         self.at = len(self.found) - 1
         self.step(0)
 
@@ -70,17 +144,61 @@ class LogLines(ScrollView, can_focus=True):
 
     def _search(self) -> None:
         wanted = self.sought.casefold()
-        self.found = [i for i, line in enumerate(self.lines) if wanted and wanted in line.casefold()]
+        self.found = [i for i, row in enumerate(self.rows) if wanted in row.text.casefold()]
         self.at = min(self.at, len(self.found) - 1)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "context" or bool(self.sought)
+
+    def action_context(self) -> None:
+        """What was found among the other rows, or alone again."""
+        at, self.follows = self.at, False
+        self.in_context = not self.in_context
+        self.fill()
+        self.at = min(at, len(self.found) - 1)
+        self.step(0)
+
+    def action_fold(self) -> None:
+        self.app.settings.change("log.fold", not self.app.settings.log.fold)
+        self.fill()
+
+    def action_wrap(self) -> None:
+        self.app.settings.change("log.wrap", not self.app.settings.log.wrap)
+        self.scroll_to(x=0, animate=False)
+        self.fill()
+
+    def on_click(self, event: events.Click) -> None:
+        at = self.scroll_offset.y + event.y
+        if at < len(self.rows) and self.rows[at].style == "fold":
+            self.action_fold()
 
     def render_line(self, y: int) -> Strip:
         left, top = self.scroll_offset
         number = top + y
         base = self.rich_style
-        if number >= len(self.lines):
+        if number >= len(self.rows):
             return Strip.blank(self.size.width, base)
-        segments = self._segments(self.lines[number], base)
-        return Strip(segments).crop_extend(left, left + self.size.width, base)
+        row = self.rows[number]
+        styled = base + self.get_component_rich_style(f"log--{row.style}", partial=True) if row.style else base
+        strip = self._selected(Strip(self._segments(row.text, styled)), number)
+        return strip.crop_extend(left, left + self.size.width, base).apply_offsets(left, number)
+
+    def _selected(self, strip: Strip, number: int) -> Strip:
+        """A line with what is selected of it by the mouse."""
+        span = self.text_selection.get_span(number) if self.text_selection is not None else None
+        if span is None:
+            return strip
+        line = self.rows[number].text
+        start, end = (cell_len(line[:at]) if at >= 0 else strip.cell_length for at in span)
+        look = self.screen.get_component_rich_style("screen--selection")
+        parts = strip.crop(0, start), strip.crop(start, end).apply_style(look), strip.crop(end)
+        return Strip.join(parts)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str]:
+        return selection.extract("\n".join(row.text for row in self.rows)), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
 
     def _segments(self, line: str, base: Style) -> list[Segment]:
         wanted, low = self.sought.casefold(), line.casefold()
@@ -104,32 +222,55 @@ class LogTitle(Painted):
 
 
 class LogPanel(Vertical):
-    """Title, lines, and an input for the text to search for."""
+    """Title, lines, and an input for the text by which they are filtered."""
 
     DEFAULT_CSS = """
     LogPanel Input { dock: bottom; height: 1; display: none; background: $panel; }
     LogPanel.-seeking Input { display: block; }
+    LogPanel.-edge {
+        border: round $border; border-title-color: $foreground; border-title-style: bold;
+        border-subtitle-color: $foreground-muted;
+    }
+    LogPanel.-edge.-plain { border: ascii $border; }
+    LogPanel.-edge LogTitle { display: none; }
     """
+
+    _count = 0  # of all lines, also of those that are no longer kept
 
     def compose(self) -> ComposeResult:
         yield LogTitle()
         yield LogLines()
-        yield Input(placeholder="find in the log; Enter: find, Escape: done", compact=True)
+        yield Input(placeholder="filter the log; Enter: keep, Escape: all lines", compact=True)
 
     @property
     def lines(self) -> LogLines:
         return self.query_one(LogLines)
 
-    def show(self, lines: tuple[str, ...], count: int) -> None:
-        self.lines.show(lines)
-        self._say(count)
+    def show_edge(self, edge: bool) -> None:
+        """Draw the title in an edge around the lines, or as a line above them."""
+        self.set_class(edge, "-edge")
+        self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
 
-    def _say(self, count: int) -> None:
+    def show(self, picture: Picture) -> None:
+        now = picture.snapshot
+        self.lines.show(picture.log, picture.log_arrived, now.epochs, now.resumes)
+        self._count = picture.log_count + len(now.epochs)
+        self._say()
+
+    def _say(self) -> None:
         view, title = self.lines, self.query_one(LogTitle)
         place = f"{view.at + 1} of {len(view.found)}" if view.found else "not found"
-        sought = f"{view.sought!r}: {place}  n N  " if view.sought else ""
-        title.right = f"{sought}{count:,} lines"
+        steps = f"{keys.key_of(self.app, 'next_match')} {keys.key_of(self.app, 'previous_match')}"
+        sought = f"{view.sought!r}: {place}  {steps}  " if view.sought else ""
+        ways = f"{keys.key_of(self.app, 'search')} filters  {keys.key_of(self.app, 'wrap')} wraps  "
+        many = counted(self._count, "lines")
+        said = f"{sought or (ways if self.size.width >= KEYS_FROM else '')}{many}"
+        if said == title.right:  # a title that is set is painted with all that it stands over
+            return
+        title.right = said
         title.repaint()
+        self.border_title = "log"
+        self.border_subtitle = Content(title.right)
 
     def open_search(self) -> None:
         self.add_class("-seeking")
@@ -141,17 +282,24 @@ class LogPanel(Vertical):
             return False
         self.remove_class("-seeking")
         self.lines.seek("")
-        self._say(len(self.lines.lines))
+        self._say()
         self.lines.focus()
         return True
 
     def step(self, by: int) -> None:
         self.lines.step(by)
-        self._say(len(self.lines.lines))
+        self._say()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Each letter filters."""
+        event.stop()
+        if self.has_class("-seeking"):
+            self.lines.seek(event.value)
+            self._say()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.remove_class("-seeking")
         self.lines.seek(event.value)
-        self._say(len(self.lines.lines))
+        self._say()
         self.lines.focus()

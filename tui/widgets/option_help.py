@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from ...engine.text import named
 from ..base.errors import clean
 from ..form.state import INFO, FormState, shown, to_text
 from .findings import STYLES, Remark
@@ -23,15 +24,7 @@ MARKS = (
     ("your code", "with workload.entry: your code decides this, not the option"),
     ("or your code", "applies unless your code decides it; its help says when"),
 )
-ROW_KEYS = (
-    ("enter", "change: switch, choose or type a value"),
-    ("left, right", "previous or next choice"),
-    ("0-9", "type a new number"),
-    ("d, del", "reset to the default"),
-    ("u", "reset to the value in the file"),
-    ("up, down", "previous or next option; also k and j"),
-    ("pgup, pgdn", "previous or next section"),
-)
+ROW_KEYS = (("0-9", "begin a new value"),)
 
 
 def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark], width: int) -> Content:
@@ -55,6 +48,17 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
     return Content("\n").join(lines)
 
 
+def part_text(part: str, keys: Sequence[str], folded: bool, width: int) -> Content:
+    """What is in a part of a group that can be folded."""
+    head = Content.assemble((part, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
+    names = max(len(INFO[key].name) for key in keys) + 2
+    lines = [head]
+    for key in keys:
+        first, *_ = textwrap.wrap(INFO[key].about.help, max(16, width - names))
+        lines.append(Content.assemble(INFO[key].name.ljust(names), (first, "$foreground-muted")))
+    return Content("\n").join(lines)
+
+
 def _head(key: str, call: str, width: int) -> Content:
     """The key and the TensorFlow call, side by side where there is room."""
     head = Content.assemble((key, "bold $text-primary"))
@@ -68,14 +72,15 @@ def _defaults(key: str, state: FormState) -> str:
     info = INFO[key]
     default = to_text(info.default) or "not given"
     opened = shown(state.opened.options, info) or "not given"
-    unit = f" {info.about.unit}" if info.about.unit and default[:1].isdigit() else ""
+    unit = named(1 if default == "1" else None, info.about.unit)
+    unit = f" {unit}" if unit and default[:1].isdigit() else ""
     return default + unit + (f"; in {state.name}: {opened}" if opened != default else "")
 
 
 def _wrapped(name: str, text: str, style: str, width: int) -> list[Content]:
     """A name and its text, later lines indented like the first."""
     indent = NAME_WIDTH if name else 0
-    lines = textwrap.wrap(clean(text), max(16, width - indent)) or [""]
+    lines = textwrap.wrap(clean(text), max(16, width - indent), break_on_hyphens=False) or [""]
     names = [name, *[""] * (len(lines) - 1)]
     return [
         Content.assemble((head.ljust(indent), style or "$foreground-muted"), (line, style))

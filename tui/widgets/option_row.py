@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message
 from textual.suggester import SuggestFromList
 from textual.widget import Widget
 from textual.widgets import Input
 
+from ...engine.text import named
+from ..base import keys
 from ..base.errors import clean
+from ..base.glyphs import glyphs_of
+from ..form.search import Hit, around, marked
 from ..form.state import INFO, FormState, kind, to_text
 
-LABEL_WIDTH = 22
+LABEL_WIDTH, NARROW_LABEL_WIDTH = 22, 20
+FULL_WIDTH = 56  # a row that is narrower says less
+KEY_WIDTH = 28
 MARK_WIDTH = 3
-ASIDE_COLUMN = 48
+ASIDE_COLUMN, FOUND_COLUMN, ASIDE_WIDTH = 48, 46, 16
 NOT_GIVEN = "not given"
 YOURS = "your code"  # the user's code decides, not the option
 
@@ -29,10 +34,10 @@ class ValueInput(Input):
     """The input of the row that is edited: Enter and the arrow keys accept the value, Escape discards it."""
 
     BINDINGS = [
-        Binding("escape", "leave(False)", "Discard"),
-        Binding("enter", "leave(True)", "Accept"),
-        Binding("up", "step(-1)", "Previous", show=False),
-        Binding("down", "step(1)", "Next", show=False),
+        keys.bind("cancel", "leave(False)", "Discard"),
+        keys.bind("accept", "leave(True)"),
+        keys.bind("field_up", "step(-1)", show=False),
+        keys.bind("field_down", "step(1)", show=False),
     ]
 
     def action_leave(self, take: bool) -> None:
@@ -52,20 +57,19 @@ class OptionRow(Widget, can_focus=True):
     """A row of the form. The screen handles its messages: Changed, Choose (open the list of choices) and Step."""
 
     BINDINGS = [
-        Binding("enter", "edit", "Change"),
-        Binding("space", "edit", "Change", show=False),
-        Binding("left,h", "cycle(-1)", "Previous choice", show=False),
-        Binding("right,l", "cycle(1)", "Next choice", show=False),
-        Binding("delete,backspace,d", "reset", "Default", key_display="d"),
-        Binding("u", "undo", "Undo", show=False),
+        keys.bind("open", "edit", "Change", meaning="change: switch, choose or write a value"),
+        keys.bind("mark", "edit", "Change", show=False, meaning="change: switch, choose or write a value"),
+        keys.bind("previous_choice", "cycle(-1)", show=False),
+        keys.bind("next_choice", "cycle(1)", show=False),
+        keys.bind("delete", "reset", "Default", meaning="back to the default"),
     ]
 
     class Changed(Message):
-        """The option `key` has the new text `text`."""
+        """The option `key` has the new text `text`; all that is typed into it at once is one `edit`."""
 
-        def __init__(self, key: str, text: str) -> None:
+        def __init__(self, key: str, text: str, edit: object = None) -> None:
             super().__init__()
-            self.key, self.text = key, text
+            self.key, self.text, self.edit = key, text, edit
 
     class Choose(Message):
         """A request to list the choices beside the row."""
@@ -87,31 +91,85 @@ class OptionRow(Widget, can_focus=True):
         self.info = INFO[key]
         self.kind = kind(self.info)
         self.locked = ""
+        self.hit: Hit | None = None  # of a search
         self._before = ""
+        self._edit: object = None  # while the input is open
+
+    @property
+    def value_column(self) -> int:
+        return MARK_WIDTH + self._label_width
+
+    @property
+    def _label_width(self) -> int:
+        if self.hit is not None:
+            return KEY_WIDTH
+        return NARROW_LABEL_WIDTH if self.is_narrow else LABEL_WIDTH
+
+    @property
+    def _aside_column(self) -> int:
+        """Where the text at the right begins, if there is room; of a narrow row it ends at the edge."""
+        if self.hit is not None:
+            return FOUND_COLUMN
+        return self.size.width if self.is_narrow else min(ASIDE_COLUMN, self.size.width - ASIDE_WIDTH)
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.size.width < FULL_WIDTH
+
+    @property
+    def group(self) -> str:
+        return self.info.group
 
     # ---- drawing ------------------------------------------------------------------------------
 
     def render(self) -> Content:
         width = self.size.width
         line = Content.assemble(*self._parts())
-        aside = self._aside()
+        column = self._aside_column
+        aside = self._aside() if self.hit is None else self._where(width - max(column, line.cell_length + 2))
+        least_gap = 1 if self.is_narrow else 2
+        room = width - (len(aside) + least_gap if aside else 0)
+        if line.cell_length > room:
+            line = self._shortened(room)
         if aside:
-            gap = " " * max(2, ASIDE_COLUMN - line.cell_length)
+            gap = " " * max(least_gap, min(column, width - len(aside)) - line.cell_length)
             line = Content.assemble(line, gap, (aside, "$foreground-muted"))
+        if self.hit is not None:
+            line = _highlighted(line, self.hit.words)
         error = self.state.errors.get(self.key)
         if error is None:
             return line.truncate(width, ellipsis=True)
         told = Content.assemble((" " * MARK_WIDTH + clean(error), "bold $text-error"))
         return Content("\n").join((line.truncate(width, ellipsis=True), told.truncate(width, ellipsis=True)))
 
-    def _parts(self) -> list[Content | tuple[str, str]]:
+    def _shortened(self, room: int) -> Content:
+        """Without the unit; of a narrow row also with fewer blanks behind the name, if that is not enough."""
+        line = Content.assemble(*self._parts(unit=False))
+        if line.cell_length <= room or not self.is_narrow:
+            return line
+        return Content.assemble(*self._parts(unit=False, less=line.cell_length - room))
+
+    def _parts(self, unit: bool = True, less: int = 0) -> list[Content | tuple[str, str]]:
         style = "$foreground-muted" if self.locked or self.state.decides(self.key) == YOURS else ""
         changed = not self.state.is_default(self.key)
         return [
             ((">" if self.has_focus else " ") + self._mark().ljust(MARK_WIDTH - 1), "bold $text-warning"),
-            (self.info.name.ljust(LABEL_WIDTH), style or "$foreground"),
-            *self._value(style, changed),
+            (self._label(less), style or "$foreground"),
+            *self._value(style, changed, unit),
         ]
+
+    def _label(self, less: int) -> str:
+        """The name; among the hits of a search, which stand without their headings, with its group."""
+        name = self.info.name if self.hit is None else self.key
+        return f"{name} ".ljust(self._label_width - less)
+
+    def _where(self, width: int) -> str:
+        """Where a search has found the option, if that is not its name; else what stands there otherwise."""
+        found = self.hit.elsewhere if self.hit is not None else None
+        if found is None or self.hit is None:
+            return self._aside()
+        glyphs = glyphs_of(self.app)
+        return f"{found.place} {around(clean(found.text), self.hit.words, width - len(found.place) - 1, glyphs.more)}"
 
     def _mark(self) -> str:
         if self.key in self.state.errors:
@@ -120,16 +178,17 @@ class OptionRow(Widget, can_focus=True):
             return "+"
         return "" if self.state.is_default(self.key) else "*"
 
-    def _value(self, style: str, changed: bool) -> list[Content | tuple[str, str]]:
+    def _value(self, style: str, changed: bool, with_unit: bool) -> list[Content | tuple[str, str]]:
         text = clean(self.state.texts[self.key])
         strong = ("bold " if changed else "") + (style or ("$text-accent" if changed else "$foreground"))
         if self.kind == "bool":
             return [("[x] on" if text == "true" else "[ ] off", strong)]
         if not text:
             return [(NOT_GIVEN, "$foreground-muted")]
-        unit = self.info.about.unit if text[:1].isdigit() else ""
+        unit = self.info.about.unit if with_unit and text[:1].isdigit() else ""
         arrows = self.has_focus and bool(self._words())
         shown = f"‹ {text} ›" if arrows else text
+        unit = named(1 if text == "1" else None, unit)
         return [(shown, strong), (f" {unit}" if unit else "", "$foreground-muted")]
 
     def _aside(self) -> str:
@@ -137,7 +196,8 @@ class OptionRow(Widget, can_focus=True):
         if self.locked:
             return "no GPU"
         who = self.state.decides(self.key)
-        return who if who == YOURS else "  ".join(filter(None, (who, self._default())))
+        only_who = who == YOURS or (self.is_narrow and self.hit is None)  # the help tells the default
+        return who if only_who else "  ".join(filter(None, (who, self._default())))
 
     def _default(self) -> str:
         """The default, where the option differs from it."""
@@ -188,33 +248,33 @@ class OptionRow(Widget, can_focus=True):
     def action_reset(self) -> None:
         self._change(to_text(self.info.default))
 
-    def action_undo(self) -> None:
-        self.state.undo(self.key)
-        self._change(self.state.texts[self.key])
-
     def write(self, text: str, selected: bool = False) -> None:
         """Open the input on the value's place."""
         if self.children:
             return
-        self._before = self.state.texts[self.key]
+        self._before, self._edit = self.state.texts[self.key], object()
         field = ValueInput(
             text,
             compact=True,
             select_on_focus=selected,
             suggester=SuggestFromList(self.info.choices) if self.info.choices else None,
         )
+        field.styles.margin = (0, 0, 0, self.value_column)
         self.mount(field)
+        self.add_class("-open")
         field.focus()
 
     def finish(self, take: bool) -> None:
         """Close the input; the value it held stays only if it is to be taken."""
         if self.children:
             self.remove_children()
+            self.remove_class("-open")
             if not take:
                 self._change(self._before)
+            self._edit = None
 
     def _change(self, text: str) -> None:
-        self.post_message(self.Changed(self.key, text))
+        self.post_message(self.Changed(self.key, text, self._edit))
 
     def begins_with(self, character: str) -> bool:
         """Whether a value, and no command, begins with the character."""
@@ -239,8 +299,15 @@ class OptionRow(Widget, can_focus=True):
         self.finish(True)
 
     def on_click(self, event: events.Click) -> None:
-        if event.x >= MARK_WIDTH + LABEL_WIDTH and not self.children:
+        if event.x >= self.value_column and not self.children:
             self.action_edit()
 
     def compose(self) -> ComposeResult:
         yield from ()
+
+
+def _highlighted(line: Content, words: tuple[str, ...]) -> Content:
+    """With the words of the search marked."""
+    for begin, end in marked(line.plain, words):
+        line = line.stylize("bold underline $text-warning", begin, end)
+    return line

@@ -1,53 +1,91 @@
-"""All options as rows in their sections, with moving between rows and filtering them by words.
+"""All options as rows in their groups, with moving between rows, folding, and finding them by words.
 
-A single row is in option_row.py, what the form does with it in screens/form.py.
+A single row is in option_row.py, a heading in headings.py, what the form does with them in screens/form.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
 from ...engine.options import OPTIONS
-from ..form.state import FormState, about_group, matches
+from ..base import keys
+from ..base.errors import clean
+from ..form.search import search, suggestion
+from ..form.state import FormState
+from .columns import ColumnLayout
+from .headings import GroupHeading, PartHeading
 from .option_row import OptionRow
 
+COLUMN_WIDTH = 56  # two columns from twice this width on
+NARROW_COLUMN_WIDTH = 38  # of the groups whose values are short, where the others take the whole width
+SHORT_GROUPS = ("precision", "compile", "input", "strategy", "device")  # of the GPU and the speed
+Stop = OptionRow | PartHeading  # where the focus can be
 
-class OptionsView(Vertical):
-    """The rows in two columns of sections, which narrow terminals show one below the other."""
 
-    BINDINGS = [
-        Binding("up,k", "step(-1)", "Previous option", show=False),
-        Binding("down,j", "step(1)", "Next option", show=False),
-        Binding("pageup", "section(-1)", "Previous section", show=False),
-        Binding("pagedown", "section(1)", "Next section", show=False),
-        Binding("home", "edge(0)", "First option", show=False),
-        Binding("end", "edge(-1)", "Last option", show=False),
-    ]
+class OptionsView(Widget):
+    """The rows below their headings, in two columns where there is room; of a search the hits, the best first."""
+
+    BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
     class Moved(Message):
-        """Another option, `last_key`, has the focus."""
+        """Something else, `last`, has the focus."""
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
+        self._default_layout = ColumnLayout()  # type: ignore[assignment]  # Textual declares that of every widget
         self.state = state
         self.last_key = OPTIONS[0].key
         self.rows = {info.key: OptionRow(info.key, state) for info in OPTIONS}
+        self.parts = [
+            PartHeading(part, [info.key for info in infos], state)
+            for (_, part), infos in groupby(OPTIONS, key=lambda info: (info.group, info.about.part))
+            if part
+        ]
+        self.headings = {
+            group: GroupHeading(group, [info.key for info in infos], state)
+            for group, infos in groupby(OPTIONS, key=lambda info: info.group)
+        }
+        self.last: Stop = self.rows[self.last_key]
+        self._hits: list[str] | None = None  # the keys that a search has found
+        self._in_order = list(self._lines())
+        self._right = _second_column(self._in_order)
+        short = [line for line in self._in_order if getattr(line, "group", "") in SHORT_GROUPS]
+        self._short, self._short_right = set(short), _second_column(short)
+
+    def _lines(self) -> Iterator[Widget]:
+        """Headings and rows in the order of the options."""
+        opening = {part.keys[0]: part for part in self.parts}
+        for heading in self.headings.values():
+            yield heading
+            for key in heading.keys:
+                if key in opening:
+                    yield opening[key]
+                yield self.rows[key]
 
     def compose(self) -> ComposeResult:
-        for groups in _columns():
-            with Vertical(classes="column"):
-                for group in groups:
-                    title, told = (f"{group} ", "bold $text-primary"), (about_group(group), "$foreground-muted")
-                    yield Static(Content.assemble(title, told), classes="heading", id=f"heading-{group}")
-                    yield from (row for row in self.rows.values() if row.info.group == group)
+        yield from self._in_order
+        yield Static(id="no-match", markup=False)
+        self._arrange()
+
+    def bands_of(self, children: list[Widget], width: int) -> list[list[list[Widget]]]:
+        """For the layout: the hits of a search, or all groups; on small terminals the short ones beside each other."""
+        if self._hits is not None:
+            ranks = {key: rank for rank, key in enumerate(self._hits)}
+            return [[sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]]
+        if width >= 2 * COLUMN_WIDTH:
+            return [_split(children, self._right)]
+        if width < 2 * NARROW_COLUMN_WIDTH:
+            return [[children]]
+        short = [child for child in children if child in self._short]
+        return [_split(short, self._short_right), [[child for child in children if child not in self._short]]]
 
     @property
     def last_row(self) -> OptionRow:
@@ -55,49 +93,131 @@ class OptionsView(Vertical):
         return self.rows[self.last_key]
 
     @property
-    def shown(self) -> list[OptionRow]:
-        return [row for row in self.rows.values() if row.display]
+    def current(self) -> Stop:
+        """What has, or last had, the focus; while that is not shown, the first that is."""
+        return self.last if self.last.display or not self.shown else self.shown[0]
+
+    @property
+    def shown(self) -> list[Stop]:
+        """What can have the focus, in the order in which it is seen."""
+        if self._hits is not None:
+            return [self.rows[key] for key in self._hits]
+        return [line for line in self._in_order if isinstance(line, Stop) and line.display]
 
     def load(self, state: FormState) -> None:
         """Show another state of the form."""
+        self.state = state
         for row in self.rows.values():
             row.finish(True)
             row.state = state
             row.show()
+        for heading in self.headings.values():
+            heading.state = state
+        for part in self.parts:
+            part.state = state
+            part.was_used = part.used
+            part.folded = not part.was_used
+        self._arrange()
+        self.show_counts()
+
+    def show_counts(self) -> None:
+        """Draw the headings anew, and unfold what now has a change in it."""
+        for part in self.parts:
+            if part.unfold_if_newly_used():
+                self._arrange()
+            part.show()
+        for heading in self.headings.values():
+            heading.show()
 
     def grey(self, reason: str) -> None:
         """Grey out options that need a GPU, for this reason; an empty reason restores them."""
         for row in self.rows.values():
             row.grey(reason if row.info.about.gpu_only else "")
 
+    # ---- searching and folding ----------------------------------------------------------------------
+
     def narrow(self, words: str) -> None:
-        """Show only the options that match the words, with their headings."""
-        for row in self.rows.values():
-            row.display = matches(row.info, words)
-        groups = {f"heading-{row.info.group}" for row in self.shown}
-        for heading in self.query(".heading"):
-            heading.display = heading.id in groups
+        """Show only the options that fit the words, the best first; all of them for no words."""
+        hits = {hit.info.key: hit for hit in search(words)} if words.strip() else None
+        self._hits = list(hits) if hits is not None else None
+        for key, row in self.rows.items():
+            row.hit = hits.get(key) if hits else None
+            row.show()
+        self.query_one("#no-match", Static).update(_nothing(words) if hits == {} else "")
+        self._arrange()
+        self.scroll_home(animate=False)
+
+    def reveal(self, key: str) -> None:
+        """Unfold the part that an option is in."""
+        for part in self.parts:
+            if part.folded and key in part.keys:
+                part.action_fold(False)
+                self._arrange()
+
+    @on(PartHeading.Folded)
+    def _folded(self, event: PartHeading.Folded) -> None:
+        event.stop()
+        self._arrange()
+        self.call_after_refresh(self._show_last)
+
+    def _arrange(self) -> None:
+        """Decide what is displayed."""
+        folded = {key for part in self.parts if part.folded for key in part.keys}
+        for key, row in self.rows.items():
+            row.display = key in self._hits if self._hits is not None else key not in folded
+        for heading in (*self.headings.values(), *self.parts):
+            heading.display = self._hits is None
+        for nothing in self.query("#no-match"):
+            nothing.display = self._hits == []
+        self.refresh(layout=True)
+
+    # ---- following the focus ------------------------------------------------------------------------
 
     @on(events.DescendantFocus)
     def _focus_moved(self, event: events.DescendantFocus) -> None:
-        row = event.widget if isinstance(event.widget, OptionRow) else event.widget.parent
-        if isinstance(row, OptionRow) and row.key != self.last_key:
-            self.last_key = row.key
-            self._show_heading(row)
+        stop = event.widget if isinstance(event.widget, Stop) else event.widget.parent
+        if not isinstance(stop, Stop):
+            return
+        if stop is not self.last:
+            self.last = stop
+            if isinstance(stop, OptionRow):
+                self.last_key = stop.key
             self.post_message(self.Moved())
+        self.call_after_refresh(self._show_last)
 
-    def _show_heading(self, row: OptionRow) -> None:
-        """Scroll the heading of a section into view with its first option."""
-        heading = self.query_one(f"#heading-{row.info.group}")
-        if next(r for r in self.shown if r.info.group == row.info.group) is row:
-            self.call_after_refresh(heading.scroll_visible, animate=False)
+    def on_resize(self) -> None:
+        """Errors and warnings that appear below take rows away, perhaps that of the option one is on."""
+        self.call_after_refresh(self._show_last)
+
+    def _show_last(self) -> None:
+        """Scroll to what has the focus."""
+        if self.last.display and self.last.has_focus_within:
+            self._bring_to_view(self.last)
+
+    def point_at(self, key: str) -> None:
+        """Show an option as if it had the focus, which stays where it is."""
+        self.last, self.last_key = self.rows[key], key
+        self.post_message(self.Moved())
+        self.call_after_refresh(self._bring_to_view, self.last)
+
+    def _bring_to_view(self, stop: Stop) -> None:
+        """Scroll to an option and to the headings right above it.
+
+        Both at once: Textual computes a deferred scroll from where the view stood when it was asked for, so that two
+        of them leave the view elsewhere.
+        """
+        if self._hits is None:
+            above = self._in_order[: self._in_order.index(stop)]
+            while above and isinstance(above[-1], GroupHeading | PartHeading):
+                self.scroll_to_widget(above.pop(), animate=False, immediate=True)
+        self.scroll_to_widget(stop, animate=False, immediate=True)
 
     # ---- moving -------------------------------------------------------------------------------
 
     def focus_last(self) -> None:
-        """Focus the option that last had the focus, or the first that is shown."""
-        if self.last_row.display:
-            self.last_row.focus()
+        """Focus what last had the focus, or the first that is shown."""
+        if self.last.display:
+            self.last.focus()
         else:
             self.action_edge(0)
 
@@ -108,14 +228,14 @@ class OptionsView(Vertical):
     def action_step(self, by: int) -> None:
         shown = self.shown
         if shown:
-            at = shown.index(self.last_row) + by if self.last_row in shown else 0
+            at = shown.index(self.last) + by if self.last in shown else 0
             shown[_within(at, shown)].focus()
 
     def action_section(self, by: int) -> None:
-        firsts = [next(rows) for _, rows in groupby(self.shown, key=lambda row: row.info.group)]
-        groups = [row.info.group for row in firsts]
+        firsts = [next(stops) for _, stops in groupby(self.shown, key=lambda stop: stop.group)]
+        groups = [stop.group for stop in firsts]
         if firsts:
-            group = self.last_row.info.group
+            group = self.last.group
             at = groups.index(group) + by if group in groups else 0
             firsts[_within(at, firsts)].focus()
 
@@ -124,15 +244,29 @@ class OptionsView(Vertical):
             self.shown[at].focus()
 
 
-def _columns() -> list[list[str]]:
-    """The groups in two columns of about the same length, in their order."""
-    columns: list[list[str]] = [[], []]
-    filled = 0
-    for group, infos in groupby(OPTIONS, key=lambda info: info.group):
-        columns[0 if filled < len(OPTIONS) / 2 else 1].append(group)
-        filled += len(list(infos))
-    return columns
+def _second_column(lines: list[Widget]) -> set[Widget]:
+    """The lines of the groups that stand in the second of two columns of about the same height."""
+    starts = [at for at, line in enumerate(lines) if isinstance(line, GroupHeading)]
+    heights = [2 if isinstance(line, GroupHeading) else 1 for line in lines]
+    split = min(starts, key=lambda at: abs(sum(heights[:at]) - sum(heights[at:])))
+    return set(lines[split:])
 
 
-def _within(at: int, rows: list[OptionRow]) -> int:
-    return max(0, min(len(rows) - 1, at))
+def _split(lines: list[Widget], right: set[Widget]) -> list[list[Widget]]:
+    return [[line for line in lines if line not in right], [line for line in lines if line in right]]
+
+
+def _nothing(words: str) -> Content:
+    """That nothing was found, and what to do."""
+    near = suggestion(words)
+    return Content.assemble(
+        ("no option matches ", "bold $text-warning"),
+        (clean(words.strip()), "bold"),
+        f"\n\ndid you mean {near}?" if near else "\n\n",
+        "\nSearch for a part of a name, for what you want to reach (memory, threads, seed), or for a TensorFlow call.",
+        "\nescape: all options",
+    )
+
+
+def _within(at: int, stops: list[Stop]) -> int:
+    return max(0, min(len(stops) - 1, at))

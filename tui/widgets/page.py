@@ -7,6 +7,7 @@ from collections.abc import Callable
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
+from ..base import keys
 from ..drawing.rows import Row
 from .painted import Painted
 
@@ -27,6 +28,7 @@ class _Rows(Painted):
 class Page(VerticalScroll):
     """Shows all rows that `make(width)` returns; call `repaint` when their content has changed."""
 
+    BINDINGS = keys.scrolls()
     DEFAULT_CSS = """
     Page { height: 1fr; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
     """

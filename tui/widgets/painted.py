@@ -6,16 +6,48 @@ that differs.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.segment import Segment
 from rich.style import Style
+from textual.cache import FIFOCache
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from ..base.glyphs import Glyphs, glyphs_of
-from ..drawing.rows import Row, differences, fit
+from ..drawing.rows import Row, differences, edged, fit
 
-STYLES = ("title", "label", "value", "track", "good", "warn", "bad", "curve1", "curve2", "curve3", "curve4")
+STYLES = (
+    "title", "label", "value", "track", "good", "warn", "bad", "grid", "cursor", "fill1", "here", "badge", "edge",
+    "light", "moderate", "heavy", *(f"{kind}{number}" for kind in ("curve", "faint") for number in (1, 2, 3, 4)),
+)  # fmt: skip
+
+
+EDGED_FROM = 4  # rows
+
+
+class LightStrip(Strip):
+    """A strip that makes its caches when they are first used.
+
+    Textual (8.2, `Strip.__init__`) makes seven with each strip, which takes longer than all else of painting a line.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, segments: list[Segment], cell_length: int) -> None:
+        self._segments, self._cell_length = segments, cell_length
+        self._render_cache: str | None = None
+        self._link_ids: set[str] | None = None
+        self._cell_count: int | None = None
+
+    def __getattr__(self, name: str) -> FIFOCache[Any, Any]:
+        """What has not been set yet is asked for here."""
+        if not name.endswith("_cache"):
+            raise AttributeError(name)
+        made: FIFOCache[Any, Any] = FIFOCache(4)
+        setattr(self, name, made)
+        return made
 
 
 class Painted(Widget):
@@ -26,7 +58,7 @@ class Painted(Widget):
     Painted {
         color: $foreground;
         & > .painted--title { color: $foreground; text-style: bold; }
-        & > .painted--label { color: $foreground 60%; }
+        & > .painted--label { color: $foreground-muted; }
         & > .painted--value { color: $foreground; }
         & > .painted--track { color: $foreground 35%; }
         & > .painted--good { color: $text-success; }
@@ -36,6 +68,19 @@ class Painted(Widget):
         & > .painted--curve2 { color: $warning; }
         & > .painted--curve3 { color: $success; }
         & > .painted--curve4 { color: $error; }
+        & > .painted--light { color: $text-success; }
+        & > .painted--moderate { color: $moderate; }
+        & > .painted--heavy { color: $heavy; }
+        & > .painted--edge { color: $border; }
+        & > .painted--here { color: $text-primary; background: $primary 25%; text-style: bold; }
+        & > .painted--badge { color: $text-success; text-style: bold; }
+        & > .painted--faint1 { color: $primary 40%; }
+        & > .painted--faint2 { color: $warning 40%; }
+        & > .painted--faint3 { color: $success 40%; }
+        & > .painted--faint4 { color: $error 40%; }
+        & > .painted--fill1 { color: $primary 25%; }
+        & > .painted--grid { color: $grid; }
+        & > .painted--cursor { color: $foreground; }
     }
     """
     can_focus = False
@@ -43,8 +88,10 @@ class Painted(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._rows: list[Row] = []
+        self._width = 0  # of the rows
         self._strips: dict[int, Strip] = {}
         self._styles: dict[str, Style] = {}
+        self.has_edge = False  # the first of its rows is then a headline, and stands in the upper edge
 
     @property
     def glyphs(self) -> Glyphs:
@@ -60,9 +107,9 @@ class Painted(Widget):
         width, height = self.size
         if not width or not height:
             return
-        rows = [fit(row, width) for row in self.rows(width, height)[:height]]
-        if len(rows) != len(self._rows):
-            self._rows, self._strips = rows, {}
+        rows = self._all_rows(width, height)[:height]
+        if len(rows) != len(self._rows) or width != self._width:
+            self._rows, self._strips, self._width = rows, {}, width
             self.refresh()
             return
         changed: list[Region] = []
@@ -74,6 +121,16 @@ class Painted(Widget):
         if changed:
             self.refresh(*changed)
 
+    @property
+    def is_edged(self) -> bool:
+        """Whether it has an edge now, for which it must be high enough."""
+        return self.has_edge and self.size.height >= EDGED_FROM
+
+    def _all_rows(self, width: int, height: int) -> list[Row]:
+        if self.is_edged and any(rows := self.rows(width - 2, height - 1)):
+            return edged(rows, width - 2, self.glyphs)
+        return [fit(row, width) for row in self.rows(width, height)]
+
     def on_resize(self) -> None:
         self._rows, self._strips = [], {}
         self.repaint()
@@ -83,20 +140,41 @@ class Painted(Widget):
         self._styles.clear()
         self._strips.clear()
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The strips as they are; Textual makes and keeps several more of each line, even where there is no edge."""
+        if self._width != self.size.width:  # Textual (8.2) sends no Resize for what a scrolling has laid out by the way
+            self.call_next(self.repaint)
+        if self.styles.gutter:
+            return super().render_lines(crop)
+        width, (begin, end) = self.size.width, crop.column_span
+        strips = [self._line(y, width) for y in crop.line_range]
+        return strips if (begin, end) == (0, width) else [strip.crop(begin, end) for strip in strips]
+
     def render_line(self, y: int) -> Strip:
+        return self._line(y, self.size.width)
+
+    def _line(self, y: int, width: int) -> Strip:
         strip = self._strips.get(y)
         if strip is None:
-            strip = self._strips[y] = self._strip(self._rows[y] if y < len(self._rows) else [])
+            row = self._rows[y] if y < len(self._rows) else []
+            known = self._styles
+            segments = [Segment(text, known[name] if name in known else self._style(name)) for text, name in row]
+            made = LightStrip(segments, self._width if row else 0)
+            fits = bool(row) and self._width == width
+            strip = self._strips[y] = made if fits else made.adjust_cell_length(width, self._style(""))
         return strip
-
-    def _strip(self, row: Row) -> Strip:
-        segments = [Segment(text, self._style(name)) for text, name in row]
-        return Strip(segments).adjust_cell_length(self.size.width, self._style(""))
 
     def _style(self, name: str) -> Style:
         style = self._styles.get(name)
         if style is None:
             known = name in STYLES
             style = self.get_component_rich_style(f"painted--{name}") if known else self.rich_style
-            self._styles[name] = style
+            style = self._styles[name] = self._filtered(style)
         return style
+
+    def _filtered(self, style: Style) -> Style:
+        """As the application's filters want it, for a terminal without colours or with its own."""
+        segments = [Segment(" ", style)]
+        for line_filter in self.get_line_filters():
+            segments = line_filter.apply(segments, self.background_colors[1])
+        return segments[0].style or style

@@ -5,51 +5,95 @@ Deferred imports: checks are not needed for the first paint.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Button, Static
 
+from ..base import keys
 from ..base.errors import clean
 
 if TYPE_CHECKING:
     from ...engine.options import Options
     from ...engine.telemetry.machine import Machine
 
+BESIDE = 13  # columns of the button and of the gaps
+BRIEFEST = 2
+REFUSED = "cannot start  "
+
+
+class StartButton(Button, inherit_css=False):
+    """Looks as screens/form.tcss says; reading Textual's fifty rules for all kinds of buttons takes time."""
+
 
 class StartBar(Horizontal):
     """A button and one line of text."""
 
+    BINDINGS = [
+        keys.bind("up", "screen.to_options", "Options", show=False, meaning="back to the options"),
+        keys.bind("down", "screen.to_options", "Options", show=False, meaning="back to the options"),
+    ]
+
     class Pressed(Message):
         """Start was pressed."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._offered = ""
+        self._refusals: list[str] = []  # from all that there is to say to the briefest
+        self._outlooks: list[str] = []  # the same
+
     def compose(self) -> ComposeResult:
-        yield Button("Start", id="start", variant="success", compact=True)
+        yield StartButton("Start", id="start", variant="success", compact=True)
         yield Static(id="outlook", markup=False)
 
     def on_mount(self) -> None:
         self.query_one("#start", Button).can_focus = False
 
-    def show(self, refusal: str, options: Options, machine: Machine | None) -> None:
-        """Show what Start would do, or the reason beside a disabled button."""
-        self.query_one("#start", Button).disabled = bool(refusal)
-        text = (
-            Content.assemble(("cannot start  ", "bold $text-error"), clean(refusal))
-            if refusal
-            else Content(clean(outlook(options, machine)))
-        )
-        self.query_one("#outlook", Static).update(text)
+    def take_focus(self, what: str) -> None:
+        """Let Enter press Start, until the focus moves on; `what` is told beside it."""
+        self._offered = f"enter starts it with {what}" if what else ""
+        self._show_outlook()
+        button = self.query_one("#start", Button)
+        button.can_focus = True
+        button.focus()
+
+    def on_descendant_blur(self) -> None:
+        self.query_one("#start", Button).can_focus = False
+        self._offered = ""
+        self._show_outlook()
+
+    def show(self, refusals: Sequence[str], options: Options, machine: Machine | None) -> None:
+        """Show what Start would do, or the reason beside a disabled button, from the whole to the briefest."""
+        self.query_one("#start", Button).disabled = bool(refusals)
+        self._refusals = [clean(refusal) for refusal in refusals]
+        self._outlooks = [clean(outlook(options, machine, brief)) for brief in range(BRIEFEST + 1)]
+        self._show_outlook()
+
+    def on_resize(self) -> None:
+        self._show_outlook()
+
+    def _show_outlook(self) -> None:
+        offered = (f"{clean(self._offered)}  ", "bold $text-warning") if self._offered else ""
+        shown = self.query_one("#outlook", Static)
+        first = (REFUSED, "bold $text-error") if self._refusals else offered
+        room = self.size.width - BESIDE - cell_len(first[0] if first else "")
+        sentences = self._refusals or self._outlooks
+        said = next((one for one in sentences if cell_len(one) <= room), "".join(sentences[-1:]))
+        shown.update(Content.assemble(first, said))
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()
         self.post_message(self.Pressed())
 
 
-def outlook(options: Options, machine: Machine | None) -> str:
-    """Batch size and devices in one line."""
+def outlook(options: Options, machine: Machine | None, brief: int = 0) -> str:
+    """Batch size and devices in one line; the more `brief`, the less of the reason why there is no GPU."""
     size = options.input.batch_size
     if machine is None:
         return f"batch {size:,}  examining this machine ..."
@@ -58,15 +102,22 @@ def outlook(options: Options, machine: Machine | None) -> str:
     gpus = checks.visible_gpus(options, machine)
     count = checks.replicas(options, machine)
     batch = f"global batch {size * count:,}" + (f" = {size:,} x {count} replicas" if count > 1 else "")
-    return f"{batch}  {_devices([gpu.name or 'GPU' for gpu in gpus], options, machine)}"
+    names = [(gpu.name or "GPU").removeprefix("NVIDIA " if brief else "") for gpu in gpus]
+    return f"{batch}  {_devices(names, options, machine, brief)}"
 
 
-def _devices(names: list[str], options: Options, machine: Machine) -> str:
+def _devices(names: list[str], options: Options, machine: Machine, brief: int) -> str:
     if names:
         kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
         used = "" if options.strategy.kind == "mirrored" or len(names) == 1 else " (only one is used)"
         return f"on {kinds}{used}"
     if machine.missing and options.device.visible != "none":
-        return f"on the GPUs that CUDA finds; no details: {machine.missing}"
-    why = "device.visible is none" if machine.gpus else f"no GPU: {machine.no_gpu_reason}"
+        return "on the GPUs that CUDA finds" + ("" if brief else f"; no details: {machine.missing}")
+    why = "device.visible is none" if machine.gpus else _no_gpu(machine.no_gpu_reason, brief)
     return f"on {machine.cpus} CPU cores ({why})"
+
+
+def _no_gpu(reason: str, brief: int) -> str:
+    if brief == BRIEFEST:
+        return "no GPU"
+    return f"no GPU: {reason.partition(' on this machine' if brief else ' (')[0]}"

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import DataTable
+
+from ..base import keys
 
 
 class Column(NamedTuple):
@@ -21,7 +23,10 @@ class Column(NamedTuple):
 class Table(DataTable[Text]):
     """`fill` shows rows, each under a key of its own."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("open", "select_cursor", show=False, meaning="open the row under the cursor"),
+        *keys.moves(first="scroll_top", last="scroll_bottom"),
+    ]
     DEFAULT_CSS = """
     Table {
         height: 1fr;
@@ -73,7 +78,9 @@ class Table(DataTable[Text]):
 class OpeningTable(Table):
     """A table whose footer says what Enter does."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "Open")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("open", "select_cursor", meaning="open the row or column under the cursor")
+    ]
 
 
 def _form(columns: Sequence[Column]) -> list[tuple[object, ...]]:

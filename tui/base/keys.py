@@ -1,0 +1,231 @@
+"""The grammar of the keys, declared once: each verb with its keys, its label, and what it does.
+
+A key means the same verb on every screen where the verb makes sense. Verbs of a `place` (a field, a chart that fills
+the screen) may have keys that mean something else outside of it. A screen makes its bindings with `bind`, whose ids
+are the verbs, so that the settings can give a verb other keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.keys import REPLACED_KEYS, Keys, _character_to_key, key_to_character
+
+from ...engine.files.values import brief
+
+
+class Verb(NamedTuple):
+    """`keys` as Textual names them, separated by commas; the footer shows the first."""
+
+    id: str
+    keys: str
+    label: str
+    meaning: str
+    group: str = "Actions"
+    place: str = ""  # where these keys mean this verb; empty: everywhere
+
+
+MOVING, PLACES, ALWAYS, CHART, FIELD, FORM = "Moving", "Places", "Everywhere", "A chart alone", "A field", "The form"
+
+GRAMMAR = (
+    Verb("open", "enter", "Open", "open or accept what the cursor is on"),
+    Verb("mark", "space", "Mark", "mark or unmark, switch on or off"),
+    Verb("unmark", "M", "Unmark all", "take all marks away"),
+    Verb("start", "r,ctrl+r", "Start", "start the training; run it again; check again"),
+    Verb("resume", "R", "Resume", "go on from the run's last checkpoint"),
+    Verb("stop", "x", "Stop", "stop the run or the proof"),
+    Verb("delete", "d,delete", "Delete", "delete; in the form: back to the default"),
+    Verb("undo", "u", "Undo", "take the last change back"),
+    Verb("redo", "U", "Redo", "make the change again that was taken back"),
+    Verb("save", "s,ctrl+s", "Save", "save"),
+    Verb("save_as", "S", "Save as", "save under another name"),
+    Verb("file", "o", "Open file", "open a preset or a file"),
+    Verb("edit", "e", "Edit", "open the options in the form; in the form: change name and description"),
+    Verb("editor", "E", "Editor", "open the file in $EDITOR, and read it again afterwards"),
+    Verb("note", "n", "Note", "write a note about the run"),
+    Verb("tags", "t", "Tags", "give the run tags"),
+    Verb("compare", "c", "Compare", "put runs side by side"),
+    Verb("pin", "b", "Pin baseline", "make the run the baseline of all comparisons, or no longer"),
+    Verb("copy", "y", "Copy", "copy to the clipboard"),
+    Verb("prove", "p", "Prove", "measure whether the remedies help; in the runs: all proofs"),
+    Verb("tune", "T", "Tune", "search for the fastest settings of this preset"),
+    Verb("why", "w", "Why", "the diagnosis: what holds the training back"),
+    Verb("gpus_of_run", "v", "GPUs", "the GPUs of this run"),
+    Verb("log", "l", "Log", "the log"),
+    Verb("messages", "m", "Messages", "errors, warnings and messages"),
+    Verb("zoom", "z", "Charts", "the charts on the whole screen"),
+    Verb("deep", "D", "Deep check", "check again and import TensorFlow for it"),
+    Verb("search", "slash", "Search", "search or filter"),
+    Verb("wrap", "W", "Wrap", "wrap long lines of the log, or let them run out of the screen"),
+    Verb("next_match", "f", "Next", "the next match or remark"),
+    Verb("previous_match", "F", "Previous", "the match or remark before"),
+    Verb("sort_left", "less_than_sign", "Sort left", "sort by the column to the left"),
+    Verb("sort_right", "greater_than_sign", "Sort right", "sort by the column to the right"),
+    Verb("invert", "I", "Invert", "turn the order round"),
+    Verb("columns", "C", "Columns", "choose the columns"),
+    Verb("apply", "a", "Apply", "put what the hint proposes into the form of the run"),
+    Verb("remedy", "1,2,3,4,5,6,7,8,9", "Apply", "put the remedy of this number into the form", place="Diagnosis"),
+    Verb("page_back", "left_square_bracket", "Page back", "the page before: charts, help, texts", MOVING),
+    Verb("page_on", "right_square_bracket", "Next page", "the next page: charts, help, texts", MOVING),
+    Verb("down", "down,j", "Down", "the next row", MOVING),
+    Verb("up", "up,k", "Up", "the row before", MOVING),
+    Verb("first", "home,g", "First", "the first row", MOVING),
+    Verb("last", "end,G", "Last", "the last row", MOVING),
+    Verb("page_down", "pagedown", "Page down", "a page or a section down", MOVING),
+    Verb("page_up", "pageup", "Page up", "a page or a section up", MOVING),
+    Verb("back", "escape", "Back", "one step back: out of a search, a zoom, a screen", ALWAYS),
+    Verb("leave", "q", "Back", "back; in the form: quit", ALWAYS),
+    Verb("previous_choice", "left,h", "Previous choice", "the choice before", MOVING, FORM),
+    Verb("next_choice", "right,l", "Next choice", "the next choice", MOVING, FORM),
+    Verb("part", "tab", "Remarks", "to the errors and remarks, and back to the options", MOVING, FORM),
+    Verb("cursor_left", "left,h", "Left", "the cursor to the left", CHART, CHART),
+    Verb("cursor_right", "right,l", "Right", "the cursor to the right", CHART, CHART),
+    Verb("zoom_in", "plus,equals_sign", "Closer", "a shorter part of the axis", CHART, CHART),
+    Verb("zoom_out", "minus", "Further", "a longer part of the axis", CHART, CHART),
+    Verb("zoom_all", "0", "All", "the whole axis", CHART, CHART),
+    Verb("x_axis", "a", "Axis", "what the horizontal axis shows: steps, epochs, time or samples", CHART, CHART),
+    Verb("logarithmic", "L", "Log scale", "a logarithmic vertical axis, or a linear one", CHART, CHART),
+    Verb("smoothing", "i", "Smoothing", "how much the line is smoothed", CHART, CHART),
+    Verb("accept", "enter", "Accept", "accept what is written", FIELD, FIELD),
+    Verb("cancel", "escape", "Back", "leave without a change", FIELD, FIELD),
+    Verb("field_up", "up", "Previous", "accept, and the option before", FIELD, FIELD),
+    Verb("field_down", "down", "Next", "accept, and the next option", FIELD, FIELD),
+    Verb("field_page_up", "pageup", "Page up", "a page up in the list below", FIELD, FIELD),
+    Verb("field_page_down", "pagedown", "Page down", "a page down in the list below", FIELD, FIELD),
+    Verb("complete", "tab", "Complete", "complete the path", FIELD, FIELD),
+    Verb("form", "f2,1", "Form", "the options of the preset", PLACES),
+    Verb("live", "f3,2", "Live", "the running run, or the latest", PLACES),
+    Verb("runs", "f4,3", "Runs", "past and present runs", PLACES),
+    Verb("gpus", "f5,4", "GPUs", "all GPUs and the host as they are now", PLACES),
+    Verb("doctor", "f6,5", "Doctor", "what this machine can do, and what is wrong with it", PLACES),
+    Verb("help", "question_mark,f1", "Help", "the keys that work now", ALWAYS),
+    Verb("palette", "ctrl+p", "Commands", "all commands of this screen, by name", ALWAYS),
+    Verb("quit", "ctrl+q", "Quit", "quit; runs go on", ALWAYS),
+)
+VERBS = {verb.id: verb for verb in GRAMMAR}
+GROUPS = tuple(dict.fromkeys(verb.group for verb in GRAMMAR))
+TAKEN = ("tab", "shift+tab", "ctrl+c")  # by Textual, for the focus and the selected text
+SHORT = {"escape": "esc", "pagedown": "pgdn", "pageup": "pgup", "delete": "del"}
+NAMES = frozenset(key.value for key in Keys)
+
+
+def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "") -> Binding:
+    """The binding of a verb; `action` is called like the verb unless it is given, and so is the label."""
+    known = VERBS[verb]
+    said = meaning or known.meaning
+    return Binding(known.keys, action or verb, label or known.label, show=show, id=verb, tooltip=said,
+                   priority=verb == "quit")
+
+
+def numbered(verb: str, action: str = "") -> list[BindingType]:
+    """A binding for each key of a verb whose keys are numbers; the action is told which. The footer shows the first."""
+    known = VERBS[verb]
+    return [
+        Binding(key, f"{action or verb}({key})", known.label, show=key == "1", id=verb, tooltip=known.meaning)
+        for key in known.keys.split(",")
+    ]
+
+
+def opens_place(app: App[Any], key: str) -> bool:
+    """Whether the key leads to one of the places, wherever it is pressed; a number may mean something else."""
+    return not key.isdigit() and any(key in keys_of(app, verb.id) for verb in GRAMMAR if verb.group == PLACES)
+
+
+def back(action: str = "back") -> list[BindingType]:
+    """The way back of a screen: both keys, of which the footer shows one."""
+    return [bind("back", action), bind("leave", action, show=False)]
+
+
+def moves(
+    down: str = "cursor_down", up: str = "cursor_up", first: str = "first", last: str = "last",
+    page_down: str = "page_down", page_up: str = "page_up",
+) -> list[BindingType]:  # fmt: skip
+    """The keys of a list, which no footer shows."""
+    actions = {"down": down, "up": up, "first": first, "last": last, "page_down": page_down, "page_up": page_up}
+    return [bind(verb, action, show=False) for verb, action in actions.items()]
+
+
+def scrolls() -> list[BindingType]:
+    """The keys of a page that is scrolled."""
+    return moves("scroll_down", "scroll_up", "scroll_home", "scroll_end")
+
+
+# ---- other keys, from the settings ----------------------------------------------------------------
+
+
+def remapped(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The keymap for Textual, and one line for each verb whose keys cannot be used."""
+    wanted: dict[str, tuple[str, ...]] = {}
+    problems = []
+    for verb, keys in given.items():
+        found = tuple(dict.fromkeys(_named(key) for key in keys.split(",")))
+        if reason := _wrong(verb, keys, found):
+            problems.append(brief(f"keys: {verb}: {reason}"))
+        else:
+            wanted[verb] = found
+    while clash := next(_clashes(wanted), None):
+        verb, key, other = clash
+        kept = ", ".join(shown(key) for key in VERBS[verb].keys.split(","))
+        problems.append(f"keys: {verb}: {shown(key)} is the key of {other} ({VERBS[other].meaning}); {kept} stays")
+        del wanted[verb]
+    return {verb: ",".join(keys) for verb, keys in wanted.items()}, problems
+
+
+def shown(key: str) -> str:
+    """A key as a person knows it."""
+    *modifiers, name = key.split("+")
+    letter = key_to_character(REPLACED_KEYS.get(name, name)) if len(name) > 1 else name
+    word = letter if letter and letter.isprintable() and letter != " " else SHORT.get(name, name)
+    return "+".join([*modifiers, word.upper() if re.fullmatch(r"f\d+", word) else word])
+
+
+def key_of(app: App[Any], verb: str) -> str:
+    """The key of a verb, as the settings have it, for a line of text."""
+    return shown(keys_of(app, verb)[0])
+
+
+def keys_of(app: App[Any], verb: str) -> list[str]:
+    """The keys of a verb as Textual names them, as the settings have them."""
+    return app._keymap.get(verb, VERBS[verb].keys).split(",")
+
+
+def _named(key: str) -> str:
+    """A key as Textual names it."""
+    key = key.strip()
+    if len(key) == 1:
+        return _character_to_key(key)
+    *modifiers, name = key.split("+")
+    return "+".join([*(modifier.lower() for modifier in modifiers), name if len(name) == 1 else name.lower()])
+
+
+def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
+    """Why a verb cannot get these keys, or nothing."""
+    if verb not in VERBS:
+        return "there is no such verb; docs/usage.md lists them"
+    if VERBS[verb].place == FIELD or verb == "remedy":
+        return "these keys cannot be changed"
+    for key in keys:
+        if not _is_key(key):
+            return f"{given!r} is no key; write one letter, f7, ctrl+x or a name such as pagedown"
+        if key in TAKEN:
+            return f"{key} moves the focus or copies the selection, and cannot be used"
+    return ""
+
+
+def _is_key(key: str) -> bool:
+    *modifiers, name = key.split("+")
+    known = len(name) == 1 or name in NAMES or key_to_character(REPLACED_KEYS.get(name, name)) is not None
+    return bool(key) and (key in NAMES or (known and all(re.fullmatch("ctrl|alt|shift|super", m) for m in modifiers)))
+
+
+def _clashes(wanted: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:
+    """A verb, its new key, and the other verb that has this key as well."""
+    for verb, keys in wanted.items():
+        for other in GRAMMAR:
+            theirs = wanted.get(other.id, tuple(_named(key) for key in other.keys.split(",")))
+            if other.id != verb and other.place != FIELD:
+                yield from ((verb, key, other.id) for key in keys if key in theirs)

@@ -1,0 +1,253 @@
+"""The settings of the screens: what a person chose once and finds again, in ~/.config/gputui/settings.yaml.
+
+Each setting is declared here once. The file is read once, when the application starts; a change in the interface is
+written at once by a thread, so that nothing that is seen waits for the disk.
+
+Deferred imports: where there is no file, the start reads no YAML.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ...engine.files import places
+from ...engine.files.values import brief
+
+X_AXES = ("auto", "step", "epoch", "time", "samples")
+
+
+def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = (), limits: tuple[float, float] = (0, 0)) -> Any:
+    """A setting of one section; what it takes follows from its default, its choices and its limits."""
+    about = {"default": default, "meaning": meaning, "choices": choices, "limits": limits}
+    return field(default_factory=lambda: default, metadata=about)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The table of runs."""
+
+    columns: tuple[str, ...] = setting((), "its columns in this order; an empty list shows those that fit")
+    sort: str = setting("when", "the column by which it is sorted")
+    descending: bool = setting(True, "whether the largest or latest comes first")
+    filter: str = setting("", "the words by which it is filtered")
+
+
+@dataclass(frozen=True)
+class Charts:
+    """The charts of the live view and of the comparison."""
+
+    x_axis: str = setting("auto", "what the horizontal axis shows; auto: steps for the loss and metrics, else the time",
+                          choices=X_AXES)
+    logarithmic: bool = setting(False, "whether charts have a logarithmic vertical axis, except those of shares")
+    smoothing: float = setting(0.0, "the weight of earlier values in a smoothed line; 0 smooths nothing",
+                               limits=(0.0, 0.99))
+    fill: bool = setting(True, "whether the area below the first line is filled, where the axis begins at zero")
+
+
+@dataclass(frozen=True)
+class Log:
+    """The log of a run."""
+
+    wrap: bool = setting(False, "whether long lines are wrapped")
+    fold: bool = setting(True, "whether TensorFlow's own messages are folded")
+
+
+@dataclass(frozen=True)
+class AtEnd:
+    """What the terminal does when a run ends, and while one goes on."""
+
+    bell: bool = setting(True, "whether the terminal rings its bell when a run ends")
+    desktop: bool = setting(True, "whether the terminal is asked for a notification (OSC 9) when a run ends")
+    title: bool = setting(True, "whether the title of the terminal tells the progress of a run")
+
+
+@dataclass(frozen=True)
+class Values:
+    """All settings."""
+
+    theme: str = setting("", "the colour theme; empty: the one that suits the terminal")
+    runs: Runs = field(default=Runs())
+    charts: Charts = field(default=Charts())
+    log: Log = field(default=Log())
+    notify: AtEnd = field(default=AtEnd())
+    keys: Mapping[str, str] = setting({}, "other keys for verbs, as in `stop: ctrl+x`; commas between several")
+
+
+SECTIONS: dict[str, Any] = {"runs": Runs, "charts": Charts, "log": Log, "notify": AtEnd}
+
+
+def declared() -> Iterator[tuple[str, Field[Any]]]:
+    """Every setting with its dotted key."""
+    for one in fields(Values):
+        if one.name in SECTIONS:
+            yield from ((f"{one.name}.{inner.name}", inner) for inner in fields(SECTIONS[one.name]))
+        else:
+            yield one.name, one
+
+
+class Settings:
+    """The settings in use; `problems` says in one line each what of the file could not be used."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or places.settings_file()
+        self.problems: list[str] = []
+        self.complain: Callable[[str], None] = self.problems.append  # hears why a change was not written
+        self._values = self._read()
+        self._unwritten: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._writer: threading.Thread | None = None
+
+    @property
+    def theme(self) -> str:
+        return self._values.theme
+
+    @property
+    def runs(self) -> Runs:
+        return self._values.runs
+
+    @property
+    def charts(self) -> Charts:
+        return self._values.charts
+
+    @property
+    def log(self) -> Log:
+        return self._values.log
+
+    @property
+    def notify(self) -> AtEnd:
+        return self._values.notify
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        return self._values.keys
+
+    def get(self, key: str) -> Any:
+        """The value of a dotted key."""
+        found: Any = self._values
+        for name in key.split("."):
+            found = getattr(found, name)
+        return found
+
+    def change(self, key: str, value: Any) -> None:
+        """Set the value of a dotted key, such as "runs.sort", and keep it in the file."""
+        if reason := wrong(dict(declared())[key], value):
+            raise ValueError(f"{key} {reason}")
+        if value == self.get(key):
+            return
+        self._values = _with(self._values, key, value)
+        with self._lock:
+            self._unwritten[key] = value
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write, name="settings")
+                self._writer.start()
+
+    def flush(self) -> None:
+        """Wait until every change is in the file."""
+        if (writer := self._writer) is not None:
+            writer.join()
+
+    # ---- the file -------------------------------------------------------------------------------
+
+    def _read(self) -> Values:
+        """The values of the file; for those that cannot be used, the defaults."""
+        found = Values()
+        if not self.path.exists():
+            return found
+        from . import settings_file
+
+        known = dict(declared())
+        try:
+            given = settings_file.read(self.path)
+        except settings_file.SettingsFault as fault:
+            self._tell(fault.line, f"{fault}; the defaults are used")
+            return found
+        for key, line, value in given:
+            if key not in known:
+                near = ", ".join(one for one in known if one.partition(".")[0] == key.partition(".")[0])
+                self._tell(line, f"there is no setting {key}; known: {near or ', '.join(known)}")
+                continue
+            value = _as_declared(known[key], value)
+            if reason := wrong(known[key], value):
+                self._tell(line, f"{key} {reason}; {shown(known[key].metadata['default'])} is used")
+            else:
+                found = _with(found, key, value)
+        return found
+
+    def _tell(self, line: int, text: str) -> None:
+        self.problems.append(brief(f"{self.path}:{line}: {text}" if line else f"{self.path}: {text}"))
+
+    def _write(self) -> None:
+        """In a thread: until nothing is left to write."""
+        from . import settings_file
+
+        while True:
+            with self._lock:
+                changes, self._unwritten = self._unwritten, {}
+                if not changes:
+                    self._writer = None
+                    return
+            try:
+                settings_file.write(self.path, changes)
+            except settings_file.SettingsFault as fault:
+                where = f"{self.path}:{fault.line}" if fault.line else self.path
+                self.complain(brief(f"{where}: {', '.join(changes)} lasts until gputui ends: {fault}"))
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+def takes(one: Field[Any]) -> str:
+    """What a value of this setting must be, in words."""
+    default, choices, (low, high) = (one.metadata[name] for name in ("default", "choices", "limits"))
+    if choices:
+        return "one of " + ", ".join(choices)
+    numbers = f"a number from {low:g} to {high:g}"
+    kinds = {bool: "true or false", float: numbers, tuple: "a list of names", dict: "a mapping of verbs to keys"}
+    return kinds.get(type(default), "text")
+
+
+def wrong(one: Field[Any], value: Any) -> str:
+    """Why a value does not fit this setting, else nothing."""
+    default, choices, (low, high) = (one.metadata[name] for name in ("default", "choices", "limits"))
+    if isinstance(default, tuple):
+        fits = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    elif isinstance(default, dict):
+        fits = isinstance(value, dict) and all(isinstance(item, str) for pair in value.items() for item in pair)
+    else:
+        fits = type(value) is type(default) and (not choices or value in choices)
+        fits = fits and (not isinstance(value, float) or low <= value <= high)
+    return "" if fits else f"must be {takes(one)}, not {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in the file, for a line of text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(value) + "]"
+    return repr(value)
+
+
+def _as_declared(one: Field[Any], value: Any) -> Any:
+    """A value as YAML gives it -> as it is declared: lists are tuples, a key or word may look like a number."""
+    default = one.metadata["default"]
+    if value is None:
+        return default
+    if isinstance(default, tuple) and isinstance(value, list):
+        return tuple(value)
+    if isinstance(default, dict) and isinstance(value, dict):
+        return {str(name): str(item) if isinstance(item, int) else item for name, item in value.items()}
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def _with(values: Values, key: str, value: Any) -> Values:
+    section, _, name = key.rpartition(".")
+    if not section:
+        return replace(values, **{name: value})
+    return replace(values, **{section: replace(getattr(values, section), **{name: value})})

@@ -1,0 +1,106 @@
+"""Reads and writes the file of the settings: only what was changed is written, and comments stay.
+
+Deferred imports: ruamel.yaml, which keeps the layout, is needed only where something is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...engine.files import located_yaml
+from ...engine.files.located_yaml import Located, YamlFault
+from ...engine.files.writing import write_atomically
+
+NEW = "# Settings of gputui's screens; `gputui` writes here what is changed in them. See docs/usage.md.\n"
+WHOLE = ("theme", "keys")  # the settings that stand in no section
+
+
+class SettingsFault(Exception):
+    """The file cannot be used; `line` is 0 where no line is to blame."""
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read(path: Path) -> list[tuple[str, int, Any]]:
+    """Dotted key, line and value of everything in the file; nothing where there is no file."""
+    found: list[tuple[str, int, Any]] = []
+    for name, value in _parsed(_text(path)).items():
+        if isinstance(value.value, dict) and name not in WHOLE:
+            found += [(f"{name}.{inner}", one.line, _plain(one)) for inner, one in value.value.items()]
+        elif value.value is not None or name in WHOLE:
+            found.append((name, value.line, _plain(value)))
+    return found
+
+
+def write(path: Path, changes: Mapping[str, Any]) -> None:
+    """Write values under their dotted keys into the file as it is now."""
+    from ...engine.files import yaml_layout
+
+    path = path.resolve()  # a link to a file elsewhere stays one
+    before = _text(path)
+    _parsed(before)
+    try:
+        yaml, document = yaml_layout.load(before if _says_something(before) else "{}\n")
+    except yaml_layout.LayoutFault as fault:
+        raise SettingsFault(str(fault)) from None
+    if not _says_something(before):
+        document.fa.set_block_style()
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        place = document
+        if section:
+            if not isinstance(document.get(section), dict):
+                document[section] = type(document)()
+            place = document[section]
+        place[name] = yaml_layout.node(dict(value) if isinstance(value, Mapping) else value)
+    text = yaml_layout.dump(yaml, document, before)
+    _put(path, text if _says_something(before) else (before or NEW) + text)
+
+
+def _put(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    except OSError as fault:
+        raise SettingsFault(f"cannot be written: {fault.strerror}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return located_yaml.read_text(path)
+    except FileNotFoundError:
+        return ""
+    except OSError as fault:
+        raise SettingsFault(f"cannot be read: {fault.strerror or fault}") from None
+    except YamlFault as fault:
+        raise _fault(fault) from None
+
+
+def _parsed(text: str) -> dict[str, Located]:
+    try:
+        return located_yaml.parse(text) if _says_something(text) else {}
+    except YamlFault as fault:
+        raise _fault(fault) from None
+
+
+def _says_something(text: str) -> bool:
+    """Whether there is more than comments."""
+    lines = (line.strip() for line in text.splitlines())
+    return any(line and not line.startswith("#") and line not in ("---", "{}") for line in lines)
+
+
+def _plain(value: Located) -> Any:
+    """A value without its place."""
+    if isinstance(value.value, dict):
+        return {name: _plain(one) if isinstance(one, Located) else one for name, one in value.value.items()}
+    return value.value
+
+
+def _fault(fault: YamlFault) -> SettingsFault:
+    """The reader speaks of presets, which it was made for."""
+    said = fault.message.replace("so it is no preset", "so it holds no settings").replace("in presets", "here")
+    return SettingsFault(f"{fault.key}: {said}" if fault.key else said, fault.line)

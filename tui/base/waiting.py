@@ -1,0 +1,84 @@
+"""Starts that wait until the devices are free, in their order; each begins by itself, and is gone when gputui quits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from textual.app import App
+from textual.timer import Timer
+
+from .errors import clean
+
+LOOK_SECONDS = 2.0
+GROUP = "waiting"  # of its workers, for which no key waits
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run that is to be started or resumed; both functions are called in a thread.
+
+    `in_the_way` says what trains on the same devices, `launch` returns the run and its engine's process.
+    """
+
+    title: str
+    in_the_way: Callable[[], str]
+    launch: Callable[[], tuple[Any, Any]]
+
+
+class WaitingStarts:
+    """`changed` hears the titles of the starts that wait, whenever there is one more or less."""
+
+    def __init__(self, app: App[Any], began: Callable[[Any, Any], None], changed: Callable[[str], None]) -> None:
+        self._app, self._began, self._changed = app, began, changed
+        self.starts: list[Start] = []
+        self._timer: Timer | None = None
+
+    @property
+    def words(self) -> str:
+        """What waits, in a few words; nothing where none does."""
+        more = f" and {len(self.starts) - 1} more" if len(self.starts) > 1 else ""
+        return f"{self.starts[0].title}{more}" if self.starts else ""
+
+    def add(self, start: Start) -> None:
+        self.starts.append(start)
+        if self._timer is None:
+            self._timer = self._app.set_interval(LOOK_SECONDS, self._look)
+        self._changed(self.words)
+
+    def give_up(self) -> str:
+        """Drop the start that was added last; returns its title."""
+        title = self.starts.pop().title if self.starts else ""
+        self._changed(self.words)
+        return title
+
+    def _look(self) -> None:
+        if self.starts and not any(worker.group == GROUP for worker in self._app.workers):
+            self._app.run_worker(self._begin_what_is_free, thread=True, group=GROUP, exit_on_error=False)
+
+    def _begin_what_is_free(self) -> None:
+        """In a thread: the first start that nothing is in the way of."""
+        for start in tuple(self.starts):
+            if not start.in_the_way():
+                self._app.call_from_thread(self._begin, start)
+                return
+
+    def _begin(self, start: Start) -> None:
+        """One that was given up meanwhile does not begin."""
+        if start in self.starts:
+            self.starts.remove(start)
+            self._changed(self.words)
+            self._app.run_worker(lambda: self._launch(start), thread=True, group=GROUP, exit_on_error=False)
+
+    def _launch(self, start: Start) -> None:
+        try:
+            run, engine = start.launch()
+        except Exception as reason:  # whatever keeps it from starting is told, and nothing else is lost
+            self._app.call_from_thread(self._say, f"{start.title} was not started: {reason}", "error")
+        else:
+            self._app.call_from_thread(self._began, run, engine)
+            self._app.call_from_thread(self._say, f"{start.title} has started: the devices are free", "information")
+
+    def _say(self, text: str, severity: Any) -> None:
+        self._app.notify(clean(text), severity=severity, markup=False)

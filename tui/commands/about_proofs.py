@@ -1,0 +1,193 @@
+"""The commands that measure presets, declared for the command line: `ab`, `diagnose`, `tune`, `fit-batch`, `scaling`
+and `proof`.
+
+Deferred imports: a command pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ...engine.proof import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
+from ..base.errors import Refused
+from . import completion, search_options
+from .preset_options import preset_option, settings_option
+from .search_options import ANYWAY_HELP, SECONDS
+
+
+@click.command("ab")
+@preset_option("The preset to measure with and without the change.", required=True)
+@settings_option("The change to measure; several settings are measured as one change.")
+@click.option(
+    "--repeats", type=click.IntRange(min=LEAST_REPEATS), default=LEAST_REPEATS, show_default=True,
+    help="Number of pairs of trials.",
+)
+@click.option(
+    "--seconds", type=SECONDS, default=TRIAL_SECONDS, show_default=True, help="Measured seconds of each trial."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object on stdout, at the end.")
+@click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
+@click.pass_context
+def ab(
+    context: click.Context,
+    preset: str,
+    settings: Sequence[str],
+    repeats: int,
+    seconds: float,
+    as_json: bool,
+    anyway: bool,
+) -> None:
+    """Measure a preset with and without a change.
+
+    The trials alternate, and each is a new process. The result says whether the change is faster beyond chance.
+
+    \b
+    gputui ab --preset quickstart --set steps_per_execution=16
+    gputui ab --preset mine.yaml --set device.visible=none         GPU against CPU
+    """
+    from . import proof as proof_command
+
+    context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway))
+
+
+@click.command("diagnose")
+@click.argument("run", required=False, shell_complete=completion.run)
+@preset_option("Measure this preset, with and without its input.")
+@settings_option()
+@click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
+@click.option(
+    "--repeats", type=click.IntRange(min=1),
+    help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS})."
+)
+@click.option("--seconds", type=SECONDS, help=f"Measured seconds of each trial (default: {TRIAL_SECONDS:g}).")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0, min_open=True), help="Time limit: start no remedy that would take longer."
+)
+@click.option("--profile", is_flag=True, help="With --preset: also profile 20 steps, and read the profile with XProf.")
+@click.option("-o", "--output", metavar="FILE", help="With --apply: save the improved preset to FILE.")
+@click.option("--json", "as_json", is_flag=True, help="Print the diagnosis, or the proof, as one JSON object.")
+@click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
+@click.pass_context
+def diagnose(
+    context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **wanted: Any
+) -> None:
+    """Say what limits the speed of a run or of a preset.
+
+    Shows the verdict, the evidence for it, and the changes of options that could help.
+    """
+    from . import diagnose as diagnose_command
+
+    context.exit(diagnose_command.diagnose(run, preset, settings, wanted))
+
+
+@click.command("tune")
+@preset_option("The preset to make faster.")
+@settings_option()
+@click.option("--only", metavar="NAME", multiple=True, help=f"Search only this; may be repeated: {', '.join(STAGES)}.")
+@click.option("--precision", "precisions", metavar="POLICY", multiple=True,
+              help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: those the "
+              "devices are made for).")
+@click.option("--wide", metavar="[after|instead]", is_flag=False, flag_value="after",
+              type=click.Choice(("after", "instead")),
+              help="Let Optuna combine options, after the ordered search (the default) or instead of it, given as "
+              "--wide=instead; needs Optuna: pip install 'optuna>=5,<6'.")
+@click.option("--study", metavar="FILE_OR_URL",
+              help="With --wide: a shared file or a database; several machines search together in one study.")
+@click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
+@search_options.limits
+@click.pass_context
+def tune(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:
+    """Search for the fastest settings of a preset on this machine.
+
+    The gain is then proved in pairs of trials, with and without the settings that were found.
+
+    \b
+    gputui tune --preset mine.yaml --minutes 20 -o fastest.yaml
+    gputui tune --preset quickstart --only batch_size --only input
+    gputui tune --resume                                 go on after an interruption
+    """
+    from . import tune as tune_command
+
+    context.exit(tune_command.tune(preset, settings, wanted, search_options.given(context)))
+
+
+@click.command("fit-batch")
+@preset_option("The preset whose batch size to find.")
+@settings_option()
+@search_options.limits
+@click.pass_context
+def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:
+    """Find the fastest batch size, and the largest that fits.
+
+    Only the batch size is changed; `gputui tune` searches the other options, too.
+
+    \b
+    gputui fit-batch --preset mine.yaml --minutes 5 -o fitted.yaml
+    gputui fit-batch --preset mine.yaml --learning-rate linear --warmup-steps 500
+    """
+    from . import tune as tune_command
+
+    of_batch = {"only": ("batch_size",), "precisions": ()}
+    context.exit(tune_command.tune(preset, settings, wanted | of_batch, search_options.given(context)))
+
+
+@click.command("scaling")
+@preset_option("The preset whose scaling to measure.")
+@settings_option()
+@click.option("--replicas", metavar="1,2,4",
+              help="Numbers of replicas; 1 is always measured (default: 1, 2, 4 ... and all devices).")
+@click.option("--keep", type=click.Choice(KEEPS), default=KEEPS[0], show_default=True,
+              help="The batch size that stays the same: that of each replica (weak scaling), or the global one "
+              "(strong scaling).")
+@click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
+              show_default=True, help="Rounds of one trial for each number of replicas.")
+@click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
+              help="Measured seconds of each trial.")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES",
+              help="Time limit: begin no round that would take longer.")
+@click.option("--resume", metavar="[PROOF]", is_flag=False, flag_value="latest",
+              help="Go on with a measurement that was stopped or killed (default: the latest).")
+@click.option("--json", "form", flag_value="json", help="Print the measurement as one JSON object, at the end.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
+@click.option("--wait", is_flag=True, help="Wait until nothing else trains on these devices, then begin.")
+@click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
+@click.pass_context
+def scaling(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:
+    """Measure how the speed grows with the number of GPUs.
+
+    Each GPU trains one replica of the model. Shows the speed-up and the efficiency with 1, 2, 4 ... replicas.
+
+    \b
+    gputui scaling --preset mine.yaml --replicas 1,2,4,8
+    gputui scaling --preset mine.yaml --keep global                strong scaling
+    gputui scaling --preset quickstart --set logical_devices=2     a rehearsal on the CPU
+    """
+    from . import scaling as scaling_command
+
+    context.exit(scaling_command.scaling(preset, settings, wanted, search_options.given(context)))
+
+
+@click.command("proof")
+@click.argument("name", metavar="[PROOF]", required=False, shell_complete=completion.proof)
+@click.option("--json", "form", flag_value="json", help="Print one JSON object.")
+@click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown.")
+@click.option("-o", "--output", metavar="FILE", help="Save the improved preset to FILE.")
+@click.option("--stop", is_flag=True, help="Stop the proof and its current trial gracefully; a second time, at once.")
+def proof(name: str | None, form: str | None, output: str | None, stop: bool) -> None:
+    """List proofs, or show one with all its trials.
+
+    Proofs are what ab, tune, fit-batch, scaling and diagnose --preset have measured.
+    """
+    from . import proof as proof_command
+
+    if name is None and (form == "markdown" or output or stop):
+        raise Refused("name a proof; gputui proof lists them")
+    if sum(map(bool, (form, output, stop))) > 1:
+        raise Refused("use only one of --json, --markdown, -o and --stop")
+    if name is None:
+        proof_command.show_proofs(as_json=form == "json")
+    else:
+        proof_command.show_proof(name, form or "table", output, stop)

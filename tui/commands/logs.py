@@ -1,0 +1,140 @@
+"""The command that prints the log of a run with a line for each epoch, as the live view shows it, and what comes."""
+
+from __future__ import annotations
+
+import codecs
+import math
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+from ...engine import runs as run_folders
+from ...engine.files.reading import open_regular
+from ...engine.process.known_failures import RESUMED
+from ...engine.runs import Run
+from ..base.errors import DONE, INTERRUPTED, Refused, clean, exit_code
+from ..drawing.log_rows import epoch_text, judged
+from ..reading.epoch_tail import EpochTail
+from ..reading.snapshot import Epoch
+
+POLL_SECONDS = 0.2
+BLOCK_BYTES = 1 << 16
+# Lines that are written over one another come one below the other; the last character may be half an end of a line.
+_LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
+
+
+def show_log(name: str, follow: bool, last: int | None) -> int:
+    """The log, or its last lines; followed, until the run has ended, with the exit code of its training."""
+    run = run_folders.find(name)
+    try:
+        for text in _texts(run, follow, last):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED  # of looking on: the run goes on
+    return exit_code((run.result or {}).get("outcome")) if follow else DONE
+
+
+def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
+    """What is there, then what comes; a run that has ended may still have written its last lines."""
+    stream = _opened(run, follow)
+    if stream is None:
+        return
+    lines = _InOrder(run)
+    with stream:
+        if last is None:
+            yield from lines.with_epochs(_blocks(stream))
+        else:
+            yield from _last_of(lines, stream, last, follow)
+        while follow:
+            ended = not run.goes_on
+            yield from lines.with_epochs([stream.read()], arrived=time.time())
+            if ended:
+                break
+            time.sleep(POLL_SECONDS)
+    yield from lines.rest()
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    while block := stream.read(BLOCK_BYTES):
+        yield block
+
+
+def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iterator[str]:
+    """The last lines and epochs of what is there."""
+    stream.seek(max(0, stream.seek(0, 2) - max(BLOCK_BYTES, last * 1000)))
+    cut = stream.tell() > 0
+    block = stream.read()
+    block = block[block.find(b"\n") + 1 :] if cut else block
+    present = list(lines.with_epochs([block], cut=cut))
+    if not follow:
+        present += lines.rest()
+    yield from present[max(0, len(present) - last) :]
+
+
+class _InOrder:
+    """The lines of the log in the order of time among those of the epochs.
+
+    A line without a time stays behind the one before it; one that came while the log was followed has come then.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._events = EpochTail(run)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a block may end within a character
+        self._begun = ""  # a line whose end is still to come
+        self._told_t = 0.0
+        self._resumes: tuple[float, ...] = ()
+        self._resumes_told = 0
+
+    def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
+        """The whole lines of the blocks, and all epochs that have ended by now; `cut`: it is the end of a log."""
+        now = self._events.read()
+        epochs = deque(one for one in now.epochs if one.t > self._told_t)
+        self._resumes = now.resumes
+        for block in blocks:
+            *whole, self._begun = _LINE_END.split(self._begun + self._decoder.decode(block))
+            if cut:
+                self._resumes_told = max(0, len(now.resumes) - whole.count(RESUMED))
+            for line in whole:
+                t = self._time(line) or arrived
+                while epochs and epochs[0].t < t:
+                    yield self._told(epochs.popleft())
+                yield f"{_shown(line)}\n"
+        yield from map(self._told, epochs)
+
+    def _time(self, line: str) -> float:
+        if line != RESUMED:
+            return judged(line).t
+        self._resumes_told += 1
+        return self._resumes[self._resumes_told - 1] if self._resumes_told <= len(self._resumes) else math.inf
+
+    def _told(self, epoch: Epoch) -> str:
+        self._told_t = epoch.t
+        return f"{epoch_text(epoch)}\n"
+
+    def rest(self) -> Iterator[str]:
+        """A last line that was not ended."""
+        if self._begun:
+            yield _shown(self._begun.rstrip("\r"))
+            self._begun = ""
+
+
+def _opened(run: Run, follow: bool) -> BinaryIO | None:
+    """The log; one that is only beginning may have none yet."""
+    while True:
+        try:
+            return open_regular(run.file("engine.log"))
+        except FileNotFoundError:
+            if not follow:
+                raise Refused(f"{run.id} has no log") from None
+        if not run.goes_on:
+            return None
+        time.sleep(POLL_SECONDS)
+
+
+def _shown(line: str) -> str:
+    """As text that steers no terminal."""
+    return clean(line.expandtabs(8))

@@ -1,0 +1,85 @@
+"""`gputui FILE.yaml` and `gputui NAME`: a word that is no command is a preset, which the form opens with.
+
+Deferred imports: completion and `--help` need nothing of the form.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from ...engine.files.preset_names import SUFFIXES, available
+from ..base.errors import Refused, clean
+from . import completion
+
+if TYPE_CHECKING:
+    from ..form.state import FormState
+
+
+class PresetOrCommand(click.Group):
+    """Commands by name, and for every other word `opens`, a command that gets the word as its argument.
+
+    `sections` are the headings under which the help lists the commands.
+    """
+
+    opens: click.Command | None = None
+    sections: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = formatter.width - 6 - max(map(len, self.commands), default=0)
+        for heading, names in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A name that is both is the command."""
+        if args[0] in self.commands or args[0].startswith("-") or self.opens is None:
+            return super().resolve_command(ctx, args)
+        if not ctx.resilient_parsing and not names_preset(args[0]):
+            raise Refused(unknown(args[0], self.commands))
+        return "", self.opens, args
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands, and presets by name or file."""
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            return found
+        return found + completion.preset(ctx, self.params[0], incomplete)
+
+
+def names_preset(word: str) -> bool:
+    """Whether a word is the name of a preset, or a path."""
+    return word.endswith(SUFFIXES) or os.sep in word or word in available()
+
+
+def unknown(word: str, commands: Iterable[str]) -> str:
+    """What may have been meant by a word that is neither a command nor a preset."""
+    from ...engine.options.catalogue import nearest
+
+    for suffix in SUFFIXES:
+        if os.path.isfile(word + suffix):
+            return f"there is no command or preset {word!r}, but there is a file: gputui {shlex.quote(word + suffix)}"
+    meant = [f"the {what} {near}" for what, known in (("command", commands), ("preset", available()))
+             if (near := nearest(word, known))]  # fmt: skip
+    lists = "gputui --help lists the commands, and gputui presets the presets"
+    hint = f"did you mean {' or '.join(meant)}?" if meant else lists
+    return f"there is no command or preset {clean(word)!r}; {hint}"
+
+
+def form_on(name_or_path: str, settings: Sequence[str]) -> FormState:
+    """The form's state for a preset, with the settings as changes that are not saved; raises PresetError."""
+    from ...engine import presets
+    from ..form.state import FormState
+
+    changed = presets.resolve(name_or_path, settings)
+    state = FormState.open(presets.find(name_or_path).absolute())
+    state.become(changed.options)
+    return state

@@ -1,0 +1,28 @@
+"""The options `--preset` and `--set` of the command line, which many commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from . import completion
+
+Command = Callable[..., Any]
+SET_HELP = (
+    "Set one option, overriding the preset; may be given several times. The group may be left out where the name is "
+    "unique. A relative path is resolved from the current folder, one in a preset's file from that file's folder."
+)
+
+
+def preset_option(help: str, required: bool = False) -> Callable[[Command], Command]:
+    return click.option(
+        "--preset", metavar="NAME_OR_PATH", required=required, help=help, shell_complete=completion.preset
+    )
+
+
+def settings_option(help: str = SET_HELP) -> Callable[[Command], Command]:
+    return click.option(
+        "--set", "settings", metavar="KEY=VALUE", multiple=True, help=help, shell_complete=completion.setting
+    )

@@ -1,0 +1,153 @@
+"""The commands about runs that were made: list them, delete some, show the log of one, write a note and tags on it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ...engine import runs as run_folders
+from ...engine.files.values import to_json
+from ...engine.runs import Run, cluster, notes
+from ...engine.runs.run import STATE_LABELS
+from ...engine.runs.trash import Trash
+from ...engine.text import counted
+from ..base.errors import DONE, WRONG, Refused, clean, complain
+from ..reading.run_list import Entry, RunList, folded
+
+NAMED = 12  # of the runs to be deleted
+
+
+def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (), last: int | None = None) -> None:
+    """A table of the runs that the filters leave, or one JSON object a line."""
+    survey = run_folders.survey()
+    entries = RunList().read()
+    _tell_damage(str(survey), entries)
+    chosen = folded(_chosen(entries, notes.tags_in(tags), states))[:last]
+    if as_json:
+        for entry in chosen:
+            print(to_json(_told(entry)))
+    elif chosen:
+        from ..printing import runs as listing  # rich, which --json does not need
+
+        listing.show(chosen)
+    elif entries:
+        print("No run matches; gputui runs without filters lists all.")
+    else:
+        print("No runs so far; gputui --preset quickstart makes the first.")
+
+
+def _chosen(entries: Sequence[Entry], tags: Sequence[str], states: Sequence[str]) -> list[Entry]:
+    """Those with all of the tags, in one of the states."""
+    return [
+        entry for entry in entries
+        if all(tag in entry.notes.tags for tag in tags)
+        and (not states or STATE_LABELS.get(entry.state, entry.state) in states)
+    ]  # fmt: skip
+
+
+def _told(entry: Entry) -> dict[str, object]:
+    return {
+        "id": entry.run.id,
+        "state": entry.state,
+        "host": entry.host or None,
+        "path": str(entry.run.path),
+        "title": entry.title.whole,
+        "note": entry.notes.note,
+        "tags": list(entry.notes.tags),
+        "workers": list(entry.workers),
+        "progress": dict(entry.latest) if entry.goes_on and entry.latest else None,
+        "result": entry.run.result or {},
+    }
+
+
+def _tell_damage(closed: str, entries: Sequence[Entry]) -> None:
+    """One line for the folders that cannot be looked into, one for the files that are damaged."""
+    if closed:
+        complain(closed)
+    damaged = [f"{entry.run.id}: {entry.damage}" for entry in entries if entry.damage]
+    if damaged:
+        complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
+
+
+# ---- deleting -------------------------------------------------------------------------------------
+
+
+def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
+    """Delete runs for good, after a question on a terminal; WRONG where one of them is not deleted."""
+    found = _with_workers(_to_remove(names, latest))
+    going_on = [run for run in found if run.goes_on]
+    for run in going_on:
+        complain(f"{run.id} is not deleted: it is {run.state}; gputui stop {run.id} stops it")
+    found = [run for run in found if run not in going_on]
+    if not found:
+        return WRONG
+    if not yes:
+        _ask(found)
+    trash = Trash()
+    try:
+        gone, refused = trash.put(found)
+    finally:
+        trash.empty()
+    for reason in refused:
+        complain(reason)
+    print(f"deleted {counted(len(gone), 'runs')}")
+    return WRONG if refused or going_on else DONE
+
+
+def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
+    """Each once; `latest` changes with every start, and is taken only where it is asked for."""
+    if "latest" in names:
+        raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
+    if not names and not latest:
+        raise Refused("name the runs to delete; gputui runs lists them")
+    return list(dict.fromkeys(run_folders.find(name) for name in (*names, *(["latest"] if latest else []))))
+
+
+def _with_workers(named: Sequence[Run]) -> list[Run]:
+    """With the chief of a training on several machines go the runs of its other workers, which is told."""
+    found = dict.fromkeys(named)
+    for run in named:
+        others = cluster.others_beside(run)
+        if others:
+            named_too = ", ".join(clean(one.id) for one in others)
+            print(f"with {clean(run.id)} go the runs of its other workers: {named_too}")
+        found |= dict.fromkeys(others)
+    return list(found)
+
+
+def _ask(found: Sequence[Run]) -> None:
+    """Raises Abort, or Refused where nobody can be asked."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
+    for run in found[:NAMED]:
+        print(f"  {clean(run.id)}  {clean(run_folders.title(run))}")
+    if len(found) > NAMED:
+        print(f"  and {len(found) - NAMED} more")
+    several = f"these {len(found)} runs" if len(found) > 1 else "this run"
+    if not click.confirm(f"Delete {several} for good, with events, checkpoints and log?"):
+        raise click.Abort
+
+
+# ---- a person's own words --------------------------------------------------------------------------
+
+
+def note(name: str, words: Sequence[str]) -> None:
+    """Write a note, an empty one removes it; without words, print it."""
+    run = run_folders.find(name)
+    written = notes.write_note(run, " ".join(words)) if words else notes.read(run)
+    if not words:
+        print(clean(written.note) or f"{clean(run.id)} has no note")
+
+
+def tag(name: str, tags: Sequence[str], remove: bool) -> None:
+    """Add or remove tags, and print those that the run has then."""
+    run = run_folders.find(name)
+    if remove and not tags:
+        raise Refused("name the tags to remove")
+    if remove and (missing := [one for one in notes.tags_in(tags) if one not in notes.read(run).tags]):
+        raise Refused(f"{run.id} has no tag {' or '.join(missing)}; gputui tag {run.id} prints its tags")
+    written = notes.retag(run, () if remove else tags, tags if remove else ()) if tags else notes.read(run)
+    said = " ".join(f"#{one}" for one in written.tags)
+    print(clean(said) or f"{clean(run.id)} has no tags")

@@ -1,0 +1,63 @@
+"""The command `gputui scaling`: start or resume a measurement of scaling, and follow it as a proof."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ...engine.presets import PresetError
+from ...engine.proof import folder
+from ...engine.proof.request import ProofError
+from ...engine.scaling import asking
+from ..base.errors import Refused
+from . import proof as proof_command
+
+ENDED = ("done", "running")
+RESUMING = {"resume", "form", "wait", "anyway"}  # what may be given beside --resume
+
+
+def scaling(preset: str | None, settings: Sequence[str], wanted: dict[str, Any], given: Collection[str]) -> int:
+    """Measure, or go on; `given` are the names of the options on the command line. Returns the exit code."""
+    again = wanted.pop("resume")
+    form = wanted.pop("form")
+    following = {name: wanted.pop(name) for name in ("anyway", "wait")}
+    following |= {"as_json": form == "json", "report": form == "markdown"}
+    if again is not None:
+        if set(given) - RESUMING:
+            raise Refused("a resumed measurement keeps its preset and replicas: leave them out beside --resume")
+        return _resume(again, **following)
+    if preset is None:
+        raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")
+    seconds = wanted.pop("seconds")
+    asked = asking.of_preset(preset, settings, counts(wanted.pop("replicas")), measure_seconds=seconds, **wanted)
+    return proof_command.run_proof(asked, **following)
+
+
+def counts(text: str | None) -> list[int]:
+    """`1,2,4` as numbers."""
+    try:
+        found = [int(word) for word in text.split(",")] if text else []
+    except ValueError:
+        found = [0]
+    if any(count < 1 or count > 1024 for count in found):
+        raise Refused(f"--replicas takes numbers of replicas such as 1,2,4, not {text!r}")
+    return found
+
+
+def _resume(name: str, *, anyway: bool, **more: Any) -> int:
+    proof = _latest() if name == "latest" else folder.find(name)
+    return proof_command.go_on(proof, lambda: asking.resume(proof, anyway), output=None, **more)
+
+
+def _latest() -> folder.Proof:
+    """The newest one that has ended before its time; without one the newest of all, which says why it cannot go on."""
+    newest = None
+    for proof in folder.proofs():
+        with contextlib.suppress(ProofError, PresetError):  # one that cannot be read is none
+            if proof.request.kind == "scaling" and proof.state not in ENDED:
+                return proof
+            newest = newest or (proof if proof.request.kind == "scaling" else None)
+    if newest is None:
+        raise ProofError("there is no measurement of scaling to go on with; gputui scaling --preset NAME starts one")
+    return newest

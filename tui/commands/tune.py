@@ -1,0 +1,72 @@
+"""The commands `gputui tune` and `gputui fit-batch`: start or resume a search, and follow it as a proof."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ...engine.presets import PresetError
+from ...engine.proof import STAGES, folder
+from ...engine.proof.request import ProofError
+from ...engine.proof.search import Limits
+from ...engine.tune import asking
+from ..base.errors import Refused
+from . import proof as proof_command
+
+ENDED = ("done", "running")
+RESUMING = {"resume", "output", "as_json", "wait", "anyway"}  # what may be given beside --resume
+
+
+def tune(preset: str | None, settings: Sequence[str], wanted: dict[str, Any], given: Collection[str]) -> int:
+    """Search, or go on with a search; `given` are the names of the options on the command line. Returns the exit code.
+    """
+    as_json, anyway, wait, output = (wanted.pop(name) for name in ("as_json", "anyway", "wait", "output"))
+    if wanted["dry_run"] and output is not None:
+        raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")
+    again = wanted.pop("resume")
+    if again is not None:
+        if set(given) - RESUMING:
+            raise Refused("a resumed search keeps its preset and limits: leave them out beside --resume")
+        return _resume(again, as_json=as_json, anyway=anyway, wait=wait, output=output)
+    if preset is None:
+        raise Refused("name what to tune: gputui tune --preset NAME, or --resume for the latest search")
+    repeats, seconds = wanted.pop("repeats"), wanted.pop("seconds")
+    asked = asking.of_preset(preset, settings, limits(**wanted), repeats=repeats, measure_seconds=seconds)
+    return proof_command.run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, output=output)
+
+
+def limits(
+    *, only: Sequence[str], leave: Sequence[str], memory_gb: float | None, precisions: Sequence[str], **more: Any
+) -> Limits:
+    """The limits that the command line asks for."""
+    return Limits(
+        only=list(only) or list(STAGES),
+        leave=list(leave),
+        memory_bytes=None if memory_gb is None else round(memory_gb * 1e9),
+        precisions=list(precisions) or None,
+        **more,
+    )
+
+
+def _resume(name: str, *, anyway: bool, **more: Any) -> int:
+    proof = _latest() if name == "latest" else folder.find(name)
+    return proof_command.go_on(proof, lambda: asking.resume(proof, anyway), **more)
+
+
+def _latest() -> folder.Proof:
+    """The newest search that has ended before its time; without one the newest of all, which says why it cannot go
+    on.
+    """
+    newest = None
+    for proof in folder.proofs():
+        with contextlib.suppress(ProofError, PresetError):  # one that cannot be read is none
+            asked = proof.request
+            if asked.kind != "tune" or (asked.search and asked.search.dry_run):
+                continue
+            if proof.state not in ENDED:
+                return proof
+            newest = newest or proof
+    if newest is None:
+        raise ProofError("there is no search to go on with; gputui tune --preset NAME starts one")
+    return newest

@@ -1,0 +1,144 @@
+"""The rows of a run's log: its lines with their levels, TensorFlow's own messages folded, and a line for each epoch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import NamedTuple
+
+from rich.cells import chop_cells
+
+from ...engine.process.known_failures import RESUMED
+from ...engine.text import counted, seconds, three_digits
+from ..base.errors import clean
+from ..base.glyphs import Glyphs
+from ..reading.snapshot import Epoch
+
+# How absl's C++ log (TensorFlow 2.21) begins a line: with a Unix time, or a date once it is initialised; and how
+# TensorFlow's own log did before.
+_ABSL = re.compile(r"([IWEF])\d{4} \d\d:\d\d:(\d+\.\d+)\s+\d+ [\w./-]+:\d+\] ")
+_DATED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: ([IWEF]) ")
+_PYTHON = re.compile(r"(?:\w+:)?(WARNING|ERROR|CRITICAL)\b|(?:\S+: )?\w*(Warning|Error|Exception)\b:")
+_KERAS_EPOCH = re.compile(r"Epoch \d+(/\d+)?\b")
+_TRACEBACK = "Traceback (most recent call last)"
+# What each start of TensorFlow says although nothing is wrong, whatever level it has.
+_NOISE = (
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    "To enable the following instructions:",
+    "Unable to register cuFFT factory", "Unable to register cuDNN factory", "Unable to register cuBLAS factory",
+    "computation placer already registered", "TF-TRT Warning: Could not find TensorRT",
+)  # fmt: skip
+_STYLES = {"I": "muted", "W": "warn", "E": "bad", "F": "bad"}
+_METRIC = 8  # columns of "0.000572" and "5.72e-05"
+_UNIX_TIME = 1e9  # a smaller number is the seconds of a minute
+
+
+class LogLine(NamedTuple):
+    """`style` names the colour of a line, `noise` says that it may be folded, `t` is its Unix time if it has one."""
+
+    style: str
+    noise: bool = False
+    t: float = 0.0
+
+
+class LogRow(NamedTuple):
+    """A row to show, and the name of its style."""
+
+    text: str
+    style: str = ""
+
+
+@lru_cache(maxsize=4096)
+def judged(line: str) -> LogLine:
+    """The level of a line, and whether it is one of TensorFlow's that tell nothing."""
+    known = any(text in line for text in _NOISE)
+    if found := _ABSL.match(line):
+        t = float(found[2])
+        return LogLine(_STYLES["I" if known else found[1]], known or found[1] == "I", t if t > _UNIX_TIME else 0.0)
+    if found := _DATED.match(line):
+        return LogLine(_STYLES["I" if known else found[1]], known or found[1] == "I")
+    if known:
+        return LogLine("muted", noise=True)
+    if line.startswith(_TRACEBACK):
+        return LogLine("bad")
+    if found := _PYTHON.match(line):
+        return LogLine("warn" if "arn" in found[0] or "WARN" in found[0] else "bad")
+    return LogLine("epoch" if _KERAS_EPOCH.match(line) else "")
+
+
+def rows(
+    lines: Sequence[str], arrived: Sequence[float], epochs: Sequence[Epoch], glyphs: Glyphs, key: str = "", *,
+    fold: bool = True, width: int = 0, resumes: Sequence[float] = (),
+) -> list[LogRow]:  # fmt: skip
+    """All rows in the order of time; `arrived` is when each line was seen, 0 where it stood there before.
+
+    `resumes` are the times of the lines that say that the run is resumed, the last of which are there. `key` unfolds
+    what is folded. Lines of epochs keep within the `width`, if there is one.
+    """
+    found: list[LogRow] = []
+    told, begun = 0, False
+    for noise, group in groupby(_timed(lines, arrived, resumes), key=lambda one: fold and judged(one[0]).noise):
+        members = list(group)
+        if noise:
+            found.append(_folded(len(members), glyphs, key, at_start=not begun))
+            continue
+        begun = True
+        for line, t in members:
+            until = bisect_left(epochs, t, key=lambda one: one.t) if t else told
+            found += [LogRow(epoch_text(one, width), "epoch") for one in epochs[told:until]]
+            told = max(told, until)
+            found.append(LogRow(line, judged(line).style))
+    return found + [LogRow(epoch_text(one, width), "epoch") for one in epochs[told:]]
+
+
+def _timed(lines: Sequence[str], arrived: Sequence[float], resumes: Sequence[float]) -> list[tuple[str, float]]:
+    moments = resumed_at(lines.count(RESUMED), resumes)
+    return [
+        (line, next(moments) if line == RESUMED else judged(line).t or seen)
+        for line, seen in zip(lines, arrived, strict=True)
+    ]
+
+
+def resumed_at(lines: int, resumes: Sequence[float]) -> Iterator[float]:
+    """The times of so many lines that say that the run is resumed.
+
+    The first of them may have been left out with the beginning of the log; the newest one may not be known yet: all
+    that is known was before it.
+    """
+    return itertools.chain(resumes[max(0, len(resumes) - lines) :], itertools.repeat(math.inf))
+
+
+def _folded(count: int, glyphs: Glyphs, key: str, *, at_start: bool) -> LogRow:
+    what = "TensorFlow's start-up" if at_start else "TensorFlow"
+    how = f"; {key} shows them" if key else ""
+    return LogRow(f"{glyphs.folded} {counted(count, 'lines')} of {what}{how}", "fold")
+
+
+def epoch_text(epoch: Epoch, width: int = 0) -> str:
+    """One line: the number, how long it took, and the metrics in Keras' order, as many as fit in the width."""
+    of = f"/{epoch.epochs}" if epoch.epochs else ""
+    number = f"epoch {epoch.number:>{len(of) - 1 if of else 0}}{of}"
+    metrics = [f"{clean(name)} {three_digits(value):<{_METRIC}}" for name, value in epoch.metrics.items()]
+    items = [number, f"{seconds(epoch.seconds):>6}", *metrics]
+    while width and len(items) > 1 and len("  ".join(items).rstrip()) > width:
+        items.pop()
+    return "  ".join(items).rstrip()
+
+
+def only(found: Sequence[LogRow], sought: str) -> list[LogRow]:
+    """The rows that contain a text."""
+    return [row for row in found if sought.casefold() in row.text.casefold()]
+
+
+def wrapped(found: Sequence[LogRow], width: int) -> list[LogRow]:
+    """The rows, long ones in several of at most this width."""
+    return [
+        LogRow(text, row.style)
+        for row in found
+        for text in (chop_cells(row.text, width) if len(row.text) > width > 0 else [row.text])
+    ]

@@ -1,0 +1,105 @@
+"""The limits of a search for the fastest settings as texts and choices, while a dialog has them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from ...engine.options import OPTIONS, by_key
+from ...engine.proof import STAGES
+from ...engine.proof.search import Limits
+
+RATES = ("keep", "linear", "sqrt")
+POLICIES = tuple(by_key(OPTIONS)["precision.policy"].choices)
+
+
+class WrongLimit(ValueError):
+    """A limit that cannot be used; `name` is its field."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+@dataclass
+class LimitTexts:
+    """What the fields hold; an empty text sets no limit. The devices are made for the `suitable` precisions."""
+
+    minutes: str = "10"
+    only: set[str] = field(default_factory=lambda: set(STAGES))
+    precisions: set[str] = field(default_factory=lambda: set(POLICIES))
+    suitable: set[str] = field(default_factory=lambda: set(POLICIES))
+    largest_batch: str = ""
+    memory_gb: str = ""
+    leave: str = ""
+    learning_rate: str = RATES[0]
+    warmup_steps: str = ""
+    allow_worse_loss: bool = False
+
+    def suit(self, fast: Collection[str]) -> None:
+        """Allow what these devices are made for, unless other precisions have been chosen."""
+        untouched, self.suitable = self.precisions == self.suitable, {POLICIES[0], *fast}
+        if untouched:
+            self.precisions = set(self.suitable)
+
+    def limits(self) -> Limits:
+        """The limits; raises WrongLimit for the first field that does not hold one."""
+        memory = _number("memory_gb", "memory", self.memory_gb)
+        return Limits(
+            minutes=_minutes(self.minutes),
+            only=self._only(),
+            leave=self.leave.replace(",", " ").split(),
+            memory_bytes=None if memory is None else round(memory * 1e9),
+            largest_batch=_whole("largest_batch", "the largest batch", self.largest_batch, least=1),
+            precisions=self._precisions(),
+            avoid_precisions=self._avoided(),
+            learning_rate=self.learning_rate,
+            warmup_steps=_whole("warmup_steps", "the warm-up", self.warmup_steps, least=0),
+            allow_worse_loss=self.allow_worse_loss,
+        )
+
+    def _only(self) -> list[str]:
+        if not self.only:
+            raise WrongLimit("only", "choose at least one option to search")
+        return [stage for stage in STAGES if stage in self.only]
+
+    def _precisions(self) -> list[str] | None:
+        """Those that are tried in any case; None for those that the devices are made for, if they are allowed."""
+        if not self.precisions and "precision" in self.only:
+            raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
+        if self.precisions == self.suitable:
+            return None
+        allowed = [policy for policy in POLICIES if policy in self.precisions]
+        return allowed if len(allowed) == 1 or not self.precisions <= self.suitable else None
+
+    def _avoided(self) -> list[str]:
+        """Those that the devices are made for and that are not allowed."""
+        some = len(self.precisions) > 1 and self.precisions < self.suitable
+        return [policy for policy in POLICIES if policy in self.suitable - self.precisions] if some else []
+
+
+def _minutes(text: str) -> float:
+    minutes = _number("minutes", "the time", text)
+    if minutes is None:
+        raise WrongLimit("minutes", "give the minutes that the search may take")
+    return minutes
+
+
+def _number(name: str, what: str, text: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:  # neither nan nor inf
+        raise WrongLimit(name, f"{what} must be a number above 0, not {text.strip()!r}")
+    return value
+
+
+def _whole(name: str, what: str, text: str, least: int) -> int | None:
+    if not text.strip():
+        return None
+    if not text.strip().isdecimal() or not text.isascii() or int(text) < least:
+        raise WrongLimit(name, f"{what} must be a whole number from {least} on, not {text.strip()!r}")
+    return int(text)

@@ -1,0 +1,116 @@
+"""Finding options by words: what fits best comes first, and each hit says where its words were found.
+
+A word is looked for in the name, then in other names, in the values an option takes, in its help, and in the TensorFlow
+call that obeys it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...engine.options import OPTIONS, OptionInfo
+from ...engine.options.catalogue import nearest
+from ...engine.options.synonyms import SYNONYMS, keys_of, synonyms_of
+
+NAME, OTHER_NAME, VALUE, HELP, CALL = "name", "also", "takes", "help", "calls"
+_WHOLE, _BEGINS, _INSIDE, _IN_KEY, _OTHER, _VALUE, _HELP, _CALL = range(8)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where one word of a search was found: the best place, and the text there."""
+
+    rank: int
+    place: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An option that fits all words of a search."""
+
+    info: OptionInfo
+    words: tuple[str, ...]
+    found: tuple[Found, ...]
+
+    @property
+    def rank(self) -> int:
+        """The option fits as well as the word that fits worst."""
+        return max((found.rank for found in self.found), default=_WHOLE)
+
+    @cached_property
+    def elsewhere(self) -> Found | None:
+        """The place to show beside the name, for the word that is least to be seen in it."""
+        worst = max(self.found, key=lambda found: found.rank, default=None)
+        return worst if worst is not None and worst.place != NAME else None
+
+
+def search(words: str) -> list[Hit]:
+    """The options that fit every word, the best first; of equally good ones, those whose own names have the words."""
+    asked = tuple(words.lower().split())
+    hits = [hit for info in OPTIONS if (hit := _hit(info, asked)) is not None]
+    meant = keys_of(words)  # of an other name of several options the one that is mostly meant comes first
+    order = {key: number for number, key in enumerate(meant)}
+    return sorted(
+        hits, key=lambda hit: (hit.rank, hit.elsewhere is not None, order.get(hit.info.key, len(order)))
+    )
+
+
+def suggestion(words: str) -> str:
+    """The name, or other name, of an option that is most similar to what was not found."""
+    names = [name for info in OPTIONS for name in (info.name, info.key)]
+    return nearest(words.strip().lower().replace(" ", "_"), [*names, *SYNONYMS]) or ""
+
+
+def marked(text: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Where the words stand in a text: begin and end of each."""
+    lower = text.lower()
+    for word in words:
+        at = lower.find(word)
+        while at >= 0:
+            yield at, at + len(word)
+            at = lower.find(word, at + len(word))
+
+
+def around(text: str, words: tuple[str, ...], width: int, more: str = "…") -> str:
+    """A part of the text, at most so wide, in which the first of the words can be seen."""
+    if len(text) <= width:
+        return text
+    at, end = next(marked(text, words), (0, 0))
+    room = max(0, width - 2 * len(more))
+    if end <= room:
+        return text[: width - len(more)] + more
+    begin = text.rfind(" ", 0, max(0, at - room // 3)) + 1
+    begin = begin if end - begin <= room else at
+    rest = text[begin:]
+    return more + (rest if len(rest) <= room else rest[:room] + more)
+
+
+def _hit(info: OptionInfo, words: tuple[str, ...]) -> Hit | None:
+    found = [_found(info, word) for word in words]
+    return Hit(info, words, tuple(one for one in found if one is not None)) if None not in found else None
+
+
+def _found(info: OptionInfo, word: str) -> Found | None:
+    """The best place of a word."""
+    return next(_places(info, word), None)
+
+
+def _places(info: OptionInfo, word: str) -> Iterator[Found]:
+    """All places of a word, the best first."""
+    others, about = synonyms_of(info.key), info.about
+    plain = word.strip("-").replace("-", "_")
+    if word in (info.name, info.key, info.group):
+        yield Found(_IN_KEY if word == info.group else _WHOLE, NAME, info.key)
+    if plain in others:
+        yield Found(_WHOLE, NAME if plain in info.name else OTHER_NAME, plain)
+    in_name = ((_BEGINS, info.name.startswith(plain)), (_INSIDE, plain in info.name), (_IN_KEY, word in info.key))
+    yield from (Found(rank, NAME, info.key) for rank, fits in in_name if fits)
+    yield from (Found(_OTHER, OTHER_NAME, other) for other in others if other.startswith(plain))
+    yield from (Found(_VALUE, VALUE, value) for value in info.choices if word in value)
+    texts = (about.help, about.helps, about.hurts, about.unit)
+    yield from (Found(_HELP, HELP, text) for text in texts if word in text.lower())
+    if word in about.call.lower():
+        yield Found(_CALL, CALL, about.call)

@@ -1,0 +1,67 @@
+"""The list of runs as `gputui runs` prints it: whole in a pipe, and as much as fits on a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from ...engine.figures import shown
+from ..base.errors import clean
+from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
+from ..reading.run_list import Entry
+from .diagnosis import show_table
+
+# In the order of their columns, and in the order in which they get room.
+LISTED = ("id", "state", "run", "done", "left", *(one.narrow_head for one in shown("listing")), "when", "tags", "note")
+FIRST = ("id", "state", "run", SPEED, "loss", "done", "left", "when", "tags", "memory", STEP_TIME, "wait", "time")
+LEAST_TITLE, LEAST_NOTE = 28, 16
+APART = 2
+
+
+def show(entries: Sequence[Entry]) -> None:
+    """One run a line; nothing is cut in a pipe."""
+    terminal = sys.stdout.isatty()
+    columns = [name for name in LISTED if _tells(name, entries)]
+    widths = _fitting(columns, entries, shutil.get_terminal_size().columns) if terminal else dict.fromkeys(columns, 0)
+    table = Table(box=None, pad_edge=False, padding=(0, APART, 0, 0))
+    for name in widths:
+        table.add_column("title" if name == "run" else name, justify="right" if COLUMNS[name].right else "left",
+                         no_wrap=True, overflow="crop")
+    for entry in entries:
+        table.add_row(*(Text(_cell(name, entry, width)) for name, width in widths.items()))
+    show_table(table)
+
+
+def _cell(name: str, entry: Entry, width: int) -> str:
+    """With a width, no longer than that."""
+    if name == "run":
+        return clean(entry.title.within(width) if width else entry.title.whole)
+    said = clean(COLUMNS[name].show(entry)).replace("\n", " ")
+    return f"{said[: width - 2]}.." if width and name == "note" and len(said) > width else said
+
+
+def _tells(name: str, entries: Sequence[Entry]) -> bool:
+    if name in ONLY_GOING_ON:
+        return any(entry.goes_on for entry in entries)
+    return name not in ("tags", "note") or any(COLUMNS[name].show(entry) for entry in entries)
+
+
+def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dict[str, int]:
+    """The columns that fit on the terminal, with their widths; the title and then the note take what is left."""
+    longest = {name: max(len(name), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}
+    least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}
+    widths: dict[str, int] = {}
+    for name in sorted(columns, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
+        if least[name] + APART <= room + APART or name == "id":
+            widths[name] = least[name]
+            room -= least[name] + APART
+    for name in ("run", "note"):
+        if name in widths and room + APART > 0:
+            more = min(room + APART, longest[name] - widths[name])
+            widths[name] += more
+            room -= more
+    return {name: widths[name] for name in columns if name in widths}

@@ -1,0 +1,124 @@
+"""How long earlier starts of a preset took on this machine, phase by phase, from the events of their run folders."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...engine import runs
+from ...engine.files.reading import open_regular
+from ...engine.files.values import EMPTY
+from ...engine.runs import Run
+from ...engine.runs.launch_options import options_of
+from ...engine.runs.parsing import parse_line
+from ...engine.runs.titles import title_of
+from ...engine.system.identity import Place
+from ...engine.text import seconds
+from . import LOOKED_AT
+from .phase_times import PhaseTimes
+
+MOST = 5  # runs that an estimate rests on
+HEAD_BYTES = 65_536  # of the events, in which a start is found
+# Groups of options on which the length of a start depends.
+_MATTER = ("workload.", "compile.", "precision.", "strategy.", "device.")
+
+
+@dataclass(frozen=True)
+class Usual:
+    """The seconds that a phase took before."""
+
+    median: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        """One figure, or the range: a trainer that has waited for the form has imported TensorFlow already."""
+        if self.most > 1.5 * self.least + 1:
+            return f"{seconds(self.least)} to {seconds(self.most)}"
+        return seconds(self.median)
+
+
+@dataclass(frozen=True)
+class EarlierStarts:
+    """The phases in their order, from so many `runs`."""
+
+    runs: int = 0
+    phases: Mapping[str, Usual] = field(default_factory=lambda: EMPTY)
+
+    def left(self, so_far: Mapping[str, float], phase: str) -> float:
+        """The seconds until the first step, by the medians; 0 where the present phase already takes longer."""
+        order = list(self.phases)
+        to_come = order[order.index(phase) + 1 :] if phase in order else [one for one in order if one not in so_far]
+        now = self.phases[phase].median - so_far.get(phase, 0.0) if phase in self.phases else 0.0
+        rest = sum(self.phases[one].median for one in to_come)
+        return max(0.0, now) + rest if now > 0 or rest else 0.0
+
+
+NONE = EarlierStarts()
+
+
+def of(run: Run) -> EarlierStarts:
+    """Those of the newest runs of the same preset that were started with the same model, devices and compiling."""
+    mine = _what_matters(run)
+    found: list[dict[str, float]] = []
+    for other in _alike(run):
+        if len(found) == MOST:
+            break
+        if _what_matters(other) == mine and (start := start_of(other)):
+            found.append(start)
+    return usual(found)
+
+
+def _alike(run: Run) -> Iterator[Run]:
+    """The runs of the same preset on this machine, the newest first."""
+    preset, here = title_of(run).preset, Place.here().host
+    for other in runs.all_runs()[:LOOKED_AT]:
+        if other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here:
+            yield other
+
+
+def _what_matters(run: Run) -> dict[str, object]:
+    return {key: value for key, value in options_of(run).items() if key.startswith(_MATTER)}
+
+
+def start_of(run: Run) -> dict[str, float]:
+    """Seconds by phase of the run's first start; nothing where its training did not begin."""
+    times, begun = PhaseTimes(), False
+    try:
+        with open_regular(run.file("events.jsonl")) as stream:
+            lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        event = parse_line(line) if '"phase"' in line else None
+        if event is None or event.type != "phase":
+            continue
+        if not begun:
+            times.since, begun = event.t, True
+        times.begin(event.t, str(getattr(event, "phase", "")), str(getattr(event, "detail", "") or ""))
+        if times.started:
+            return _summed(times)
+    return {}
+
+
+def _summed(times: PhaseTimes) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for span in times.start:
+        if span.of_others:
+            continue
+        found[span.phase] = found.get(span.phase, 0.0) + span.seconds
+    return found
+
+
+def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
+    """What the starts have in common; nothing where there are none."""
+    if not starts:
+        return NONE
+    phases = {phase: _usual(start.get(phase, 0.0) for start in starts) for phase in starts[0]}
+    return EarlierStarts(len(starts), phases)
+
+
+def _usual(found: Iterable[float]) -> Usual:
+    known = list(found)
+    return Usual(statistics.median(known), min(known), max(known))

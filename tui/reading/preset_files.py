@@ -1,0 +1,135 @@
+"""Preset files that can be opened: of the current folder, recent ones, the user's own, shipped ones, those of a path.
+
+Everything here looks at disks and may be slow, or not come back where a network folder does not answer: callers read
+in daemon threads. How much is looked at is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from ...engine import presets
+from ...engine.files import located_yaml
+from ...engine.files.located_yaml import YamlFault
+from ...engine.files.preset_names import SUFFIXES
+from ...engine.files.reading import why
+from ...engine.presets.preset import TOP_LEVEL
+from . import recent_files
+
+Group = Literal["here", "recent", "yours", "shipped", "path"]
+GROUPS: tuple[Group, ...] = ("here", "recent", "yours", "shipped")
+MOST_ENTRIES = 20_000  # of a folder that are looked through by name
+MOST_FILES = 200  # of a folder that are read
+_OURS = re.compile(rf"^(?:{'|'.join(TOP_LEVEL)})[ \t]*:", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class PresetFile:
+    """One file, or a folder of a path. `other` says why it is no preset, `fault` what is wrong with a preset."""
+
+    path: Path
+    group: Group
+    text: str = ""
+    fault: str = ""
+    other: str = ""
+    folder: bool = False
+
+    @property
+    def name(self) -> str:
+        """As it is called in the list."""
+        if self.folder:
+            return f"{self.path.name}/"
+        return self.path.stem if self.group in ("yours", "shipped") else self.path.name
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What was found in one place; `note` says what was left out, or why nothing was found."""
+
+    files: tuple[PresetFile, ...] = ()
+    note: str = ""
+
+
+def read(group: Group, folder: Path | None = None) -> Listing:
+    """What there is of one group; of the group `path` in this folder."""
+    if group == "path":
+        return in_folder(folder or Path.cwd(), "path")
+    if group == "here":
+        return in_folder(Path.cwd(), "here")
+    if group == "recent":
+        return Listing(tuple(PresetFile(path, "recent", str(path.parent)) for path in recent_files.recent()))
+    home = presets.SHIPPED if group == "shipped" else presets.user_folder()
+    return Listing(tuple(look_at(path, group) for path in sorted(home.glob("[!.]*.yaml"))[:MOST_FILES]))
+
+
+def in_folder(folder: Path, group: Group) -> Listing:
+    """The YAML files of a folder, presets first; for a path its folders, too."""
+    try:
+        with os.scandir(folder) as scanned:
+            entries = list(islice(scanned, MOST_ENTRIES + 1))
+    except OSError as fault:
+        return Listing(note=f"{folder} cannot be read: {why(fault)}")
+    names = sorted(entry.name for entry in entries[:MOST_ENTRIES] if entry.name.endswith(SUFFIXES))
+    found = [look_at(folder / name, group) for name in names[:MOST_FILES]]
+    folders = sorted(entry.name for entry in _folders(entries)) if group == "path" else []
+    listed = [PresetFile(folder / name, group, folder=True) for name in folders[:MOST_ENTRIES]]
+    left = len(names) - MOST_FILES
+    note = f"{left} more YAML files: type a path to one" if left > 0 else ""
+    if len(entries) > MOST_ENTRIES:
+        note = f"more than {MOST_ENTRIES:,} entries: type a path to a file that is not listed"
+    return Listing((*(one for one in found if not one.other), *listed, *(one for one in found if one.other)), note)
+
+
+def _folders(entries: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    for entry in entries:
+        try:
+            if entry.is_dir() and not entry.name.startswith("."):
+                yield entry
+        except OSError:
+            continue  # a link whose target cannot be looked at
+
+
+def look_at(path: Path, group: Group) -> PresetFile:
+    """Whether the file is a preset, and how it describes itself."""
+    text = ""
+    try:
+        text = located_yaml.read_text(path)
+        tree = located_yaml.parse(text)
+    except YamlFault as fault:
+        if group in ("yours", "shipped") or _OURS.search(text):
+            return PresetFile(path, group, fault=f"line {fault.line}: {fault.message}")
+        return PresetFile(path, group, other="not a preset")
+    except OSError as fault:
+        return PresetFile(path, group, other=why(fault))
+    if group in ("here", "path") and set(TOP_LEVEL).isdisjoint(tree):
+        return PresetFile(path, group, other="not a preset")
+    described = tree["description"].value if "description" in tree else ""
+    return PresetFile(path, group, " ".join(described.split()) if isinstance(described, str) else "")
+
+
+def completed(text: str, names: list[str]) -> str:
+    """The path as far as its last part is common to all names that begin with it."""
+    head, begun = os.path.split(text)
+    fitting = [name for name in names if name.startswith(begun)]
+    if not fitting:
+        return text
+    first, last = min(fitting), max(fitting)
+    same = next((i for i, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return os.path.join(head, first[:same])
+
+
+def is_path(text: str) -> bool:
+    """Whether the text is the beginning of a path, and no words to filter by."""
+    return os.sep in text or text.startswith("~") or text in (".", "..")
+
+
+def split(text: str) -> tuple[Path, str]:
+    """The folder that a path lies in, and the beginning of its name."""
+    head, begun = os.path.split(os.path.expanduser(text) if text.startswith("~") and os.sep in text else text)
+    return Path(head or ".").absolute(), begun

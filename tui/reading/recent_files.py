@@ -1,0 +1,49 @@
+"""The preset files that were opened or saved last, kept in gputui's home.
+
+The file is small, written by a thread of its own, and no reason to fail: one that is damaged counts as empty.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from pathlib import Path
+
+from ...engine.files import places
+from ...engine.files.reading import read_bytes
+from ...engine.files.writing import write_atomically
+
+MOST = 20
+MAX_BYTES = 200_000
+MAX_PATH = 4096  # of Linux; a longer one is no path
+_writing = threading.Lock()
+
+
+def file() -> Path:
+    return places.home() / "recent.json"
+
+
+def recent() -> list[Path]:
+    """The files, the latest first; nothing is looked up, as a file may lie on a disk that does not answer."""
+    try:
+        found = json.loads(read_bytes(file(), MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return []
+    texts = found if isinstance(found, list) else []
+    kept = (text for text in texts if isinstance(text, str) and len(text) <= MAX_PATH and text.isprintable())
+    return [Path(text) for text in dict.fromkeys(kept) if text.startswith("/")][:MOST]
+
+
+def note(path: Path) -> threading.Thread:
+    """Put a file first, in a thread; a home that cannot be written keeps no list."""
+    thread = threading.Thread(target=_note, args=(path,), daemon=True)
+    thread.start()
+    return thread
+
+
+def _note(path: Path) -> None:
+    with contextlib.suppress(OSError), _writing:
+        whole = [str(one) for one in (path.absolute(), *recent())]
+        file().parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file(), json.dumps(list(dict.fromkeys(whole))[:MOST], indent=1) + "\n", durable=False)

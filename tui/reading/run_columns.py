@@ -1,0 +1,118 @@
+"""The columns that a table of runs may have: how each is called, what it shows of a run, and how it sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...engine import text
+from ...engine.figures import Figure, of_run, shown
+from .run_list import FIGURES, LEFT, Entry, when_text
+
+
+@dataclass(frozen=True)
+class RunColumn:
+    """`width` is without the blanks beside it; one of width 0 takes the room that is left.
+
+    `value` is what rows are sorted by; one that is not known is None and comes last in both directions.
+    """
+
+    key: str
+    about: str
+    width: int
+    show: Callable[[Entry], str]
+    value: Callable[[Entry], Any]
+    right: bool = True
+
+
+def _figure(figure: Figure, key: str = "") -> RunColumn:
+    def value(entry: Entry) -> float | None:
+        return entry.figures.get(figure.key)
+
+    about = figure.label if figure.label != figure.narrow_head else figure.about
+    return RunColumn(key or figure.narrow_head, about, figure.width, lambda entry: _whole(figure, value(entry)), value)
+
+
+def _whole(figure: Figure, value: float | None) -> str:
+    """A figure is never cut: with fewer digits where it is wider than its column."""
+    said = figure.bare(value)
+    if value is None or len(said) <= figure.width or not text.is_plain(figure.unit):
+        return said
+    shorter = (f"{value:.{digits}e}" for digits in (2, 1, 0))
+    return next((found for found in shorter if len(found) <= figure.width), f"{value:.0e}")
+
+
+def _words(key: str, about: str, width: int, show: Callable[[Entry], str]) -> RunColumn:
+    return RunColumn(key, about, width, show, lambda entry: show(entry).casefold() or None, right=False)
+
+
+def _one_line(said: str) -> str:
+    return " ".join(said.split())
+
+
+_BY_LIST = (
+    RunColumn("run", "the preset, and what was changed of it", 0, lambda entry: entry.title.whole,
+              lambda entry: (entry.title.whole.casefold(), entry.run.id), right=False),
+    _words("id", "the name of its folder", 28, lambda entry: entry.run.id),
+    _words("state", "whether it goes on, and how it ended", 10, lambda entry: entry.state_word),
+    RunColumn("done", "the part of its steps that it has done, while it goes on", 5,
+              lambda entry: text.share(entry.done) if entry.done is not None else "", lambda entry: entry.done),
+    RunColumn("left", "the time that the steps left will take", LEFT.width,
+              lambda entry: text.clock(entry.figures.get(LEFT.key)) if entry.goes_on else "",
+              lambda entry: entry.figures.get(LEFT.key)),
+    *map(_figure, FIGURES),
+    RunColumn("when", "when it was started", 6, lambda entry: when_text(entry.when), lambda entry: entry.when),
+    _words("tags", "your tags", 12, lambda entry: " ".join(f"#{tag}" for tag in entry.notes.tags)),
+    _words("note", "your note", 0, lambda entry: _one_line(entry.notes.note)),
+    _words("description", "the description of its preset", 0, lambda entry: _one_line(entry.description)),
+)
+COLUMNS = {column.key: column for column in _BY_LIST}
+SPEED, STEP_TIME = (of_run(key).narrow_head for key in ("samples_per_second", "step_ms.p50"))
+_FIGURES_SHOWN = [figure.narrow_head for figure in shown("runs")]
+# Without a choice: in the order in which they stand, and in the order in which they get room.
+USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "when", "tags", "note", "description")
+FIRST = (
+    "run", "state", SPEED, "when", "loss", "done", "memory", "wait", "left", STEP_TIME, "tags", "note",
+    "description", "id",
+)
+LEAST_WORDS = 18  # cells of a note or description
+ONLY_GOING_ON = {"done", "left"}
+
+
+def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Entry]:
+    value = COLUMNS[column].value
+    entries = list(entries)
+    known = [entry for entry in entries if value(entry) is not None]
+    return [
+        *sorted(known, key=value, reverse=descending),
+        *(entry for entry in entries if value(entry) is None),
+    ]
+
+
+def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
+    """The columns that fit where none were chosen, with so many cells for the title.
+
+    What has something to tell of these runs comes first.
+    """
+    useful = [name for name in USUAL if _tells(name, entries)]
+    fitting: set[str] = set()
+    for name in sorted(useful, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
+        needed = (COLUMNS[name].width or (title if name == "run" else LEAST_WORDS)) + 1
+        if needed <= width:
+            fitting.add(name)
+            width -= needed
+    return [name for name in useful if name in fitting]
+
+
+def _tells(name: str, entries: Sequence[Entry]) -> bool:
+    if name in ONLY_GOING_ON:
+        return any(entry.goes_on for entry in entries)
+    return name not in ("tags", "note", "description") or any(COLUMNS[name].show(entry) for entry in entries)
+
+
+def matching(entries: Iterable[Entry], words: str) -> list[Entry]:
+    """Those that a filter leaves."""
+    return [entry for entry in entries if entry.matches(words)]
+
+

@@ -1,0 +1,44 @@
+"""Reads a search as it is made: its proof.json, and the run of the trial that is being measured.
+
+Reading is done in a thread. Imports no Textual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...engine.proof.folder import Proof
+from ...engine.runs import Run
+from .run_reader import RunReader
+from .snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class SearchReading:
+    """What proof.json says; while the search goes on, the newest trial's run with what is known of it."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    run: Run | None = None
+    trial: Snapshot | None = None
+
+
+class SearchReader:
+    """One viewer of one search."""
+
+    def __init__(self, proof: Proof) -> None:
+        self._proof = proof
+        self._reader: RunReader | None = None
+
+    def read(self) -> SearchReading:
+        data = self._proof.data
+        newest = self._proof.trials[-1:] if data.get("state") == "running" else []
+        if not newest:
+            self._reader = None
+            return SearchReading(data)
+        if self._reader is None or self._reader.run != newest[0]:
+            self._reader = RunReader(newest[0])
+        while self._reader.poll():
+            pass
+        return SearchReading(data, newest[0], self._reader.picture.snapshot)

@@ -1,0 +1,196 @@
+"""One chart alone: another axis, logarithmic, smoothed, a cursor that tells all values, and any part of the axis.
+
+The screen that it lies over reads on and gives the charts anew with each reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.reactive import var
+
+from ...engine.text import times
+from ..base import keys
+from ..base.errors import clean
+from ..base.settings import Charts
+from ..drawing import readout
+from ..drawing.curves import Plot
+from ..drawing.rows import Row, fit, length, spread, whole_words
+from ..drawing.zoom import CLOSER
+from ..widgets.big_chart import BigChart
+from ..widgets.key_footer import KeyFooter
+from ..widgets.panel import Panel
+from ..widgets.partial_updates import ChangedCellsCompositor
+from .base import AppScreen
+from .header import Header
+from .help import LOSS
+from .run_actions import RunActions
+
+SMOOTHING = (0.0, 0.6, 0.9, 0.97)  # the steps of the key
+MOST_ROWS = 5  # of the values at the cursor
+HINT = "left and right move the cursor, which tells the values; + and - choose a part of the axis"
+
+
+class ChartSource(Protocol):
+    """A screen whose charts can be seen alone."""
+
+    latest: var[Any]
+
+    @property
+    def about(self) -> str:
+        """What the charts are of."""
+
+    def charts(self, drawn: Charts) -> Sequence[Plot]:
+        """The charts now, drawn as the settings say."""
+
+    def axes(self) -> Sequence[str]:
+        """The axes on which they can be drawn."""
+
+    def foot(self, width: int) -> Row:
+        """What there is to say below a chart, such as how long the start took."""
+
+
+class ChartScreen(AppScreen):
+    """`key` names the chart that is seen first. How charts are drawn is kept in the settings."""
+
+    CSS_PATH = "chart.tcss"
+    HELP_SECTIONS = (LOSS,)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("cursor_right", "move(1)", "Cursor", meaning="the cursor to the right"),
+        keys.bind("cursor_left", "move(-1)", show=False),
+        keys.bind("first", "to_end(False)", "First point", show=False, meaning="the cursor to the first point"),
+        keys.bind("last", "to_end(True)", "Newest point", show=False, meaning="the cursor to the newest point"),
+        keys.bind("zoom_in", "zoom(1)"),
+        keys.bind("zoom_out", "zoom(-1)", show=False),
+        keys.bind("zoom_all", "all", show=False),
+        keys.bind("x_axis", "axis"),
+        keys.bind("logarithmic"),
+        keys.bind("smoothing", "smooth"),
+        keys.bind("page_on", "page(1)", "Next chart", show=False, meaning="the next chart"),
+        keys.bind("page_back", "page(-1)", "Chart before", show=False, meaning="the chart before"),
+        keys.bind("copy", show=False, meaning="copy the values of the chart"),
+        keys.bind("stop", show=False, meaning="stop the run"),
+        *keys.back(),
+    ]
+
+    def __init__(self, source: Any, key: str) -> None:
+        super().__init__()
+        self._compositor = ChangedCellsCompositor()
+        self.source: ChartSource = source
+        self.key = key
+        self._values_height = 0
+
+    def compose(self) -> ComposeResult:
+        yield Header(Panel(self._title, id="title"))
+        yield BigChart(id="chart")
+        yield Panel(self._values, id="values")
+        yield Panel(lambda width, height: [fit(self.source.foot(width), width)], id="foot")
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        self.watch(self.source, "latest", self._show_new)  # type: ignore[arg-type]
+
+    @property
+    def chart(self) -> BigChart:
+        return self.query_one(BigChart)
+
+    @property
+    def drawn(self) -> Charts:
+        return self.app.settings.charts
+
+    @property
+    def _all(self) -> list[Plot]:
+        return list(self.source.charts(self.drawn))
+
+    def _show_new(self) -> None:
+        """The chart with the newest points; where it is no longer there, the first."""
+        charts = self._all
+        if not charts:
+            return
+        plot = next((one for one in charts if one.key == self.key), charts[0])
+        self.key = plot.key
+        closer = self.chart.closer if self.chart.window is not None else 1.0
+        self.chart.show(replace(plot, how=(*plot.how, *([f"zoomed {times(closer)}"] if closer > 1 else []))))
+        self._show_beside()
+
+    @on(BigChart.Moved)
+    def _show_values(self) -> None:
+        self._show_new()
+
+    def _show_beside(self) -> None:
+        """The title, the values at the cursor in as many rows as they need, and the line at the foot."""
+        values = self.query_one("#values", Panel)
+        height = max(1, min(MOST_ROWS, len(self._values(self.size.width - 2, MOST_ROWS))))
+        if height != self._values_height:
+            self._values_height = height
+            values.styles.height = height
+        for panel in self.query(Panel):
+            panel.repaint()
+
+    def _title(self, width: int, height: int) -> list[Row]:
+        names = [plot.key for plot in self._all]
+        at = f"{names.index(self.key) + 1}/{len(names)}" if self.key in names else ""
+        right: Row = [(f"  {at}", "value"), ("  [ ] others", "label")]
+        about = whole_words(clean(self.source.about), width - len(self.key) - 2 - length(right), self.glyphs)
+        return [spread([(self.key, "title"), (f"  {about}", "label")], right, width)]
+
+    def _values(self, width: int, height: int) -> list[Row]:
+        chart = self.chart
+        if chart.cursor is None:
+            return [[(HINT, "label")]]
+        return readout.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The run is stopped by the screen below, where that shows one which goes on."""
+        return action != "stop" or (isinstance(self.source, RunActions) and bool(self.source.check_action("stop", ())))
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def action_move(self, columns: int) -> None:
+        self.chart.move(columns)
+
+    def action_to_end(self, last: bool) -> None:
+        self.chart.to_end(last)
+
+    def action_zoom(self, closer: int) -> None:
+        self.chart.zoom(CLOSER if closer > 0 else 1 / CLOSER)
+
+    def action_all(self) -> None:
+        self.chart.all()
+
+    def action_axis(self) -> None:
+        """The next axis that the run knows."""
+        axes, now = list(self.source.axes()), self.chart.plot.x_unit
+        following = axes[(axes.index(now) + 1) % len(axes)] if now in axes else now
+        self._set("x_axis", following)
+
+    def action_logarithmic(self) -> None:
+        if not self.drawn.logarithmic and self.chart.plot.bounds == "share":
+            self.notify("a share is always drawn from 0 to 100 %; the other charts are logarithmic now")
+        self._set("logarithmic", not self.drawn.logarithmic)
+
+    def action_smooth(self) -> None:
+        self._set("smoothing", next((weight for weight in SMOOTHING if weight > self.drawn.smoothing), 0.0))
+
+    def _set(self, name: str, value: Any) -> None:
+        self.app.settings.change(f"charts.{name}", value)
+        self._show_new()
+
+    def action_page(self, by: int) -> None:
+        names = [plot.key for plot in self._all]
+        if self.key in names:
+            self.key = names[(names.index(self.key) + by) % len(names)]
+            self._show_new()
+
+    def action_stop(self) -> None:
+        if isinstance(self.source, RunActions):
+            self.source.action_stop()
+
+    def action_copy(self) -> None:
+        """All values of the chart, for a spreadsheet."""
+        self.app.copy(readout.table(self.chart.plot), f"the values of {self.key}, separated by tabs")

@@ -1,0 +1,64 @@
+"""The first line of every screen: the places that can be gone to, and beside them what this screen shows."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import Static
+
+from ..base.errors import clean
+from ..base.keys import VERBS, key_of
+from ..base.services import Host
+from ..widgets.places import Place, Places
+from . import catalogue
+
+
+class Waits(Static):
+    """The start that waits until the devices are free; a click gives it up."""
+
+    app: Host
+    DEFAULT_CSS = """
+    Waits {
+        display: none; width: auto; max-width: 40%; height: 1; background: $panel; color: $text-warning;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    """
+
+    def on_click(self) -> None:
+        self.app.give_up_waiting()
+
+
+class Header(Horizontal):
+    """The places of the catalogue; `title` takes the rest of the line."""
+
+    DEFAULT_CSS = """
+    Header {
+        height: 1; background: $panel;
+        #title { width: 1fr; height: 1; padding: 0 1 0 2; background: $panel; }
+    }
+    """
+
+    def __init__(self, title: Widget | None = None) -> None:
+        super().__init__()
+        self._title = title
+
+    def compose(self) -> ComposeResult:
+        listed = catalogue.places()
+        places = [Place(one.name, VERBS[one.verb].label, key_of(self.app, one.verb)) for one in listed]
+        yield Places(places, catalogue.place_of(self.screen), "live", alone=self._title is None)
+        if self._title is not None:
+            yield self._title
+        yield Waits(id="waits", markup=False)
+
+    def on_mount(self) -> None:
+        self.watch(self.app, "waiting_title", self._waits)
+        self.watch(self.app, "running_count", self._count)
+
+    def _waits(self, title: str) -> None:
+        said = self.query_one(Waits)
+        said.display = bool(title)
+        said.update(f" waiting: {clean(title)} ")
+
+    def _count(self, count: int) -> None:
+        self.query_one(Places).show(count)

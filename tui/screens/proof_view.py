@@ -1,0 +1,66 @@
+"""What the screens of a proof and of a search share: they follow the proof's folder, and stop and copy it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import work
+from textual.binding import BindingType
+
+from ...engine.runs import Run
+from ..base import keys
+from ..reading.store import mapping
+from . import proof_actions
+from .base import FollowingScreen, Reading
+
+if TYPE_CHECKING:
+    from ...engine.proof.folder import Proof
+
+READ_SECONDS = 0.5
+ENDED_READ_SECONDS = 3.0
+
+
+class ProofView(FollowingScreen[Reading]):
+    """`data` is the newest proof.json that could be read. The proof runs in its own process."""
+
+    FOLLOWS_COVERED = True  # a trial of it is looked at over it
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("copy", label="Copy report", meaning="copy the report as Markdown", show=False),
+        *keys.back(),
+    ]
+
+    def __init__(self, proof: Proof) -> None:
+        super().__init__()
+        self.proof = proof
+        self.data: Mapping[str, Any] = {}
+
+    @property
+    def goes_on(self) -> bool:
+        return self.data.get("state") == "running"
+
+    def open_trial(self, name: str) -> None:
+        """Open the run of a trial, where its folder is there."""
+        path = self.proof.path / "trials" / Path(name).name
+        if name and path.is_dir():
+            self.app.open_run(Run(path))
+
+    @work(exclusive=True, group="stop")
+    async def action_stop(self) -> None:
+        await proof_actions.stop(self.app, self.proof, self.data.get("kind") == "tune")
+
+    @work(exclusive=True, group="save")
+    async def action_save_report(self) -> None:
+        await proof_actions.save_report(self.app, self.proof, self.data, Path.cwd())
+
+    @work(exclusive=True, group="save")
+    async def action_copy(self) -> None:
+        await proof_actions.copy_report(self.app, self.data)
+
+
+def latest_run(told: Mapping[str, Any]) -> str:
+    """The folder of the latest trial of a comparison or a candidate; empty before there is one."""
+    trials = told.get("trials")
+    names = [mapping(trial).get("run") for trial in trials] if isinstance(trials, list) else []
+    return next((str(name) for name in reversed(names) if name), "")

@@ -1,0 +1,181 @@
+"""The dialog that starts a search for the fastest settings: its limits, with which Enter starts it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Input, Label
+
+from ...engine.presets import PresetError
+from ...engine.proof import STAGES
+from ...engine.runs import RunError
+from ...engine.tune.report.findings import WORDS
+from ..base import keys
+from ..base.errors import clean
+from ..form.limits import POLICIES, RATES, LimitTexts, WrongLimit
+from ..widgets.limit_rows import LimitInput, LimitRow, Step, Words
+from ..widgets.option_row import NOT_GIVEN
+from . import tuning
+from .questions import SEEN_AFTER_SECONDS, Ask
+
+if TYPE_CHECKING:
+    from ..base.services import Host
+    from ..form.state import FormState
+
+SAID = "{start} starts it, {mark} switches, {previous} {next} choose, {back} leaves"
+CHECKING = "checking ..."
+WAIT, ANYWAY, CANCEL = "Wait for it", "Measure anyway", "Cancel"
+WAIT_SECONDS = 1.0  # between two looks at what is in the way
+_FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
+
+
+class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
+    """Returns the search and its process, once it has been started, or None. What is refused is said in the dialog."""
+
+    DEFAULT_CSS = """
+    TuneDialog {
+        align: center middle;
+        background: $background 60%;
+        #box { width: 78; max-width: 98%; height: auto; max-height: 96%; border: round $border; background: $panel;
+               padding: 0 1; scrollbar-size-vertical: 1; }
+        #box > Label { width: 100%; }
+        #complaint { color: $text-error; display: none; }
+        #said { color: $foreground-muted; }
+    }
+    """
+    seen_after_seconds = SEEN_AFTER_SECONDS  # an earlier key starts nothing
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("open", "start", "Start", meaning="start the search"),
+        keys.bind("start", meaning="start the search"),
+        *keys.back("dismiss(None)"),
+    ]
+
+    def __init__(self, state: FormState, texts: LimitTexts) -> None:
+        super().__init__()
+        self.state, self.texts = state, texts
+        self._starts = False  # a search is being started: nothing more is, and it is not given up
+
+    def compose(self) -> ComposeResult:
+        texts = self.texts
+        with VerticalScroll(id="box", can_focus=False):
+            yield Label(f"Find the fastest settings of {clean(self.state.name)}", markup=False)
+            yield LimitRow("minutes", _field("minutes", texts.minutes), "for the whole search")
+            yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
+            yield LimitRow("precisions", Words("precisions", [(one, one) for one in POLICIES], texts.precisions))
+            yield LimitRow("largest batch", _field("largest_batch", texts.largest_batch),
+                           "global; empty: a tenth of the samples")
+            yield LimitRow("memory", _field("memory_gb", texts.memory_gb), "GB at most; empty: what there is")
+            yield LimitRow("leave alone", _field("leave", texts.leave), "options that keep their values: cache, xla")
+            yield LimitRow("learning rate",
+                           Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, one=True))
+            yield LimitRow("warm-up", _field("warmup_steps", texts.warmup_steps), "steps, with linear or sqrt")
+            yield LimitRow("worse loss", Words("allow_worse_loss", [("allow", "choose the fastest all the same")],
+                                               {"allow"} if texts.allow_worse_loss else set()))
+            yield Label(id="complaint", markup=False)
+            yield Label(self._said(), id="said", markup=False)
+
+    def _said(self) -> str:
+        named = {"start": "open", "mark": "mark", "previous": "previous_choice", "next": "next_choice", "back": "back"}
+        return SAID.format(**{name: keys.key_of(self.app, verb) for name, verb in named.items()})
+
+    # ---- moving -----------------------------------------------------------------------------------
+
+    @property
+    def _parts(self) -> list[Widget]:
+        return list(self.query("LimitInput, Words").results(Widget))
+
+    @on(Step)
+    def _step(self, event: Step) -> None:
+        parts = self._parts
+        at = parts.index(self.focused) if self.focused in parts else 0
+        parts[(at + event.by) % len(parts)].focus()
+
+    # ---- starting ---------------------------------------------------------------------------------
+
+    @on(Input.Submitted)
+    def action_start(self) -> None:
+        """Start with what the fields hold; a limit that cannot be used is said, and its field gets the focus."""
+        if self._starts:
+            return
+        self._take()
+        try:
+            limits = self.texts.limits()
+        except WrongLimit as wrong:
+            self._complain(str(wrong))
+            self.query_one(f"#{wrong.name}").focus()
+        else:
+            self._begin(limits)
+
+    async def action_dismiss(self, result: Any = None) -> None:
+        if not self._starts:
+            await super().action_dismiss(result)
+
+    def _take(self) -> None:
+        for name in _FIELDS:
+            setattr(self.texts, name, self.query_one(f"#{name}", Input).value)
+        for name in ("only", "precisions"):
+            setattr(self.texts, name, set(self.query_one(f"#{name}", Words).chosen))
+        (self.texts.learning_rate,) = self.query_one("#learning_rate", Words).chosen
+        self.texts.allow_worse_loss = bool(self.query_one("#allow_worse_loss", Words).chosen)
+
+    @work(exclusive=True, group="start")
+    async def _begin(self, limits: Any) -> None:
+        self._complain(CHECKING)
+        try:
+            wanted = await asyncio.to_thread(tuning.asked, self.state.preset, self.state.path, limits)
+            if not await self._undisturbed(wanted):
+                return
+            self._starts = True
+            made = await asyncio.to_thread(tuning.begin, wanted)
+        except (PresetError, RunError, OSError, ValueError) as reason:
+            self._starts = False
+            self._complain(str(reason))
+        else:
+            self.dismiss(made)
+
+    async def _undisturbed(self, wanted: Any) -> bool:
+        """Whether to start: nothing else trains on the devices, or no more, or the user measures all the same."""
+        waits = False
+        while busy := await asyncio.to_thread(tuning.in_the_way, wanted):
+            answer = WAIT if waits else await self.app.push_screen_wait(Ask(_question(busy), (WAIT, ANYWAY, CANCEL)))
+            waits = answer == WAIT
+            if not waits:
+                self._complain(f"{busy}, and would disturb the measurements")
+                return answer == ANYWAY
+            self._complain(f"waiting: {busy}; {keys.key_of(self.app, 'back')} gives the search up")
+            await asyncio.sleep(WAIT_SECONDS)
+        return True
+
+    def _complain(self, reason: str) -> None:
+        said = self.query_one("#complaint", Label)
+        said.display = True
+        said.update(clean(reason))
+        said.scroll_visible(animate=False)
+
+
+async def tune(app: Host, state: FormState, texts: LimitTexts) -> None:
+    """Ask for the limits, start the search of the form's settings, and open it."""
+    made = await app.push_screen_wait(TuneDialog(state, texts))
+    if made is None:
+        return
+    if app.warm is not None:  # an engine that imports TensorFlow beside the trials would slow them
+        app.warm.close()
+        app.warm = None
+    proof, process = made
+    app.engines.append(process)
+    app.open_proof(proof)
+
+
+def _question(busy: str) -> str:
+    return f"{busy[0].upper()}{busy[1:]}, and would disturb the measurements.\nBegin the search when it has ended?"
+
+
+def _field(name: str, text: str) -> LimitInput:
+    return LimitInput(text, id=name, compact=True, placeholder=NOT_GIVEN)

@@ -1,0 +1,83 @@
+"""The places of the application in one row: the present one marked, the running runs counted, each to be clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from textual import events
+from textual.geometry import Size
+
+from ..base.glyphs import Glyphs
+from ..drawing.rows import Row, length
+from .painted import Painted
+
+KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on the keys are named, too: alone, and beside a title
+
+
+class Place(NamedTuple):
+    """A screen that can be opened from everywhere."""
+
+    name: str
+    label: str
+    key: str
+
+
+class Places(Painted):
+    """As wide as its text; `here` is the name of the present place, `counted` that of the place with the badge."""
+
+    DEFAULT_CSS = "Places { width: auto; height: 1; background: $panel; }"
+
+    def __init__(self, places: Sequence[Place], here: str, counted: str, *, alone: bool) -> None:
+        super().__init__()
+        self._keys_from = KEYS_FROM if alone else KEYS_BESIDE_FROM
+        self._places, self._here, self._counted = tuple(places), here, counted
+        self._count = 0
+
+    def show(self, count: int) -> None:
+        """Set the badge: how many runs go on."""
+        if count != self._count:
+            self._count = count
+            self.refresh(layout=True)
+            self._layout_updates += 1  # Textual (8.2) keeps the old width where a layout had been asked for before
+            self.repaint()
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return sum(map(length, self._items(self.with_keys)))
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        return [[piece for item in self._fitting(width) for piece in item]]
+
+    def _fitting(self, width: int) -> list[Row]:
+        """Without the keys where they would cut the last place, as before the layout that follows a new badge."""
+        items = self._items(self.with_keys)
+        return items if sum(map(length, items)) <= width else self._items(False)
+
+    @property
+    def with_keys(self) -> bool:
+        """Whether there is room for the keys."""
+        return self.app.size.width >= self._keys_from
+
+    def _items(self, with_keys: bool) -> list[Row]:
+        counts = {self._counted: self._count}
+        return [
+            item(one, one.name == self._here, counts.get(one.name, 0), self.glyphs, with_keys)
+            for one in self._places
+        ]
+
+    async def on_click(self, event: events.Click) -> None:
+        end = 0
+        for place, shown in zip(self._places, self._fitting(self.size.width), strict=True):
+            end += length(shown)
+            if event.x < end:
+                await self.app.run_action(f"app.show('{place.name}')")
+                return
+
+
+def item(place: Place, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
+    """One place: its key where there is room, its label, and how many runs go on there."""
+    style = "here" if here else "value"
+    before, after = (glyphs.here[0], glyphs.here[1]) if here else (" ", " ")
+    key: Row = [(f"{place.key} ", style if here else "label")] if with_key else []
+    badge: Row = [(f" {glyphs.running}{count}", "badge")] if count else []
+    return [(before, style), *key, (place.label, style), *badge, (after, style)]
