@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -14,8 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.system import stop_signals
+from gputui.engine.system import frame_stack, interpreter, stop_signals
 
+from tests.support.forked_engines import engines as engines
+from tests.support.forked_engines import forked_gpu_trainers as forked_gpu_trainers
+from tests.support.forked_engines import forked_trainers as forked_trainers
+from tests.support.forked_engines import gpu_engines as gpu_engines
 from tests.support.forking import ENVIRONMENT
 from tests.support.forking import forks as forks
 from tests.support.own import own as own
@@ -23,18 +29,77 @@ from tests.support.training import Build, options
 
 if TYPE_CHECKING:
     from gputui.engine.trainer.setup.devices import Devices
+    from textual.app import App
+
+
+# Threads of OpenBLAS, which hardly anything here uses, sleep at once: they would spin after each import of NumPy.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+gc.disable()  # while the tests are imported, and TensorFlow with them: a fifth of the time
+_with_room: list[bool] = []
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> object:
+    """All of it, also in a worker, runs with room for its frames, as a trainer does."""
+    if _with_room:
+        return None
+    _with_room.append(True)
+    return frame_stack.with_room(lambda: config.hook.pytest_cmdline_main(config=config))
+
+
+# Of the files that take longest, several at a time on two cores. A slow test of another file counts as ten seconds.
+# Those that wait for the stand-in for GPUs to be compiled come after the one that compiles it and after others that
+# take long.
+SECONDS = {
+    "test_fit_batch.py": 108, "test_ab.py": 97, "test_run_life.py": 85, "test_multi_worker.py": 75,
+    "test_export.py": 58, "test_gpu_devices.py": 57, "test_gpu_input.py": 56, "test_tui_live.py": 50,
+    "test_doctor.py": 46, "test_damaged_runs.py": 46, "test_export_own.py": 42, "test_micro_batches.py": 38,
+    "test_leaving.py": 38, "test_tui_bursts.py": 34, "test_own_mirrored.py": 33, "test_tui_gpus.py": 33,
+    "test_models.py": 31, "test_own_data.py": 28, "test_hangs.py": 28, "test_fork_server.py": 27,
+    "test_telemetry.py": 26, "test_resuming.py": 26, "test_own_steps.py": 25, "test_pipeline.py": 24,
+    "test_life.py": 24, "test_own_resume.py": 23, "test_programs.py": 23, "test_tui_proof.py": 23,
+    "test_matrix.py": 22, "test_trainer_effects.py": 22, "test_tui_form.py": 22, "test_own_code.py": 21,
+    "test_many_machines.py": 21, "test_disk.py": 20, "test_terminal.py": 19, "test_tui_tune.py": 18,
+    "test_cases.py": 18, "test_multi_worker_matrix.py": 17, "test_own_runs.py": 16, "test_scaling.py": 16,
+    "test_step_times.py": 16, "test_own_fit.py": 15,
+}  # fmt: skip
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of the tests that run alone only the files are imported in which some are: to import all takes six seconds."""
+    if config.option.markexpr == "alone" and collection_path.match("test_*.py"):
+        return "mark.alone" not in collection_path.read_text(encoding="utf-8") or None
+    return None
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Each worker of the whole suite begins with other files, so that none is compiled in all of them.
+
+    Pytest compiles a file of tests anew for its assertions, and a worker that comes later reads what another has kept.
+    """
+    worker, workers = (os.environ.get(f"PYTEST_XDIST_WORKER{name}") for name in ("", "_COUNT"))
+    if worker is None or workers is None or [Path(given).resolve() for given in session.config.args] != [HERE]:
+        return
+    files = sorted(HERE.rglob("test_*.py"))
+    first = int(worker.removeprefix("gw")) * len(files) // int(workers)
+    for file in [*files[first:], *files[:first]]:
+        name = ".".join(file.relative_to(HERE.parent).with_suffix("").parts)
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection tells it
+            importlib.import_module(name)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with most slow tests first: among several workers a long file that begins last would run by itself."""
+    """Files that take longest first: among several workers a long file that begins last would run by itself."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    items.sort(key=lambda item: -SECONDS.get(item.path.name, 10 * slow[item.path]))
 
 
 def pytest_collection_finish() -> None:
     """Garbage is looked for seldom, and never in what has been imported: it took a third of the time of the screens."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 20)
 
 
@@ -58,25 +123,59 @@ def handlers_put_back() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def other_pythons_are_asked_again() -> Iterator[None]:
+    """An application that has ended asks none any more in its process; here others follow."""
+    yield
+    interpreter.ask_with(lambda python: None)
+
+
+@pytest.fixture(autouse=True)
 def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pilot presses as one does who waits for the answer, and has read a question as soon as it is there.
 
+    Keys are held back, presets are waited for and messages stay as long as it takes: a process may get no core for
+    seconds.
     tests/support/bursts.py sends keys that come together.
     """
     if "textual" not in sys.modules:
         return
+    from gputui.tui.base import services, typeahead
     from gputui.tui.base.services import Host
+    from gputui.tui.screens import presets
     from gputui.tui.screens.questions import Ask
+    from textual._wait import wait_for_idle
+
+    from tests.support.resting import at_rest
 
     async def press(app: Host, keys: Iterable[str]) -> None:
         for key in keys:
             await at_once(app, [key])
+            await _taken(app)
             while app.typeahead.busy and app.is_running:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.005)
+        await wait_for_idle(0)
+
+    async def a_moment(*seconds: float) -> None:
+        """Until the driver has handed the key over; Textual waits twice for each key until the process is idle."""
+        for _ in range(4):
+            await asyncio.sleep(0)
 
     at_once = Host._press_keys
+    monkeypatch.setattr("textual.app.wait_for_idle", a_moment)
+    monkeypatch.setattr("textual.pilot.Pilot._wait_for_screen", at_rest)
     monkeypatch.setattr(Host, "_press_keys", press)
     monkeypatch.setattr(Ask, "seen_after_seconds", 0.0)
+    monkeypatch.setattr(services, "TOLD_SECONDS", dict.fromkeys(services.TOLD_SECONDS, 90.0))
+    monkeypatch.setattr(typeahead, "LIMIT_SECONDS", 90.0)
+    monkeypatch.setattr(presets, "ARRIVE_SECONDS", 60.0)
+
+
+async def _taken(app: App[None]) -> None:
+    """Until the application has handled all that it had been sent before."""
+    taken = asyncio.Event()
+    if app.call_later(taken.set):
+        while app.is_running and not taken.is_set():
+            await asyncio.sleep(0.002)
 
 
 @pytest.fixture(scope="session")
@@ -86,8 +185,9 @@ def cpus() -> Devices:
         for name in ("CUDA_VISIBLE_DEVICES", "XLA_FLAGS"):
             meant_for_this_process_only.setenv(name, ENVIRONMENT[name])
         import tensorflow as tf
-        from gputui.engine.trainer.setup import devices
+        from gputui.engine.trainer.setup import devices, generated_code
 
+        generated_code.leave_ours()
         found = devices.configure(options("logical_devices=2"))
         tf.function(lambda: tf.constant(1) + 1, jit_compile=True)()  # XLA reads its flags when it first compiles
     gc.freeze()  # looking through all that the suite has imported takes half a second, in whose training ever it falls
@@ -126,4 +226,5 @@ def nothing_left_running(home: Path) -> Iterator[None]:
         for role in ("engine", "trainer"):
             process = run.process(role)
             if process is not None and process.alive():
-                os.kill(process.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself meanwhile
+                    os.kill(process.pid, signal.SIGKILL)

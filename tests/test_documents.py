@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
-from gputui.engine.options import OPTIONS, Options, resolve_key
+from gputui.engine.options import GROUPS, OPTIONS, resolve_key
 from gputui.tui.cli import cli
 
 ROOT = Path(__file__).parent.parent
@@ -25,7 +25,7 @@ LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?<![\w./~-])((?:{FOLDERS})/[\w.*/-]*)")
-OPTION = re.compile(rf"(?<![\w.]){'(' + '|'.join(Options.model_fields) + ')'}\.(?!py\b)([a-z_0-9]+)(?=[=\s`:,;)]|$)")
+OPTION = re.compile(rf"(?<![\w.]){'(' + '|'.join(GROUPS) + ')'}\.(?!py\b)([a-z_0-9]+)(?=[=\s`:,;)]|$)")
 VARIABLE = re.compile(r"\bGPUTUI_[A-Z]+\b")
 
 
@@ -98,7 +98,7 @@ def test_every_figure_of_an_event_has_a_unit() -> None:
     without = {name for name, _, unit in rows if not unit}
     # A loss and its scale have no unit, a gain is a factor, evidence names its own.
     assert without == {
-        "loss", "loss_scale", "stages[].parallelism", "evidence[].value", "evidence[].threshold",
+        "loss", "window_loss", "loss_scale", "stages[].parallelism", "evidence[].value", "evidence[].threshold",
         "remedies[].expected_gain",
     }  # fmt: skip
 
@@ -129,6 +129,12 @@ def test_every_command_and_option_of_gputui_exists() -> None:
     assert wrong == []
 
 
+def test_the_help_lists_every_command_with_a_whole_sentence() -> None:
+    help_text = cli.get_help(click.Context(cli, info_name="gputui", terminal_width=80))
+    assert [name for name in cli.commands if not re.search(rf"^  {name} +[A-Z].*\.$", help_text, re.MULTILINE)] == []
+    assert "...\n" not in help_text
+
+
 def commands(line: str) -> Iterator[list[str]]:
     """The words behind each `gputui` of a line; what stands behind two blanks or a comma is a remark."""
     for match in re.finditer(r"(?:^|(?<=[\s/(]))gputui(?= |$)(.*?)(?=  |, |&&|[|;)]|$)", line):
@@ -156,7 +162,7 @@ def faults(words: list[str]) -> Iterator[str]:
                 yield from key_faults(next(rest, ""))
             elif isinstance(found, click.Option) and not found.is_flag and not value:
                 next(rest, None)
-        elif isinstance(command, click.Group) and not word.isupper() and word != "...":
+        elif isinstance(command, click.Group) and not word.isupper() and word != "..." and not word.endswith(".yaml"):
             yield f"no command {word}"
 
 

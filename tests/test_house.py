@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -23,16 +24,34 @@ def files(*folders: str) -> list[Path]:
     return found
 
 
-def imported(path: Path) -> Iterator[str]:
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def imported(path: Path, typing_too: bool = True) -> Iterator[str]:
     """Full names of all modules that a file imports, wherever in it; relative ones from the root."""
     package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    unused = [] if typing_too else [node for node in ast.walk(parsed(path)) if is_for_types(node)]
+    left_out = {inner for node in unused for inner in ast.walk(node)}
+    for node in imports(path):
+        if node in left_out:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = package[: len(package) - node.level + 1] if node.level else ()
             base = ".".join((*above, *([node.module] if node.module else [])))
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def offences(paths: list[Path], forbidden: set[str]) -> list[str]:
@@ -57,15 +76,48 @@ def test_only_the_trainer_imports_tensorflow_keras_and_numpy() -> None:
     assert offences(outside_trainer(), HEAVY) == []
 
 
+def test_private_names_of_tensorflow_and_keras_stand_in_one_module() -> None:
+    """What one version has and another has not is then found in one place."""
+    elsewhere = [path for path in files("engine") if path != ROOT / "engine/trainer/common/versions.py"]
+    private = {"keras.src", "tensorflow.python"}
+    assert offences(elsewhere, private) == []
+    assert offences(files("engine"), private) != []
+
+
 def test_only_the_trainer_process_imports_the_trainer() -> None:
     assert offences(outside_trainer(), {"engine.trainer", "gputui.engine.trainer"}) == []
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_a_trainer_needs_nothing_but_the_standard_library_numpy_and_tensorflow() -> None:
+    """With the packages that an import runs through. It may run in an interpreter that has nothing else (run.python).
+
+    monitor is part of a script in whose interpreter gputui is installed.
+    """
+    paths = {name_of(path): path for path in files("engine")}
+    monitor = "engine.trainer.monitor"
+    found = [name for name in paths if name.startswith("engine.trainer") and not name.startswith(monitor)]
+    for name in found:  # which grows
+        parts = name.split(".")
+        above = [".".join(parts[:length]) for length in range(1, len(parts))]
+        at_run_time = list(imported(paths[name], typing_too=False))
+        named = [word if word in paths else word.rpartition(".")[0] for word in at_run_time]
+        found += dict.fromkeys(one for one in (*above, *named) if one in paths and one not in found)
+        foreign = {word.split(".")[0] for word in at_run_time} - sys.stdlib_module_names - HEAVY - {"engine"}
+        assert not foreign, (name, foreign)
+        assert not name.startswith(monitor), name
+    assert "engine.runs.parsing" in found
 
 
 def test_nobody_imports_the_folders_by_their_bare_names() -> None:
     found = [
         f"{path.relative_to(ROOT)} imports {node.module}"
         for path in files(*PACKAGES, "tests", "benchmarks")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in imports(path)
         if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] in PACKAGES
     ]
     assert found == []
@@ -99,7 +151,7 @@ def test_the_command_itself_loads_neither_tensorflow_nor_the_screen(command: lis
 
 def test_every_package_is_installed() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    folders = {path.parent for path in files(*PACKAGES)}
+    folders = {path.parent for path in files(*PACKAGES, "examples")}
     assert sorted(listed) == sorted("gputui." + ".".join(folder.relative_to(ROOT).parts) for folder in folders)
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 
@@ -125,7 +177,7 @@ def test_imports_that_are_deferred_give_their_reason() -> None:
     silent = []
     for path in files("engine", "tui"):
         text = path.read_text()
-        tree, lines = ast.parse(text), text.splitlines()
+        tree, lines = parsed(path), text.splitlines()
         if "\nDeferred imports: " not in (ast.get_docstring(tree) or ""):
             without = (node.lineno for node in deferred(tree) if "  # " not in lines[node.lineno - 1])
             silent += [f"{path.relative_to(ROOT)}:{line}" for line in without]

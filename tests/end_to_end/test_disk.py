@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import resource
@@ -12,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from gputui.engine import runs
 from gputui.engine.files import disk
@@ -26,7 +24,8 @@ from gputui.engine.trainer.fit import saving
 from gputui.engine.trainer.session import _failed
 from gputui.engine.trainer.setup.devices import Devices
 
-from tests.support.front_door import COMMAND, LONG, detached, ended, gputui, happened, step, until
+from tests.support.front_door import COMMAND, detached, ended, gputui, happened, step, until
+from tests.support.idle import idle
 from tests.support.small_disk import SmallDisk, no_writing
 from tests.support.small_disk import small_disk as small_disk
 from tests.support.training import Build
@@ -252,25 +251,20 @@ def stale(run: Run) -> bool:
     return time.time() - float(run.status["heartbeat"]) > 3
 
 
-def longest_gap(run: Run) -> float:
-    """Seconds between two progress events, at most."""
-    times = [float(event["t"]) for event in happened(run, "progress")]
-    return max(later - earlier for earlier, later in itertools.pairwise(times))
-
-
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left_running")
 def test_a_training_outlives_a_full_disk_and_its_events_are_complete(
-    small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+    small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUTUI_HOME", str(small_disk.path))
-    run = detached(*LONG, "--set", "run.checkpoint=20", "--set", "run.keep=1")
+    run = detached("--preset", idle(tmp_path, "{checkpoint: 10, keep: 1}"))
     until(lambda: checkpoint_files.steps_in(run.file("checkpoints")))
-    trainer = psutil.Process(pids(run)[1])
     with small_disk.full():
-        trained = trainer.cpu_times().user + 2  # some checkpoints later
-        until(lambda: stale(run) and trainer.cpu_times().user > trained)
+        full = time.time()
+        until(lambda: stale(run))
         assert run.state == "running"
+        freed = time.time()
     until(lambda: any("there is a checkpoint again" in text for text in warnings_of(run, "events.jsonl")))
     with small_disk.without_inodes():
         until(lambda: stale(run))
@@ -281,7 +275,7 @@ def test_a_training_outlives_a_full_disk_and_its_events_are_complete(
     assert gputui("stop", run.id).returncode == 0
     result = ended(run)
     assert result["outcome"] == "stopped"
-    assert longest_gap(run) < 2
+    assert any(full < event["t"] < freed for event in happened(run, "progress")), "it was trained meanwhile"
     assert lines(run.file("telemetry.jsonl"))
     told = warnings_of(run, "events.jsonl")
     message = next(text for text in told if "nothing could be written" in text)
@@ -294,23 +288,27 @@ def test_a_training_outlives_a_full_disk_and_its_events_are_complete(
     assert drafts(run.path) == []
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left_running")
-def test_the_result_of_a_training_that_ends_on_a_full_disk_is_not_lost() -> None:
-    run = detached("--preset", "quickstart", "--set", "epochs=8")
-    until(lambda: step(run) > 20)
+def test_the_result_of_a_training_that_ends_on_a_full_disk_is_not_lost(tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    run = detached("--preset", idle(tmp_path), "--set", "epochs=3")
+    until(lambda: step(run) > 1)
     engine, trainer = pids(run)
     with no_writing(engine):
         with no_writing(trainer):
+            hold.unlink()
             until(lambda: not Path(f"/proc/{trainer}").exists())
         assert run.result is None
         assert run.alive("engine")
     result = ended(run)
     assert result["outcome"] == "ok"
-    assert result["epochs"] == 8
-    assert result["metrics"]["val_accuracy"] > 0.9
+    assert result["epochs"] == 3
+    assert result["metrics"]["val_loss"] > 0
     assert happened(run, "finished")[-1]["summary"] == result
-    assert [event["epoch"] for event in happened(run, "epoch")] == list(range(1, 9))
+    assert [event["epoch"] for event in happened(run, "epoch")] == [1, 2, 3]
     assert len(happened(run, "finished")) == 1
     assert not any("are missing" in text for text in warnings_of(run, "telemetry.jsonl"))
     assert drafts(run.path) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,24 +14,23 @@ from gputui.engine.options import Options
 
 from tests.end_to_end.test_export import MODELS
 from tests.support.cases import all_hold
-from tests.support.exporting import trained_by_both
-from tests.support.forking import Forks
+from tests.support.combinations import some_of
 from tests.support.training import options
 
-GRID: list[dict[str, Any]] = [
-    {"samples": samples, "validation_split": split, "batch_size": batch, "drop_remainder": drop,
-     "steps_per_epoch": per_epoch, "steps_per_execution": together, "replicas": replicas}
-    for samples, split, batch, drop, per_epoch, together, replicas in itertools.product(
-        (2, 17, 40, 61), (0.0, 0.1, 0.5), (1, 4, 10), ("false", "true"), ("null", 3), (1, 4), (1, 2, 4)
-    )
-][::7]  # fmt: skip
-WHOLE = 23  # of so many cases one is compared batch by batch: making batches costs a third of a second
+SIZES: dict[str, tuple[Any, ...]] = {
+    "samples": (2, 17, 40, 61), "validation_split": (0.0, 0.1, 0.5), "batch_size": (1, 4, 10),
+    "drop_remainder": ("false", "true"), "steps_per_epoch": ("null", 3), "steps_per_execution": (1, 4),
+    "replicas": (1, 2, 4),
+}  # fmt: skip
 SYNTHETIC = ("model=mlp", "data=synthetic", "shape=[1]", "classes=9", "epochs=2", "schedule=step")
-DIGITS = ("model=mlp", "data=digits", "logical_devices=4", "strategy.kind=mirrored", "batch_size=404", "epochs=2",
+DIGITS = ("model=mlp", "data=digits", "logical_devices=2", "strategy.kind=mirrored", "batch_size=808", "epochs=2",
           "schedule=cosine", "warmup_steps=1")
 
 
-def wanted(case: dict[str, Any]) -> Options:
+Case = dict[str, Any]
+
+
+def wanted(case: Case) -> Options:
     kind = "single" if case["replicas"] == 1 else "mirrored"
     settings = [f"{key}={value}" for key, value in case.items() if key != "replicas"]
     return options(*SYNTHETIC, *settings, f"strategy.kind={kind}")
@@ -83,8 +81,9 @@ def compared(wanted: Options, replicas: int, whole: bool) -> str:
         return f"steps {script['steps_per_epoch'], script['steps']} instead of {steps}"
     if script["decay"] != plan.decay_steps(wanted.train, steps[1], per_epoch):
         return f"the rate falls after {script['decay']} steps"
-    if per_epoch % script.get("together", 1):
-        return f"executions of {script['together']} steps in epochs of {per_epoch}"
+    together = plan.steps_together(per_epoch, wanted.compile.steps_per_execution) if replicas == 1 else 1
+    if script.get("together", 1) != together:
+        return f"executions of {script.get('together', 1)} steps instead of {together} in epochs of {per_epoch}"
     return differing_batches(script, ours) if whole else ""
 
 
@@ -97,11 +96,30 @@ def differing_batches(script: dict[str, Any], ours: Any) -> str:
     return ""
 
 
+def grid() -> tuple[list[Case], list[Case], list[Case]]:
+    """Cases in which any three sizes meet, those of them for any two, and cases that are refused as nothing is left."""
+    every = [dict(zip(SIZES, values, strict=True)) for values in itertools.product(*SIZES.values())]
+    trained = [tuple(case.values()) for case in every if fills_a_batch(case)]
+    refused = [tuple(case.values()) for case in every if not fills_a_batch(case)]
+    chosen = some_of(3, trained), some_of(2, trained), some_of(2, refused)
+    three, two, none = ([dict(zip(SIZES, values, strict=True)) for values in cases] for cases in chosen)
+    return three, two, none
+
+
+def fills_a_batch(case: Case) -> bool:
+    samples, _ = plan.split_counts(case["samples"], case["validation_split"])
+    drop, replicas = case["drop_remainder"] == "true", case["replicas"]
+    return plan.batches_per_pass(samples, case["batch_size"] * replicas, replicas, drop) > 0
+
+
 @pytest.mark.usefixtures("cpus")
 def test_the_script_runs_the_steps_of_the_trainer_over_a_grid_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps wherever any three sizes meet, and the batches, which take longer to make, wherever any two meet."""
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the script sets it
-    found = {str(case): compared(wanted(case), case["replicas"], i % WHOLE == 0) for i, case in enumerate(GRID)}
-    found[str(DIGITS)] = compared(options(*DIGITS), 4, whole=True)
+    three, two, none = grid()
+    found = {str(case): compared(wanted(case), case["replicas"], whole=False) for case in (*three, *none)}
+    found |= {str(case): compared(wanted(case), case["replicas"], whole=True) for case in two}
+    found[str(DIGITS)] = compared(options(*DIGITS), 2, whole=True)
     assert {case: why for case, why in found.items() if why} == {}
 
 
@@ -128,12 +146,3 @@ def test_the_script_builds_the_models_of_the_trainer(monkeypatch: pytest.MonkeyP
                     built.append(build().get_config())
                 assert built[0] == built[1]
                 assert len(built[0]["layers"]) > 3
-
-
-@pytest.mark.slow
-def test_a_rest_too_small_for_all_replicas_is_left_out_by_both(tmp_path: Path, forks: Forks) -> None:
-    """1617 samples, 1616 of them in the global batch: an epoch is one step."""
-    settings = [*DIGITS, "deterministic=true", "seed=5", "width=0.1", "shuffle=off"]
-    _, ours, theirs = trained_by_both(forks, presets.defaults(settings), tmp_path)
-    assert len(ours) == 2
-    assert ours == pytest.approx(theirs, rel=1e-6)

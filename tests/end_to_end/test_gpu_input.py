@@ -15,7 +15,7 @@ pytest_plugins = ("tests.support.fakegpu.fixture",)
 @pytest.fixture(scope="module")
 def told(fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a process that trains on GPUs has found; it does so once for all tests here."""
-    return gpu_input.told(fakegpu, tmp_path_factory.mktemp("trained"))
+    return gpu_input.told(fakegpu, tmp_path_factory.mktemp("trained"), "memory", "ahead", "ways")
 
 
 def test_how_batches_come_to_the_gpu_makes_no_difference_to_the_result(told: dict[str, Any]) -> None:
@@ -24,7 +24,14 @@ def test_how_batches_come_to_the_gpu_makes_no_difference_to_the_result(told: dic
         assert other == pytest.approx(one, rel=1e-6), name
 
 
-def test_a_slow_copy_in_each_step_is_reported_and_gone_when_batches_are_copied_ahead(told: dict[str, Any]) -> None:
+@pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
+def test_a_slow_copy_in_each_step_is_reported_and_gone_when_batches_are_copied_ahead(
+    fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The copy of a batch of floats (16 KiB) to a GPU takes 20 ms, a kernel 0.2 ms."""
+    slow = "kernel_us=200;copy_gbs=0.0008"
+    told = gpu_input.told(fakegpu, tmp_path_factory.mktemp("slow"), "copying", settings=slow)
     within, of_bytes, ahead = (told["copying"][name] for name in ("within", "bytes", "ahead"))
     assert (within["kind"], of_bytes["kind"]) == ("float32", "uint8")
     assert (within["device_batches"], ahead["device_batches"]) == (0, 2)
@@ -36,11 +43,9 @@ def test_a_slow_copy_in_each_step_is_reported_and_gone_when_batches_are_copied_a
 
 
 def test_only_the_clock_of_a_sample_keeps_the_host_from_running_ahead_of_the_gpu(told: dict[str, Any]) -> None:
-    plain, clocked = told["ahead"]["plain"], told["ahead"]["clocked"]
-    step = sum(sorted(clocked)[2:6]) / 4
-    assert sum(clocked[:2]) > 1.5 * step
-    # Two batches wait there, and two steps are handed over: in half of the time where nothing disturbs the host.
-    assert sum(plain[:2]) < 0.75 * sum(clocked[:2]), (plain, clocked)
+    """Of a GPU that ends nothing: two batches wait there, and two steps are handed over."""
+    assert told["ahead"]["plain"] >= 2
+    assert told["ahead"]["clocked"] <= 1
 
 
 def test_validation_holds_one_batch_ahead_on_the_gpu_and_training_two(told: dict[str, Any]) -> None:

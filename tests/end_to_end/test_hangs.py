@@ -1,4 +1,4 @@
-"""Trainings that stand still: a device that never answers, a process that does not die, a GPU that is lost."""
+"""Trainings that stand still: a device that never answers, a process that does not die."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gputui.engine import presets, runs
+from gputui.engine.process import launch
 from gputui.engine.process.activity import Activity
-from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Phase, PhaseName, Started
@@ -20,10 +21,7 @@ from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.telemetry.children import Children
 
 from tests.support.cases import all_hold
-from tests.support.fakegpu import FakeGpu
-from tests.support.front_door import ended, gputui, happened
-
-pytest_plugins = ("tests.support.fakegpu.fixture",)
+from tests.support.front_door import gputui, happened
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -103,6 +101,22 @@ def test_without_completed_steps_a_training_hangs_whatever_its_cpu_does(watched:
             assert one.works(60).hung
 
 
+def test_events_that_cannot_be_read_for_a_time_are_read_later(watched: Callable[[], Watched]) -> None:
+    """As when a network disk is away: the file is not there, or cannot be opened."""
+    one = watched().begun()
+    file = one.activity.run.file("events.jsonl")
+    hidden = file.rename(file.with_name("hidden"))
+    one.works(4)
+    file.mkdir()
+    one.works(4)
+    file.rmdir()
+    one.phase("evaluating")
+    hidden.rename(file)
+    phases = [one.activity.phase]
+    one.works(4)
+    assert [*phases, one.activity.phase] == ["training", "evaluating"]
+
+
 def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watched]) -> None:
     with all_hold() as cases:
         with cases.case("a long evaluation"):
@@ -159,24 +173,32 @@ def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watch
 
 # ---- the engine ---------------------------------------------------------------------------------
 
+# The engine itself tells that the trainer trains, before it starts it: on a busy machine a process may take more than a
+# second to begin.
 STANDS_IN = '''
-import sys
-if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
-    import json, os, signal, time
+import os, sys
+here = sys.orig_argv[-2:-1]
+in_a_callback = bool(os.environ.get("IN_A_CALLBACK"))
 
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+def tell(**event):
+    import json, time
+    with open(f"{sys.orig_argv[-1]}/events.jsonl", "a") as stream:
+        stream.write(json.dumps({"t": time.time(), "run": "x"} | event) + "\\n")
 
-    def tell(**event):
-        with open(f"{sys.orig_argv[-1]}/events.jsonl", "a") as stream:
-            stream.write(json.dumps({"t": time.time(), "run": "x"} | event) + "\\n")
-
+if here == (["gputui.engine.trainer"] if in_a_callback else ["gputui.engine"]):
     tell(type="started", gpus=["GPU-a", "GPU-b"])
     tell(type="phase", phase="training")
-    if os.environ.get("IN_A_CALLBACK"):
+if here == ["gputui.engine.trainer"]:
+    import signal, time
+    from gputui.engine.system import parent
+
+    parent.release()  # as a trainer does, which looks at its engine from then on
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if in_a_callback:
         from gputui.engine.system.heartbeat import VARIABLE, TrainerHeartbeat
 
         with TrainerHeartbeat.inherited(os.environ[VARIABLE]):
-            until = time.monotonic() + 4
+            until = time.monotonic() + 8
             while time.monotonic() < until:
                 time.sleep(0.0005)
         with open(f"{sys.orig_argv[-1]}/result.json", "w") as stream:
@@ -191,7 +213,7 @@ if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
 def polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All trainers from here on say that they train on two GPUs, and then poll a device that never answers.
 
-    With IN_A_CALLBACK in the environment they run a callback of the user's that takes four seconds, and end.
+    With IN_A_CALLBACK in the environment they run a callback of the user's that takes eight seconds, and end.
     """
     folder = tmp_path / "standing-in"
     folder.mkdir()
@@ -200,7 +222,7 @@ def polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_trainer_that_polls_a_device_for_ever_is_ended_and_the_usual_causes_are_named(polling: None) -> None:
-    done = gputui("--preset", "quickstart", "--set", "hang_seconds=1", timeout=60)
+    done = gputui("--preset", "quickstart", "--set", "hang_seconds=1", timeout=180)
     assert done.returncode == 1
     result = runs.find("latest").result
     assert result is not None
@@ -212,7 +234,7 @@ def test_a_trainer_that_polls_a_device_for_ever_is_ended_and_the_usual_causes_ar
 
 def test_a_trainer_in_a_callback_of_the_users_is_left_alone(polling: None) -> None:
     environment = os.environ | {"IN_A_CALLBACK": "1"}
-    done = gputui("--preset", "quickstart", "--set", "hang_seconds=1", timeout=60, env=environment)
+    done = gputui("--preset", "quickstart", "--set", "hang_seconds=4", timeout=180, env=environment)
     assert done.returncode == 0, done.stdout
 
 
@@ -235,14 +257,18 @@ with locks.take(Path(folder) / locks.ENGINE_LOCK) as lock:
 
 def test_a_trainer_that_does_not_die_does_not_keep_the_run_alive(polling: None, tmp_path: Path) -> None:
     preset = presets.resolve("quickstart", ["hang_seconds=1"])
-    run = runs.create("held", preset.to_yaml())
+    run = launch.create(preset)
     trainer, log = None, tmp_path / "errors"
+    writer = EventWriter(run.file("events.jsonl"), run.id)
+    writer.emit(replace(STARTED, gpus=["GPU-a", "GPU-b"]))
+    writer.emit(Phase(phase="training"))
+    writer.close()
     with log.open("wb") as errors:
         engine = subprocess.Popen([sys.executable, "-P", "-c", HOLDING, str(run.path)], stderr=errors)
     try:
         while engine.poll() is None and trainer is None:
             trainer = run.process("trainer")
-        assert engine.wait(timeout=60) == 0, log.read_text()
+        assert engine.wait(timeout=180) == 0, log.read_text()
         assert trainer is not None
         assert trainer.alive()
         result = run.result
@@ -259,34 +285,3 @@ def test_a_trainer_that_does_not_die_does_not_keep_the_run_alive(polling: None, 
         engine.wait()
         if trainer is not None and trainer.alive():
             os.kill(trainer.pid, signal.SIGKILL)
-
-
-# ---- TensorFlow ---------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is_found(
-    fakegpu: FakeGpu, tmp_path: Path
-) -> None:
-    def with_gpus(settings: str) -> dict[str, str]:
-        folder = tmp_path / settings.partition("=")[0]
-        lost = f"lost_when={folder / 'use.lost'}@0"
-        return os.environ | fakegpu.environment(folder, gpus=2, memory_mb=4096, settings=settings, words=lost)
-
-    wanted = ["--preset", "quickstart", "--set", "epochs=50", "--set", "run.checkpoint=5", "--set", "hang_seconds=2",
-              "--set", "xla=false", "--set", "sample_seconds=0.2"]  # fmt: skip
-    lost = gputui(*wanted, env=with_gpus("lost_after=20000"))
-    run = runs.find("latest")
-    assert lost.returncode == 1
-    assert run.result is not None
-    assert (run.result["outcome"], run.result["error"]["kind"]) == ("crashed", "gpu_lost"), lost.stdout
-    assert "the driver has lost GPU 0" in run.result["error"]["message"]
-    assert f"gputui resume {run.id}" in lost.stdout
-    hung = gputui("resume", run.id, env=with_gpus("hang_after=20000"))
-    result = ended(run)
-    assert hung.returncode == 1
-    assert [event["resumed_at_step"] for event in happened(run, "started")][1] >= 5
-    assert (result["outcome"], result["error"]["kind"]) == ("timeout", "hang"), hung.stdout
-    assert "no step was completed" in result["error"]["message"]
-    assert RESUMED in run.log_tail(2000)
-    assert "in _execute" in "\n".join(run.log_tail(400)), "the log has the stack of the main thread"

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 from gputui.engine.runs import Run
+from gputui.tui import cli
 
 from tests.engine.test_history import run
-from tests.support.front_door import gputui
 
 __all__ = ["run"]
 
 
 @pytest.mark.usefixtures("cpus")
 def test_tensorboard_reads_the_same_figures(run: Run, tmp_path: Path) -> None:
-    done = gputui("history", run.id, "--tensorboard", "-o", str(tmp_path / "board"))
-    assert done.returncode == 0, done.stderr
+    assert cli.run(["history", run.id, "--tensorboard", "-o", str(tmp_path / "board")]) == 0
     import tensorflow as tf
     from tensorflow.core.util import event_pb2
 

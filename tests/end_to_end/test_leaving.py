@@ -18,7 +18,8 @@ from gputui.engine import presets, runs
 from gputui.engine.process import launch
 from gputui.tui.base.errors import exit_code
 
-from tests.support.front_door import COMMAND, detached, ended, gputui, happened, until
+from tests.support.cases import all_hold
+from tests.support.front_door import COMMAND, detached, ended, gputui, happened, opened, until
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -101,19 +102,20 @@ def pids(folder: Path) -> list[int]:
     return [int(word) for word in until(lambda: (folder / "left").read_text().split())]
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_what_the_code_ends_is_ended_and_what_it_leaves_is_cleaned_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "train.py").write_text(HEAD + LEAVES_MUCH)
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    done = gputui("--preset", "preset.yaml", timeout=60)
+    done = gputui("--preset", "preset.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (folder / "ended").read_text() == "[-15, -15, [4, 9]]"
     assert (folder / "left-open").read_text() == "all of it"
     assert (folder / "atexit").read_text() == "ran"
     daemon, stubborn, orphan = pids(folder)
-    assert not any(psutil.pid_exists(pid) for pid in (daemon, stubborn, orphan))
+    until(lambda: not any(psutil.pid_exists(pid) for pid in (daemon, stubborn, orphan)))
     warnings = [event for event in happened(runs.find("latest"), "warning") if event["kind"] == "left_behind"]
     assert f"(pid {orphan})" in warnings[0]["message"]
     assert f"(pid {daemon})" not in warnings[0]["message"], "Python ends daemon processes by itself"
@@ -136,41 +138,60 @@ def build(context):
 """
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_a_trainer_that_is_killed_leaves_neither_processes_nor_files(folder: Path) -> None:
     (folder / "train.py").write_text(HEAD + KILLED)
     run = detached("--preset", "preset.yaml")
     left = pids(folder)
-    scratch = [path for path in (folder / "tmp").iterdir() if list(path.glob("__autograph_generated_file*.py"))]
+    (generated,) = (folder / "tmp").glob("*/__autograph_generated_file*.py")
+    assert "def tf__converted" in generated.read_text(), "only their functions are converted, none of gputui"
+    scratch = [generated.parent]
     assert [path.stat().st_mode & 0o777 for path in scratch] == [0o700]
     trainer = run.process("trainer")
     assert trainer is not None
     os.kill(trainer.pid, signal.SIGKILL)
     ended(run)
     assert run.state == "crashed"
-    assert not any(psutil.pid_exists(pid) for pid in left)
+    until(lambda: not any(psutil.pid_exists(pid) for pid in left))
     assert list((folder / "tmp").iterdir()) == []
 
 
 # Who is asked, by which signal, and how many seconds after the engine was started.
 ASKED = [
-    ("engine", signal.SIGTERM, 0.0), ("engine", signal.SIGINT, 0.03), ("trainer", signal.SIGINT, 0.0),
-    ("trainer", signal.SIGTERM, 0.1), ("both", signal.SIGINT, 0.05), ("both", signal.SIGTERM, 0.2),
-    ("trainer", signal.SIGINT, 0.6), ("both", signal.SIGINT, 1.5),
+    ("engine", signal.SIGTERM, 0.0), ("trainer", signal.SIGINT, 0.0), ("both", signal.SIGINT, 0.05),
+    ("trainer", signal.SIGINT, 0.6),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("who", "number", "seconds"), ASKED)
 def test_a_stop_at_any_moment_of_the_start_is_a_stop(who: str, number: signal.Signals, seconds: float) -> None:
-    run, engine = launch.start(presets.resolve("quickstart"))
+    run, engine = launch.start(presets.resolve("quickstart", ["epochs=100000"]))
     time.sleep(seconds)  # the moments of the test; none of them is waited for
     trainers = until(lambda: psutil.Process(engine.pid).children()) if who != "engine" else []
     for pid in ([] if who == "trainer" else [engine.pid]) + [trainer.pid for trainer in trainers]:
         os.kill(pid, number)
-    engine.wait(60)
+    engine.wait(120)
     assert run.result is not None
     assert (run.result["outcome"], run.result["error"]) == ("stopped", None)
     assert exit_code(run.result["outcome"]) == 130
+
+
+def test_sigterm_to_the_trainer_in_its_first_moments_is_a_stop_without_a_traceback() -> None:
+    """While it is no Python yet, while its Python starts, and while it imports; nobody has asked its engine."""
+    with all_hold() as cases:
+        for seconds in (0.0, 0.05, 0.1, 0.2):
+            with cases.case(seconds), opened("--preset", "quickstart", "--set", "epochs=100000") as command:
+                (engine,) = until(psutil.Process(command.pid).children, every=0.01)
+                (trainer,) = until(engine.children, every=0.01)
+                time.sleep(seconds)  # the moments of the test; none of them is waited for
+                trainer.terminate()
+                told = "".join(command.communicate(timeout=120))
+                run = runs.find("latest")
+                assert run.result is not None, told
+                assert (run.result["outcome"], run.result["error"]) == ("stopped", None)
+                assert command.returncode == 130, told
+                assert "Traceback" not in told + run.file("engine.log").read_text()
 
 
 def limited(what: int, most: int) -> Callable[[], None]:
@@ -196,7 +217,7 @@ def build(context):
     class Waits(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             note("left", os.getpid())
-            time.sleep(2)
+            time.sleep(1)
     return training(callbacks=[Waits()])
 """
 BUSY_IN_C = """
@@ -206,6 +227,7 @@ def build(context):
 """
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "number"),
@@ -216,12 +238,10 @@ def test_a_signal_to_the_trainer_is_heard_beside_handlers_of_theirs(
     source: str, number: signal.Signals, folder: Path
 ) -> None:
     (folder / "train.py").write_text(HEAD + source)
-    run = detached("--preset", "preset.yaml", "--set", "epochs=1000")
+    run = detached("--preset", "preset.yaml", "--set", "epochs=2000")
     (trainer,) = pids(folder)
-    asked = time.monotonic()
     os.kill(trainer, number)
-    assert ended(run)["outcome"] == "stopped"
-    assert time.monotonic() - asked < 20  # a training that has not heard it goes on for half an hour
+    assert ended(run)["outcome"] == "stopped"  # a training that has not heard it goes on for half an hour
     assert (folder / "handled").exists() == (source == THEIR_HANDLERS and number == signal.SIGTERM)
 
 
@@ -229,26 +249,28 @@ LEAVE = """
 import atexit, ctypes, sys, threading, time
 from gputui.engine.trainer.common import process_exit
 from gputui.engine.trainer.common.stopping import StopSwitch
-process_exit.THREADS_SECONDS, process_exit.LEAVING_SECONDS, process_exit.LAST_SECONDS = 0.5, 1.5, 0.5
+process_exit.THREADS_SECONDS, process_exit.LEAVING_SECONDS, process_exit.LAST_SECONDS = {seconds}
 left_open = open(sys.argv[1], "w")
 left_open.write("all of it")
 {before}
 process_exit.ProcessExit(StopSwitch()).at_the_end(7)
 """
-HANGS = {
-    "thread": ("threading.Thread(target=time.sleep, args=(600,)).start()", 7, "all of it, atexit"),
-    "atexit": ("atexit.register(time.sleep, 600)", 7, ""),
-    "python-itself": ("atexit.register(ctypes.PyDLL(None).sleep, 600)", 1, ""),  # it keeps Python's lock
-    "exit-in-atexit": ("atexit.register(sys.exit, 3)", 7, "all of it, atexit"),
+# What it does, how long is waited for threads, for everything and after that, its exit code, and what is in its
+# file. A limit that is not to be reached is far away: a process may get no core for seconds.
+HANGS: dict[str, tuple[str, tuple[float, float, float], int, str]] = {
+    "thread": ("threading.Thread(target=time.sleep, args=(600,)).start()", (0.5, 90, 1), 7, "all of it, atexit"),
+    "atexit": ("atexit.register(time.sleep, 600)", (90, 1.5, 90), 7, ""),
+    "python-itself": ("atexit.register(ctypes.PyDLL(None).sleep, 600)", (90, 1.5, 0.5), 1, ""),  # keeps Python's lock
+    "exit-in-atexit": ("atexit.register(sys.exit, 3)", (90, 90, 1), 7, "all of it, atexit"),
 }
 
 
 @pytest.mark.parametrize("name", HANGS)
 def test_whatever_hangs_at_the_end_is_left_in_time(name: str, tmp_path: Path) -> None:
-    before, code, written = HANGS[name]
+    before, seconds, code, written = HANGS[name]
     file = tmp_path / "left-open"
-    script = LEAVE.format(before='atexit.register(left_open.write, ", atexit")\n' + before)
-    done = subprocess.run([sys.executable, "-c", script, str(file)], timeout=30, capture_output=True, text=True)
+    script = LEAVE.format(before='atexit.register(left_open.write, ", atexit")\n' + before, seconds=seconds)
+    done = subprocess.run([sys.executable, "-c", script, str(file)], timeout=120, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     assert file.read_text() == written
 
@@ -257,7 +279,7 @@ def test_whatever_hangs_at_the_end_is_left_in_time(name: str, tmp_path: Path) ->
 AS_NOBODY = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("most", [1, 2, 3, 6])
 def test_the_limit_of_processes_is_told_wherever_it_is_met(most: int) -> None:
     """By the viewer, the engine or the trainer: each starts processes or threads."""
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
@@ -266,7 +288,7 @@ def test_the_limit_of_processes_is_told_wherever_it_is_met(most: int) -> None:
         pytest.skip("other processes of this user count, too")
     command = [*([] if os.geteuid() else AS_NOBODY), *COMMAND, "--preset", "quickstart"]
     limit = limited(resource.RLIMIT_NPROC, most)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, preexec_fn=limit)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"no more processes and threads can be started: the limit is {most}" in done.stdout + done.stderr
     assert "ulimit -u" in done.stdout + done.stderr

@@ -107,11 +107,11 @@ def test_a_forked_process_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
     with locks.take(tmp_path / "lock"):
         pid = os.fork()
         if pid == 0:
-            time.sleep(30)
+            time.sleep(600)
             os._exit(0)
         assert locks.held(tmp_path / "lock")
     try:
-        until(lambda: locks.held(tmp_path / "lock") is False, seconds=5)
+        until(lambda: locks.held(tmp_path / "lock") is False)
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -146,16 +146,15 @@ def test_the_lock_of_a_deleted_run_is_worth_nothing(tmp_path: Path) -> None:
         assert locks.held(path)
 
 
-@pytest.mark.parametrize("reason", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
-def test_without_locks_the_processes_are_looked_for(
-    stand_in: None, monkeypatch: pytest.MonkeyPatch, reason: int
-) -> None:
-    def no_lock(fd: int, operation: int) -> None:
-        raise OSError(reason, os.strerror(reason))
-
+def test_without_locks_the_processes_are_looked_for(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
     run = training()
-    monkeypatch.setattr(fcntl, "flock", no_lock)
-    assert locks.held(run.file(ENGINE_LOCK)) is None
+    for reason in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+
+        def no_lock(fd: int, operation: int) -> None:
+            raise OSError(reason, os.strerror(reason))  # noqa: B023
+
+        monkeypatch.setattr(fcntl, "flock", no_lock)
+        assert locks.held(run.file(ENGINE_LOCK)) is None
     assert run.state == "running"
     with pytest.raises(RunError, match="it is running"):
         launch.resume(run)
@@ -165,7 +164,7 @@ def test_without_locks_the_processes_are_looked_for(
     assert run.state in ("starting", "running")
     until(lambda: run.status.get("phase") == "training")
     stopped(run)
-    engine.wait(10)
+    engine.wait(60)
 
 
 def test_a_run_without_a_status_is_not_about_to_start_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +204,7 @@ def resumed_at_once(run: Run, times: int) -> list[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize("times", [2, 6])
 def test_of_several_resumes_at_once_one_wins(stand_in: None, times: int) -> None:
     run = training()
-    for sitting in range(2, 8):
+    for sitting in range(2, 5):
         stopped(run)
         (engine,) = resumed_at_once(run, times)
         until(lambda: run.state == "running" and run.status["phase"] == "training")
@@ -283,7 +282,7 @@ def test_a_heartbeat_that_has_stopped_is_a_crash_and_can_be_resumed(stand_in: No
     until(lambda: run.state == "running")
     assert run.status["host"] == Place.here().host
     stopped(run)
-    engine.wait(10)
+    engine.wait(60)
 
 
 @pytest.mark.parametrize("skew_seconds", [-86400, 86400])
@@ -337,7 +336,7 @@ def test_a_run_that_ended_on_another_machine_has_ended() -> None:
 def test_a_clock_that_is_set_changes_nothing(stand_in: None, tmp_path: Path) -> None:
     """The kernel shows the clock's step in /proc/stat; a container has process numbers of its own."""
     run = training()
-    for step in (1, 3600, -3600, 86400 * 400):
+    for step in (1, -3600, 86400 * 400):
         lines = Path("/proc/stat").read_text().splitlines()
         fake = [f"btime {int(line.split()[1]) + step}" if line.startswith("btime") else line for line in lines]
         (tmp_path / "stat").write_text("\n".join(fake) + "\n")
@@ -363,7 +362,7 @@ def on_path() -> dict[str, str]:
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
     """A process of this user that is no engine."""
-    process = subprocess.Popen(["sleep", "60"])
+    process = subprocess.Popen(["sleep", "600"])
     yield process
     process.kill()
     process.wait()
@@ -426,13 +425,13 @@ def test_a_status_of_an_older_gputui_is_alive_only_if_its_process_is_the_engine(
     for pid in (bystander.pid, 2**22 + 1):
         run.file("status.json").write_text(json.dumps({"engine_pid": pid, "engine_started": 1.0, "heartbeat": 1.0}))
         assert run.state == "crashed"
-    code = "import time; time.sleep(60)"
+    code = "import time; time.sleep(600)"
     of_old = subprocess.Popen([sys.executable, "-c", code, "-m", "gputui.engine", str(run.path)])
     try:
         run.file("status.json").write_text(json.dumps({"engine_pid": of_old.pid, "engine_started": 1.0}))
         until(lambda: run.state == "running")
         runs.request_stop(run)
-        assert of_old.wait(10) == -signal.SIGTERM
+        assert of_old.wait(60) == -signal.SIGTERM
     finally:
         of_old.kill()
         of_old.wait()
@@ -454,36 +453,7 @@ def test_a_home_that_is_relative_stays_where_it_is(monkeypatch: pytest.MonkeyPat
     assert run.file("preset.yaml").is_file()
 
 
-# ---- warm, and private --------------------------------------------------------------------------
-
-
-def test_a_warm_trainer_that_was_killed_is_replaced(stand_in: None) -> None:
-    import psutil
-
-    warm = launch.Warm()
-    (waiting,) = until(lambda: psutil.Process(warm.process.pid).children())
-    until(lambda: "--warm" in waiting.cmdline())
-    waiting.kill()
-    until(lambda: waiting.status() == psutil.STATUS_ZOMBIE)  # until then it could still be given the run
-    run, engine = warm.start(presets.resolve("quickstart"))
-    kept(engine)
-    until(lambda: run.status.get("phase") == "training")
-    assert engine.pid == run.status["engine_pid"]
-    assert any("a new one is started" in line for line in run.log_tail())
-    stopped(run)
-    engine.wait(10)
-
-
-def test_a_warm_engine_that_does_not_answer_is_replaced(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "ANSWER_SECONDS", 0.5)
-    warm = launch.Warm()
-    warm.process.send_signal(signal.SIGSTOP)
-    run, engine = warm.start(presets.resolve("quickstart"))
-    kept(engine)
-    until(lambda: run.status.get("phase") == "training")
-    assert engines_of(run) == [engine.pid]
-    stopped(run)
-    engine.wait(10)
+# ---- private ------------------------------------------------------------------------------------
 
 
 def test_runs_and_proofs_are_their_users_alone(home: Path) -> None:

@@ -68,17 +68,19 @@ def test_lists_in_a_pipe_are_whole_and_have_one_line_for_each(
     presets.user_folder().mkdir(parents=True)
     description = "word " * 60
     (presets.user_folder() / "wordy.yaml").write_text(f'description: "{description}\\nend"\n')
+    (presets.user_folder() / ".#wordy.yaml").symlink_to("somebody@host.1234:5")
     for colours in ("", "1"):  # rich takes FORCE_COLOR for a terminal of 80 columns
         monkeypatch.setenv("FORCE_COLOR", colours)
         _, out, _ = told(capsys, "runs")
         head, *rows = out.splitlines()
         assert len(rows) == 2
-        assert all(LONG in row and "ok" in row and "…" not in row for row in rows)
-        assert "input wait" in head
+        assert all(LONG in row and "done" in row and "…" not in row for row in rows)
+        assert "wait" in head
         _, out, _ = told(capsys, "presets")
         wordy = [line for line in out.splitlines() if line.startswith("wordy")]
         assert wordy[0].endswith(f"{description}end")
         assert len(out.splitlines()) == len(presets.available())
+        assert ".#" not in out, "with which an editor locks a file"
         _, out, _ = told(capsys, "compare", LONG, LONG + "-2")
         assert f"{LONG}-2" in out.splitlines()[0]
 

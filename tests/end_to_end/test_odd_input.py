@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,7 +51,6 @@ def test_an_odd_source_file_is_told_in_one_line(name: str, tmp_path: Path, monke
     make(Path("odd.py"))
     preset = "mine.yaml"
     Path(preset).write_text("# mine\nworkload:\n  entry: odd.py:build\n")
-    began = time.monotonic()
     code, _, err = ran(("presets", "check", str(preset)))
     assert code == 2
     assert told in err
@@ -60,7 +58,6 @@ def test_an_odd_source_file_is_told_in_one_line(name: str, tmp_path: Path, monke
     assert err.count("\n") == 1
     assert len(err) <= 201
     assert "\x1b" not in err
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(

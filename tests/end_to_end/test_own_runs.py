@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.runs import Run
+from gputui.tui import cli
 
 from tests.support.forking import Forks, Program, trainer_of
 from tests.support.front_door import ended, events, gputui, happened, last_losses, opened, step, until
-from tests.support.own import PROGRAMS
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -40,6 +40,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command that launches nothing, in this process."""
+    capsys.readouterr()
+    code = cli.run(arguments)
+    return code, *capsys.readouterr()
+
+
 # ---- before anything is launched ------------------------------------------------------------------
 
 
@@ -57,15 +64,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=["missing", "syntax", "other-name", "none", "no-argument", "two-arguments", "async", "binary"],
 )
-def test_code_that_cannot_run_is_refused_with_file_and_line(source: str | None, words: str, folder: Path) -> None:
+def test_code_that_cannot_run_is_refused_with_file_and_line(
+    source: str | None, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if source is not None:
         (folder / "train.py").write_text(source)
-    done = gputui("--preset", "preset.yaml")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("preset.yaml:1: workload.entry: ")
-    assert words in done.stderr
-    assert done.stderr.count("\n") <= 2
+    code, out, errors = ran(capsys, "--preset", "preset.yaml")
+    assert code == 2
+    assert out == ""
+    assert errors.startswith("preset.yaml:1: workload.entry: ")
+    assert words in errors
+    assert errors.count("\n") <= 2
     assert runs.all_runs() == []
 
 
@@ -75,27 +84,30 @@ def test_looking_at_the_code_does_not_run_it(folder: Path) -> None:
     assert not (folder / "it_ran").exists()
 
 
-def test_an_entry_wins_over_what_is_extended_and_is_refused_beside_a_model(folder: Path) -> None:
+def test_an_entry_wins_over_what_is_extended_and_is_refused_beside_a_model(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "train.py").write_text(MODEL)
     (folder / "preset.yaml").write_text("extends: quickstart\n" + PRESET)
-    done = gputui("--preset", "preset.yaml", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert f"entry: {folder}/train.py:build" in done.stdout
-    assert f"folder: {folder}" in done.stdout
-    assert "schedule: cosine" in done.stdout  # the rest of quickstart stays
-    assert gputui("--preset", "quickstart", "--set", "entry=train.py:build", "--dry-run").returncode == 0
+    code, out, errors = ran(capsys, "--preset", "preset.yaml", "--dry-run")
+    assert code == 0, errors
+    assert f"entry: {folder}/train.py:build" in out
+    assert f"folder: {folder}" in out
+    assert "schedule: cosine" in out  # the rest of quickstart stays
+    assert ran(capsys, "--preset", "quickstart", "--set", "entry=train.py:build", "--dry-run")[0] == 0
     for settings in (["--set", "model=mlp"], ["--set", "entry=train.py:build", "--set", "width=2"]):
-        done = gputui("--preset", "preset.yaml", *settings, "--dry-run")
-        assert done.returncode == 2
+        code, _, errors = ran(capsys, "--preset", "preset.yaml", *settings, "--dry-run")
+        assert code == 2
         name = settings[-1].partition("=")[0]
-        assert f"workload.{name}, workload.entry: your own code takes the place of gputui's model" in done.stderr
+        assert f"workload.{name}, workload.entry: your own code takes the place of gputui's model" in errors
     (folder / "preset.yaml").write_text("workload:\n  entry: train.py:build\n  data: synthetic\n")
-    assert "preset.yaml:3: workload.data, workload.entry" in gputui("--preset", "preset.yaml").stderr
+    assert "preset.yaml:3: workload.data, workload.entry" in ran(capsys, "--preset", "preset.yaml")[2]
 
 
 # ---- in the trainer -------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_their_own_modules_and_files_are_theirs_and_an_error_is_told_with_its_line(folder: Path) -> None:
     # The modules are theirs, build reads a relative file, and the error is raised in a module of theirs.
@@ -137,10 +149,13 @@ class Mine(keras.Model):
         super().__init__()
         self.dropout, self.hidden, self.out = keras.layers.Dropout(0.5), keras.layers.Dense(8), keras.layers.Dense(1)
         self.seen = keras.metrics.Mean("seen")
+        self.draws = keras.random.SeedGenerator(3)
     def call(self, x, training=False):
         return self.out(self.dropout(self.hidden(x), training=training))
     def train_step(self, data):
         x, y = data
+        x += 0.1 * keras.random.normal(tf.shape(x), seed=self.draws)
+        y += 0.1 * keras.random.uniform(tf.shape(y))  # of Keras' global generator
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(self(x, training=True)[:, 0] - y))
         gradients = tape.gradient(loss, self.trainable_variables)
@@ -150,7 +165,7 @@ class Mine(keras.Model):
 
 class Killer(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 177 and os.path.exists("kill me"):
+        if int(self.model.optimizer.iterations) == 77 and os.path.exists("kill me"):
             os.unlink("kill me")
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -173,58 +188,29 @@ def whole_and_broken(forks: Forks, folder: Path, *settings: str) -> tuple[Run, R
     return whole, runs.find(done.stdout.split()[1])  # its first line is: run ID
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
-def test_a_killed_run_of_their_model_goes_on_to_the_very_same_losses(
+def test_a_killed_run_of_their_model_that_draws_random_numbers_goes_on_to_the_very_same_losses(
     folder: Path, tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "train.py").write_text(KILLED_ONCE)
-    whole, broken = whole_and_broken(forks, folder, "seed=5", "deterministic=true", "epochs=8", "run.checkpoint=40")
+    whole, broken = whole_and_broken(forks, folder, "seed=5", "deterministic=true", "epochs=2", "run.checkpoint=30")
     assert ended(broken)["outcome"] == "crashed"
     monkeypatch.chdir(tmp_path)  # from elsewhere: the run knows where it belongs
     done = gputui("resume", broken.id, "--json")
     assert done.returncode == 0, done.stderr
     started = next(event for event in events(done.stdout) if event["type"] == "started")
-    assert started["resumed_at_step"] == 160  # in the middle of the fourth epoch
+    assert started["resumed_at_step"] == 60  # in the middle of the second epoch
     assert ended(broken)["outcome"] == "ok"
+    assert not [event for event in happened(broken, "warning") if event["kind"] == "random_anew"]
     assert last_losses(broken) == last_losses(whole)
     assert last_losses(whole)["loss"] < 10
-
-
-KILLER = """
-import os, signal
-
-class Killer(keras.callbacks.Callback):
-    batches = 0
-    def on_train_batch_end(self, batch, logs=None):
-        self.batches += 1
-        if self.batches == 23 and os.path.exists("kill me"):
-            os.unlink("kill me")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-plain = build
-def build(context):
-    made, x, *_ = plain(context)
-    return {"model": made, "train": x, "callbacks": [Killer()]}
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_of_a_model_that_draws_random_numbers_goes_on_to_the_very_same_losses(
-    folder: Path, forks: Forks
-) -> None:
-    (folder / "train.py").write_text((PROGRAMS / "drawn" / "gan.py").read_text() + KILLER)
-    whole, broken = whole_and_broken(forks, folder, "seed=5", "epochs=8", "run.checkpoint=5")
-    done = gputui("resume", broken.id, "--json")
-    assert done.returncode == 0, done.stderr
-    told = events(done.stdout)
-    assert [event["resumed_at_step"] for event in told if event["type"] == "started"] == [20]
-    assert [event["kind"] == "random_anew" for event in told if event["type"] == "warning"] == [False]
-    assert last_losses(broken) == last_losses(whole)
 
 
 # ---- gputui init ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path, forks: Forks) -> None:
     done = gputui("init", "new", cwd=tmp_path)
@@ -261,7 +247,10 @@ model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), keras.layer
 model.compile("adam", "mse", metrics=["mae"])
 x = np.random.default_rng(0).random((2000, 8)).astype("float32")
 class Slow(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None): time.sleep(float(sys.argv[2]))
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(float(sys.argv[2]))
+        while not os.path.exists("go on") and sys.argv[1] == "3":
+            time.sleep(0.05)
 monitor = Monitor(name="watched", sample_seconds=0.2)
 model.fit(x, x.sum(axis=1), batch_size=32, epochs=int(sys.argv[1]), validation_split=0.1, verbose=0,
           callbacks=[monitor, Slow()])
@@ -270,7 +259,7 @@ print(monitor.run.state, flush=True)
 
 
 def watched(folder: Path, epochs: int, pause: float) -> Program:
-    """What it prints goes to a file that the number of its epochs names."""
+    """What it prints goes to a file that the number of its epochs names; one of three waits in the first for a file."""
     (folder / "fit.py").write_text(WATCHED)
     output, environment = str(folder / f"{epochs}.out"), {"GPUTUI_HOME": os.environ["GPUTUI_HOME"]}
     return Program(str(folder), output, ["fit.py", str(epochs), str(pause)], environment=environment)
@@ -282,9 +271,9 @@ def printed(program: Program) -> list[str]:
 
 @pytest.mark.slow
 def test_any_fit_with_a_monitor_is_a_run_and_a_stop_ends_it_while_the_script_goes_on(
-    folder: Path, forks: Forks
+    folder: Path, forks: Forks, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script, other, endless = watched(folder, 3, 0.6), watched(folder, 1000, 0.05), watched(folder, 100_000, 0.0)
+    script, other, endless = watched(folder, 3, 0.0), watched(folder, 1000, 0.05), watched(folder, 100_000, 0.0)
     with ThreadPoolExecutor() as pool:
         codes = pool.submit(forks.codes, script, other, endless)
         until(lambda: len(runs.all_runs()) == 3)
@@ -293,13 +282,15 @@ def test_any_fit_with_a_monitor_is_a_run_and_a_stop_ends_it_while_the_script_goe
         pids = [int(printed(program)[0]) for program in (script, other, endless)]
         assert set(by_pid) == set(pids)
         run, killed, stopped = (by_pid[pid] for pid in pids)
+        until(lambda: happened(run, "host") and happened(run, "gpu"))
+        (folder / "go on").touch()
         until(lambda: happened(killed, "epoch"))
         assert killed.state == "running"
-        assert killed.id in gputui("runs").stdout
+        assert killed.id in ran(capsys, "runs")[1]
         os.kill(pids[1], signal.SIGKILL)
         until(lambda: step(stopped) > 100)
-        assert gputui("stop", stopped.id).returncode == 0
-        assert codes.result(timeout=60) == [0, -signal.SIGKILL, 0]
+        assert ran(capsys, "stop", stopped.id)[0] == 0
+        assert codes.result(timeout=200) == [0, -signal.SIGKILL, 0]
     assert runs.Run(killed.path).state == "crashed"
     assert (printed(script)[1:], printed(endless)[1:]) == (["ok"], ["stopped"])
     assert stopped.result is not None
@@ -313,5 +304,4 @@ def test_any_fit_with_a_monitor_is_a_run_and_a_stop_ends_it_while_the_script_goe
     assert {event["type"] for event in happened(run, *kinds)} == kinds
     started = happened(run, "started")[0]
     assert (started["global_batch_size"], started["steps_per_epoch"], started["epochs"]) == (32, 57, 3)
-    table = json.loads(gputui("compare", run.id, killed.id, "--json").stdout)
-    assert table
+    assert json.loads(ran(capsys, "compare", run.id, killed.id, "--json")[1])

@@ -15,8 +15,9 @@ from gputui.tui.printing.profile import lines
 from tests.support.front_door import events, gputui
 
 needs_xprof = pytest.mark.skipif(
-    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'gputui[profile]'"
+    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'xprof>=2.24'"
 )
+pytestmark = [pytest.mark.usefixtures("forked_trainers"), pytest.mark.alone, pytest.mark.flaky(reruns=2)]
 DIGITS = ("--preset", "quickstart", "--set", "cache=memory", "--set", "visible=none")
 
 
@@ -37,12 +38,10 @@ def result(run: Run) -> dict[str, Any]:
     return dict(run.result or {})
 
 
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
 @needs_xprof
 def test_a_run_that_waits_for_its_input() -> None:
     data = ("data=synthetic", "shape=[96, 96, 3]", "samples=2048", "shuffle=off", "prefetch=off", "parallel_calls=off")
-    run = profiled("model=mlp", "width=0.05", "cache=off", *data, "epochs=3", "profile=32-999")
+    run = profiled("model=mlp", "width=0.05", "cache=off", *data, "epochs=2", "profile=32-999")
     report, measured = read(run), result(run)
     assert report.shares.input == pytest.approx(measured["input_wait"], abs=0.06)
     assert known(report.shares.input) > 0.4

@@ -60,16 +60,15 @@ def test_max_minutes_is_measured_by_a_clock_that_nobody_sets(stand_in: None, tmp
     run, engine = launch.start(presets.resolve("quickstart", ["max_minutes=0.05"]))
     kept(engine)
     begin = time.monotonic()
-    engine.wait(30)
-    assert 2 < time.monotonic() - begin < 15
+    engine.wait(60)  # an hour by a clock that jumps
+    assert time.monotonic() - begin > 2
     assert run.result is not None
 
 
-@pytest.mark.slow
 def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
     begin = time.monotonic()
-    done = gputui("--preset", "quickstart", "--set", "epochs=4", "--set", "max_minutes=20",
+    done = gputui("--preset", "quickstart", "--set", "epochs=2", "--set", "max_minutes=20",
                   env={**os.environ, "PYTHONPATH": str(tmp_path)})
     took = time.monotonic() - begin
     assert done.returncode == 0, done.stdout + done.stderr
@@ -85,16 +84,18 @@ def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:
     assert dates[-1] - dates[0] < took
 
 
-@pytest.mark.slow
 def test_a_run_begins_when_it_is_started_also_by_a_warm_engine_that_is_not_ready() -> None:
     warm = launch.Warm()
-    begin = time.monotonic()
+    begin = time.time()
     run, engine = warm.start(presets.resolve("quickstart", ["epochs=1"]))
+    asked = time.time()
     result = ended(run)
-    took = time.monotonic() - begin
-    engine.wait(30)
-    assert took - 3 < result["seconds"] < took
-    assert result["startup_seconds"] > 2, "TensorFlow's import belongs to it"
+    engine.wait(60)
+    assert any("cuda" in line.lower() or "onednn" in line.lower() for line in run.log_tail(50)), "the run has its log"
+    at = {event["phase"]: event["t"] for event in happened(run, "phase")}
+    assert at["building"] - asked < result["startup_seconds"] < at["training"] - begin, "TensorFlow's import included"
+    (epoch,), (finished,) = happened(run, "epoch"), happened(run, "finished")
+    assert epoch["t"] - asked < result["seconds"] < finished["t"] - begin
     feed = RunReader(run)
     while not feed.ended:
         feed.poll()
@@ -118,5 +119,6 @@ def test_a_live_view_counts_on_whatever_the_wall_clock_says(
 def test_the_clocks_of_trainer_and_engine_agree(stand_in: None) -> None:
     assert re.fullmatch(r"[0-9.]+ [0-9.]+", RunClock.launched().as_text())
     code = "from gputui.engine.system.run_clock import steady; print(steady())"
+    before = RunClock.launched().mark
     theirs = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
-    assert abs(RunClock.launched().mark - theirs) < 10
+    assert before <= theirs <= RunClock.launched().mark

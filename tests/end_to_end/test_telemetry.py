@@ -17,12 +17,33 @@ from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
 
 from tests.support.fakenvml import FakeNvml
 from tests.support.fakenvml.programs import READ, calls, of_type, readings, watched
-from tests.support.front_door import LONG, detached, ended, happened, step, until
+from tests.support.front_door import detached, ended, happened, step, until
+from tests.support.idle import idle
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 GIB = 1024**3
 MIB = 1024**2
+
+# Another user's training, whose folder cannot be read; those of this machine's other tests are left out.
+BESIDE = """
+import json
+from types import SimpleNamespace
+import psutil
+from gputui.engine.proof import sharing
+from gputui.engine.telemetry import machine
+words = ["python", "-m", "gputui.engine.trainer", "/nowhere/theirs"]
+psutil.process_iter = lambda names: [SimpleNamespace(info={"cmdline": words}, pid=PID)]
+here = machine.read()
+print(json.dumps([bool(sharing.beside(frozenset([name]), here)) for name in (here.gpus[0].uuid, "GPU-another")]))
+"""
+
+
+def test_of_another_users_training_the_driver_tells_the_gpu(nvml: FakeNvml, home: Path) -> None:
+    program = BESIDE.replace("PID", str(os.getpid()))
+    assert nvml.run(program, f"procs={os.getpid()}") == [True, False]
+    assert nvml.run(program, "") == [True, True], "where it is unknown, it may be on any"
+
 
 # ---- figures ----------------------------------------------------------------------------------
 
@@ -170,7 +191,7 @@ def test_library_mismatch_is_no_nvml_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_init_that_fails_and_later_works(nvml: FakeNvml) -> None:
-    gpu = of_type(watched(nvml, "init=9x1", seconds=1.0), "gpu")
+    gpu = of_type(watched(nvml, "init=9x1", enough="len(gpus) > 1"), "gpu")
     assert gpu[0]["gpus"] == []
     assert "not loaded" in gpu[0]["missing"]
     assert gpu[1]["gpus"][0]["busy"] == 0.37
@@ -178,38 +199,39 @@ def test_an_init_that_fails_and_later_works(nvml: FakeNvml) -> None:
 
 
 def test_an_init_that_takes_seconds_delays_nobody(nvml: FakeNvml) -> None:
-    found = watched(nvml, "init_ms=1500", seconds=0.2)
-    assert found["started"] < 0.5
-    assert found["told"] == []
+    found = watched(nvml, "init_ms=600000", enough="True", patience=0.1)
+    assert (found["told"], found["alive"]) == ([], True)
 
 
 def test_a_driver_that_hangs_at_init_hangs_nobody_else(nvml: FakeNvml) -> None:
     program = """
 import json
+import sys
 from gputui.engine.telemetry import machine
-machine.PATIENCE_SECONDS = 0.3
+machine.PATIENCE_SECONDS = float(sys.argv[1])
 found = machine.read()
 print(json.dumps([len(found.gpus), found.no_gpu_reason]))
 """
-    assert nvml.run(program, "init_ms=600000") == [0, "the NVIDIA driver hangs: no answer within 0.3 s"]
-    assert nvml.run(program, "gpus=3") == [3, ""]
+    assert nvml.run(program, "init_ms=600000", "0.3") == [0, "the NVIDIA driver hangs: no answer within 0.3 s"]
+    assert nvml.run(program, "gpus=3", "60") == [3, ""]
 
 
 # ---- GPUs that fail while they are read -------------------------------------------------------
 
 
 def test_a_lost_gpu_is_said_and_the_others_go_on(nvml: FakeNvml) -> None:
-    found = watched(nvml, "gpus=2 lost=1+60", seconds=1.5)
+    found = watched(nvml, "gpus=2 lost=1+60", enough="'gpu_lost' in warned and 'missing' in gpus[-1][1]")
     gpu = of_type(found, "gpu")
     first, last = gpu[0]["gpus"], gpu[-1]["gpus"]
     assert first[1]["busy"] == 0.37
     assert "lost" in last[1]["missing"]
     assert last[1]["reasons"] == {"*": "lost"}
     assert first[1]["uuid"] == last[1]["uuid"]
-    assert gpu[0]["t"] - 1 < last[1]["lost_since"] < gpu[-1]["t"]
+    assert gpu[0]["t"] - 1 < last[1]["lost_since"] < gpu[-1]["t"] + 0.1  # it is rounded
     assert "busy" not in last[1]
     assert last[0]["busy"] == 0.37
-    assert [event["kind"] for event in of_type(found, "warning")] == ["gpu_lost"]
+    kinds = [event["kind"] for event in of_type(found, "warning")]
+    assert [kind for kind in kinds if kind != "telemetry_slow"] == ["gpu_lost"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +251,7 @@ fall, nvml = Path({str(fall)!r}), Nvml()
 told = [nvml.read()]
 fall.touch()
 told.append(nvml.read(False))
-time.sleep(0.2)
+time.sleep(0.1)
 told.append(nvml.read())
 fall.unlink()
 time.sleep(0.06)
@@ -263,24 +285,31 @@ from pathlib import Path
 from gputui.engine.telemetry import device, reader
 device.LOOK_AGAIN_SECONDS = 0.1
 fall, told = Path({str(fall)!r}), []
-thread = reader.GpuReader(lambda event: told.append(event.type), 0.05)
+thread = reader.GpuReader(lambda event: told.append(getattr(event, "kind", "")), 0.05)
 thread.start()
-for _ in range(2):
+until = time.monotonic() + 60
+
+def more(than):
+    while len(told) < than and time.monotonic() < until:
+        time.sleep(0.02)
+
+for times in (1, 2):
     fall.touch()
-    time.sleep(0.6)
+    while told.count("gpu_lost") < times and time.monotonic() < until:
+        time.sleep(0.02)
+    more(len(told) + 5)
     fall.unlink()
-    time.sleep(0.6)
+    more(len(told) + 5)
 thread.stop()
-print(json.dumps(told.count("warning")))
+print(json.dumps(told.count("gpu_lost")))
 """
-    assert nvml.run(program, f"lost_when={fall}@0 lost_code=999") == 2
+    assert nvml.run(program, f"lost_when={fall}@0 lost_code=999", timeout=120) == 2
 
 
 def test_slow_calls_lower_the_rate_and_say_so(nvml: FakeNvml) -> None:
-    found = watched(nvml, "gpus=3 slow_ms=15", seconds=4.0)
+    found = watched(nvml, "gpus=3 slow_ms=15", enough="warned and len(gpus) > 3")
     gpu = of_type(found, "gpu")
     assert gpu[-1]["interval_seconds"] > 0.5
-    assert len(gpu) < 10
     warning = of_type(found, "warning")
     assert [event["kind"] for event in warning] == ["telemetry_slow"]
     assert "instead of 0.1 s" in warning[0]["message"]
@@ -288,28 +317,33 @@ def test_slow_calls_lower_the_rate_and_say_so(nvml: FakeNvml) -> None:
 
 def test_a_call_that_hangs_is_left_behind(nvml: FakeNvml, tmp_path: Path) -> None:
     log = tmp_path / "calls"
-    found = watched(nvml, f"hang=DeviceGetPowerUsage@0 log={log}", seconds=0.3)
-    assert found["stopped"] < 1.5
+    asked = f"Path({str(log)!r}).exists() and 'DeviceGetPowerUsage' in Path({str(log)!r}).read_text()"
+    found = watched(nvml, f"hang=DeviceGetPowerUsage@0 log={log}", enough=asked, patience=0.5)
     assert found["alive"]
     assert not any(function == "Shutdown" for function, _, _ in calls(log))
 
 
 def test_nothing_is_asked_after_the_end_and_nothing_ends_while_asked(nvml: FakeNvml, tmp_path: Path) -> None:
     log = tmp_path / "calls"
-    program = """
-import threading, time
+    program = f"""
+import time
+from pathlib import Path
 from gputui.engine.telemetry.reader import GpuReader
-for pause in range(12):
-    thread = GpuReader(lambda event: None, 0.01)
+log, until = Path({str(log)!r}), time.monotonic() + 60
+log.touch()
+for asked in range(12):
+    thread, before = GpuReader(lambda event: None, 0.01), log.stat().st_size
     thread.start()
-    time.sleep(pause / 100)
-    thread.stop()
+    while asked and log.stat().st_size == before and time.monotonic() < until:
+        time.sleep(0.001)
+    time.sleep(max(0, asked - 1) / 100)
+    thread.stop(60.0)
     assert not thread.is_alive()
 print("true")
 """
     assert nvml.run(program, f"gpus=2 slow_ms=1 gpm=1 log={log}") is True
     made = calls(log)
-    assert sum(function == "Shutdown" for function, _, _ in made) >= 10
+    assert sum(function == "Shutdown" for function, _, _ in made) >= 11
     assert {note for _, _, note in made} == {""}
 
 
@@ -343,27 +377,33 @@ from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.telemetry.sampler import Sampler
 file = Path({str(tmp_path / "telemetry.jsonl")!r})
 writer = EventWriter(file, "run")
+emit, count = writer.emit, []
+writer.emit = lambda event: (count.append(event.type), emit(event))
 sampler = Sampler(writer, os.getpid(), 0.05)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, most))
+until = time.monotonic() + 60
+
 sampler.start()
-time.sleep(3)
+while min(count.count("gpu"), count.count("host")) < 21 and time.monotonic() < until:
+    time.sleep(0.02)
 full = file.stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-again = time.time()
-time.sleep(1)
+again, before = time.time(), len(count)
+while min(count[before:].count("gpu"), count[before:].count("host")) < 6 and time.monotonic() < until:
+    time.sleep(0.02)
 sampler.stop()
 writer.close()
 print(json.dumps([full, again]))
 """
-    full, again = nvml.run(program)
+    full, again = nvml.run(program, timeout=120)
     assert 1000 < full <= 2000
     told = [json.loads(line) for line in (tmp_path / "telemetry.jsonl").read_text().splitlines()]
     for kind in ("gpu", "host"):
         times = [event["t"] for event in told if event["type"] == kind]
-        assert sum(t > again for t in times) > 5
-        assert sum(t < again for t in times) > 20  # kept meanwhile
+        assert sum(t > again for t in times) >= 5
+        assert sum(t < again for t in times) >= 20  # kept meanwhile
 
 
 # ---- the host, and the chips ------------------------------------------------------------------
@@ -420,8 +460,9 @@ def test_a_training_survives_a_lost_gpu_and_a_slow_driver(
     fall = tmp_path / "fall"
     for name, value in nvml.environment(f"gpus=2 slow_ms=8 lost_when={fall}@1").items():
         monkeypatch.setenv(name, value)
-    run = detached(*LONG, "--set", "sample_seconds=0.1", "--set", "device.visible=none")
+    run = detached("--preset", idle(tmp_path), "--set", "sample_seconds=0.1", "--set", "device.visible=none")
     until(lambda: step(run) > 0)
+    until(lambda: "telemetry_slow" in {event["kind"] for event in happened(run, "warning")})
     before = happened(run, "gpu")[-1]
     fall.touch()
     until(lambda: "gpu_lost" in {event["kind"] for event in happened(run, "warning")})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -27,7 +28,7 @@ def interface(window: Terminal) -> psutil.Process:
 
 def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
     with terminal() as window:
-        window.shows("workload", "quickstart", "Start")
+        window.shows("device", "quickstart", "Start")
         window.type("o")
         window.shows("safe-memory", "input-heavy")
         window.type("Enter")
@@ -57,15 +58,17 @@ def killed_screen(window: Terminal, number: signal.Signals) -> None:
     until(lambda: step(run) > before + 20)
 
 
+@pytest.mark.usefixtures("forked_trainers")
 def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None:
     own = Path(os.environ["XDG_CONFIG_HOME"]) / "gputui" / "presets"
     own.mkdir(parents=True)
     idle(own, name="long")
-    with terminal() as window:
+    forked: dict[str, Any] = {**os.environ, "GPUTUI_WARM": "0"}
+    with terminal(**forked) as window:
         window.shows("quickstart", "Start")
         window.type("o")
         window.shows("long")
-        window.type("End", "Enter")
+        window.type(*"long", "Enter")
         window.shows("Long enough", "global batch")
         window.still()
         window.type("r")
@@ -79,6 +82,7 @@ def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None
     with terminal("watch") as window:
         window.shows(run.id, "training", "samples/s")
         window.type("C-q")
-        assert "gputui watch" in window.shows("exit code")
+        shown = " ".join(window.shows("exit code").split())
+        assert f"long goes on: gputui watch {run.id} shows it again" in shown, shown
     gputui("stop", run.id)
     assert ended(run)["outcome"] == "stopped"

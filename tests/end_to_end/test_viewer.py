@@ -49,10 +49,10 @@ def test_ctrl_c_reaches_the_run_although_nobody_reads_the_output() -> None:
         until(lambda: run.state == "stopped")
     finally:
         os.close(reader)
-        viewer.wait(30)
+        viewer.wait(120)
 
 
-@pytest.mark.parametrize("wait_seconds", [0.0, 0.02, 0.05, 0.2])
+@pytest.mark.parametrize("wait_seconds", [0.0, 0.05, 0.2])
 def test_ctrl_c_as_the_run_starts_stops_it(wait_seconds: float) -> None:
     viewer = opened(*RUN)
     run = the_run()
@@ -74,7 +74,7 @@ def test_who_reads_only_the_first_line_is_told_that_the_run_goes_on() -> None:
     said = viewer.stderr.read()
     viewer.stderr.close()
     run = training()
-    assert viewer.wait(30) == 74
+    assert viewer.wait(120) == 74
     assert said.splitlines() == [
         "standard output cannot be written (nobody reads it)",
         f"{run.id} is still running; show it with: gputui watch {run.id}",
@@ -113,5 +113,5 @@ def test_closed_descriptors_are_no_obstacle() -> None:
     viewer = subprocess.Popen(["sh", "-c", f"exec {COMMAND[0]} --preset quickstart <&- >&- 2>&-"])
     run = training()
     gputui("stop", run.id)
-    assert viewer.wait(30) == 130
+    assert viewer.wait(120) == 130
     assert run.state == "stopped"

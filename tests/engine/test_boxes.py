@@ -24,6 +24,7 @@ from gputui.engine import checks, doctor, presets
 from gputui.engine.doctor import no_gpu
 from gputui.engine.telemetry import machine
 here = machine.read()
+doctor.PATIENCE_SECONDS = no_gpu.PATIENCE_SECONDS = 90.0  # here programs take turns on few cores
 told = {"doctor": [[f.level, f.about, f.what, f.remedy] for f in doctor.examine()], "reason": no_gpu.reason()}
 for settings in sys.argv[1:]:
     options = presets.defaults(settings.split()).options
@@ -40,7 +41,7 @@ class Told:
     def __init__(self, box: Box, nvml: FakeNvml, folder: Path, *settings: str) -> None:
         done = subprocess.run(
             [sys.executable, "-P", "-c", PROGRAM, *settings],
-            env=box.environment(nvml, folder), capture_output=True, text=True, check=False, timeout=60,
+            env=box.environment(nvml, folder), capture_output=True, text=True, check=False, timeout=180,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         self._told = json.loads(done.stdout)

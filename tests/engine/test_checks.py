@@ -12,6 +12,7 @@ import pytest
 from gputui.engine import checks
 from gputui.engine.checks import Finding
 from gputui.engine.options import OPTIONS
+from gputui.engine.runs.cluster import Cluster
 from gputui.engine.system import installed
 from gputui.engine.telemetry import allocation, job
 from gputui.engine.telemetry.machine import Gpu, Instance, Machine
@@ -60,10 +61,15 @@ def given(of: Machine, **variables: str) -> Machine:
 FOUR_FIVE = given(EIGHT, CUDA_VISIBLE_DEVICES="4,5", SLURM_JOB_GPUS="4,5")
 NOT_FENCED = given(EIGHT, SLURM_JOB_GPUS="4-5")
 
+WORKER = replace(NONE, cluster=Cluster(("a:1", "b:1"), 1, "Slurm"))
+
 # rule, machine, settings that trigger it, level, a word of the message
 TEXTS = "tests/support/programs/entry/text.py"
 TRIGGERS = [
-    ("_job", replace(NONE, job=job.read({"TF_CONFIG": "{}"})), "epochs=3", "warning", "not contain a readable cluster"),
+    ("others", replace(NONE, job=job.read({"TF_CONFIG": "{}"})), "epochs=3", "warning", "not contain a readable"),
+    ("others", NONE, "strategy.kind=multi_worker", "error", "nothing names the machines to train on"),
+    ("others", WORKER, "strategy.kind=multi_worker", "note", "worker 1 of 2, at b:1 (Slurm)"),
+    ("together", WORKER, "strategy.kind=multi_worker on_oom=halve", "error", "cannot go on alone"),
     ("_entry_alone", NONE, f"entry={TEXTS}:build model=mlp", "error", "your own code takes"),
     ("_entry_alone", NONE, "folder=/tmp", "warning", "does nothing without workload.entry"),
     ("_entry", NONE, "entry=nowhere.py:build", "error", "nowhere.py does not exist"),
@@ -113,13 +119,22 @@ TRIGGERS = [
     ("_strategy", NONE, "strategy.kind=mirrored logical_devices=2 communication=nccl", "error", "between GPUs only"),
     ("_strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2", "error", "two replicas on one"),
     ("_strategy", TWO, "communication=hierarchical_copy", "warning", "exchanges no gradients"),
+    ("devices", TWO, "strategy.kind=multi_worker strategy.devices=0", "error", "takes all visible GPUs"),
+    ("devices", NONE, "strategy.kind=multi_worker logical_devices=2", "error", "a CPU as one device"),
+    ("communication", TWO, "strategy.kind=multi_worker communication=hierarchical_copy", "error", "one machine"),
+    ("communication", TWO, "strategy.kind=mirrored communication=ring", "error", "between machines"),
     ("_determinism", NONE, "deterministic=on deterministic_order=off", "error", "same result twice"),
     ("_determinism", NONE, "checkpoint=epoch deterministic_order=off", "warning", "not resumed exactly"),
     ("_clipping", NONE, "clip_norm=1 clip_value=1", "error", "one kind of clipping"),
     ("_clipping", NONE, "global_clip_norm=1 clip_value=1", "error", "one kind of clipping"),
+    ("_clipping", NONE, "global_clip_norm=1 strategy.kind=mirrored logical_devices=2", "note", "of each replica"),
     ("_accumulation", TWO, "gradient_accumulation=4 strategy.kind=mirrored", "error", "over several replicas"),
     ("_accumulation", NONE, "gradient_accumulation=6", "note", "the last 4 of 52 steps are never applied"),
     ("_accumulation", NONE, "gradient_accumulation=9 steps_per_epoch=4", "warning", "the last 8 of 8 steps"),
+    ("_micro_batches", TWO, "micro_batches=4 strategy.kind=mirrored xla=true", "error", "over several replicas"),
+    ("_micro_batches", TWO, "on_oom=accumulate strategy.kind=mirrored xla=true", "error", "over several replicas"),
+    ("_micro_batches", NONE, "micro_batches=9 batch_size=8", "warning", "cannot have 9 parts"),
+    ("_micro_batches", NONE, "on_oom=accumulate", "note", "begins again"),
     ("_allocator", ONE, "allocator=cuda_malloc_async memory_limit_mb=512", "error", "neither a memory limit"),
     ("_allocator", ONE, "allocator=cuda_malloc_async logical_devices=2", "error", "nor partitions"),
     ("_launching_threads", ONE, "gpu_thread_count=2", "warning", "no threads of its own for GPUs"),
@@ -131,6 +146,8 @@ TRIGGERS = [
     ("_optimizer", NONE, "optimizer=sgd nesterov=true", "error", "sgd with momentum"),
     ("_optimizer", NONE, "optimizer=rmsprop momentum=0.9 nesterov=true", "error", "sgd with momentum"),
     ("_optimizer", NONE, "hold_steps=5", "warning", "does nothing where it is constant"),
+    ("scaling", TWO, "learning_rate_scaling=linear strategy.kind=mirrored", "note", "2 times the learning rate, 0.002"),
+    ("scaling", ONE, "learning_rate_scaling=sqrt", "note", "no effect with one replica: the learning rate stays 0.001"),
     ("_validation", NONE, "validation=test", "error", "digits has no test part"),
     ("_without_effect", NONE, "blocks=3", "error", "cnn has a fixed depth"),
     ("_without_effect", NONE, "parallel_reads=auto", "warning", "not read from TFRecord files"),
@@ -138,6 +155,8 @@ TRIGGERS = [
     ("_steps", NONE, "steps_per_epoch=10 steps_per_execution=4", "note", "has 2 steps instead of 4"),
     ("_shuffle", NONE, "shuffle=16 batch_size=64", "warning", "smaller than one batch"),
     ("_one_batch", NONE, "one_batch=on", "warning", "nothing useful is learnt"),
+    ("stop_signal", NONE, "stop_signal=SIGUSR1", "warning", "without checkpoints a run that is ended with its job"),
+    ("time_limit", NONE, "max_minutes=auto", "note", "outside of a Slurm job auto is no limit"),
     ("_paths", NONE, "data=npz:/no/a.npz", "error", "no file /no/a.npz"),
     ("_paths", NONE, "data=npz:/", "error", "no file /"),
     ("_paths", NONE, "data=images:/no", "error", "no folder /no"),
@@ -149,7 +168,11 @@ TRIGGERS = [
 
 # rule, machine, settings that come near and are fine
 FINE = [
-    ("_job", replace(NONE, job=job.read({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),
+    ("stop_signal", NONE, "stop_signal=SIGUSR1 checkpoint=epoch"),
+    ("time_limit", NONE, "max_minutes=3"),
+    ("others", replace(NONE, job=job.read({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),
+    ("together", WORKER, "strategy.kind=multi_worker"),
+    ("together", NONE, "on_oom=halve"),
     ("_entry_alone", NONE, f"entry={TEXTS}:build epochs=3"),
     ("_entry_alone", NONE, "model=mlp"),
     ("_entry", NONE, f"entry={TEXTS}:build"),
@@ -205,6 +228,9 @@ FINE = [
     ("_launching_threads", ONE, "gpu_thread_count=2 gpu_thread_mode=gpu_shared"),
     ("_xla_flags", ONE, "xla_flags=--xla_dump_to=/tmp"),
     ("_strategy", TWO, "strategy.kind=mirrored communication=nccl"),
+    ("_strategy", TWO, "strategy.kind=multi_worker communication=nccl"),
+    ("devices", TWO, "strategy.kind=multi_worker"),
+    ("communication", TWO, "strategy.kind=multi_worker communication=ring"),
     ("_strategy", TWO, "strategy.kind=mirrored strategy.devices=0,1"),
     ("_strategy", TWO, "strategy.kind=mirrored communication=nccl logical_devices=2 strategy.devices=0,2"),
     ("_strategy", SILENT, "strategy.kind=mirrored communication=nccl strategy.devices=0,2"),
@@ -214,13 +240,21 @@ FINE = [
     ("_determinism", NONE, "deterministic=on checkpoint=epoch"),
     ("_determinism", NONE, "deterministic_order=off"),
     ("_clipping", NONE, "clip_norm=1"),
+    ("_clipping", NONE, "strategy.kind=mirrored logical_devices=2"),
     ("_accumulation", TWO, "gradient_accumulation=4"),
     ("_accumulation", TWO, "strategy.kind=mirrored"),
     ("_accumulation", NONE, "gradient_accumulation=4 data=npz:/no/a.npz"),
+    ("_micro_batches", TWO, "micro_batches=4 strategy.kind=mirrored"),
+    ("_micro_batches", NONE, "on_oom=accumulate checkpoint=epoch xla=true"),
+    ("_micro_batches", NONE, "on_oom=halve"),
     ("_cast", ONE, "cast=device augment=light"),
     ("_cast", ONE, "cast=host data=synthetic"),
     ("_optimizer", NONE, "optimizer=sgd momentum=0.9 nesterov=true"),
     ("_optimizer", NONE, "schedule=cosine hold_steps=5"),
+    ("scaling", TWO, "epochs=3"),
+    ("scaling", TWO, "strategy.kind=mirrored"),
+    ("scaling", TWO, "learning_rate_scaling=linear strategy.kind=mirrored warmup_steps=20"),
+    ("scaling", SILENT, "learning_rate_scaling=linear strategy.kind=mirrored"),
     ("_validation", NONE, "validation=test data=mnist"),
     ("_validation", NONE, "validation=test data=npz:/no/a.npz"),
     ("_without_effect", NONE, "blocks=3 model=transformer"),
@@ -265,7 +299,7 @@ def test_what_only_looks_like_a_conflict_is_none() -> None:
 
 def test_every_rule_has_a_case_that_triggers_it_and_one_that_does_not() -> None:
     names = {function.__name__ for function in checks.RULES}
-    by_packages = {"build", "cudnn"}
+    by_packages = {"build", "cudnn", "packages"}
     assert names == {case[0] for case in TRIGGERS} | by_packages == {case[0] for case in FINE} | by_packages
 
 
@@ -273,7 +307,7 @@ def test_what_the_installed_packages_cannot_do_on_this_machines_chips(monkeypatc
     without_cuda, with_cuda, nothing = {"is_cuda_build": False}, {"is_cuda_build": True}, dict[str, object]()
     mend = "pip install 'nvidia-cudnn-cu12>=9.3,<9.11'"
     for rule, on, settings, build, version, levels, words in (
-        ("build", ONE, "epochs=3", without_cuda, None, ["error"], "pip install 'tensorflow[and-cuda]'"),
+        ("build", ONE, "epochs=3", without_cuda, None, ["error"], "pip install 'tensorflow[and-cuda]>=2.18,<2.22'"),
         ("build", ONE, "visible=none", without_cuda, None, [], ""),
         ("build", NONE, "epochs=3", without_cuda, None, [], ""),
         ("build", ONE, "epochs=3", nothing, None, [], ""),
@@ -324,7 +358,7 @@ def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path
     cases = {
         "npz:a.npz": "has no array 'y' or 'y_train' (it has: x, labels)",
         "npz:b.npz": "is not a .npz file",
-        "images:images": "has 1 class folder(s)",
+        "images:images": "has 1 class folder;",
         "tfrecord:*.tfrecord": "are empty",
     }
     for data, why in cases.items():

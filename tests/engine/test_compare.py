@@ -298,17 +298,37 @@ def test_deleting_a_run(four: list[Run], home: Path) -> None:
     assert going_on.file("events.jsonl").exists()
 
 
-def test_runs_in_other_environments_are_told(four: list[Run]) -> None:
-    def found(run: Run, **actual: object) -> None:
-        lines = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()]
-        for event in lines:
-            if event["type"] == "started":
-                event["actual"] |= actual
-        run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in lines))
+def amend_started(run: Run, name: str, **entries: object) -> None:
+    """Other entries in a mapping of the run's started event."""
+    lines = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()]
+    for event in lines:
+        if event["type"] == "started":
+            event[name] |= entries
+    run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in lines))
 
-    found(four[0], environment={"TF_CUDNN_USE_AUTOTUNE": "0", "NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "1"})
+
+def test_the_versions_that_trained_are_shown_where_they_differ(
+    four: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "TensorFlow" not in comparison.as_markdown(compare(four))
+    amend_started(four[1], "versions", tensorflow="2.18.1", python="3.12.3")
+    four[3].file("events.jsonl").write_text("")  # it has not told any
+    found = compare(four)
+    shown = comparison.as_markdown(found)
+    assert "| TensorFlow | 2.21.0 | 2.18.1 | 2.21.0 |  |\n| Python | 3.11.7 | 3.12.3 | 3.11.7 |  |" in shown
+    assert "- the versions of TensorFlow and Python differ: the speed may differ for that reason" in shown
+    assert "TensorFlow,,2.21.0,2.18.1,2.21.0,," in comparison.as_csv(found).splitlines()
+    assert json.loads(comparison.as_json(found))["versions"][0]["values"] == ["2.21.0", "2.18.1", "2.21.0", None]
+    assert found.groups[0] != found.groups[1], "a run with another TensorFlow is no repeat"
+    assert all(row.noise is None for row in found.figures)
+
+
+def test_runs_in_other_environments_are_told(four: list[Run]) -> None:
+    mine = {"TF_CUDNN_USE_AUTOTUNE": "0", "NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "1"}
+    amend_started(four[0], "actual", environment=mine)
     assert "environments" not in notes(four[0], four[1]), "nothing is known of the other one"
-    found(four[1], environment={"NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "4", "CUDA_HOME": "/x"}, jit_compile=True)
+    other = {"NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "4", "CUDA_HOME": "/x"}
+    amend_started(four[1], "actual", environment=other, jit_compile=True)
     told = notes(four[0], four[1])
     assert "the environments differ (TF_CUDNN_USE_AUTOTUNE): the speed may differ" in told
     assert "XLA has compiled only some of these runs" in told

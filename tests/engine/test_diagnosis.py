@@ -28,10 +28,13 @@ CASES: tuple[tuple[str, Measurements], ...] = (
     ("memory_growing", measured(host_memory_growth=0.2)),
     ("memory_growing", gpu(memory_growth=0.2)),
     ("imbalance", gpu(gpus=2, busy_gap=0.7, busy_mean=0.6)),
+    ("imbalance", gpu(gpus=2, clock_gap=0.3)),
+    ("slow_worker", gpu(worker_gap=0.4, slow_worker="worker 1 (h1:1)", slow_worker_wait=0.42)),
     ("underfilled", gpu(busy_mean=0.3, busy_p95=0.4)),
     ("underfilled", gpu(sm_active=0.3)),
     ("memory_limit", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True}, memory_peak=0.99)),
     ("communication_bound", gpu(gpus=4, communication=0.3)),
+    ("communication_bound", gpu(gpus=4, worker_exchange=0.421, exchange_ms=12.0)),
     ("compute_bound", measured(cpu_bfloat16=True)),
     ("compute_bound", gpu()),
     ("healthy", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True})),
@@ -68,8 +71,9 @@ DECIDING = [rule for rule in RULES if rule.rank != BESIDE]
 @pytest.mark.parametrize("rule", DECIDING, ids=lambda rule: f"{rule.verdict}-{rule.measurement}")
 def test_each_rule_counts_at_its_threshold_and_not_before(rule: Any) -> None:
     just = -1e-6 if rule.below else 1e-6
-    base = gpu(gpus=2, busy_p95=0.95) if rule.measurement in ("busy_gap", "busy_p5") else measured(cpu_bfloat16=True)
-    on_gpu = rule.measurement in ("busy_mean", "busy_p5", "busy_gap", "sm_active")
+    several = rule.measurement in ("busy_gap", "busy_p5", "clock_gap")
+    base = gpu(gpus=2, busy_p95=0.95) if several else measured(cpu_bfloat16=True)
+    on_gpu = rule.measurement in ("busy_mean", "busy_p5", "busy_gap", "clock_gap", "sm_active")
     base = replace(base, on_gpu=on_gpu, input_wait=0.0, compute_share=0.5)
     counts = replace(base, **{rule.measurement: rule.notable + just})
     not_yet = replace(base, **{rule.measurement: rule.notable - just})

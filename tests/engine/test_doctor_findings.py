@@ -8,7 +8,6 @@ import py_compile
 import sys
 from collections import namedtuple
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from gputui.engine.doctor import (
 )
 from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.system import installed
+from gputui.engine.system.interpreter import Interpreter
 from gputui.engine.telemetry import chips, limits
 from gputui.tui.text import doctor as doctor_text
 
@@ -87,7 +87,7 @@ from gputui.engine.doctor.nvml_query import NvmlQuery
 told = []
 for words, cuda_works in json.loads(sys.argv[1]):
     os.environ["FAKE_NVML"] = words
-    seen = NvmlQuery().by(time.monotonic() + 20)
+    seen = NvmlQuery().by(time.monotonic() + 90)
     told.append([[finding.level, finding.what] for finding in gpus.findings(seen, cuda_works)])
 print(json.dumps(told))
 """
@@ -321,10 +321,7 @@ def test_bytecode_in_a_folder_of_somebody_else(tmp_path: Path, monkeypatch: pyte
 
 
 def test_no_tensorflow_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "version", nothing)
+    monkeypatch.setattr(installed, "meant", lambda: Interpreter("/other/bin/python", (3, 12, 1), {}, {}, ()))
     found = list(libraries.tensorflow(False))
     assert [finding.level for finding in found] == ["error"]
     assert doctor.blocks(found)

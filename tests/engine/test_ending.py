@@ -8,6 +8,7 @@ import signal
 import pytest
 from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory
 from gputui.engine.telemetry.limits import Ceilings, ceilings
+from gputui.engine.trainer.cluster.lookout import LOST
 
 from tests.support.cases import all_hold
 
@@ -47,6 +48,9 @@ def test_a_crash_with_the_memory_nearly_full_is_oom(returncode: int) -> None:
 
 def test_a_kill_is_oom_only_when_the_kernel_says_so() -> None:
     assert end(-9, kernel_oom_kills=1).outcome == "oom"
+    lost = end(-9, f"gputui: {LOST.format(worker='worker 3 (gpu7:12003)')}")
+    assert (lost.outcome, lost.kind) == ("error", "peer_lost")
+    assert "worker 3 (gpu7:12003) has ended" in lost.message
     killed = end(-9)
     assert killed.outcome == "crashed"
     assert "killed from outside (SIGKILL)" in killed.message
@@ -133,6 +137,9 @@ def test_what_the_engine_asked_for_comes_before_how_it_died(returncode: int) -> 
     timeout = end(returncode, lines, stopped_because="timeout", limit="run.max_minutes=2")
     assert (timeout.outcome, timeout.kind) == ("timeout", "timeout")
     assert "run.max_minutes=2" in timeout.message
+    of_job = end(returncode, lines, stopped_because="timeout", limit="run.max_minutes=auto")
+    assert "before the time limit of the job was reached" in of_job.message
+    assert "gputui resume" in of_job.hint
     hung = {"stopped_because": "hang", "limit": "no step was completed for 5:00 (run.hang_seconds=300)"}
     hang = end(returncode, lines, **hung)
     assert (hang.outcome, hang.kind) == ("timeout", "hang")
@@ -142,7 +149,15 @@ def test_what_the_engine_asked_for_comes_before_how_it_died(returncode: int) -> 
 
 
 def test_memory_that_ran_out_at_batch_size_one_suggests_no_smaller_than_one() -> None:
-    assert "input.batch_size=1," in out_of_memory(1, "x").hint
+    assert out_of_memory(2, "x").hint.startswith("try input.batch_size=1, precision.policy=")
+    assert out_of_memory(1, "x").hint.startswith("try precision.policy=")  # a batch cannot get smaller
+
+
+def test_memory_that_ran_out_proposes_to_go_on_by_itself_where_that_is_not_asked_for() -> None:
+    assert "run.on_oom=accumulate goes on with the same batch" in out_of_memory(2, "x").hint
+    assert "on_oom" in end(1, OOM_LINES[0]).hint
+    for ending in (out_of_memory(1, "x"), end(1, OOM_LINES[0], on_oom="halve")):
+        assert "on_oom" not in ending.hint
 
 
 def test_batches_ahead_on_the_gpu_are_named_where_an_allocation_failed_and_not_where_the_hosts_memory_ran_out() -> None:
@@ -163,3 +178,9 @@ def test_every_ending_is_plain_short_text() -> None:
 
 def test_the_kernels_count_of_kills_can_be_read_or_is_zero() -> None:
     assert kernel_oom_kills() >= 0
+
+
+def test_a_crash_while_tensorflow_is_imported_says_so() -> None:
+    ending = end(-signal.SIGSEGV, phase="importing")
+    assert (ending.outcome, ending.message.endswith("while TensorFlow was being imported")) == ("crashed", True), ending
+    assert "doctor --deep" in ending.hint

@@ -193,3 +193,34 @@ def test_more_gpus_are_proposed_where_this_process_may_use_them_and_nobody_else_
 )
 def test_nvlink_is_known_by_what_passes_over_it(told: dict[str, Any], used: bool | None) -> None:
     assert fed(started(card()), TRAINING, reading(told)).nvlink is used
+
+
+HOT = {"throttle": ["software thermal"], "sm_clock_mhz": 1200.0}
+FULL = {"throttle": [], "sm_clock_mhz": 1700.0}
+TRAINER_OF_ANOTHER = {"pid": 7, "name": "{python}", "memory_used_bytes": 9 * GIB, "own": False}
+# The readings of GPU 1 of three, and those of the others; whether it is the slow one, and how its cause is told.
+SLOW: dict[str, tuple[dict[str, Any], dict[str, Any], bool, str]] = {
+    "hot": (HOT, FULL, True, "slowed down in 100 % of its readings (software thermal)"),
+    "shared": (
+        {"busy": 0.98, "processes": [TRAINER_OF_ANOTHER]}, {"busy": 0.6}, True, "another program uses it ({python})"
+    ),
+    "other model": ({"busy": 0.98, "name": "A"}, {"busy": 0.5, "name": "B"}, True, "it is another model (A)"),
+    "set": (FULL | {"sm_clock_mhz": 1000.0, "clocks_set_by": ["application clocks"]}, FULL, True, "set by somebody"),
+    "unknown": ({"busy": 0.98}, {"busy": 0.6}, True, "look for other processes on GPU 1, which the others wait for"),
+    "alike": (FULL | {"sm_clock_mhz": 1600.0}, FULL, False, ""),
+    "all hot": (HOT, HOT, False, ""),
+    "a screen": ({"processes": DESKTOP[:0]}, {}, False, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_the_gpu_that_the_others_wait_for_is_named_with_its_cause(name: str) -> None:
+    mine, others, slow, cause = SLOW[name]
+    three = started(card(0), card(1), card(2), replicas=3)
+    found = fed(three, TRAINING, *[reading(others, mine, others)] * 30, *STEPS)
+    assert (found.slow_gpu == 1) == slow
+    told = diagnose(found)
+    assert ("imbalance" in (told.verdict, *told.others)) == slow
+    if slow:
+        words = [*(piece["text"] for piece in told.evidence), *(one["reason"] for one in told.remedies)]
+        assert cause in " ".join(words)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -15,6 +13,7 @@ import pytest
 from benchmarks.gpu_report import __main__ as report
 from benchmarks.gpu_report import timeline
 from benchmarks.gpu_report.commands import ROOT, Failed, Lab, Skipped, call
+from tests.support.front_door import until
 
 LAB = Lab(Path("/nowhere"), "cnn", 32, 1.0, 8, 60, 10.0)
 
@@ -48,12 +47,17 @@ def test_a_step_that_fails_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_command_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path) -> None:
-    began, told = time.monotonic(), tmp_path / "pid"
-    with pytest.raises(Failed, match="not done within 1 s"):
-        call(["/bin/sh", "-c", f"sleep 60 & echo $! > {told}; wait"], 1.0)
-    assert time.monotonic() - began < 30
-    with contextlib.suppress(psutil.NoSuchProcess):
-        assert psutil.Process(int(told.read_text())).status() == psutil.STATUS_ZOMBIE
+    told = tmp_path / "pid"
+    with pytest.raises(Failed, match="not done within 3 s"):
+        call(["/bin/sh", "-c", f"sleep 600 & echo $! > {told}; wait"], 3.0)
+
+    def has_ended() -> bool:
+        try:
+            return psutil.Process(int(told.read_text())).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    until(has_ended)
 
 
 def test_gaps_and_copies_are_read_from_a_recording(tmp_path: Path) -> None:

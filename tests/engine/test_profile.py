@@ -19,7 +19,7 @@ from gputui.engine.runs.events import InputStages
 from gputui.tui.printing.profile import lines
 
 needs_xprof = pytest.mark.skipif(
-    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'gputui[profile]'"
+    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'xprof>=2.24'"
 )
 
 # ---- what cannot be read ----------------------------------------------------------------------
@@ -56,7 +56,7 @@ def of_anything(tmp_path: Path) -> Run:
 
 def test_without_xprof_it_says_how_to_install_it(of_anything: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ProfileError, match=r"XProf.*is not installed\npip install 'gputui\[profile\]'"):
+    with pytest.raises(ProfileError, match=r"XProf.*is not installed\npip install 'xprof>=2.24'"):
         read(of_anything)
 
 

@@ -108,6 +108,15 @@ def test_larger_batches_only_where_memory_and_data_allow() -> None:
     assert {"input.batch_size": 128} not in _changes(diagnose(gpu(**low, train_samples=100)))
 
 
+def test_a_batch_in_parts_is_to_have_fewer_of_them_before_it_is_doubled() -> None:
+    def proposed(memory_peak: float) -> list[Any]:
+        found = diagnose(gpu({"train.micro_batches": 5}, busy_mean=0.3, busy_p95=0.4, memory_peak=memory_peak))
+        return [change for change in _changes(found) if change.keys() & {"train.micro_batches", "input.batch_size"}]
+
+    assert proposed(0.3) == [{"train.micro_batches": 3}]
+    assert proposed(0.6) == []
+
+
 def test_a_batch_is_not_doubled_on_a_gpu_whose_memory_is_not_known() -> None:
     assert {"input.batch_size": 128} not in _changes(diagnose(gpu(busy_mean=0.3, busy_p95=0.4, memory_peak=None)))
 
@@ -154,7 +163,7 @@ def test_memory_at_the_limit_names_who_else_takes_of_it() -> None:
     full = gpu({"precision.policy": "mixed_bfloat16"}, memory_peak=0.99, gpu_neighbours=("Xorg",), jit_compile=True)
     advice = [remedy["reason"] for remedy in diagnose(full).remedies]
     assert any("Xorg" in reason for reason in advice)
-    assert any("train.gradient_accumulation" in reason for reason in advice)
+    assert any("train.micro_batches" in reason for reason in advice)
 
 
 def test_remedies_come_in_the_order_of_the_guide_and_each_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def changed(preset: Preset, values: dict[str, Any], description: str | None = None) -> Preset:
-    present = {f"{g}.{n}": v for g, group in preset.options for n, v in group}
+    present = {f"{g}.{n}": v for g, group in asdict(preset.options).items() for n, v in group.items()}
     return presets.assemble(preset.name, present | values, preset.description if description is None else description)
 
 

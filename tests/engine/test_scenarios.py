@@ -37,6 +37,7 @@ from dataclasses import asdict
 from gputui.engine import checks, doctor, presets
 from gputui.engine.telemetry import limits, machine
 from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
+doctor.PATIENCE_SECONDS = 90.0  # here programs take turns on few cores
 here, options = machine.read(), presets.defaults(sys.argv[1].split()).options
 try:
     nvml = Nvml()
@@ -160,7 +161,7 @@ class Met:
         settings = " ".join(f"{key}={json.dumps(value).strip(chr(34))}" for key, value in scenario.settings.items())
         done = subprocess.run(
             [sys.executable, "-P", "-c", PROGRAM, settings], env=scenario.box.environment(nvml, folder),
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=180,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         self._told = json.loads(done.stdout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 from collections.abc import Sequence
@@ -20,15 +21,17 @@ from gputui.engine.proof import (
     learning,
     request,
     schedule,
+    sentences,
     sharing,
     trial,
 )
 from gputui.engine.proof.comparing import BaselineFailed, Stopped
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.request import ProofError
-from gputui.engine.runs import Run
+from gputui.engine.runs import Run, create_at
 from gputui.engine.runs.events import Outcome
 from gputui.engine.system.identity import Process
+from gputui.tui import cli
 
 from tests.support import recorded
 from tests.support.front_door import gputui
@@ -49,6 +52,8 @@ SIXTEEN = "steps_per_execution=16"
         ((0.10, 0.16, 0.04, 0.14, 0.06), "faster"),  # five pairs tell it
         ((0.00, 0.03, -0.03), "undecided"),  # nothing below 6 % would have been seen
         ((-0.30, -0.32, -0.28), "slower"),
+        ((3.0, 6.1, 9.4), "faster"),  # 4, 7 and 10 times as fast, however far these gains are apart
+        ((-0.75, -0.86, -0.904), "slower"),  # the same with the sides exchanged
         ((0.30, 0.32), "undecided"),  # two pairs do not show their spread
         ((), "undecided"),
     ],
@@ -57,9 +62,9 @@ def test_a_change_counts_beyond_two_percent_and_twice_the_spread(gains: Sequence
     assert comparing.verdict(gains)[0] == decision
 
 
-def test_gain_is_the_median_and_spread_the_sample_standard_deviation() -> None:
+def test_gain_is_the_median_and_spread_the_sample_standard_deviation_of_logarithms() -> None:
     assert comparing.gain(200.0, 300.0) == pytest.approx(0.5)
-    assert comparing.gain_and_spread([0.1, 0.2, 0.6]) == pytest.approx((0.2, 0.26457513))
+    assert comparing.gain_and_spread([0.0, 1.0, 3.0]) == pytest.approx((1.0, math.log(2)))
     assert comparing.gain_and_spread([0.1]) == (0.1, None)
     assert [comparing.order(repeat) for repeat in (1, 2, 3)] == ["ab", "ba", "ab"]
 
@@ -124,6 +129,12 @@ def test_the_speed_of_a_trial_is_its_mean_and_an_end_without_figures_is_no_succe
 # ---- what is learnt -----------------------------------------------------------------------------
 
 
+def test_a_trial_counts_from_when_its_folder_is_whole(tmp_path: Path) -> None:
+    create_at(tmp_path / "trials" / "01-a", "")
+    (tmp_path / "trials" / ".02-b.being-made").mkdir()
+    assert [run.path.name for run in folder.Proof(tmp_path).trials] == ["01-a"]
+
+
 @pytest.mark.parametrize(
     ("changes", "settings", "noted"),
     [
@@ -186,6 +197,21 @@ def test_a_faster_change_is_found_in_interleaved_pairs(tmp_path: Path) -> None:
     assert presets.resolve_text(told["preset_after"], tmp_path / "x.yaml").options.compile.steps_per_execution == 16
     assert comparison["learning"] is None
     assert told["versions"]["keras"] == "3.15"
+
+
+def test_more_replicas_are_compared_by_their_samples_and_the_efficiency_is_told(tmp_path: Path) -> None:
+    several = {"strategy.kind=mirrored": 1840, "batch_size=64": 1800}
+    for setting, speed in several.items():
+        (tmp_path / setting).mkdir()
+        done = ab(tmp_path / setting, lambda o, n, fast=speed: Planted(
+            fast if o.strategy.kind == "mirrored" or o.input.batch_size == 64 else 1000
+        ), "device.logical_devices=2", setting)  # fmt: skip
+        told = done.written
+        batches = {row["side"]: row["global_batch_size"] for row in told["comparisons"][0]["trials"]}
+        assert batches == {"a": 32, "b": 64}
+        said = "2 replicas instead of 1: an efficiency of 92 %"
+        for text in (sentences.result(told), as_markdown(told)):
+            assert (said in text) == (setting == "strategy.kind=mirrored"), setting
 
 
 def test_a_slower_change_is_said_to_be_so_and_not_offered(tmp_path: Path) -> None:
@@ -406,8 +432,6 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
 def test_refusals_say_why_in_two_lines_and_measure_nothing(
     home: Path, arguments: list[str], why: str, capsys: Any
 ) -> None:
-    from gputui.tui import cli
-
     assert cli.run(arguments) == 2
     told = capsys.readouterr()
     assert why in told.err
@@ -429,6 +453,11 @@ def test_what_is_said_before_a_change_is_measured() -> None:
     told = request.remarks(request.of_change("quickstart", ["gpu_thread_mode=gpu_private"]), HERE)
     assert any("does nothing without a GPU" in line for line in told)
     assert request.remarks(request.of_change("quickstart", [SIXTEEN]), HERE) == []
+    several = request.remarks(request.of_change("multi-gpu", ["logical_devices=2"]), HERE)
+    assert any("do not expect a speed-up" in line for line in several)
+    rehearsed = request.of_opened("ab", presets.defaults(["logical_devices=2"]), None,
+                                  changes={"strategy.kind": "mirrored"})  # fmt: skip
+    assert any("do not expect a speed-up" in line for line in request.remarks(rehearsed, HERE))
 
 
 def test_the_time_is_estimated_from_earlier_starts(home: Path) -> None:
@@ -439,7 +468,7 @@ def test_the_time_is_estimated_from_earlier_starts(home: Path) -> None:
     assert estimate.sure_trials(asked) == 8
 
 
-def test_an_unexpected_fault_is_one_line_and_the_proof_failed(home: Path) -> None:
+def test_an_unexpected_fault_is_one_line_and_the_proof_failed(home: Path, capsys: Any) -> None:
     proof = folder.create(request.of_change("quickstart", [SIXTEEN]))
     data = json.loads((proof.path / "request.json").read_text())
     (proof.path / "request.json").write_text(json.dumps(data | {"preset": "- no preset\n"}))
@@ -448,6 +477,5 @@ def test_an_unexpected_fault_is_one_line_and_the_proof_failed(home: Path) -> Non
     assert proof.data["state"] == "failed"
     assert "\n" not in proof.data["error"]
     assert "Traceback" in (proof.path / "proof.log").read_text()
-    done = gputui("proof", proof.id)
-    assert done.returncode == 0
-    assert "the proof failed" in done.stdout
+    assert cli.run(["proof", proof.id]) == 0
+    assert "the proof failed" in capsys.readouterr().out

@@ -367,3 +367,13 @@ def test_a_fit_that_gputui_cannot_start_is_not_measured_as_something_else(home: 
     assert not (home / "proofs").exists()
     assert cli.run(["diagnose", run.id]) == 0
     assert "--apply" not in capsys.readouterr().out
+
+
+def test_a_run_that_is_too_short_for_a_verdict_says_what_measures_it_for_longer(home: Path, capsys: Any) -> None:
+    from gputui.tui import cli
+
+    run = recorded.write(home, seconds=1, gpus=0)
+    assert cli.run(["diagnose", run.id]) == 0
+    told = capsys.readouterr().out
+    assert "Undecided: the run ended before its first step was measured" in told
+    assert f"gputui diagnose {run.id} --apply measures" in told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputui.engine.options import OPTIONS, OptionInfo, Options
+from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
 
 HEAD = "# a comment\ndescription: broken\n"
 
@@ -100,7 +100,7 @@ def _wrong_names() -> Iterator[Broken]:
 
 
 def _wrong_groups() -> Iterator[Broken]:
-    for group in Options.model_fields:
+    for group in GROUPS:
         yield _one(f"{group}-list", f"{group}:\n- 1\n- 2\n", 2, group)
         yield _one(f"{group}-text", f"{group}: fast\n", 1, group)
         yield _one(f"{group}-number", f"{group}: 3\n", 1, group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import Any
 
 from gputui.tui.base.services import Host
@@ -12,20 +13,27 @@ from textual._xterm_parser import XTermParser
 from textual.pilot import Pilot
 
 DOWN, LEFT, F4, F6 = "\x1b[B", "\x1b[D", "\x1bOS", "\x1b[17~"
+END = "\x1b[F"
 ENTER, ESCAPE, PALETTE = "\r", "\x1b", "\x10"
 
 
 async def burst(pilot: Pilot[Any], *keys: str, seed: int | None = None, seconds: float = 0.003) -> None:
-    """All at once; with a seed, cut at random places with up to so many seconds between the pieces."""
-    chance = random.Random(seed)
+    """All at once; with a seed, cut at random places with up to so many seconds between the pieces.
+
+    Each key is dated as it was typed, however long the application takes between two of them on a busy machine.
+    """
+    chance, typed_at = random.Random(seed), time.monotonic()
     driver, parser = pilot.app._driver, XTermParser()
     assert driver is not None
     for key in keys:
         found = [events.Key("escape", key)] if key == ESCAPE else list(parser.feed(key))
         for event in found:
+            event.time = typed_at
             driver.process_message(event)
             if seed is not None and chance.random() < 0.5:
-                await asyncio.sleep(chance.choice((0, 0, chance.random() * seconds)))
+                pause = chance.choice((0, 0, chance.random() * seconds))
+                typed_at += pause
+                await asyncio.sleep(pause)
 
 
 async def paste(pilot: Pilot[Any], text: str) -> None:

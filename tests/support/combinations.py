@@ -1,4 +1,4 @@
-"""Fewer combinations of options than all of them, in which any three options still meet in every way."""
+"""Fewer combinations of options than all of them, in which any two or any three options still meet in every way."""
 
 from __future__ import annotations
 
@@ -9,17 +9,35 @@ from typing import Any
 Met = tuple[tuple[int, Any], ...]
 
 
+def any_two(*options: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Combinations in which each value of an option meets each value of any other."""
+    return any_of(2, *options)
+
+
 def any_three(*options: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """One value of each option a combination; the next is always one that adds most to what has met so far."""
-    every = list(itertools.product(*options))
-    missing = set().union(*map(threes, every))
+    """Combinations in which any three options meet in every way."""
+    return any_of(3, *options)
+
+
+def any_of(together: int, *options: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """One value of each option a combination."""
+    return some_of(together, list(itertools.product(*options)))
+
+
+def some_of(together: int, every: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Of these combinations those in which any so many values meet that meet in one of them.
+
+    The next is always one that adds most to what has met so far.
+    """
+    met_in = {combination: met(combination, together) for combination in every}
+    missing = set().union(*met_in.values())
     chosen: list[tuple[Any, ...]] = []
     while missing:
-        chosen.append(max(every, key=lambda combination: len(threes(combination) & missing)))
-        missing -= threes(chosen[-1])
+        chosen.append(max(every, key=lambda combination: len(met_in[combination] & missing)))
+        missing -= met_in[chosen[-1]]
     return chosen
 
 
-def threes(combination: Sequence[Any]) -> set[Met]:
-    """Any three of its values, each with the place of its option."""
-    return set(itertools.combinations(enumerate(combination), 3))
+def met(combination: Sequence[Any], together: int) -> set[Met]:
+    """Any so many of its values, each with the place of its option."""
+    return set(itertools.combinations(enumerate(combination), together))

@@ -18,7 +18,10 @@ from gputui.engine.runs.reading import read_events
 
 from tests.support.forking import ENVIRONMENT, Forks, Program, trainer_of
 
-TELL = '\nprint("LOSSES", __import__("json").dumps(model.history.history["loss"]))\n'
+TELL = """
+print("XLA", model.jit_compile)
+print("LOSSES", __import__("json").dumps(model.history.history["loss"]))
+"""
 NOT_HERE = "raise ImportError('gputui is not installed here')\n"
 
 

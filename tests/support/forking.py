@@ -1,39 +1,46 @@
-"""Python programs and trainers, each in a process forked from one that has imported TensorFlow.
+"""Python programs and trainers, each in a process forked from one that has imported what they need.
 
-The import takes 2 s of a core; it starts no thread of TensorFlow's and no device.
+TensorFlow's import takes 2 s of a core; it starts no thread of TensorFlow's and no device.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import subprocess
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 import pytest
-from gputui.engine import runs
 from gputui.engine.files import scratch
 from gputui.engine.presets import Preset
 from gputui.engine.process import launch
 from gputui.engine.runs import Run
+from gputui.engine.system import installed
 
+from tests.support import shared
+
+# XLA of TensorFlow 2.18 and 2.19 ends the process on the flag that it does not know.
+_HAS_NO_FUSION_EMITTERS = (installed.tensorflow_version() or "").startswith(("2.18.", "2.19."))
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "PYTHONWARNINGS": "error::DeprecationWarning:__main__",
     # Most of a short training with XLA is its compiler: it takes half the time where it optimizes little, and fuses
     # operations without MLIR.
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-                 "--xla_cpu_use_fusion_emitters=false",
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+                 + ("" if _HAS_NO_FUSION_EMITTERS else " --xla_cpu_use_fusion_emitters=false"),
 }
 
-# Each line that it reads holds the processes that run side by side; it answers with their exit codes.
+# Forks a process for each who connects. Each line that this reads holds the processes that run side by side; it answers
+# with their exit codes.
 SERVER = """
-import gc, json, os, runpy, sys, traceback, warnings
+import gc, json, os, runpy, select, signal, socket, sys, traceback, warnings
 gc.disable()
-import keras, numpy, tensorflow
+import {modules}
 gc.freeze()
 gc.enable()
 
@@ -46,7 +53,7 @@ def run(folder, output, arguments, path, environment):
     sys.path[:0] = path
     sys.argv = arguments
     try:
-        runpy.run_path(arguments[0], run_name="__main__")
+        kept = runpy.run_path(arguments[0], run_name="__main__")  # what is dropped may wait for threads of TensorFlow
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -55,21 +62,38 @@ def run(folder, output, arguments, path, environment):
     sys.stderr.flush()
     os._exit(code)
 
-for line in sys.stdin:
-    pids = []
-    for program in json.loads(line):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            pids.append(os.fork())
-        if pids[-1] == 0:
-            run(**program)
-    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
+run.__code__ = run.__code__.replace(co_stacksize=1 << 17)  # as gputui.engine.system.frame_stack, which is not imported
+
+def serve(line):
+    with line.makefile("rw") as file:
+        for wanted in file:
+            pids = []
+            for program in json.loads(wanted):
+                pids.append(os.fork())
+                if pids[-1] == 0:
+                    run(**program)
+            print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), file=file, flush=True)
+    os._exit(0)
+
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    print("ready", flush=True)
+    while listener in select.select([listener, sys.stdin], [], [])[0]:
+        line, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            serve(line)
+        line.close()
 """
 # `python -m gputui.engine.trainer RUN_DIR`, with the pipes of an engine that never asks for anything.
 TRAINER = """
 import os, runpy
 for name, end in (("GPUTUI_LIFELINE", 0), ("GPUTUI_REPORT", 1)):
-    os.environ[name] = str(os.pipe()[end])
+    ends = os.pipe()
+    os.environ[name], os.environ[name + "_OF_ENGINE"] = str(ends[end]), str(ends[1 - end])
 runpy.run_module("gputui.engine.trainer", run_name="__main__", alter_sys=True)
 """
 
@@ -86,13 +110,10 @@ class Program:
 
 
 class Forks:
-    """A process that has imported TensorFlow, and forks one for each program."""
+    """Forks a process for each program, from one that has imported what they need."""
 
-    def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-P", "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            stderr=subprocess.DEVNULL, env=os.environ | ENVIRONMENT,
-        )  # fmt: skip
+    def __init__(self, line: TextIO) -> None:
+        self._line = line
 
     def run(self, *programs: Program) -> None:
         """Run all to their ends, at the same time; a failure tells what the program has printed last."""
@@ -101,30 +122,31 @@ class Forks:
 
     def codes(self, *programs: Program) -> list[int]:
         """Run all to their ends, at the same time; their exit codes, negative where a signal has ended them."""
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        print(json.dumps([asdict(program) for program in programs]), file=self._server.stdin, flush=True)
-        return list(json.loads(self._server.stdout.readline()))
+        print(json.dumps([asdict(program) for program in programs]), file=self._line, flush=True)
+        return list(json.loads(self._line.readline()))
 
-    def close(self) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.stdout.close()
-        self._server.wait(60)
+
+@contextlib.contextmanager
+def forks_with(modules: str, folder: Path, environment: Mapping[str, str]) -> Iterator[Forks]:
+    """Forks from a server that has imported these modules, and runs in a folder of its own."""
+    address = folder / "socket"
+    command = [sys.executable, "-P", "-c", SERVER.replace("{modules}", modules), str(address)]
+    with shared.server(folder, command, environment), socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(address))
+        with line.makefile("rw") as file:
+            yield Forks(file)
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """What runs programs and trainers without importing TensorFlow for each."""
-    server = Forks()
-    yield server
-    server.close()
+    with forks_with("keras, numpy, tensorflow", shared.folder(tmp_path_factory, "forks"), ENVIRONMENT) as made:
+        yield made
 
 
 def trainer_of(preset: Preset) -> tuple[Run, Program]:
     """A new run of the preset, and its trainer without an engine: it leaves the same events and result."""
-    run = runs.create(preset.name, launch.settle(preset, Path.cwd()).to_yaml())
+    run = launch.create(launch.settle(preset, Path.cwd()))
     main, scratch_folder = run.path / ".trainer.py", run.path / ".scratch"
     main.write_text(TRAINER)
     scratch_folder.mkdir()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from gputui.engine.telemetry.machine import Gpu, Machine
 from gputui.tui.app import GputuiApp
+from gputui.tui.form.state import FormState
 from gputui.tui.screens.form import FormScreen
 from gputui.tui.widgets.option_row import OptionRow
 from textual.pilot import Pilot
+
+from tests.support.tiny import wait_for
 
 SIZES = [(80, 24), (120, 40)]
 NO_GPU = Machine((), "no NVIDIA driver on this machine", 4, 8 * 1024**3)
@@ -29,12 +34,16 @@ async def opened(size: tuple[int, int] = (80, 24), app: GputuiApp | None = None)
 
 async def settled(pilot: Pilot[Any]) -> None:
     """Wait for what follows the start and typing: the look at the machine, the check of the options."""
-    for _ in range(200):
-        await pilot.pause(0.02)
-        known = pilot.app.screen is not form(pilot) or form(pilot).checked is form(pilot).state.preset
-        if known and not any(worker.group in ("machine", "checks", "offer") for worker in pilot.app.workers):
-            break
+    await pilot.pause(0.02)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not _is_known(pilot):
+        await asyncio.sleep(0.01)
     await pilot.pause()
+
+
+def _is_known(pilot: Pilot[Any]) -> bool:
+    checked = pilot.app.screen is not form(pilot) or form(pilot).checked is form(pilot).state.preset
+    return checked and not any(worker.group in ("machine", "checks", "offer") for worker in pilot.app.workers)
 
 
 async def finished(pilot: Pilot[Any], *groups: str) -> None:
@@ -66,13 +75,31 @@ def told(pilot: Pilot[Any]) -> str:
 
 
 async def go(pilot: Pilot[Any], key: str) -> OptionRow:
+    """The row of the option, focused and in view: the form scrolls to it after its next layout."""
     form(pilot).go_to(key)
-    await pilot.pause()
-    return form(pilot).options.rows[key]
+    row = form(pilot).options.rows[key]
+    await wait_for(pilot, lambda: row in pilot.app.screen._compositor.visible_widgets)
+    return row
 
 
 async def calm(pilot: Pilot[Any]) -> None:
     """Wait until questions, answers and what follows from them are through."""
     for _ in range(3):
         await pilot.pause(0.05)
+    for _ in range(50):  # turns that a busy machine has not given to other tasks meanwhile
+        await asyncio.sleep(0)
+    await pilot.pause()
+
+
+async def anew(pilot: Pilot[Any], size: tuple[int, int] = (80, 24)) -> None:
+    """The form as the application opens it, in this size: for a test that goes on with something else."""
+    while len(pilot.app.screen_stack) > 1:
+        pilot.app.pop_screen()
+        await pilot.pause()
+    pilot.app.clear_notifications()
+    if (pilot.app.size.width, pilot.app.size.height) != size:
+        await pilot.resize_terminal(*size)
+    form(pilot).load(FormState.first())
+    await settled(pilot)
+    form(pilot).set_focus(next(iter(form(pilot).options.rows.values())))
     await pilot.pause()

@@ -76,14 +76,14 @@ def events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 120, every: float = 0.1) -> Any:
     """Wait for something to become true, and return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
-        time.sleep(0.1)
+        time.sleep(every)
     raise AssertionError(f"not within {seconds} s")
 
 

@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,15 +17,16 @@ from typing import Any
 from tests.support.fakegpu import FakeGpu
 from tests.support.training import Training, built, options
 
-SMALL = ("model=mlp", "width=0.1", "data=digits", "batch_size=64", "epochs=2", "steps_per_epoch=4")
+SMALL = ("model=mlp", "width=0.05", "data=digits", "batch_size=64", "epochs=2", "steps_per_epoch=4")
 MEMORY_MB = 512  # of each GPU
+HOLD = "hold"  # while this file is in the folder, nothing that the GPUs are given ends
 
 
-def told(fakegpu: FakeGpu, folder: Path) -> dict[str, Any]:
-    """What the process has printed. The copy of a batch of floats (16 KiB) to a GPU takes 40 ms, a kernel 0.2 ms."""
-    settings = "kernel_us=200;copy_gbs=0.0004"
+def told(fakegpu: FakeGpu, folder: Path, *parts: str, settings: str = "") -> dict[str, Any]:
+    """What the process has printed of these of its parts, on GPUs with these settings."""
+    settings = f"hold={folder / HOLD};{settings}"
     environment = os.environ | fakegpu.environment(folder / "gpus", 2, MEMORY_MB, settings)
-    command = [sys.executable, "-m", "tests.support.gpu_input", str(folder)]
+    command = [sys.executable, "-m", "tests.support.gpu_input", str(folder), *parts]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -36,7 +39,7 @@ class Trainings:
     def __init__(self, folder: Path) -> None:
         from gputui.engine.trainer.setup import devices
 
-        self.devices, self._folder = devices.configure(options("strategy.kind=mirrored")), folder
+        self.devices, self.folder = devices.configure(options("strategy.kind=mirrored")), folder
         # Kept: an iterator that is dropped waits for TensorFlow's tuning thread, for up to a minute.
         self._built: list[Training] = []
         self.kept: list[Any] = []
@@ -46,11 +49,11 @@ class Trainings:
 
         wanted = options(*SMALL, *settings)
         keras.utils.set_random_seed(wanted.train.seed)
-        self._built.append(built(self._folder / f"run{len(self._built)}", self.devices, wanted))
+        self._built.append(built(self.folder / f"run{len(self._built)}", self.devices, wanted))
         return self._built[-1]
 
     def losses(self, *settings: str) -> list[float]:
-        """Of each epoch, training and validation."""
+        """Of each epoch, training and, where there is one, validation."""
         return _losses(self.built(*settings).train())
 
     def resumed(self, *settings: str) -> tuple[list[float], list[float]]:
@@ -63,21 +66,23 @@ class Trainings:
 
 
 def _losses(training: Training) -> list[float]:
-    return [event["metrics"][name] for event in training.events("epoch") for name in ("loss", "val_loss")]
+    told = [event["metrics"] for event in training.events("epoch")]
+    return [metrics[name] for metrics in told for name in ("loss", "val_loss") if name in metrics]
 
 
 def ways(trainings: Trainings) -> dict[str, Any]:
     """The losses of trainings that differ only in how batches come to the GPU."""
-    mirrored = ("strategy.kind=mirrored", "batch_size=32")
-    ahead, resumed = trainings.resumed("prefetch_to_device=auto", "steps_per_execution=2")
+    mirrored = ("strategy.kind=mirrored", "batch_size=32", "validation_split=0")
+    ahead, resumed = trainings.resumed(
+        "augment=light", "cast=device", "prefetch_to_device=auto", "steps_per_execution=2"
+    )
     return {
-        "single": [trainings.losses("prefetch_to_device=off"), ahead],
+        "single": [trainings.losses("augment=light", "prefetch_to_device=off"), ahead],
         "resumed": [ahead[2:], resumed],
         "mirrored": [
             trainings.losses(*mirrored, "prefetch_to_device=off"),
             trainings.losses(*mirrored, "prefetch_to_device=3", "cast=device"),
         ],
-        "bytes": [trainings.losses("augment=light"), trainings.losses("augment=light", "cast=device")],
     }
 
 
@@ -91,8 +96,8 @@ def copying(trainings: Trainings) -> dict[str, Any]:
     }
 
 
-def running_ahead(trainings: Trainings) -> dict[str, list[float]]:
-    """Milliseconds that each of eight calls of a step holds the host, without the clock of its input and with it."""
+def running_ahead(trainings: Trainings) -> dict[str, int]:
+    """How many calls of a step return while the GPU ends nothing, without the clock of its input and with it."""
     import keras
     import tensorflow as tf
     from gputui.engine.trainer.fit import train_function
@@ -102,17 +107,14 @@ def running_ahead(trainings: Trainings) -> dict[str, list[float]]:
     from gputui.engine.trainer.setup import strategy
 
     class Products(keras.Model):  # type: ignore[misc]
-        """A step of forty products one after the other; Keras' own copies the batch size to the GPU, and waits."""
+        """A step of a product; Keras' own copies the batch size to the GPU, and waits."""
 
         def __init__(self) -> None:
             super().__init__()
             self.w = self.add_weight(shape=(64, 64))
 
         def train_step(self, data: Any) -> dict[str, Any]:
-            x, w = data[0], tf.convert_to_tensor(self.w.value)
-            for _ in range(40):
-                x = tf.tanh(tf.matmul(x, w))
-            return {"loss": tf.reduce_mean(x)}
+            return {"loss": tf.reduce_mean(tf.matmul(data[0], tf.convert_to_tensor(self.w.value)))}
 
     wanted = options("strategy.kind=one_device")
     distribution = strategy.build(wanted, trainings.devices)
@@ -121,18 +123,33 @@ def running_ahead(trainings: Trainings) -> dict[str, list[float]]:
         model = Products()
         model.compile(optimizer="sgd", jit_compile=False)
     batches = tf.data.Dataset.from_tensors((tf.ones((8, 64)), tf.ones((8,)))).repeat()
-    iterator = iter(FitData(wanted, distribution, trainings.devices).training(batches))
     clocks = [GraphClock(deterministic=True), GraphClock(deterministic=False, first_only=True)]
-    found: dict[str, list[float]] = {}
-    for name, run in zip(("plain", "clocked"), train_function.training(model, clocks), strict=True):
+    runs = train_function.training(model, clocks)
+    found: dict[str, int] = {}
+    for name, run, expected in (("plain", runs[0], 2), ("clocked", runs[1], 0)):
+        before = _settled_bytes()
+        iterator = iter(FitData(wanted, distribution, trainings.devices).training(batches))
+        trainings.kept.append(iterator)
         float(run(iterator, constant(1))["loss"])
-        time.sleep(0.3)  # until two batches wait on the device
-        logs, found[name] = {}, []
-        for _ in range(8):
-            begin = time.perf_counter()
-            logs = run(iterator, constant(1))
-            found[name].append(1000 * (time.perf_counter() - begin))
-        float(logs["loss"])
+        _settled_bytes(before + 2 * 8 * 65 * 4)  # two batches wait on the GPU
+        found[name] = _returned_while_held(lambda: run(iterator, constant(1)), expected, trainings.folder / HOLD)  # noqa: B023
+    return found
+
+
+def _returned_while_held(call: Callable[[], Any], expected: int, hold: Path) -> int:
+    """How many calls have returned when as many as are expected have, and more had the time to."""
+    returned: list[Any] = []
+
+    hold.touch()
+    calling = threading.Thread(target=lambda: returned.extend(call() for _ in range(3)))
+    calling.start()
+    until = time.monotonic() + 60
+    while len(returned) < expected and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    found = len(returned)
+    hold.unlink()
+    calling.join()
     return found
 
 
@@ -152,20 +169,23 @@ def memory(trainings: Trainings) -> dict[str, Any]:
         wanted = options(f"strategy.kind={kind}", "prefetch_to_device=auto")
         distribution = strategy.build(wanted, trainings.devices) or tf.distribute.get_strategy()
         data = FitData(wanted, distribution, trainings.devices)
-        for name, iterated in (("training", data.training), ("validation", data.validation)):
+        for name, iterated, most in (("training", data.training, 3), ("validation", data.validation, 2)):
             before = _settled_bytes()
             iterator = iter(iterated(batches))
             trainings.kept.append((iterator, next(iterator)))
-            found[f"{kind} {name}"] = round((_settled_bytes() - before) / size)
+            found[f"{kind} {name}"] = round((_settled_bytes(before + most * size) - before) / size)
     return found
 
 
-def _settled_bytes() -> int:
-    """What TensorFlow holds on the first GPU, when it has not changed for half a second."""
+def _settled_bytes(expected: int = 0) -> int:
+    """What TensorFlow holds on the first GPU, when that has not changed for a while; as much as is expected is waited
+    for.
+    """
     import tensorflow as tf
 
     told: list[int] = []
-    while len(told) < 11 or len(set(told[-11:])) > 1:
+    until = time.monotonic() + 60
+    while len(told) < 7 or len(set(told[-7:])) > 1 or (told[-1] < expected and time.monotonic() < until):
         told.append(int(tf.config.experimental.get_memory_info("GPU:0")["current"]))
         time.sleep(0.05)
     return told[-1]
@@ -174,7 +194,7 @@ def _settled_bytes() -> int:
 def judged(trainings: Trainings, *settings: str) -> dict[str, Any]:
     from gputui.engine import diagnosis
 
-    training = trainings.built(*settings, "epochs=1", "steps_per_epoch=40", "validation_split=0").announce().train()
+    training = trainings.built(*settings, "epochs=1", "steps_per_epoch=30", "validation_split=0").announce().train()
     training.loop.built.report.finish("ok", 0)
     (started,) = training.events("started")
     return {
@@ -185,9 +205,9 @@ def judged(trainings: Trainings, *settings: str) -> dict[str, Any]:
     }
 
 
+PARTS = {"memory": memory, "ahead": running_ahead, "ways": ways, "copying": copying}
+
 if __name__ == "__main__":
     these = Trainings(Path(sys.argv[1]))
-    held = memory(these)  # before there is anything that may be freed meanwhile
-    told_now = {"memory": held, "ways": ways(these), "copying": copying(these), "ahead": running_ahead(these)}
-    print(json.dumps(told_now), flush=True)
+    print(json.dumps({part: PARTS[part](these) for part in sys.argv[2:]}), flush=True)
     os._exit(0)

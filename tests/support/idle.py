@@ -1,15 +1,24 @@
-"""A training that goes on for long and hardly uses the CPU, for tests that need one which can be interfered with."""
+"""A training that goes on for long and hardly uses the CPU, for tests that need one which can be interfered with.
+
+It stands still at its twentieth step as long as there is a file `hold` beside its code.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 CODE = """
-import time, keras, numpy as np
+import os, time, keras, numpy as np
+
+HOLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hold")
 
 class Waits(keras.callbacks.Callback):
+    steps = 0
     def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
         time.sleep(0.03)
+        while self.steps >= 20 and os.path.exists(HOLD):
+            time.sleep(0.03)
 
 def build(context):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])

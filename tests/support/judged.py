@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from gputui.engine.diagnosis.measurements import Measurements
@@ -10,7 +11,7 @@ from gputui.engine.presets import defaults
 
 OPTIONS = {
     f"{group}.{name}": value
-    for group, values in defaults([]).options.model_dump(mode="json").items()
+    for group, values in asdict(defaults([]).options).items()
     for name, value in values.items()
 }
 STAGES = (

@@ -1,10 +1,11 @@
-"""Data that is slow in one place, because it sleeps there."""
+"""Data that is slow in one place, because it sleeps or waits there."""
 
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,20 @@ SLEEP = 0.002  # seconds a sample
 
 def slow_load(source: Source) -> Source:
     """Each sample takes SLEEP longer to load."""
+    return _waiting(source, lambda: time.sleep(SLEEP))
+
+
+def gated(source: Source, permits: threading.Semaphore) -> Source:
+    """Each sample is loaded once there is a permit for it."""
+    return _waiting(source, permits.acquire)
+
+
+def _waiting(source: Source, wait: Callable[[], object]) -> Source:
     load = source.load
     assert load is not None
 
     def sleep(index: np.int64) -> np.int64:
-        time.sleep(SLEEP)
+        wait()
         return index
 
     def slow(index: Any) -> Any:

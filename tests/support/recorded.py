@@ -73,13 +73,26 @@ def write(home: Path, recording: Recording | None = None, **changes: Any) -> Run
     recording = recording or Recording(**changes)
     run = Run(home / "runs" / recording.name)
     run.path.mkdir(parents=True)
+    made = _made.get(repr(recording))
+    if made is None:
+        _make(run, recording)
+        made = _made[repr(recording)] = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    else:
+        for name, content in made.items():
+            run.file(name).write_bytes(content)
+    _status(run, recording)
+    return run
+
+
+_made: dict[str, dict[str, bytes]] = {}  # the files of recordings that this process has written
+
+
+def _make(run: Run, recording: Recording) -> None:
     preset = presets.defaults(("train.seed=7", *recording.settings))
     text = presets.Preset("recorded", preset.options, recording.description).to_yaml()
     write_atomically(run.file("preset.yaml"), text)
     run.file("engine.log").write_text(recording.log, encoding="utf-8")
-    Writer(run, recording, preset.options.model_dump(mode="json")).write()
-    _status(run, recording)
-    return run
+    Writer(run, recording, asdict(preset.options)).write()
 
 
 def _status(run: Run, recording: Recording) -> None:
@@ -188,6 +201,7 @@ class Writer:
             metrics={"accuracy": 1 - loss / 2.6},
             eta_seconds=(self.steps - self.step) / self.of.steps_a_second,
             mfu=self.of.mfu,
+            window_loss=loss * (1 + 0.1 * math.sin(self.step)),
         )
 
     def _about(self, spread: float) -> float:

@@ -75,7 +75,8 @@ def trials(*speeds: tuple[str, float | None], first: int = 1, outcome: str = "ok
             "peak_memory_bytes": int(1.4 * recorded.GIB) if good else None, "gpu_busy_mean": 0.31 if good else None,
             "loss_at_samples": None, "seconds": 12.4,
             "error": None if good else "out of memory at batch size 256: \x1b[2Jkilled",
-            "disturbed": "",
+            "disturbed": "", "key": "", "peak_process_bytes": None, "peak_address_space_bytes": None,
+            "replicas": 1, "global_batch_size": 64,
         })
     return rows
 
@@ -135,6 +136,9 @@ PROOF: dict[str, Any] = {
     "final_verdict": {"verdict": "healthy", "sentence": HEALTHY["sentence"]},
     "preset_after": None,
     "changes_kept": {"input.cache": "memory", "compile.steps_per_execution": 16},
+    "search": None,
+    "scaling": None,
+    "earlier": [],
     "ended_because": "no remedy is left",
     "error": None,
 }

@@ -35,7 +35,7 @@ class Terminal:
             ["tmux", "-L", self._socket, "-f", "/dev/null", *words],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             env=self._environment,  # and nothing of the tests' own, such as COLUMNS
         )
         assert done.returncode == 0, done.stderr
@@ -49,9 +49,13 @@ class Terminal:
         """All characters in one packet, as a terminal pastes that does not mark what is pasted."""
         self._tmux("send-keys", "-t", "t", "-l", text)
 
-    def send(self, data: bytes) -> None:
-        """Bytes as they are, such as a piece of a key's sequence."""
-        self._tmux("send-keys", "-t", "t", "-H", *(f"{byte:02x}" for byte in data))
+    def send(self, *pieces: bytes, pause: float = 0.0) -> None:
+        """Bytes as they are, such as pieces of a key's sequence; tmux itself pauses between them."""
+        words: list[str] = []
+        for piece in pieces:
+            words += [";", "run-shell", f"sleep {pause}", ";"] if words else []
+            words += ["send-keys", "-t", "t", "-H", *(f"{byte:02x}" for byte in piece)]
+        self._tmux(*words)
 
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-t", "t", "-x", str(width), "-y", str(height))
@@ -76,11 +80,12 @@ class Terminal:
 
     def still(self, seconds: float = 0.5) -> None:
         """Wait until the screen has not changed for as long as a person takes to read it."""
-        shown, since = self.screen, time.monotonic()
-        while time.monotonic() - since < seconds:
+        shown, since, looks = self.screen, time.monotonic(), 0
+        while looks < 7 or time.monotonic() - since < seconds:
             time.sleep(0.05)
+            looks += 1
             if (now := self.screen) != shown:
-                shown, since = now, time.monotonic()
+                shown, since, looks = now, time.monotonic(), 0
 
     def close(self) -> None:
         subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gputui.engine.options import Options
 from gputui.engine.proof.folder import Proof
 from gputui.engine.runs import Run
 from gputui.tui.base.glyphs import RICH, Glyphs
 from gputui.tui.base.services import Host
-from gputui.tui.base.themes import THEMES
 from textual.app import App
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -26,15 +26,18 @@ class Tiny(Host):
         self.make, self.glyphs = make, glyphs
         self.opened: list[tuple[str, Any]] = []
         self.engines = []
-        for theme in THEMES:
-            self.register_theme(theme)
-        self.theme = "gputui"
 
     def on_mount(self) -> None:
         self.push_screen(self.make())
 
     def open_form(self, path: Path) -> None:
         self.opened.append(("form", path))
+
+    def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
+        self.opened.append(("apply", (run, dict(values), what)))
+
+    def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
+        self.opened.append(("apply_to_preset", (path, dict(values), what)))
 
     def open_run(self, run: Run) -> None:
         self.opened.append(("run", run))
@@ -62,25 +65,38 @@ def text_of(app: App[Any]) -> str:
 
 
 STILL_SECONDS = 0.8  # the live view repaints all of itself every half second
+LOOKS = 16  # in that time, where the process gets its core meanwhile
 
 
 async def still(pilot: Pilot[None], *what: str) -> None:
     """Until all texts stand on the screen, and nothing of it has changed for longer than it takes to repaint it."""
     await wait_for(pilot, lambda: all(text in text_of(pilot.app) for text in what))
-    shown, since = "", time.monotonic()
-    while time.monotonic() - since < STILL_SECONDS:
+    shown, since, looks = "", time.monotonic(), 0
+    while looks < LOOKS or time.monotonic() - since < STILL_SECONDS:
         await pilot.pause(0.05)
+        looks += 1
         if (now := text_of(pilot.app)) != shown:
-            shown, since = now, time.monotonic()
+            shown, since, looks = now, time.monotonic(), 0
 
 
 async def wait_for(pilot: Pilot[None], what: str | Callable[[], Any], seconds: float = 120.0) -> str:
-    """Until the text stands on the screen, or the condition holds; returns the screen's text."""
+    """Until the text stands on the screen, or the condition holds; returns the screen's text if it waits for a text.
+
+    It lets all widgets come to rest before it believes what it has seen. To read the screen is most of what it costs.
+    """
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         await pilot.pause()
-        shown = text_of(pilot.app)
-        if (what in shown) if isinstance(what, str) else what():
+        if (shown := _seen(pilot, what)) is not None:
             return shown
-        await asyncio.sleep(0.04)
+        while time.monotonic() < until and _seen(pilot, what) is None:
+            await asyncio.sleep(0.05)
     raise AssertionError(f"not seen in {seconds} s: {what}\n{text_of(pilot.app)}")
+
+
+def _seen(pilot: Pilot[None], what: str | Callable[[], Any]) -> str | None:
+    """The screen's text, if what is waited for stands there; nothing is read for a condition."""
+    if not isinstance(what, str):
+        return "" if what() else None
+    shown = text_of(pilot.app)
+    return shown if what in shown else None

@@ -18,9 +18,10 @@ from gputui.engine.runs.checkpoint_files import MANIFEST
 from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints
 from gputui.engine.trainer.checkpoint.state import State
 from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.setup.devices import Devices
 
 from tests.support.front_door import gputui, happened, last_losses
-from tests.support.training import Build, Training
+from tests.support.training import Build, Training, built, options
 
 TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=2", "steps_per_epoch=6",
         "cache=off", "shuffle=100", "checkpoint=3", "keep=9", "deterministic=true")
@@ -84,10 +85,14 @@ MANIFEST_DAMAGES: dict[str, Callable[[Path], object]] = {
 FOREIGN = ("step-abc", "step-0000000096 (copy)", "step-0000000096.tar", "step-96", "step-00000000960", "other")
 
 
-@pytest.fixture
-def trained(build: Build) -> Training:
-    """12 steps, with checkpoints of steps 3, 6, 9 and 12."""
-    return build(*TINY).train()
+@pytest.fixture(scope="module")
+def trained(cpus: Devices, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Training]:
+    """12 steps, with checkpoints of steps 3, 6, 9 and 12, which no test changes."""
+    wanted = options(*TINY)
+    keras.utils.set_random_seed(wanted.train.seed)
+    training = built(tmp_path_factory.mktemp("trained"), cpus, wanted).train()
+    yield training
+    training.loop.built.report.writer.close()
 
 
 def copies(training: Training, folder: Path) -> Iterator[Path]:
@@ -188,8 +193,12 @@ def test_from_an_older_checkpoint_it_trains_on_to_the_same_weights(
     assert all((one == other).all() for one, other in zip(ours, theirs, strict=True))
 
 
-def test_what_is_renamed_has_reached_the_disk(trained: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_renamed_has_reached_the_disk(
+    trained: Training, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each file, then the folder with their names; then its new name; only then an older checkpoint goes."""
+    again = build(*TINY, "keep=1")
+    shutil.copytree(trained.run.file("checkpoints"), again.run.file("checkpoints"))
     told: list[str] = []
 
     def name(descriptor: int) -> str:
@@ -204,17 +213,15 @@ def test_what_is_renamed_has_reached_the_disk(trained: Training, monkeypatch: py
             return real(*given, **more)
 
         monkeypatch.setattr(module, function, spy)
-    checkpoints = trained.loop.built.checkpoints
-    checkpoints._keep = 1
-    checkpoints.save(13)
+    again.loop.built.checkpoints.save(13)
     draft, manifest = f".draft-{os.getpid()}", f".{MANIFEST}.{os.getpid()}"
     assert told[:7] == [f"fsync {DATA}", f"fsync {INDEX}", f"fsync {manifest}", f"replace {manifest}",
                         f"fsync {draft}", f"rename {draft}", "fsync checkpoints"]
     assert set(told[7:]) == {f"rmtree step-{number:010d}" for number in (3, 6, 9, 12)}
     told.clear()
-    trained.loop.built.report.finish("ok", 0)
+    again.loop.built.report.finish("ok", 0)
     result = f".result.json.{os.getpid()}"
-    assert told == [f"fsync {result}", f"replace {result}", f"fsync {trained.run.path.name}"]
+    assert told == [f"fsync {result}", f"replace {result}", f"fsync {again.run.path.name}"]
     told.clear()
     made = runs.create("tiny", "schema_version: 1\n")
     preset = f".preset.yaml.{os.getpid()}"
@@ -224,6 +231,7 @@ def test_what_is_renamed_has_reached_the_disk(trained: Training, monkeypatch: py
     assert os.listdir(made.path) == ["preset.yaml"]
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.usefixtures("nothing_left_running")
 def test_resume_goes_on_from_the_last_whole_checkpoint_and_says_what_is_lost(build: Build) -> None:
     learning = ("model=mlp", "width=0.25", "epochs=4", "steps_per_epoch=20", "checkpoint=20", "keep=9")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +11,11 @@ import psutil
 import pytest
 import tensorflow as tf
 from gputui.engine import presets
+from gputui.engine.options import plain
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.trainer import session
-from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.common.faults import DataError, TrainerError
 from gputui.engine.trainer.common.stopping import StopSwitch
 from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data.pipeline import Pipeline
@@ -84,10 +81,9 @@ def test_synthetic_data_can_be_learnt_a_class_is_nearest_to_its_own_pattern() ->
 
 
 def test_synthetic_data_is_made_lazily() -> None:
-    before, began = psutil.Process().memory_info().rss, time.perf_counter()
+    before = psutil.Process().memory_info().rss
     pipe = pipeline("data=synthetic", "samples=1000000000", "shape=[64, 64, 3]", "batch_size=8", "shuffle=1000000")
     batches(pipe.stream(), 2)
-    assert time.perf_counter() - began < 15
     assert psutil.Process().memory_info().rss - before < 300e6
 
 
@@ -105,31 +101,23 @@ def test_the_split_is_disjoint_complete_and_the_same_for_a_seed() -> None:
     assert parts(seed=8)[1] != held
 
 
-def test_a_data_set_that_cannot_be_downloaded_names_the_file_and_where_to_put_it(tmp_path: Path) -> None:
-    # A process of its own, as Keras fixes its folder at import; the proxies make sure that there is no network.
-    nowhere = {"HOME": str(tmp_path), "KERAS_HOME": str(tmp_path / "kh")}
-    nowhere |= {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https", "HTTP", "HTTPS")}
+def test_a_data_set_that_cannot_be_downloaded_names_the_file_and_where_to_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "kh"))
+    monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path / "kh"))  # Keras reads it at its import
+    monkeypatch.setattr("urllib.request._opener", None)  # so does Python with the proxies, which lead nowhere here
+    for kind in ("http", "https", "HTTP", "HTTPS"):
+        monkeypatch.setenv(f"{kind}_proxy", "http://127.0.0.1:9")
     files = {"mnist": "mnist.npz", "fashion_mnist": "fashion-mnist", "cifar10": "cifar-10-batches-py"}
-    program = f"""
-from tests.support.training import options
-from gputui.engine.trainer.data import pipeline
-from gputui.engine.trainer.common.faults import DataError
-for name in {list(files)}:
-    try:
-        pipeline.build(options(f"data={{name}}"), replicas=1)
-    except DataError as fault:
-        print("TOLD", repr(fault.message + "; " + fault.hint))
-"""
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | nowhere, cwd=root, capture_output=True, text=True, check=True
-    )
-    told = [line for line in done.stdout.splitlines() if line.startswith("TOLD")]
-    for line, (name, file) in zip(told, files.items(), strict=True):
-        assert f"{name} is not on this machine" in line
-        assert f"put {file}" in line
-        assert str(tmp_path / "kh" / "datasets") in line
-        assert "\\n" not in line
+    for name, file in files.items():
+        with pytest.raises(DataError) as fault:
+            pipelines.build(options(f"data={name}"), replicas=1)
+        told = fault.value.message + "; " + fault.value.hint
+        assert f"{name} is not on this machine" in told
+        assert f"put {file}" in told
+        assert str(tmp_path / "kh" / "datasets") in told
+        assert "\n" not in told
 
 
 # ---- npz --------------------------------------------------------------------------------------
@@ -264,9 +252,9 @@ def test_a_shape_that_no_image_has_is_refused(shape: str, tmp_path: Path) -> Non
 
 
 def test_a_folder_without_classes_is_refused(tmp_path: Path) -> None:
-    assert f"{tmp_path} has 0 class folder(s)" in fault(f"data=images:{tmp_path}")
+    assert f"{tmp_path} has 0 class folders" in fault(f"data=images:{tmp_path}")
     image(tmp_path / "cat" / "1.png", 1)
-    assert f"{tmp_path} has 1 class folder(s)" in fault(f"data=images:{tmp_path}")
+    assert f"{tmp_path} has 1 class folder;" in fault(f"data=images:{tmp_path}")
 
 
 def test_a_class_without_images_is_refused(tmp_path: Path) -> None:
@@ -478,8 +466,8 @@ def test_an_unreadable_image_that_training_meets_is_named(tmp_path: Path, monkey
     for name in ("CUDA_DEVICE_ORDER", "TF_GPU_THREAD_MODE", "CUDA_CACHE_MAXSIZE"):
         monkeypatch.setenv(name, "")  # the trainer sets them for its process: restored afterwards
     settings = ("seed=7", "logical_devices=2", "model=mlp", "shape=[4, 4, 3]", "batch_size=2", "validation_split=0")
-    (tmp_path / "preset.yaml").write_text(presets.defaults([place, *settings]).to_yaml())
     run = Run(tmp_path)
+    run.file(plain.FILE).write_text(plain.to_json(presets.defaults([place, *settings]).options))
     writer = EventWriter(run.file("events.jsonl"), run.id)
     assert session.train_run(RunReport(run, writer), StopSwitch()) == 1
     writer.close()

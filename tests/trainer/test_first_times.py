@@ -21,7 +21,8 @@ from gputui.engine.trainer.common.stopping import StopRequested
 from tests.support.judged import OPTIONS, measured, waits
 from tests.support.training import Build
 
-TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=80", "validation_split=0.2")
+TINY = ("model=mlp", "width=0.05", "optimizer=sgd", "data=synthetic",
+        "shape=[8, 8, 1]", "samples=80", "validation_split=0.2")
 
 
 def _compiled(events: list[dict[str, Any]]) -> list[str]:
@@ -41,20 +42,24 @@ def test_the_first_evaluation_is_told_as_compiling_and_later_ones_as_evaluating(
     assert summary.first_checkpoint_seconds == report.first_seconds.checkpoint
 
 
-def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build) -> None:
+def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     # 64 samples to train and 16 to evaluate with: 7 and 2 batches of 10, the last of each smaller.
-    training = build(*TINY, "batch_size=10", "epochs=6", "xla=true").train()
+    training = build(*TINY, "batch_size=10", "epochs=6", "xla=true")
+    loop, hours, real = training.loop, [0.0], time.perf_counter
+    execute = loop.executions.run_steps
+
+    def compile_for_an_hour(*arguments: Any) -> Any:
+        hours[0] += 3600.0 * (loop.built.report.doing == "compiling")
+        return execute(*arguments)
+
+    loop.executions.run_steps = compile_for_an_hour
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + hours[0])
+    training.train()
+    assert hours == [7200.0], "the first step, and that of the smaller batch"
     assert _compiled(training.events("phase")) == ["XLA", "smaller batch", "evaluation", "evaluation"]
     assert set(_compiled(training.events("phase"))) - {"XLA"} == set(LATER_COMPILING)
-    compiling = _seconds_of("smaller batch", training.events("phase"))
-    assert compiling > 0.02
-    assert training.loop.built.report.speed.clock.step_seconds_total < compiling * 6
+    assert training.loop.built.report.speed.clock.step_seconds_total < 3600
     assert read(training.run).pauses_counted == 6
-
-
-def _seconds_of(detail: str, events: list[dict[str, Any]]) -> float:
-    at = next(i for i, event in enumerate(events) if event["detail"] == detail)
-    return float(events[at + 1]["t"] - events[at]["t"])
 
 
 # ---- what the diagnosis makes of it ------------------------------------------------------------
@@ -130,7 +135,7 @@ def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path
     watcher._look(final=True)  # nothing has happened since
     (found,) = told
     assert isinstance(found, Diagnosis)
-    assert found.sentence.startswith("Undecided: 0 steps in 0.0 s measured")
+    assert found.sentence.startswith("Undecided: the run ended before its first step was measured")
 
 
 def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:

@@ -1,4 +1,4 @@
-"""Combinations of strategy, precision, XLA and steps per execution, any three of them in every way, on two CPUs."""
+"""Combinations of strategy, precision, XLA and steps per execution, any two of them in every way, on two CPUs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from gputui.engine import checks
 from gputui.engine.options import OPTIONS, by_key
 from gputui.engine.presets import PresetError
 from gputui.engine.telemetry.machine import Machine
+from gputui.tui.text.learning_rate import scaled as scaled_rate
 
-from tests.support.combinations import any_three
+from tests.support.combinations import any_two
 from tests.support.training import Build, Training, options
 
 STRATEGIES = ("single", "one_device", "mirrored")
@@ -21,18 +22,20 @@ PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 XLA = ("false", "true")
 TOGETHER = (1, 3)
 TWO_CPUS = Machine(gpus=(), no_gpu_reason="no NVIDIA driver", cpus=2, memory_bytes=8 * 1024**3)
-SMALL = ("model=mlp", "width=0.1", "batch_size=32", "learning_rate=0.02", "validation_split=0", "logical_devices=2")
+# SGD is traced and compiled in half of Adam's time.
+SMALL = ("model=mlp", "width=0.1", "batch_size=32", "optimizer=sgd", "learning_rate=0.5", "validation_split=0",
+         "logical_devices=2")  # fmt: skip
 
 
-COMBINATIONS = any_three(STRATEGIES, PRECISIONS, XLA, TOGETHER)
+COMBINATIONS = any_two(STRATEGIES, PRECISIONS, XLA, TOGETHER)
 
 
-def test_any_three_options_meet_in_every_way() -> None:
+def test_any_two_options_meet_in_every_way() -> None:
     every = (STRATEGIES, PRECISIONS, XLA, TOGETHER)
-    for three in itertools.combinations(range(4), 3):
-        met = {tuple(combination[index] for index in three) for combination in COMBINATIONS}
-        assert met == set(itertools.product(*(every[index] for index in three))), three
-    assert len(COMBINATIONS) == 18, "all 36 take twice as long"
+    for two in itertools.combinations(range(4), 2):
+        met = {tuple(combination[index] for index in two) for combination in COMBINATIONS}
+        assert met == set(itertools.product(*(every[index] for index in two))), two
+    assert len(COMBINATIONS) == 9, "all 36 take four times as long"
 
 
 def refused(*settings: str) -> str:
@@ -46,15 +49,15 @@ def refused(*settings: str) -> str:
 def test_each_combination_learns_or_is_refused(
     strategy: str, precision: str, xla: str, together: int, build: Build
 ) -> None:
-    # 7 steps are not divisible by 3: the last execution of the epoch is a smaller one.
+    # 13 steps are not divisible by 3: the last execution of the epoch is a smaller one.
     settings = (f"strategy.kind={strategy}", f"policy={precision}", f"xla={xla}", f"steps_per_execution={together}")
-    wanted = (*SMALL, *settings, "epochs=2", "steps_per_epoch=7")
+    wanted = (*SMALL, *settings, "epochs=2", "steps_per_epoch=13")
     assert not refused(*wanted)
     training = build(*wanted).train()
     first, last = training.losses()
     assert math.isfinite(first)
     assert last < 0.9 * first
-    assert training.loop.step == 14
+    assert training.loop.step == 26
     assert training.events("progress")[-1]["skipped_steps"] in (None, 0)
     replicas = 2 if strategy == "mirrored" else 1
     assert training.loop.built.model.distribute_strategy.num_replicas_in_sync == replicas
@@ -62,21 +65,21 @@ def test_each_combination_learns_or_is_refused(
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [("multi_worker", "on one machine"), ("central_storage", "wrong metrics"), ("parameter_server", "cannot fit")],
+    [("central_storage", "wrong metrics"), ("parameter_server", "cannot fit")],
 )
 def test_a_strategy_that_keras_cannot_fit_with_is_not_offered_and_refused_with_the_reason(kind: str, why: str) -> None:
     assert kind not in by_key(OPTIONS)["strategy.kind"].accepts
     with pytest.raises(PresetError) as refusal:
         options(f"strategy.kind={kind}")
     told = str(refusal.value)
-    assert f"strategy.kind: {kind} is not available: " in told
+    assert f"strategy.kind={kind}: {kind} is not available: " in told
     assert why in told
     assert "use mirrored" in told
 
 
 # ---- mirrored computes what single computes ---------------------------------------------------
 
-SAME = ("learning_rate=0.05", "optimizer=sgd", "epochs=2", "logical_devices=2", "width=0.1")
+SAME = ("learning_rate=0.05", "optimizer=sgd", "epochs=2", "logical_devices=2", "width=0.1", "prefetch=off")
 
 
 def without_dropout(training: Training) -> Training:
@@ -95,19 +98,34 @@ def largest_difference(a: Training, b: Training) -> float:
     return max(float(np.abs(x - y).max()) for x, y in zip(weights(a), weights(b), strict=True))
 
 
+def communication(training: Training) -> str:
+    return type(training.loop.built.model.distribute_strategy.extended._cross_device_ops).__name__
+
+
 def metrics(training: Training) -> list[dict[str, float]]:
     return [event["metrics"] for event in training.events("epoch")]
 
 
-@pytest.mark.parametrize("xla", ["false", "true"])
-def test_mirrored_over_two_devices_equals_single_with_the_same_global_batch(xla: str, build: Build) -> None:
-    steps = (*SAME, "model=mlp", "steps_per_epoch=20", "drop_remainder=true")
+def test_mirrored_over_two_devices_equals_single_with_the_same_global_batch(build: Build) -> None:
+    """With each communication; the default one is that of the uneven last batch, below."""
+    steps = (*SAME, "model=mlp", "steps_per_epoch=10", "drop_remainder=true")
     single = without_dropout(build(*steps, "batch_size=64"))
-    mirrored = without_dropout(build(*steps, "batch_size=32", "strategy.kind=mirrored", f"xla={xla}"))
-    # The same sums in another order: float32's rounding, over 40 steps.
-    assert largest_difference(single, mirrored) < 1e-5
-    for one, other in zip(metrics(single), metrics(mirrored), strict=True):
-        assert other == pytest.approx(one, rel=1e-4)
+    scaled = ("learning_rate=0.025", "learning_rate_scaling=linear")
+    ways = {
+        "communication=hierarchical_copy": "HierarchicalCopyAllReduce",
+        "communication=reduction_to_one_device": "ReductionToOneDevice",
+    }
+    for way, operation in ways.items():
+        mirrored = without_dropout(build(*steps, *scaled, "batch_size=32", "strategy.kind=mirrored", way))
+        (started,) = mirrored.announce().events("started")
+        assert started["actual"]["learning_rate"] == 0.05
+        assert scaled_rate(started) == "learning rate 0.05 (linear over 2 replicas)"
+        assert scaled_rate(started | {"inapplicable": {"train.learning_rate_scaling": "own optimizer"}}) == ""
+        assert communication(mirrored) == operation, way
+        # The same sums in another order: float32's rounding, over 20 steps.
+        assert largest_difference(single, mirrored) < 1e-5, way
+        for one, other in zip(metrics(single), metrics(mirrored), strict=True):
+            assert other == pytest.approx(one, rel=1e-4), way
 
 
 def test_mirrored_equals_single_but_for_the_uneven_last_batch(build: Build) -> None:
@@ -116,40 +134,22 @@ def test_mirrored_equals_single_but_for_the_uneven_last_batch(build: Build) -> N
     single = without_dropout(build(*steps, "batch_size=64"))
     mirrored = without_dropout(build(*steps, "batch_size=32", "strategy.kind=mirrored"))
     assert single.loop.step == mirrored.loop.step == 26
+    assert communication(mirrored) == "CollectiveAllReduce"
     assert largest_difference(single, mirrored) < 0.01
     assert mirrored.losses() == pytest.approx(single.losses(), rel=0.01)
 
 
-def test_the_communication_makes_no_difference_to_the_result(build: Build) -> None:
-    steps = (*SAME, "model=mlp", "steps_per_epoch=10", "epochs=1", "batch_size=32", "strategy.kind=mirrored")
-    ways = ("hierarchical_copy", "reduction_to_one_device")
-    one, other = (without_dropout(build(*steps, f"communication={way}")) for way in ways)
-    assert largest_difference(one, other) < 1e-6
-    strategies = [training.loop.built.model.distribute_strategy for training in (one, other)]
-    operations = {type(strategy.extended._cross_device_ops).__name__ for strategy in strategies}
-    assert operations == {"HierarchicalCopyAllReduce", "ReductionToOneDevice"}
-
-
-@pytest.mark.slow
-def test_xla_under_mirrored_updates_weights_and_batch_norm_as_without_xla(build: Build) -> None:
-    steps = (*SAME, "model=separable_cnn", "steps_per_epoch=4", "epochs=1", "batch_size=16", "validation_split=0.02")
-    plain, compiled = (
-        without_dropout(build(*steps, "strategy.kind=mirrored", f"xla={xla}")) for xla in ("false", "true")
-    )
-    assert largest_difference(plain, compiled) < 1e-4
-    norm = next(x for x in compiled.loop.built.model.layers if isinstance(x, keras.layers.BatchNormalization))
-    assert np.abs(np.asarray(norm.moving_mean)).max() > 0.01
-    assert metrics(compiled)[0] == pytest.approx(metrics(plain)[0], rel=1e-3)
-
-
-def test_xla_under_mirrored_scales_float16_gradients_as_without_xla(build: Build) -> None:
-    steps = (*SAME, "model=mlp", "steps_per_epoch=10", "epochs=1", "policy=mixed_float16", "validation_split=0")
+def test_xla_under_mirrored_updates_batch_norm_and_scales_float16_gradients_as_without_xla(build: Build) -> None:
+    steps = (*SAME, "model=mlp", "normalization=batch", "steps_per_epoch=10", "epochs=1", "policy=mixed_float16",
+             "validation_split=0.02")  # fmt: skip
     plain, compiled = (
         without_dropout(build(*steps, "strategy.kind=mirrored", f"xla={xla}")) for xla in ("false", "true")
     )
     # float16 rounds at 1e-3, and XLA keeps float32 between fused operations.
     assert largest_difference(plain, compiled) < 1e-3
-    assert compiled.losses() == pytest.approx(plain.losses(), rel=1e-2)
+    norm = next(x for x in compiled.loop.built.model.layers if isinstance(x, keras.layers.BatchNormalization))
+    assert np.abs(np.asarray(norm.moving_mean)).max() > 0.01
+    assert metrics(compiled)[0] == pytest.approx(metrics(plain)[0], rel=1e-2)
 
 
 def test_mirrored_over_chosen_devices_uses_these_only(build: Build) -> None:

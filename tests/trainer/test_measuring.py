@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from typing import Any
 
@@ -15,7 +16,8 @@ from gputui.engine.trainer.measure import pulses
 
 from tests.support.training import Build, Training
 
-DATA = ("model=mlp", "width=0.05", "data=digits", "validation_split=0", "cache=memory", "one_batch=true")
+DATA = ("model=mlp", "width=0.05", "optimizer=sgd", "data=digits",
+        "validation_split=0", "cache=memory", "one_batch=true")
 ENDLESS = (*DATA, "batch_size=8", "epochs=1", "steps_per_epoch=1000000")
 
 
@@ -66,6 +68,17 @@ def test_where_no_step_was_done_since_the_last_look_no_shares_of_the_time_are_to
     assert again
     assert {(event["input_wait"], event["python_share"]) for event in again} == {(None, None)}
     assert any(event["python_share"] for event in told)
+
+
+def test_the_loss_of_the_last_steps_is_told_beside_the_mean_of_the_epoch(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulses, "PULSE_SECONDS", 0.0)
+    held = build(*DATA, "batch_size=32", "validation_split=0.2", "steps_per_epoch=3", "epochs=2").train()
+    told = {event["step"]: loss for event in held.events("progress") if (loss := event["window_loss"]) is not None}
+    assert list(told) == [1, 2, 3, 4, 5, 6]
+    means = [statistics.mean([told[step] for step in steps]) for steps in ((1, 2, 3), (4, 5, 6))]
+    assert held.losses() == pytest.approx(means, rel=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:.*ran out of data")

@@ -30,6 +30,13 @@ def _policy() -> Iterator[None]:
     keras.mixed_precision.set_global_policy("float32")
 
 
+@pytest.fixture
+def zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights whose values do not matter are not drawn, which takes most of the time of a large model."""
+    for drawn in (keras.initializers.VarianceScaling, keras.initializers.RandomUniform):
+        monkeypatch.setattr(drawn, "__call__", lambda self, shape, dtype=None: keras.ops.zeros(shape, dtype))
+
+
 def model(name: str, shape: tuple[int, ...] = SMALL_IMAGE, classes: int = 10, width: float = 1.0) -> keras.Model:
     return models.build(options(f"model={name}", f"width={width}"), shape, classes)
 
@@ -38,11 +45,11 @@ def of(kind: Any, built: keras.Model) -> list[Any]:
     return [layer for layer in built.layers if isinstance(layer, kind)]
 
 
-@pytest.mark.parametrize("width", [0.05, 1.0])
-@pytest.mark.parametrize("shape", [SMALL_IMAGE, IMAGE], ids=str)
+@pytest.mark.parametrize(("shape", "width"), [(SMALL_IMAGE, 1.0), (IMAGE, 0.05)], ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_each_model_gives_one_finite_score_for_each_class(name: str, shape: tuple[int, ...], width: float) -> None:
     shape = LONGEST if name == "transformer" and shape == IMAGE else shape
+    width = min(width, 0.25) if name == "resnet50" else width
     built = model(name, shape, classes=7, width=width)
     assert built.output_shape == (None, 7)
     x = np.random.default_rng(0).random((2, *built.input_shape[1:]), dtype="float32")
@@ -50,11 +57,10 @@ def test_each_model_gives_one_finite_score_for_each_class(name: str, shape: tupl
     assert np.isfinite(built(x).numpy()).all()
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "policy"), [*((name, "mixed_float16") for name in MODELS), ("cnn", "mixed_bfloat16")])
 def test_under_mixed_precision_layers_compute_in_it_and_the_last_one_in_float32(name: str, policy: str) -> None:
     keras.mixed_precision.set_global_policy(policy)
-    built = model(name, width=0.25)
+    built = model(name, width=0.1)
     assert built.layers[-1].compute_dtype == "float32"
     assert built.outputs[0].dtype == "float32"
     computing = of((layers.Dense, layers.Conv2D, layers.SeparableConv2D, layers.MultiHeadAttention), built)[:-1]
@@ -62,14 +68,18 @@ def test_under_mixed_precision_layers_compute_in_it_and_the_last_one_in_float32(
     assert {variable.dtype for variable in built.trainable_variables} == {"float32"}
 
 
+@pytest.mark.usefixtures("zeros")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_width_shrinks_the_model(name: str) -> None:
     shape = SMALL_IMAGE if name == "transformer" else IMAGE
-    largest = 1 if name == "resnet50" else 2  # twice the published network takes seconds to fill with numbers
-    sizes = [model(name, shape, width=largest * share).count_params() for share in (0.125, 0.25, 0.5, 1.0)]
-    assert sizes == sorted(sizes)
-    assert sizes[0] < sizes[2] / 4
-    assert sizes[3] > sizes[2] * (1.5 if name == "transformer" else 2)
+    if name == "resnet50":  # that of width 1 is the published network, below
+        small, half = (model(name, shape, width=width).count_params() for width in (0.125, 0.5))
+        assert small < half / 4
+        assert half < 25.5e6 / 2
+        return
+    small, half, whole = (model(name, shape, width=2 * share).count_params() for share in (0.125, 0.5, 1.0))
+    assert small < half / 4
+    assert whole > half * (1.5 if name == "transformer" else 2)
 
 
 def test_separable_cnn_is_depthwise_separable_with_batch_norm_before_the_activation() -> None:
@@ -88,6 +98,7 @@ def _next(layer: Any) -> Any:
     return node.operation
 
 
+@pytest.mark.usefixtures("zeros")
 def test_resnet50_is_the_published_network() -> None:
     built = model("resnet50", (224, 224, 3), classes=1000)
     published = keras.applications.ResNet50(weights=None)
@@ -133,18 +144,21 @@ def test_samples_too_large_for_the_transformer_are_refused() -> None:
         model("transformer", (224, 224, 3))
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (1, 40, 3), (100, 7, 4)], ids=str)
+@pytest.mark.usefixtures("zeros")
 @pytest.mark.parametrize("name", ["cnn", "separable_cnn", "resnet50"])
-def test_image_models_take_odd_sizes(name: str, shape: tuple[int, ...]) -> None:
-    built = model(name, shape, width=0.05)
-    assert built(np.zeros((1, *shape), "float32")).shape == (1, 10)
+def test_image_models_take_odd_sizes(name: str) -> None:
+    for shape in (1, 1, 1), (2, 3, 1), (1, 40, 3), (100, 7, 4):
+        built = model(name, shape, width=0.05)
+        assert built.output_shape == (None, 10), shape
+        if name != "resnet50" or shape == (1, 1, 1):  # Keras follows the shapes through all layers when it builds one
+            assert built(np.zeros((1, *shape), "float32")).shape == (1, 10), shape
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cnn", "separable_cnn", "transformer"])
 def test_each_model_learns_digits(name: str, build: Build) -> None:
     # What the mlp learns is in the matrix; resnet50 has 53 layers of the same kind as separable_cnn.
-    settings = ("width=0.25", "epochs=2", "steps_per_epoch=12", "batch_size=32", "learning_rate=0.01")
+    settings = ("width=0.1", "epochs=2", "steps_per_epoch=12", "batch_size=32", "learning_rate=0.01")
     first, last = build(f"model={name}", *settings, "validation_split=0").train().losses()
     assert last < 0.95 * first
 
@@ -152,22 +166,26 @@ def test_each_model_learns_digits(name: str, build: Build) -> None:
 NORMS = {"batch": layers.BatchNormalization, "layer": layers.LayerNormalization}
 
 
+@pytest.mark.usefixtures("zeros")
 @pytest.mark.parametrize("name", MODELS)
 def test_normalization_is_a_switch_of_every_model(name: str) -> None:
     def switched(norm: str) -> keras.Model:
         return models.build(options(f"model={name}", "width=0.1", f"normalization={norm}"), SMALL_IMAGE, 10)
 
-    built = {norm: switched(norm) for norm in (*NORMS, "none")}
+    norms = ("layer", "none") if name == "resnet50" else ("batch", "layer", "none")  # batch is what is published
+    built = {norm: switched(norm) for norm in norms}
     counts = {norm: {kind: len(of(layer, made)) for kind, layer in NORMS.items()} for norm, made in built.items()}
     assert counts["none"] == {"batch": 0, "layer": 0}
-    assert counts["batch"]["batch"] == counts["layer"]["layer"] > 0
-    assert counts["batch"]["layer"] == counts["layer"]["batch"] == 0
-    usual = {kind: len(of(layer, model(name, width=0.1))) for kind, layer in NORMS.items()}
-    assert usual in counts.values()
+    assert counts["layer"]["layer"] == (counts["batch"]["batch"] if "batch" in counts else 53)
+    assert all(counts[one][other] == 0 for one, other in (("batch", "layer"), ("layer", "batch")) if one in counts)
+    assert counts["layer"]["layer"] > 0
+    if name in ("mlp", "cnn"):  # that the others have one of their own is tested above
+        assert not of(tuple(NORMS.values()), model(name, width=0.1))
     convolutions = of((layers.Conv2D, layers.SeparableConv2D), built["none"])
     assert all(layer.use_bias for layer in convolutions), "without normalization a layer needs its bias"
 
 
+@pytest.mark.usefixtures("zeros")
 def test_the_transformer_of_the_preset_has_100_million_parameters() -> None:
     wanted = presets.resolve("transformer-100m").options
     built = models.build(wanted, tuple(wanted.workload.shape), wanted.workload.classes)

@@ -15,13 +15,26 @@ import json, os, threading
 from gputui.engine.telemetry import limits
 from gputui.engine.trainer.setup import numa
 from tests.support.training import options
-waiting = threading.Event()
-other = threading.Thread(target=waiting.wait)
-other.start()
-said = numa.pin(options(*SETTINGS))
-told = [sorted(os.sched_getaffinity(thread)) for thread in (0, other.native_id)]
-waiting.set()
-print(json.dumps([said, *told, limits.usable_cpus()]))
+
+def pinned(settings):
+    waiting = threading.Event()
+    other = threading.Thread(target=waiting.wait)
+    other.start()
+    said = numa.pin(options(*settings))
+    told = [sorted(os.sched_getaffinity(thread)) for thread in (0, other.native_id)]
+    waiting.set()
+    return [said, *told, limits.usable_cpus()]
+
+def in_a_process_of_its_own(settings):
+    here, there = os.pipe()
+    if os.fork() == 0:
+        os.write(there, json.dumps(pinned(settings)).encode())
+        os._exit(0)
+    os.close(there)
+    with open(here) as answer:
+        return json.loads(answer.read())
+
+print(json.dumps([in_a_process_of_its_own(settings) for settings in SETTINGS]))
 """
 
 
@@ -35,23 +48,22 @@ def test_auto_pins_all_threads_where_the_gpus_that_train_are_on_one_node(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     apart = f"gpus=2 cpus={1 << first:#x}@0 cpus={1 << second:#x}@1"
 
-    def pinned(words: str, *settings: str) -> list[object]:
-        found: list[object] = nvml.run(PROGRAM.replace("SETTINGS", repr(settings)), words)
+    def pinned(words: str, *settings: tuple[str, ...]) -> list[list[object]]:
+        found: list[list[object]] = nvml.run(PROGRAM.replace("SETTINGS", repr(settings)), words)
         return found
 
-    assert pinned(apart)[:2] == ["the machine has one NUMA node", mine]
+    assert pinned(apart, ())[0][:2] == ["the machine has one NUMA node", mine]
     for node in ("node0", "node1"):
         (tmp_path / "sys/devices/system/node" / node).mkdir(parents=True)
-    assert pinned(apart) == [f"on CPUs {first}, the NUMA node of GPU 0", [first], [first], 1]
-    mirrored = ("strategy.kind=mirrored",)
-    cases: list[tuple[str, tuple[str, ...], str]] = [
-        (apart, ("numa=off",), "device.numa is off"),
-        (apart, mirrored, "the GPUs that train are on different NUMA nodes"),
-        ("gpus=2", (), "the driver does not report which CPUs are close to the GPUs"),
-        (f"cpus={1 << 60:#x}", (), "no usable CPU is on the NUMA node of GPU 0"),
-        (f"cpus={sum(1 << cpu for cpu in mine):#x}", (), "all usable CPUs are on the NUMA node of GPU 0"),
-    ]
-    for words, settings, said in cases:
-        assert pinned(words, *settings)[:3] == [said, mine, mine], (words, settings)
-    chosen = pinned(apart, "strategy.kind=mirrored", "strategy.devices=[1]")
+    mirrored = "strategy.kind=mirrored"
+    auto, off, both, chosen = pinned(apart, (), ("numa=off",), (mirrored,), (mirrored, "strategy.devices=[1]"))
+    assert auto == [f"on CPUs {first}, the NUMA node of GPU 0", [first], [first], 1]
+    assert off[:3] == ["device.numa is off", mine, mine]
+    assert both[:3] == ["the GPUs that train are on different NUMA nodes", mine, mine]
     assert chosen[:2] == [f"on CPUs {second}, the NUMA node of GPU 1", [second]]
+    for words, said in (
+        ("gpus=2", "the driver does not report which CPUs are close to the GPUs"),
+        (f"cpus={1 << 60:#x}", "no usable CPU is on the NUMA node of GPU 0"),
+        (f"cpus={sum(1 << cpu for cpu in mine):#x}", "all usable CPUs are on the NUMA node of GPU 0"),
+    ):
+        assert pinned(words, ())[0][:3] == [said, mine, mine], words

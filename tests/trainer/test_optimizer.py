@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("cpus")
 STEPS, PER_EPOCH = 120, 30
 
 
-def made(*settings: str) -> keras.optimizers.Optimizer:
-    return optimizer.build(options(*settings), STEPS, PER_EPOCH)
+def made(*settings: str, replicas: int = 1) -> keras.optimizers.Optimizer:
+    return optimizer.build(options(*settings), STEPS, PER_EPOCH, replicas)
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,28 @@ def made(*settings: str) -> keras.optimizers.Optimizer:
 def test_each_optimizer_is_kerass_own_and_goes_downhill(name: str, kind: str) -> None:
     found = made(f"optimizer={name}", "learning_rate=0.1")
     assert type(found) is getattr(keras.optimizers, kind)
-    x = keras.Variable(5.0)
+    x = keras.Variable(2.0)
     found.build([x])
-    for _ in range(200):
+    for _ in range(60):
         found.apply([2 * x.value], [x])
     assert abs(float(x.value)) < 0.5
 
 
 def test_without_schedule_and_warm_up_the_rate_is_the_plain_number() -> None:
     assert float(made("learning_rate=0.25").learning_rate) == 0.25
+
+
+def test_the_rate_follows_the_number_of_replicas_where_that_is_asked_for_and_so_does_its_schedule() -> None:
+    scaled = {"none": 0.2, "linear": 0.8, "sqrt": 0.4}
+    for scaling, rate in scaled.items():
+        asked = ("learning_rate=0.2", f"learning_rate_scaling={scaling}")
+        assert optimizer.highest_rate(made(*asked, replicas=4)) == rate, scaling
+        assert optimizer.highest_rate(made(*asked)) == 0.2, scaling
+        planned = made(*asked, "schedule=cosine", "warmup_steps=4", replicas=4)
+        assert optimizer.highest_rate(keras.mixed_precision.LossScaleOptimizer(planned)) == rate, scaling
+        schedule = planned._learning_rate
+        assert [float(schedule(step)) for step in (0, 4)] == pytest.approx([rate / 4, rate]), scaling
+    assert optimizer.highest_rate(keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 5))) is None
 
 
 def rates(*settings: str) -> Callable[[int], float]:

@@ -90,7 +90,7 @@ def test_replicas_share_each_batch(name: str, samples: int, last: int, xla: str,
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 def test_the_model_is_saved_as_plain_keras_reads_it(own: Write) -> None:
     for name, settings in (("arrays", ("schedule=cosine",)), ("arrays-validation", ())):
-        training = own(source(f"return {DATA[name]}"), *SHORT, *settings).train()
+        training = own(source(f"return {DATA[name]}"), *SHORT, *settings)
         assert training.loop.built.own is not None
         training.loop.built.own.save(training.loop.built.report)
         again = keras.models.load_model(training.run.file("model.keras"))
@@ -114,7 +114,7 @@ made = Local(lambda: None)
 made.compile("sgd", "mse")
 return made, (x, y)
 """
-    training = own(source(body), *SHORT).train()
+    training = own(source(body), *SHORT)
     assert training.loop.built.own is not None
     training.loop.built.own.save(training.loop.built.report)
     assert training.run.file("model.weights.h5").stat().st_size > 0
@@ -416,13 +416,16 @@ def test_wrong_returns_are_refused_in_words_that_say_what_to_return(name: str, o
 
 
 def test_data_without_an_end_trains_for_the_steps_that_are_asked_for(own: Write) -> None:
-    for train in ("dataset().repeat()", "dataset().filter(lambda a, b: True)"):
-        mapped = f"return {{'model': model(), 'train': {train}, 'map': None}}"
-        training = own(source(mapped), *SHORT, "steps_per_epoch=30").train()
-        assert training.loop.step == 30
+    endless, unknown = "dataset().repeat()", "dataset().filter(lambda a, b: True)"
+    mapped = "return {{'model': model(), 'train': {}, 'map': None}}"
+    batched = "return model(), {}.batch(10)"
+    for form, data in ((mapped, endless), (batched, unknown)):
+        assert own(source(form.format(data)), *SHORT, "steps_per_epoch=30").train().loop.step == 30
+    for form, data in ((mapped, unknown), (batched, endless)):  # as many batches come
+        training = own(source(form.format(data)), *SHORT, "steps_per_epoch=30")
+        assert training.loop.steps == 30
+        assert len(list(training.loop.built.pipeline.stream().take(30))) == 30
         assert training.loop.built.pipeline.train_samples is None
-        batched = f"return model(), {train}.batch(10)"
-        assert own(source(batched), *SHORT, "steps_per_epoch=30").train().loop.step == 30
 
 
 CUSTOM = """

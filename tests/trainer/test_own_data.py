@@ -6,6 +6,7 @@ import builtins
 import shutil
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,12 @@ def with_class(members: str, returned: str = "model(), Data()", count: int = 5) 
 def first_values(training: Training, batches: int, first_step: int = 0) -> list[int]:
     """The first number of each batch."""
     return [int(batch[0].numpy().flat[0]) for batch in training.loop.built.pipeline.stream(first_step).take(batches)]
+
+
+def test_what_an_editor_keeps_beside_the_code_is_not_read(own: Write, tmp_path: Path) -> None:
+    (tmp_path / ".#train.py").symlink_to("somebody@host.1234:5")
+    (tmp_path / "backups.py").mkdir()
+    assert len(first_values(own(source("return model(), (x, y)"), *SHORT), 2)) == 2
 
 
 # ---- a PyDataset: one at a time -----------------------------------------------------------------
@@ -240,8 +247,14 @@ def test_the_stages_of_shuffled_arrays_have_their_names(extra: str, own: Write) 
     assert names == ["read", "shuffle", makes, "pass", "prefetch"]
 
 
-@pytest.mark.parametrize("train", ["x", "{'a': x}", "(x,)", "[x, None]", "tf.constant(x)"])
-@pytest.mark.parametrize("settings", [(), ("validation_split=0.2",), ("strategy.kind=mirrored", "shuffle=off")])
+SPLIT, MIRRORED = ("validation_split=0.2",), ("strategy.kind=mirrored", "shuffle=off")
+
+
+@pytest.mark.parametrize(
+    ("train", "settings"),
+    [("x", SPLIT), ("{'a': x}", SPLIT), ("{'a': x}", MIRRORED), ("(x,)", ()), ("[x, None]", ()),
+     ("tf.constant(x)", ())],
+)
 def test_inputs_alone_are_taken_as_fit_takes_them(train: str, settings: tuple[str, ...], own: Write) -> None:
     text = source(f"return summing(), {train}").replace("def build", SUMMING + "\ndef build")
     training = own(text, "epochs=1", "batch_size=10", "validation_split=0", *settings).train()
@@ -283,8 +296,7 @@ def test_validation_data_without_a_batch_are_refused(own: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "given"),
-    [("(28, 28, 1)", "(28, 28)"), ("(1,)", "()"), ("(28, 28)", "(28, 28, 1)")],
+    ("shape", "given"), [("(28, 28, 1)", "(28, 28)"), ("(1,)", "()"), ("(28, 28)", "(28, 28, 1)")]
 )
 @pytest.mark.parametrize("way", ["batched", "mapped"])
 def test_an_axis_of_one_at_the_end_is_adjusted_as_keras_does_it(shape: str, given: str, way: str, own: Write) -> None:

@@ -26,8 +26,8 @@ CASES = {
         "train.py:7: ModuleNotFoundError: No module named 'no_such_module_here'", "import no_such_module_here",
     ),
     "in-keras": (
-        "def build(context):\n    keras.layers.Dense(units=-3)\n",
-        "train.py:8 in build: ValueError: ", "keras.layers.Dense(units=-3)",
+        "def build(context):\n    keras.layers.Dense(8, 'unknown')\n",
+        "train.py:8 in build: ValueError: ", "keras.layers.Dense(8, 'unknown')",
     ),
     "exit": ("import sys\ndef build(context):\n    sys.exit(3)\n", "train.py ended the process with sys.exit", ""),
     "in-map": (

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from gputui.engine import presets
+from gputui.engine.runs import Run
 from gputui.engine.trainer.common.faults import TrainerError
 
+from tests.support.forking import Forks, trainer_of
+from tests.support.front_door import happened
 from tests.support.own import PROGRAMS, Write
 from tests.support.training import Training
 
@@ -40,12 +45,13 @@ def resumed(own: Write, source: Path | str, whole: Training, step: int, *setting
     return again
 
 
-@pytest.mark.parametrize("name", NAMES)
+# Those of gan and distillation are killed and resumed below.
+@pytest.mark.parametrize("name", ["vae", "average", "metric", "diffusion"])
 def test_a_resumed_program_goes_on_to_the_very_same_losses(name: str, own: Write) -> None:
-    """In the middle of an epoch, and at the beginning of one."""
+    """In the middle of an epoch, and one of them at the beginning of one."""
     source = DRAWN / f"{name}.py"
     whole = own(source, *SHORT).train()
-    for step in (4, 12):
+    for step in (4, 12) if name == "average" else (4,):
         again = resumed(own, source, whole, step, *SHORT)
         told, expected = figures(again), figures(whole)
         assert set(told) == {1, 2, 3} - set(range(1, step // 6 + 1))
@@ -54,6 +60,58 @@ def test_a_resumed_program_goes_on_to_the_very_same_losses(name: str, own: Write
         weights = [np.array_equal(*pair) for pair in zip(*both, strict=True)]
         assert all(weights)
         assert warned(again) == []
+
+
+KILLED = ("gan", "distillation")  # two optimizers and random numbers; a frozen network, dropout and no call
+KILLER = """
+import os, signal
+
+class Killer(keras.callbacks.Callback):
+    batches = 0
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+        if self.batches == 11 and os.path.exists("kill me"):
+            os.unlink("kill me")
+            os.kill(os.getpid(), signal.SIGKILL)
+    def on_train_end(self, logs=None):
+        np.concatenate([weight.ravel() for weight in self.model.get_weights()]).tofile("weights")
+
+plain = build
+def build(context):
+    made, data = plain(context)
+    return {"model": made, "train": data, "callbacks": [Killer()]}
+"""
+
+
+def losses(run: Run) -> dict[int, dict[str, float]]:
+    return {event["epoch"]: event["metrics"] for event in happened(run, "epoch")}
+
+
+def test_a_killed_program_goes_on_to_the_very_same_losses_and_weights(forks: Forks, tmp_path: Path) -> None:
+    """Each in trainers of its own: one undisturbed, one killed in the middle of an epoch, one that resumes it."""
+    undisturbed, killed = {}, {}
+    for name in KILLED:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "train.py").write_text((DRAWN / f"{name}.py").read_text() + KILLER)
+        settings = ("seed=5", *SHORT, f"entry={folder / 'train.py'}:build", f"folder={folder}")
+        undisturbed[name], killed[name] = (trainer_of(presets.defaults(settings)) for _ in range(2))
+    forks.run(*(trainer for _, trainer in undisturbed.values()))
+    weights = {name: (tmp_path / name / "weights").read_bytes() for name in KILLED}
+    for name in KILLED:
+        (tmp_path / name / "weights").unlink()
+        (tmp_path / name / "kill me").touch()
+    trainers = [trainer for _, trainer in killed.values()]
+    assert forks.codes(*trainers) == [-signal.SIGKILL, -signal.SIGKILL]
+    warnings = {name: len(happened(run, "warning")) for name, (run, _) in killed.items()}
+    forks.run(*trainers)
+    for name, (run, _) in killed.items():
+        assert [event["resumed_at_step"] for event in happened(run, "started")] == [None, 8], name
+        told = [event["kind"] for event in happened(run, "warning")[warnings[name] :]]
+        assert told == ["callbacks_anew"], name
+        assert losses(run) == losses(undisturbed[name][0]), name
+        assert np.isfinite(np.frombuffer(weights[name], "float32")).all(), name
+        assert (tmp_path / name / "weights").read_bytes() == weights[name], name
 
 
 # ---- what cannot be restored is named, and only that -----------------------------------------------------
@@ -87,15 +145,15 @@ def warned(training: Training) -> list[tuple[str, str]]:
     return [(event["kind"], event["message"]) for event in training.events("warning")]
 
 
-@pytest.mark.parametrize("settings", [(), ("xla=true",), ("steps_per_execution=2",)])
-def test_draws_of_tensorflows_own_state_are_named_with_their_line(settings: tuple[str, ...], own: Write) -> None:
-    whole = own(DRAWS, *SHORT, *settings).train()
+def test_draws_of_tensorflows_own_state_are_named_with_their_line(own: Write) -> None:
+    whole = own(DRAWS, *SHORT).train()
     assert warned(whole) == []
-    again = resumed(own, DRAWS, whole, 4, *SHORT, *settings)
-    ((kind, message),) = warned(again)
-    assert kind == "random_anew"
-    places = "tf.random.normal in train_step (train.py:11), tf.random.uniform in <lambda> (train.py:12) draw from"
-    assert message.startswith(places)
+    for settings in ((), ("xla=true",), ("steps_per_execution=2",)):  # in the graph, and in functions within it
+        again = resumed(own, DRAWS, whole, 4, *SHORT, *settings)
+        ((kind, message),) = warned(again)
+        assert kind == "random_anew", settings
+        places = "tf.random.normal in train_step (train.py:11), tf.random.uniform in <lambda> (train.py:12) draw from"
+        assert message.startswith(places), settings
 
 
 # ---- where random states and variables hide ------------------------------------------------------------------
@@ -149,7 +207,7 @@ def build(context):
 
 
 @pytest.mark.parametrize("settings", [(), ("strategy.kind=mirrored",)], ids=["single", "mirrored"])
-def test_random_states_and_variables_are_found_wherever_the_code_keeps_them(
+def test_random_states_and_variables_are_found_wherever_the_code_keeps_them_and_those_of_other_code_refused(
     settings: tuple[str, ...], own: Write
 ) -> None:
     whole = own(HIDDEN, *SHORT, *settings).train()
@@ -158,6 +216,19 @@ def test_random_states_and_variables_are_found_wherever_the_code_keeps_them(
     assert sys.modules["train"].drawn == expected[4:]
     assert again.losses() == whole.losses()
     assert [kind for kind, _ in warned(again)] == []
+    if not settings:
+        _refused_with_other_code(own, whole)
+
+
+def _refused_with_other_code(own: Write, whole: Training) -> None:
+    calls = "self.calls = tf.Variable(0.0, trainable=False)"
+    others = {
+        "besides those that Keras lists": HIDDEN.replace(calls, f"self.other = tf.Variable(0.0)\n        {calls}"),
+        "other random generators": HIDDEN.replace("class Settings:", "class Settings:\n    more = random.Random(1)"),
+    }
+    for told, source in others.items():
+        with pytest.raises(TrainerError, match=told):
+            resumed(own, source, whole, 4, *SHORT)
 
 
 def test_a_checkpoint_of_an_older_version_is_restored_and_what_it_lacks_is_said(own: Write) -> None:
@@ -171,15 +242,3 @@ def test_a_checkpoint_of_an_older_version_is_restored_and_what_it_lacks_is_said(
     assert "the checkpoint is of an older gputui" in message
     assert np.isfinite(again.losses()).all()
     assert again.losses() != whole.losses()
-
-
-def test_a_checkpoint_of_other_code_is_refused(own: Write) -> None:
-    whole = own(HIDDEN, *SHORT).train()
-    calls = "self.calls = tf.Variable(0.0, trainable=False)"
-    others = {
-        "besides those that Keras lists": HIDDEN.replace(calls, f"self.other = tf.Variable(0.0)\n        {calls}"),
-        "other random generators": HIDDEN.replace("class Settings:", "class Settings:\n    more = random.Random(1)"),
-    }
-    for told, source in others.items():
-        with pytest.raises(TrainerError, match=told):
-            resumed(own, source, whole, 4, *SHORT)

@@ -66,9 +66,9 @@ def build(context):
 """
 
 
-@pytest.mark.parametrize("settings", [("steps_per_execution=3",), ("strategy.kind=mirrored",), ("xla=true",)])
+@pytest.mark.parametrize("settings", [("steps_per_execution=3", "xla=true"), ("strategy.kind=mirrored",)])
 def test_a_metric_that_is_a_vector_and_words_in_the_logs(settings: tuple[str, ...], own: Write) -> None:
-    training = own(F1, *SHORT, *settings).train()
+    training = own(F1, *SHORT, "epochs=1", *settings).train()
     metrics = training.events("epoch")[-1]["metrics"]
     names = {"loss", *(f"f1_score_{index}" for index in range(3))}
     assert set(metrics) == names | {f"val_{name}" for name in names} | {"rate", "7", "('a', 1)"}
@@ -124,8 +124,8 @@ def test_a_figure_of_each_sample_and_a_smaller_last_batch(own: Write) -> None:
 EVALUATES = HEAD + """
 class Test(keras.callbacks.Callback):
     def test(self):
-        told = self.model.evaluate(x[:90], y[:90], batch_size=15, verbose=0, return_dict=True)
-        predicted = self.model.predict(x[:90], batch_size=15, verbose=0)
+        told = self.model.evaluate(x[:90], y[:90], batch_size=18, verbose=0, return_dict=True)
+        predicted = self.model.predict(x[:90], batch_size=18, verbose=0)
         seen.append((told["loss"], float(np.mean((predicted - y[:90]) ** 2))))
     def on_epoch_end(self, epoch, logs=None):
         self.test()
@@ -138,12 +138,12 @@ def build(context):
 """
 
 
-@pytest.mark.parametrize("settings", [(), ("steps_per_execution=5",), ("steps_per_execution=4", "mirrored")])
+@pytest.mark.parametrize("settings", [(), ("steps_per_execution=2", "mirrored")])
 def test_evaluate_in_a_callback_tells_the_truth(settings: tuple[str, ...], own: Write) -> None:
     wanted = ["strategy.kind=mirrored" if word == "mirrored" else word for word in settings]
-    own(EVALUATES, *SHORT, *wanted).train()
+    own(EVALUATES, *SHORT, "epochs=1", *wanted).train()
     pairs = [pair for pair in seen() if pair]
-    assert len(pairs) >= 3
+    assert len(pairs) == 2, "while Keras validates, and after the epoch"
     for told, true in pairs:
         assert told == pytest.approx(true, rel=1e-4)
 

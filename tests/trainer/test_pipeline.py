@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.data import pipeline as pipelines
 from gputui.engine.trainer.data.pipeline import Pipeline
 
+from tests.support.cases import all_hold
+from tests.support.front_door import until
 from tests.support.training import Build, options
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -48,6 +51,15 @@ def watched(pipe: Pipeline, seen: Callable[[int], None]) -> Pipeline:
         return load(number)
 
     return dataclasses.replace(pipe, source=dataclasses.replace(pipe.source, load=calling))
+
+
+def settled(loaded: list[int]) -> int:
+    """How many samples are loaded, once no more come."""
+    before = -1
+    while before != len(loaded):
+        before = len(loaded)
+        time.sleep(0.1)
+    return before
 
 
 # ---- order ------------------------------------------------------------------------------------
@@ -191,16 +203,16 @@ def test_a_cache_on_disk_serves_any_model(tmp_path: Path) -> None:
     assert len(loaded) == 22
 
 
-@pytest.mark.parametrize(
-    "other", ["samples=23", "shape=[2, 3, 1]", "classes=21", "seed=8", "validation_split=0.2", "data=digits"]
-)
-def test_a_cache_on_disk_is_not_read_for_other_data(other: str, tmp_path: Path) -> None:
+def test_a_cache_on_disk_is_not_read_for_other_data(tmp_path: Path) -> None:
     cache = f"cache={tmp_path}"
     labels(numbered(cache).stream(), 12)
-    cached, plain = numbered(cache, other), numbered(other)
-    for (x, y), (expected_x, expected_y) in zip(cached.stream().take(3), plain.stream().take(3), strict=True):
-        np.testing.assert_array_equal(x.numpy(), expected_x.numpy())
-        np.testing.assert_array_equal(y.numpy(), expected_y.numpy())
+    with all_hold() as cases:
+        for other in ("samples=23", "shape=[2, 3, 1]", "classes=21", "seed=8", "validation_split=0.2", "data=digits"):
+            with cases.case(other):
+                cached, plain = numbered(cache, other), numbered(other)
+                for ours, expected in zip(cached.stream().take(3), plain.stream().take(3), strict=True):
+                    np.testing.assert_array_equal(ours[0].numpy(), expected[0].numpy())
+                    np.testing.assert_array_equal(ours[1].numpy(), expected[1].numpy())
 
 
 def test_a_cache_is_not_read_for_a_file_that_has_changed(tmp_path: Path) -> None:
@@ -240,14 +252,11 @@ def test_one_batch_comes_again_and_again_and_is_prepared_once(settings: tuple[st
     pipe = watched(numbered("one_batch=true", "shuffle=5", "shape=[8, 8, 1]", "samples=200", *settings), loaded.append)
     iterator = iter(pipe.stream())
     x, y = next(iterator)
-    next(iterator)
-    time.sleep(0.1)  # what was under way is done
-    so_far = len(loaded)
     for _ in range(2 * pipe.batches_per_pass):
         again, label = next(iterator)
         np.testing.assert_array_equal(again, x)
         np.testing.assert_array_equal(label, y)
-    assert len(loaded) == so_far
+    assert len(loaded) < 200, "less than a pass, although batches of two passes have come"
     plain = numbered("shuffle=5", "shape=[8, 8, 1]", "samples=200", *settings)
     np.testing.assert_array_equal(next(iter(plain.stream()))[0], x)
 
@@ -270,13 +279,15 @@ def test_one_batch_leaves_the_validation_whole() -> None:
 # ---- prefetch and parallel calls ---------------------------------------------------------------
 
 
-def loaded_ahead(pipe: Pipeline, batches: tf.data.Dataset | Any, loaded: list[int], took: int) -> int:
-    """Samples loaded beyond those taken, after time enough to load more."""
+def loaded_ahead(
+    pipe: Pipeline, batches: tf.data.Dataset | Any, loaded: list[int], took: int, least: int = 0
+) -> int:
+    """Samples loaded beyond those taken, once so many are and no more come."""
     iterator = iter(batches)
     for _ in range(took):
         next(iterator)
-    time.sleep(0.2)
-    return len(loaded) - took * pipe.global_batch_size
+    until(lambda: len(loaded) - took * pipe.global_batch_size >= least)
+    return settled(loaded) - took * pipe.global_batch_size
 
 
 @pytest.mark.parametrize(("prefetch", "ahead"), [("off", 0), ("1", 4), ("3", 12)])
@@ -285,7 +296,7 @@ def test_prefetch_prepares_just_so_many_batches_ahead(prefetch: str, ahead: int)
     alone = ("samples=2000", "shuffle=off", "parallel_calls=off")
     pipe = watched(numbered(f"prefetch={prefetch}", *alone), loaded.append)
     # A prefetch of n holds n batches, and may be making one more.
-    assert ahead <= loaded_ahead(pipe, pipe.stream(), loaded, took=3) <= (ahead + 12 if ahead else 0)
+    assert ahead <= loaded_ahead(pipe, pipe.stream(), loaded, 3, ahead) <= (ahead + 12 if ahead else 0)
 
 
 @pytest.mark.parametrize("prefetch", ["off", "2"])
@@ -294,7 +305,8 @@ def test_prefetch_off_holds_for_several_replicas(prefetch: str, build: Build) ->
     settings = ("samples=2000", "shuffle=off", "parallel_calls=off", f"prefetch={prefetch}")
     training = build(*NUMBERED, *settings, "model=mlp", "width=0.05", "strategy.kind=mirrored")
     loop, pipe = training.loop, watched(training.pipeline, loaded.append)
-    ahead = loaded_ahead(pipe, loop.data.training(pipe.stream()), loaded, took=2)
+    least = 0 if prefetch == "off" else 16
+    ahead = loaded_ahead(pipe, loop.data.training(pipe.stream()), loaded, 2, least)
     assert ahead == 0 if prefetch == "off" else ahead >= 16
 
 
@@ -302,7 +314,6 @@ def stages(batches: tf.data.Dataset) -> set[str]:
     """The stages of the graph that really runs, after TensorFlow has rewritten it."""
     iterator = iter(batches)
     next(iterator)
-    time.sleep(0.2)
     return {node.name for node in tf.data.experimental.get_model_proto(iterator).nodes.values()}
 
 
@@ -319,40 +330,59 @@ def test_the_graph_that_runs_has_parallel_maps_only_where_they_are_asked_for(cal
     assert any("Parallel" in name for name in found) is there
 
 
-def seconds_of_sleepy(*settings: str) -> float:
-    """Time for 10 batches of samples that take 5 ms each to load."""
-    pipe = watched(numbered("samples=2000", "shuffle=off", *settings), lambda _: time.sleep(0.005))
-    iterator = iter(pipe.stream())
-    next(iterator)
-    began = time.perf_counter()
-    for _ in range(10):
+def most_at_once(wanted: int, *settings: str) -> int:
+    """How many samples are loaded at the same time at most, in ten batches or until as many are as are wanted."""
+    now, most, lock, met = 0, 0, threading.Lock(), threading.Event()
+
+    def load(_: int) -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+            if most >= wanted > 1:
+                met.set()
+        met.wait(0.005)
+        with lock:
+            now -= 1
+
+    iterator = iter(watched(numbered("samples=2000", "shuffle=off", *settings), load).stream())
+    deadline = time.monotonic() + 60
+    batches = 0
+    while batches < 10 or (most < wanted and time.monotonic() < deadline):
         next(iterator)
-    return time.perf_counter() - began
+        batches += 1
+    return most
 
 
 def test_parallel_calls_load_that_many_samples_at_once() -> None:
     # Their own pool, so that a machine with few cores has threads enough.
     threads = ("private_threads=10", "prefetch=off")
-    alone = seconds_of_sleepy("parallel_calls=off", *threads)
-    assert alone > 10 * 4 * 0.005
-    assert seconds_of_sleepy("parallel_calls=8", *threads) < alone / 3
-    assert seconds_of_sleepy("parallel_calls=auto", *threads) < alone / 1.5
+    assert most_at_once(1, "parallel_calls=off", *threads) == 1
+    assert most_at_once(8, "parallel_calls=8", *threads) == 8
+    assert most_at_once(2, "parallel_calls=auto", *threads) >= 2
 
 
 def test_private_threads_bound_what_is_loaded_at_once() -> None:
-    few = seconds_of_sleepy("parallel_calls=8", "private_threads=1")
-    many = seconds_of_sleepy("parallel_calls=8", "private_threads=10")
-    assert many < few / 3
+    assert most_at_once(1, "parallel_calls=8", "private_threads=1") == 1
+    assert most_at_once(8, "parallel_calls=8", "private_threads=10") == 8
 
 
 @pytest.mark.parametrize("keeps", ["true", "false"])
 def test_deterministic_order_off_lets_ready_samples_overtake_a_slow_one(keeps: str) -> None:
+    others, overtaken = threading.Semaphore(0), threading.Event()
+
     def slow_first(index: int) -> None:
-        time.sleep(0.3 if index == 0 else 0.002)
+        if index:
+            others.release()
+        elif keeps == "true":  # until others are ready
+            assert all(others.acquire(timeout=60) for _ in range(8))
+        else:
+            assert overtaken.wait(60)
 
     settings = ("samples=2000", "classes=2000", "shuffle=off", "parallel_calls=12", "private_threads=16")
-    pipe = watched(numbered(*settings, f"deterministic_order={keeps}"), slow_first)
-    first = labels(pipe.stream(), 1)[0]
+    iterator = iter(watched(numbered(*settings, f"deterministic_order={keeps}"), slow_first).stream())
+    first = next(iterator)[1].numpy().tolist()
+    overtaken.set()
     assert (first == [0, 1, 2, 3]) is (keeps == "true")
 
 

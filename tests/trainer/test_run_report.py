@@ -10,6 +10,8 @@ from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import PhaseName
 from gputui.engine.system.run_clock import RunClock, steady
+from gputui.engine.trainer.measure.clock import Spent
+from gputui.engine.trainer.measure.run_figures import Moment
 from gputui.engine.trainer.measure.run_report import RunReport
 
 
@@ -38,3 +40,18 @@ def test_busy_and_power_are_means_over_the_gpus_and_the_moments_that_train(tmp_p
     result = run.result or {}
     assert result["gpu_busy_mean"] == pytest.approx(0.7)
     assert result["gpu_power_mean_w"] == pytest.approx(400)
+
+
+def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_measured(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+    speed, before = report.speed, 1000  # steps before it was resumed
+    for number in range(1, 119):
+        speed.clock.mark(float(number), 1)
+        if number in (50, 116):
+            report.pulse(Moment(epoch=1, step=before + number, spent=Spent(float(number)), metrics={}))
+    speed.clock.mark(119.0, 1)  # the step that fails
+    report.finish("crashed", 1)
+    result = run.result or {}
+    assert result["measured_steps"] == 117, "the first step, which compiles, is not measured"
+    assert result["steps"] == before + 118

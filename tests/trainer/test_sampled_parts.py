@@ -1,4 +1,4 @@
-"""The samples of the input wait on a GPU, of executions that take made-up times."""
+"""How executions that take made-up times are divided: what is counted, and what a GPU's samples stand for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from gputui.engine.trainer.measure import sampled_parts, step_parts
 from gputui.engine.trainer.measure.clock import Spent
 from gputui.engine.trainer.measure.run_figures import Moment, Speed
 from gputui.engine.trainer.measure.sampled_parts import SAMPLE_AFTER, SampledParts
+from gputui.engine.trainer.measure.step_parts import StepParts
 
-STEP_SECONDS, WAIT_SECONDS, CALL_SECONDS = 2.0, 0.5, 0.001
+STEP_SECONDS, WAIT_SECONDS, CALL_SECONDS, PYTHON_SECONDS = 2.0, 0.5, 0.001, 3.0
 
 
 class Time:
@@ -18,11 +19,16 @@ class Time:
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
+        self.wall_ahead = self.interrupted_seconds = 0.0
 
     def perf_counter(self) -> float:
         return self.now
 
-    time = monotonic = perf_counter
+    def time(self) -> float:
+        self.now, self.interrupted_seconds = self.now + self.interrupted_seconds, 0.0
+        return self.now + self.wall_ahead
+
+    monotonic = perf_counter
 
 
 class Graph:
@@ -31,7 +37,7 @@ class Graph:
     counts = True
 
     def __init__(self, now: Time) -> None:
-        self.zero, self.sums = now.now, (0.0, 0.0)
+        self.zero, self.sums = now.time(), (0.0, 0.0)
 
     def ran(self, waited: float, began: float) -> None:
         self.sums = self.sums[0] + waited, self.sums[1] + began - self.zero
@@ -138,3 +144,37 @@ def test_the_shares_of_a_training_are_those_since_the_first_reading() -> None:
     assert found[:2] == [(None, (None, None))] * 2
     assert found[2] == (pytest.approx(0.2), (pytest.approx(0.2), pytest.approx(0.1)))
     assert found[3] == (pytest.approx(0.3), (pytest.approx(0.25), pytest.approx(0.1)))
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0, 0.3, -0.3])
+@pytest.mark.parametrize("within_a_step", [False, True])
+def test_a_wall_clock_that_is_set_moves_no_share(
+    seconds: float, within_a_step: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = Time()
+    monkeypatch.setattr(step_parts, "time", now)
+    graph = Graph(now)
+    parts = StepParts(graph)  # type: ignore[arg-type]
+    for number in range(1, 21):
+        parts.begins()
+        now.now += CALL_SECONDS
+        graph.ran(WAIT_SECONDS, now.time())
+        now.now += WAIT_SECONDS + STEP_SECONDS
+        now.wall_ahead += seconds if within_a_step and number == 9 else 0.0
+        parts.after(1, {})
+        now.now += PYTHON_SECONDS
+        now.wall_ahead += seconds if not within_a_step and number == 9 else 0.0
+        if number % 5 == 0:
+            parts.totals()
+    waited, ran = parts.totals()
+    assert waited == pytest.approx(20 * WAIT_SECONDS)
+    assert ran == pytest.approx(20 * (WAIT_SECONDS + STEP_SECONDS), rel=0.01)
+
+
+def test_an_interruption_between_two_clocks_is_no_clock_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = Time()
+    monkeypatch.setattr(step_parts, "time", now)
+    before = step_parts.wall_ahead()
+    now.interrupted_seconds = 0.2
+    assert step_parts.wall_ahead() == before
+    assert not now.interrupted_seconds

@@ -5,11 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-import statistics
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +14,34 @@ import pytest
 import tensorflow as tf
 from gputui.engine import runs
 from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.measure import health
 from gputui.engine.trainer.measure import pulses as pulsing
 from gputui.engine.trainer.setup import models
 from gputui.engine.trainer.setup.devices import Devices
 
-from tests.support.forking import Forks, Program
+from tests.support.forking import ENVIRONMENT, Forks, Program
 from tests.support.front_door import events as printed
 from tests.support.front_door import gputui, happened
 from tests.support.own import Write
-from tests.support.training import Build, Training, built, options
+from tests.support.training import Build, Training
 from tests.trainer import test_own_steps
 
 ROOT = Path(__file__).parents[2]
-TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1")
+TINY = ("model=mlp", "width=0.05", "optimizer=sgd", "batch_size=32", "validation_split=0", "epochs=1")
 AUTO_JIT = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"}
 HEAD = """
 import numpy as np
 from pathlib import Path
 from tests.support.training import built, options
 from gputui.engine.trainer.setup import environment
+kept = []  # an iterator that is dropped waits for TensorFlow's tuning thread, for up to a minute
 def train(folder, *settings):
     from gputui.engine.trainer.setup import devices
     wanted = options(*settings)
     environment.prepare(wanted)
-    return built(Path(folder), devices.configure(wanted), wanted).train().loop
+    kept.append(built(Path(folder), devices.configure(wanted), wanted).train().loop)
+    return kept[-1]
 """
-
-
-def program(text: str, environment: dict[str, str]) -> str:
-    """What a Python program prints that trains with our trainer, and sets its environment before it has TensorFlow."""
-    done = subprocess.run(
-        [sys.executable, "-c", HEAD + text], env=os.environ | environment, cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 def weights(training: Training) -> list[np.ndarray]:
@@ -67,19 +56,24 @@ def same(a: Training, b: Training) -> bool:
 
 
 @pytest.mark.slow
-def test_xla_compiles_when_on_and_nothing_when_off(tmp_path: Path) -> None:
+def test_xla_compiles_when_on_and_nothing_when_off(tmp_path: Path, forks: Forks) -> None:
     # XLA itself writes each module that it compiles; single before mirrored, so that mirrored shows what it adds, and
     # off before on. Off takes what asks for XLA out of the environment, so that on has nothing of it.
     dump = tmp_path / "dump"
-    told = program(
-        f"""
+    (tmp_path / "train.py").write_text(
+        HEAD + f"""
+told = open("told", "w")
 for xla, kind in (("false", "single"), ("false", "mirrored"), ("true", "single"), ("true", "mirrored")):
-    common = ("model=mlp", "width=0.05", "steps_per_epoch=3", "epochs=1", "logical_devices=2", f"xla={{xla}}")
+    common = ("model=mlp", "width=0.05", "optimizer=sgd", "steps_per_epoch=3", "epochs=1", "logical_devices=2",
+              "validation_split=0", f"xla={{xla}}")
     train(f"{tmp_path}/{{xla}}-{{kind}}", *common, f"strategy.kind={{kind}}")
-    print(len(list(Path({str(dump)!r}).glob("*before_optimizations*"))))
-""",
-        {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text"} | AUTO_JIT,
+    print(len(list(Path({str(dump)!r}).glob("*before_optimizations*"))), file=told)
+told.close()
+"""
     )
+    flags = {"XLA_FLAGS": f"{ENVIRONMENT['XLA_FLAGS']} --xla_dump_to={dump} --xla_dump_hlo_as_text"} | AUTO_JIT
+    forks.run(Program(str(tmp_path), str(tmp_path / "train.out"), ["train.py"], [str(ROOT)], flags))
+    told = (tmp_path / "told").read_text()
     off_single, off_mirrored, single, mirrored = map(int, told.split())
     assert (off_single, off_mirrored) == (0, 0)
     assert 0 < single < mirrored
@@ -88,10 +82,17 @@ for xla, kind in (("false", "single"), ("false", "mirrored"), ("true", "single")
 # ---- steps ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("together", "calls"), [(1, [1] * 7), (3, [3, 3, 1]), (7, [7]), (50, [7])], ids=["1", "3", "7", "50"]
-)
-def test_steps_per_execution_is_how_many_steps_run_in_one_call(together: int, calls: list[int], build: Build) -> None:
+def test_steps_per_execution_is_how_many_steps_run_in_one_call_and_changes_nothing_that_is_learnt(
+    build: Build,
+) -> None:
+    calls = {1: [1] * 7, 3: [3, 3, 1], 50: [7]}
+    one, *others = (_in_calls(build, together, expected) for together, expected in calls.items())
+    for other in others:
+        assert same(one, other)
+        assert one.losses() == other.losses()
+
+
+def _in_calls(build: Build, together: int, calls: list[int]) -> Training:
     training = build(*TINY, "epochs=2", "steps_per_epoch=7", f"steps_per_execution={together}")
     counted: list[int] = []
     run_steps = training.loop.executions.run_steps
@@ -102,14 +103,18 @@ def test_steps_per_execution_is_how_many_steps_run_in_one_call(together: int, ca
 
     training.loop.executions.run_steps = counting
     training.train()
-    assert counted == calls * 2
+    assert counted == calls * 2, together
     assert int(training.loop.built.model.optimizer.iterations) == 14
+    return training
 
 
-def test_steps_per_execution_does_not_change_what_is_learnt(build: Build) -> None:
-    one, three = (build(*TINY, "steps_per_epoch=7", f"steps_per_execution={n}").train() for n in (1, 3))
-    assert same(one, three)
-    assert one.losses() == three.losses()
+def test_what_is_not_asked_for_is_neither_done_nor_left(build: Build) -> None:
+    training = build(*TINY, "steps_per_epoch=20").train()
+    assert not any(name.startswith("val_") for name in training.events("epoch")[0]["metrics"])
+    assert not training.run.file("checkpoints").exists()
+    assert not training.run.file("profile").exists()
+    last = training.events("progress")[-1]
+    assert (last["traces"], last["loss_scale"], last["skipped_steps"]) == (1, None, None)
 
 
 def test_without_steps_per_epoch_an_epoch_is_one_pass(build: Build) -> None:
@@ -118,15 +123,13 @@ def test_without_steps_per_epoch_an_epoch_is_one_pass(build: Build) -> None:
     assert training.pipeline.validation_batches == 2
 
 
-def test_validation_split_is_evaluated_after_each_epoch_and_can_be_none(build: Build) -> None:
+def test_validation_split_is_evaluated_after_each_epoch(build: Build) -> None:
     held = build(*TINY, "validation_split=0.2", "steps_per_epoch=3", "epochs=2").train()
     assert all({"val_loss", "val_accuracy"} <= set(event["metrics"]) for event in held.events("epoch"))
     x, y = (np.concatenate(part) for part in zip(*_validation(held), strict=True))
     assert len(x) == 359
     expected = held.loop.built.model.evaluate(x, y, verbose=0, batch_size=32)
     assert held.events("epoch")[-1]["metrics"]["val_accuracy"] == pytest.approx(expected[1], abs=1e-6)
-    none = build(*TINY, "validation_split=0", "steps_per_epoch=3").train()
-    assert not any(name.startswith("val_") for name in none.events("epoch")[0]["metrics"])
 
 
 def _validation(training: Training) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -134,179 +137,14 @@ def _validation(training: Training) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(x.numpy(), y.numpy()) for x, y in pipe.validation().take(pipe.validation_batches)]
 
 
-# ---- measuring for a while --------------------------------------------------------------------
-
-ENDLESS = (*TINY, "steps_per_epoch=1000000")
-
-
-def result(training: Training) -> dict[str, Any]:
-    training.loop.built.report.finish("ok", 0)
-    return dict(training.run.result or {})
-
-
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
-@pytest.mark.parametrize(
-    "settings",
-    [(), ("steps_per_execution=7",), ("strategy.kind=mirrored", "steps_per_execution=3"), ("deterministic_order=off",)],
-    ids=" ".join,
-)
-def test_measure_seconds_ends_the_run_as_done_after_that_time(settings: tuple[str, ...], build: Build) -> None:
-    training = build(*ENDLESS, "measure_seconds=0.5", *settings).train()
-    told = result(training)
-    assert told["outcome"] == "ok"
-    assert 0.5 <= told["measured_seconds"] < 0.8
-    assert training.loop.step == told["steps"] == told["measured_steps"] + warm_steps(training)
-    assert told["metrics"]["loss"] is not None
-    assert told["global_batch_size"] == training.pipeline.global_batch_size
-    assert not training.events("epoch")
-
-
-def warm_steps(training: Training) -> int:
-    """Whole executions of the warm-up; the first is never measured."""
-    together = training.loop.built.options.compile.steps_per_execution
-    return max(2, math.ceil(training.loop.built.report.speed.clock.warmup / together)) * together
-
-
-def test_measure_seconds_goes_on_over_epochs_and_their_evaluations(build: Build) -> None:
-    settings = ("epochs=100000", "steps_per_epoch=50", "validation_split=0.1", "measure_seconds=0.4")
-    training = build(*TINY, *settings).train()
-    told = result(training)
-    assert 0.4 <= told["measured_seconds"] < 0.7
-    assert len(training.events("epoch")) >= 2
-    assert {"phase": "evaluating"}.items() <= training.events("phase")[-2].items() or told["seconds"] > 0.4
-
-
-def test_a_run_that_is_over_before_ends_as_ever(build: Build) -> None:
-    training = build(*TINY, "steps_per_epoch=30", "measure_seconds=1000").train()
-    assert training.loop.step == 30
-    assert training.events("epoch")
-
-
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
-def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> None:
-    slow = ("data=synthetic", "shape=[4]", "samples=320", "batch_size=8", "shuffle=off", "parallel_calls=off")
-    training = build(*ENDLESS, *slow, "cache=memory", "measure_seconds=0.3")
-    source = training.pipeline.source
-    assert source.load is not None
-    training.loop.built.pipeline = dataclasses.replace(
-        training.pipeline, source=dataclasses.replace(source, load=_sleeping(source.load, 0.003))
-    )
-    told = result(training.train())
-    assert training.loop.built.report.speed.clock.warmup == 40  # a pass
-    assert told["step_ms"]["p50"] < 8 * 3  # a step that waits for its samples takes longer
-    assert told["steps"] > 40
-
-
-def _sleeping(load: Any, seconds: float, slept: list[float] | None = None) -> Any:
-    """`load`, which sleeps before each sample; how long it really was is noted."""
-
-    def sleep(index: np.int64) -> np.int64:
-        began = time.perf_counter()
-        time.sleep(seconds)
-        if slept is not None:
-            slept.append(time.perf_counter() - began)
-        return index
-
-    def slow(index: Any) -> Any:
-        number = tf.numpy_function(sleep, [index], tf.int64)
-        number.set_shape([])
-        return load(number)
-
-    return slow
-
-
-def test_the_pass_that_fills_a_cache_is_not_waited_for_where_nothing_is_cached_or_measured(build: Build) -> None:
-    def warmup(*settings: str) -> int:
-        training = build(*TINY, "steps_per_epoch=200", "batch_size=8", *settings).train()
-        return training.loop.built.report.speed.clock.warmup
-
-    assert warmup("cache=memory") == warmup("measure_seconds=0.05") == 20
-    assert warmup("cache=memory", "measure_seconds=0.05", "one_batch=true") == 20
-
-
-# ---- what the time of a step is spent on ------------------------------------------------------
-
-
-def planted_between(training: Training, seconds: float, slept: list[float]) -> Training:
-    """Python that takes so long after each execution."""
-    after = training.loop.timing.parts.after
-
-    def slow(count: int, logs: Any) -> None:
-        after(count, logs)
-        began = time.perf_counter()
-        time.sleep(seconds)
-        slept.append(time.perf_counter() - began)
-
-    training.loop.timing.parts.after = slow  # type: ignore[method-assign]
-    return training
-
-
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
-@pytest.mark.parametrize("kind", ["single", "mirrored"])
-def test_python_between_executions_is_told_as_its_share_of_the_time(kind: str, build: Build) -> None:
-    slept: list[float] = []
-    settings = (*ENDLESS, "steps_per_execution=3", "measure_seconds=1", f"strategy.kind={kind}")
-    training = planted_between(build(*settings), 0.05, slept).train()
-    told = result(training)
-    executions = told["measured_steps"] / 3
-    planted = statistics.mean(slept) * executions / told["measured_seconds"]
-    assert planted - 0.02 < told["python_share"] < planted + 0.2  # and what Python needs by itself
-    shares = [event["python_share"] for event in training.events("progress") if event["python_share"] is not None]
-    assert statistics.mean(shares) == pytest.approx(told["python_share"], abs=0.1)
-
-
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
-def test_many_steps_in_one_execution_leave_little_to_python(build: Build) -> None:
-    one = result(build(*ENDLESS, "measure_seconds=0.5").train())["python_share"]
-    many = result(build(*ENDLESS, "measure_seconds=0.5", "steps_per_execution=50").train())["python_share"]
-    assert one > 0.15
-    assert many < one / 3
-
-
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
-@pytest.mark.parametrize("kind", ["CPU", "GPU"])
-def test_input_wait_and_python_are_told_apart(
-    kind: str, tmp_path: Path, cpus: Devices, build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The way of measuring that a GPU needs is the same on a CPU, which only is never behind.
-    data = ("data=synthetic", "shape=[4]", "samples=4000", "batch_size=10", "parallel_calls=off", "prefetch=off")
-    wanted = options(*ENDLESS, *data, "measure_seconds=1")
-    training = built(tmp_path / kind, dataclasses.replace(cpus, kind=kind), wanted)
-    monkeypatch.setattr(pulsing, "PULSE_SECONDS", 0.1)
-    source = training.pipeline.source
-    assert source.load is not None
-    loading: list[float] = []
-    between: list[float] = []
-    planted = dataclasses.replace(source, load=_sleeping(source.load, 0.002, loading))
-    training.loop.built.pipeline = dataclasses.replace(training.pipeline, source=planted)
-    told = result(planted_between(training, 0.02, between).train())
-    training.loop.built.report.writer.close()
-    step = told["measured_seconds"] / told["measured_steps"]
-    assert 0 < told["input_wait"] - 10 * statistics.mean(loading) / step < 0.2  # and what else loading takes
-    assert -0.02 < told["python_share"] - statistics.mean(between) / step < 0.2
-    if kind == "CPU":  # where the wait is counted, not sampled
-        assert told["input_wait"] + told["python_share"] <= 1
-
-
-def test_where_operations_must_be_deterministic_there_is_no_reading(build: Build) -> None:
-    training = build(*ENDLESS, "measure_seconds=0.2")
-    training.loop.timing.parts.clock.counts = False
-    assert training.loop.timing.parts.totals() == (None, None)
-
-
 def test_traces_are_counted(build: Build) -> None:
-    told = result(build(*TINY, "steps_per_epoch=20").train())
-    assert told["traces"] == 1
     training = build(*TINY, "steps_per_epoch=20")
     loop, run_steps = training.loop, training.loop.executions.run_steps
     # A Python number as the count is another function to TensorFlow for each value.
     loop.executions.run_steps = lambda iterator, count: run_steps(iterator, int(count) + loop.step % 4)
-    assert result(training.train())["traces"] == 4
+    training.train().loop.built.report.finish("ok", 0)
+    assert training.run.result is not None
+    assert training.run.result["traces"] == 4
     assert training.events("progress")[-1]["traces"] == 4
 
 
@@ -379,7 +217,10 @@ def test_nan_in_the_inputs_ends_the_run_and_names_the_step_although_the_loss_may
 
 
 @pytest.mark.usefixtures("pulses")
-def test_a_dead_run_goes_on_with_a_warning_when_stop_on_nan_is_off(build: Build) -> None:
+def test_a_dead_run_goes_on_with_a_warning_when_stop_on_nan_is_off(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "FEW_WEIGHTS", 0)  # those of larger models are checked in a graph
     training = poisoned(build(*TINY, *POISONED, "nan_check_steps=1", "stop_on_nan=false"), 45, math.nan).train()
     assert training.loop.step == 9
     warnings = training.events("warning")
@@ -418,13 +259,10 @@ def test_a_skipped_float16_step_is_counted_and_the_run_goes_on_with_a_finite_los
     assert [event["kind"] for event in training.events("warning")] == ["loss_restarted"]
 
 
-def test_the_loss_scale_is_told_for_float16_only(build: Build) -> None:
+def test_the_loss_scale_is_told_for_float16(build: Build) -> None:
     half = build(*TINY, "steps_per_epoch=3", "policy=mixed_float16").train().events("progress")[-1]
     assert half["loss_scale"] == 2.0**15
     assert half["skipped_steps"] == 0
-    full = build(*TINY, "steps_per_epoch=3").train().events("progress")[-1]
-    assert full["loss_scale"] is None
-    assert full["skipped_steps"] is None
 
 
 # ---- what a run leaves ------------------------------------------------------------------------
@@ -438,10 +276,9 @@ def test_checkpoints_come_every_n_steps_and_the_newest_are_kept(build: Build) ->
     ]
 
 
-def test_checkpoints_come_after_each_epoch_or_not_at_all(build: Build) -> None:
+def test_checkpoints_come_after_each_epoch(build: Build) -> None:
     training = build(*TINY, "steps_per_epoch=2", "epochs=3", "checkpoint=epoch", "keep=5").train()
     assert len(list(training.run.file("checkpoints").iterdir())) == 3
-    assert not build(*TINY, "steps_per_epoch=2").train().run.file("checkpoints").exists()
 
 
 def test_profile_writes_the_profile_of_these_steps(build: Build) -> None:
@@ -449,7 +286,6 @@ def test_profile_writes_the_profile_of_these_steps(build: Build) -> None:
     (file,) = training.run.file("profile").rglob("*.xplane.pb")
     content = file.read_bytes()
     assert b"train" in content
-    assert not build(*TINY, "steps_per_epoch=3").train().run.file("profile").exists()
 
 
 @pytest.mark.slow
@@ -484,6 +320,7 @@ def test_logical_devices_splits_the_cpu(cpus: Devices) -> None:
     assert [name.rsplit("/", 1)[-1] for name in cpus.names] == ["device:CPU:0", "device:CPU:1"]
 
 
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_threads_placement_and_the_saved_model_of_a_whole_run(tmp_path: Path) -> None:
     settings = (*TINY, "steps_per_epoch=3", "inter_op_threads=3", "intra_op_threads=1", "log_placement=true")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -9,13 +10,15 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from gputui.engine import presets
 from gputui.engine.telemetry import limits
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.data.finishing import within_limits
 from gputui.engine.trainer.setup import xla_cache
 from gputui.engine.trainer.setup.xla_cache import XlaCache
 
-from tests.support.front_door import events, gputui
+from tests.support.forking import Forks, trainer_of
+from tests.support.front_door import happened
 from tests.support.machines import put
 from tests.support.training import options
 
@@ -207,17 +210,17 @@ def test_tf_data_plans_with_what_the_container_leaves(tmp_path: Path, monkeypatc
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_a_second_run_takes_what_the_first_has_compiled_and_both_keep_to_the_containers_cpus(
-    tmp_path: Path, home: Path
+    tmp_path: Path, home: Path, forks: Forks
 ) -> None:
     put(tmp_path / "root", CONTAINER)
-    given = {"GPUTUI_ROOT": str(tmp_path / "root"), "NCCL_DEBUG": "INFO", "TF_NUM_INTRAOP_THREADS": "7"}
+    given = {"GPUTUI_ROOT": str(tmp_path / "root"), "GPUTUI_HOME": str(home), "NCCL_DEBUG": "INFO",
+             "TF_NUM_INTRAOP_THREADS": "7", "XLA_FLAGS": "", "TF_XLA_FLAGS": ""}  # fmt: skip
     settings = ("model=mlp", "width=0.05", "xla=true", "drop_remainder=true", "validation_split=0", "steps_per_epoch=3")
-    words = [word for setting in (*settings, "epochs=1", "seed=1") for word in ("--set", setting)]
     losses, files = [], []
     for _ in range(2):
-        done = gputui("--preset", "quickstart", "--json", *words, env=os.environ | given)
-        assert done.returncode == 0, done.stderr
-        told = events(done.stdout)
+        run, program = trainer_of(presets.resolve("quickstart", [*settings, "epochs=1", "seed=1"]))
+        forks.run(dataclasses.replace(program, environment=program.environment | given))
+        told = happened(run, "started", "warning", "epoch")
         started = next(event for event in told if event["type"] == "started")
         actual = started["actual"]
         assert (actual["inter_op_threads"], actual["intra_op_threads"], started["cpus"]) == (1, 1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
 from dataclasses import replace
 
@@ -10,15 +11,23 @@ import pytest
 from gputui.engine.text import axis_time
 from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs, suited
 from gputui.tui.drawing import layout
+from gputui.tui.drawing.axes import tick_text, y_scale
+from gputui.tui.drawing.curves import Curve, Plot
 from gputui.tui.drawing.gauge import gauge
 from gputui.tui.drawing.gpu_details import whole
-from gputui.tui.drawing.plot import Curve, Plot, draw, round_scale, share_scale, soon, tick_text, y_scale
+from gputui.tui.drawing.plot import draw
 from gputui.tui.drawing.rows import differences, fit, headline, length, plain
+from gputui.tui.drawing.scales import round_scale, share_scale, soon
 from gputui.tui.reading.gpus import Gpu, GpuProcess, Instance
 from gputui.tui.reading.series import Line
-from gputui.tui.widgets.gpu_card import card
+from gputui.tui.widgets.chart import Chart
+from gputui.tui.widgets.gpu_card import GpuCard, card
+from textual.app import ComposeResult
+from textual.geometry import Region
+from textual.screen import Screen
 
 from tests.support.cases import all_hold
+from tests.support.tiny import Tiny, wait_for
 
 GIB = 1024**3
 H100 = Gpu(
@@ -63,7 +72,7 @@ def drawn(plot: Plot, width: int = 40, height: int = 9, glyphs: Glyphs = RICH) -
 
 
 def test_every_size_is_kept_exactly() -> None:
-    plot = Plot("loss", "", (Curve("train", line(3, 2, 1)), Curve("val", line(2, 1), True)), x_unit="steps", x_end=2)
+    plot = Plot("loss", "", (Curve("train", line(3, 2, 1)), Curve("val", line(2, 1), True)), x_unit="step", x_end=2)
     for width in (9, 20, 38, 61, 120):
         for height in range(1, 16):
             for glyphs in (RICH, PLAIN):
@@ -148,6 +157,8 @@ def test_the_curves_are_told_apart_without_colour() -> None:
         ({"TERM": "linux", "LANG": "C.UTF-8"}, False),
         ({"TERM": "xterm", "LC_ALL": "de_DE.ISO-8859-1", "LANG": "de_DE.UTF-8"}, False),
         ({"TERM": "xterm", "GPUTUI_ASCII": "1"}, False),
+        ({"TERM": "xterm", "LC_ALL": "C"}, False),
+        ({"TERM": "xterm", "LANG": "C"}, True),
         ({"TERM": "tmux-256color"}, True),
     ],
 )
@@ -250,6 +261,39 @@ def test_only_changed_cells_are_sent() -> None:
     assert differences([("ab", "x")], [("ab", "y")]) == [(0, 2)]
     assert differences([("a" * 20, "")], [("b" + "a" * 18 + "b", "")]) == [(0, 1), (19, 1)]
     assert differences([("日本", "")], [("日木", "")]) == [(0, 4)]
+
+
+class Pictures(Screen[None]):
+    """A chart, and a card that is tall enough for a history."""
+
+    def compose(self) -> ComposeResult:
+        yield Chart()
+        yield GpuCard(H100, 10)
+
+
+async def test_figures_follow_at_once_and_curves_with_their_turn() -> None:
+    few, more = line(1, 2), line(1, 2, 9, 4, 7)
+    async with Tiny(Pictures).run_test(size=(80, 12)) as pilot:
+        await wait_for(pilot, "GPU 3")
+        chart, gpu = pilot.app.screen.query_one(Chart), pilot.app.screen.query_one(GpuCard)
+
+        def show(known: Line, busy: float, turn: bool) -> tuple[str, str, str]:
+            """All that is written, and the curves of the chart and of the card."""
+            chart.show(Plot("speed", "", (Curve("", known),), "zero", x_end=4, final=True), curves=turn)
+            gpu.show(replace(H100, busy=busy, history=known), 10, curve=turn)
+            texts = ["".join(strip.text for strip in part.render_lines(Region(0, 0, 80, 10))) for part in (chart, gpu)]
+            curves = [re.sub("[^\u2800-\u28ff]", "", text) for text in texts]
+            return re.sub("[\u2800-\u28ff]", "", "".join(texts)), curves[0], curves[1]
+
+        first = show(few, 0.9, turn=True)
+        assert all(first)
+        second = show(more, 0.5, turn=False)
+        assert "90 %" in first[0]
+        assert "50 %" in second[0]
+        assert second[1:] == first[1:]
+        third = show(more, 0.5, turn=True)  # nothing is new but the turn
+        assert third[1] != first[1]
+        assert third[2] != first[2]
 
 
 def test_headline_fills_the_width() -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from gputui.engine.doctor import Finding
+from gputui.tui.base.services import Host
 from gputui.tui.screens.doctor import DoctorScreen
 from gputui.tui.screens.help import HelpScreen
-from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
@@ -20,11 +20,14 @@ from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import until
 from tests.support.machines import tensorflow, whole
 from tests.support.terminal import needs_tmux, terminal
-from tests.support.tiny import text_of
+from tests.support.tiny import text_of, wait_for
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
-FOUND = [Finding("error", "driver", "it is [broken]", "mend it"), Finding("ok", "CPU", "2 CPU(s)")]
+FOUND = [
+    Finding("ok", "CPU", "2 CPUs"), Finding("warning", "memory", "little"), Finding("note", "NUMA", "one node"),
+    Finding("error", "driver", "it is [broken]", "mend it"), Finding("warning", "disk", "nearly full"),
+]  # fmt: skip
 
 
 class Examination:
@@ -33,7 +36,8 @@ class Examination:
     made: list[bool]
     ended = 0
 
-    def __init__(self, deep: bool) -> None:
+    def __init__(self, deep: bool, python: str | None) -> None:
+        assert python is None
         self.made.append(deep)
 
     def findings(self) -> list[Finding]:
@@ -45,17 +49,16 @@ class Examination:
 
 async def shown(pilot: Pilot[None], screen: DoctorScreen) -> DataTable[object]:
     """The table once the findings are in it."""
-    for _ in range(100):
-        await pilot.pause(0.05)
-        if not screen.looking:
-            break
+    await pilot.pause(0.05)
+    await wait_for(pilot, lambda: not screen.looking)
     return screen.query_one(DataTable)
 
 
 async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Examination, "made", [], raising=False)
+    monkeypatch.setattr(Examination, "ended", 0)
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Examination)
-    app: App[None] = App()
+    app = Host()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)
@@ -63,9 +66,15 @@ async def test_the_screen_shows_findings_with_words_and_signs(monkeypatch: pytes
         rows = [[str(cell) for cell in table.get_row_at(row)] for row in range(table.row_count)]
         assert rows[0][0] in ("✗ error", "X error")
         assert rows[0][1:] == ["driver", "it is [broken]\nmend it"]
-        await pilot.press("d")
+        assert [row[1] for row in rows[:3]] == ["driver", "memory", "disk"]
+        levels = [row[0].split()[-1] for row in rows]
+        assert levels == sorted(levels, key=("error", "warning", "note", "ok").index)
+        await pilot.press("D")
         await shown(pilot, screen)
         assert Examination.made == [False, True]
+        assert {style for row in screen._status_lines(90, 1) for _, style in row} == {"bad"}  # something is broken
+        screen.found = [Finding("note", "GPU", "no NVIDIA GPU"), *FOUND[:3]]
+        assert {style for row in screen._status_lines(90, 1) for _, style in row} == {"value"}  # no GPU is no alarm
         await pilot.press("escape")
         assert app.screen is not screen
     assert Examination.ended == 1
@@ -76,7 +85,7 @@ async def test_long_findings_are_wrapped_at_any_width(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Examination, "made", [], raising=False)
     monkeypatch.setattr(Examination, "findings", lambda self: [Finding("warning", "driver", "it is missing", long)])
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Examination)
-    app: App[None] = App()
+    app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)
@@ -84,6 +93,7 @@ async def test_long_findings_are_wrapped_at_any_width(monkeypatch: pytest.Monkey
         assert table.virtual_size.width <= 80
         assert table.ordered_rows[0].height > 2
         words = " ".join(text_of(app).split())
+        assert "No GPU has answered, so it is unknown whether training on a GPU works; 1 warning(s)." in words
         assert "(it is 'compute' now), or lend it a GPU" in words
         await pilot.resize_terminal(200, 30)
         await pilot.pause()
@@ -97,23 +107,23 @@ async def test_help_over_a_deep_check_leaves_it_alone(monkeypatch: pytest.Monkey
     class Slow(Examination):
         def findings(self) -> list[Finding]:
             if self.made[-1]:
-                released.wait(60)
+                released.wait(200)
             return FOUND
 
     monkeypatch.setattr(Examination, "made", [], raising=False)
     monkeypatch.setattr("gputui.tui.screens.doctor.Examination", Slow)
-    app: App[None] = App()
+    app = Host()
     async with app.run_test(size=(100, 30)) as pilot:
         screen = DoctorScreen()
         await app.push_screen(screen)
         await shown(pilot, screen)
-        await pilot.press("d")
+        await pilot.press("D")
         await app.push_screen(HelpScreen(screen))
         await pilot.press("escape")
         await pilot.pause(0.05)
         assert app.screen is screen
         assert screen.looking == "importing TensorFlow ..."
-        await pilot.press("d")
+        await pilot.press("D")
         released.set()
         await shown(pilot, screen)
         assert screen.looking == ""
@@ -126,12 +136,14 @@ async def test_help_over_a_deep_check_leaves_it_alone(monkeypatch: pytest.Monkey
 
 def importing(pid: int) -> list[psutil.Process]:
     """The processes below one in which the doctor imports TensorFlow."""
-    below = psutil.Process(pid).children(recursive=True)
-    return [process for process in below if "list_physical_devices" in " ".join(process.cmdline())]
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            found += [process] if "list_physical_devices" in " ".join(process.cmdline()) else []
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @needs_tmux
 def test_leaving_does_not_wait_for_a_driver_or_a_tensorflow_that_hangs(nvml: FakeNvml, tmp_path: Path) -> None:
     environment = whole(nvml, tmp_path / "machine", "hang=DeviceGetPersistenceMode", 1) | tensorflow(tmp_path, "hang")
@@ -140,11 +152,9 @@ def test_leaving_does_not_wait_for_a_driver_or_a_tensorflow_that_hangs(nvml: Fak
         window.shows("Start")
         window.type("F6")
         window.shows("0 of 1 GPU(s) answered")
-        window.type("d")
+        window.type("D")
         window.shows("importing TensorFlow")
         (child,) = until(lambda: importing(window.pid))
-        began = time.monotonic()
         window.type("C-q")
         assert "exit code 0" in window.shows("exit code")
-        assert time.monotonic() - began < 3
         assert not child.is_running()

@@ -39,8 +39,8 @@ async def test_every_screen_and_list_shows_the_same_loss(home: Path, capsys: pyt
     screens: list[tuple[Callable[[], Screen[None]], tuple[str, ...]]] = [
         (RunsScreen, ("0.123 ", "0.654 ")),
         (partial(CompareScreen, [run, other]), ("0.123", "0.654")),
-        (partial(LiveScreen, run), ("train 0.123", "loss            0.123")),
-        (partial(LiveScreen, other), ("train 0.654", "loss so far     0.654")),
+        (partial(LiveScreen, run), ("mean 0.123", "loss            0.123")),
+        (partial(LiveScreen, other), ("mean 0.654", "loss so far     0.654")),
     ]
     for screen, texts in screens:
         async with Tiny(screen).run_test(size=(120, 40)) as pilot:

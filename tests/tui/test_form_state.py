@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS
-from gputui.tui.form.state import INFO, FormState, kind, matches, to_text, to_value, value_of
+from gputui.tui.form.hints import proposed
+from gputui.tui.form.history import History, Moment
+from gputui.tui.form.search import around, marked, search, suggestion
+from gputui.tui.form.state import INFO, FormState, kind, to_text, to_value, value_of
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 
@@ -39,7 +42,7 @@ def test_a_changed_value_is_marked_and_undone(state: FormState) -> None:
     state.set("train.epochs", "9")
     assert state.unsaved() == ["train.epochs"]
     assert state.preset.options.train.epochs == 9
-    state.undo("train.epochs")
+    state.set("train.epochs", state.text_of_file("train.epochs"))
     assert not state.modified
     state.reset("train.epochs")
     assert state.is_default("train.epochs")
@@ -129,14 +132,93 @@ def test_a_runs_record_keeps_the_presets_name() -> None:
     assert state.command().startswith(f"gputui --preset {run.file('preset.yaml')}")
 
 
-def test_search_looks_at_name_help_and_call() -> None:
+def test_search_finds_names_before_help_and_help_before_calls() -> None:
     def found(words: str) -> list[str]:
-        return [key for key, info in INFO.items() if matches(info, words)]
+        return [hit.info.key for hit in search(words)]
 
-    assert "compile.xla" in found("jit_compile")
+    assert found("jit_compile") == ["compile.xla"]
     assert found("input batch_size samples") == ["input.batch_size", "input.drop_remainder"]
     assert len(found("")) == len(OPTIONS)
     assert found("no such option") == []
+    assert found("b")[0] == "input.batch_size"
+    assert found("xla")[:3] == ["compile.xla", "compile.xla_flags", "compile.xla_cache"]
+    assert found("memory")[:4] == [
+        "device.memory_growth", "device.memory_limit_mb", "input.batch_size", "precision.policy",
+    ]  # fmt: skip
+    places = [hit.elsewhere.place if hit.elsewhere else "name" for hit in search("cache")]
+    assert places == sorted(places, key=("name", "also", "takes", "help", "calls").index)
+    assert {"name", "help", "calls"} <= set(places)
+
+
+def test_words_that_people_type_lead_to_the_option() -> None:
+    meant = {
+        "amp": "precision.policy", "mixed": "precision.policy", "fp16": "precision.policy", "lr": "train.learning_rate",
+        "gpu": "device.visible", "gpus": "device.visible", "oom": "run.on_oom", "batch": "input.batch_size",
+        "jit": "compile.xla", "workers": "input.parallel_calls", "threads": "device.inter_op_threads",
+        "ddp": "strategy.kind", "adamw": "train.optimizer", "--batch-size": "input.batch_size",
+    }  # fmt: skip
+    assert {word: search(word)[0].info.key for word in meant} == meant
+    assert suggestion("bach_size") == "batch_size"
+    assert suggestion("zzzz") == ""
+
+
+def test_a_long_text_is_cut_to_what_was_searched() -> None:
+    text = "samples in one step, on each replica; the global batch is this times the replicas"
+    assert around(text, ("global",), 200) == text
+    for width in (12, 20, 30, 60):
+        for word in ("samples", "global", "replicas"):
+            part = around(text, (word,), width)
+            assert word in part, (word, width)
+            assert len(part) <= width, (word, width)
+    assert [text[begin:end] for begin, end in marked(text, ("replica",))] == ["replica"] * 2
+
+
+def test_a_hint_proposes_its_first_choice_with_all_its_settings() -> None:
+    for hint, changes in (
+        ("try input.batch_size=256, precision.policy=mixed_bfloat16 or a smaller workload.width",
+         {"input.batch_size": 256}),
+        ("set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false",
+         {"train.optimizer": "sgd", "train.momentum": 0.9}),
+        ("install it with pip install 'tensorflow[and-cuda]', or set compile.xla=false", {"compile.xla": False}),
+        ("lower train.learning_rate, set train.global_clip_norm=1, or look for NaN", {"train.global_clip_norm": 1}),
+        ("raise run.max_minutes", {}), ("see os.environ=x and my.key=3", {}), ("", {}),
+    ):  # fmt: skip
+        assert proposed(hint) == changes, hint
+
+
+def test_undo_and_redo_cover_the_whole_form(state: FormState) -> None:
+    history, first = History(), Moment.of(state)
+
+    def act(what: str, values: dict[str, object], edit: object = None) -> None:
+        before = Moment.of(state)
+        state.change(values)
+        history.record(before, state, what, edit)
+
+    for typed in ("1", "12", "128"):
+        act("batch", {"input.batch_size": typed}, edit="one")
+    act("nothing", {"input.batch_size": 128})
+    act("a remedy", {"input.cache": "memory", "compile.xla": True, "no.option": 3})
+    assert [done.what for done in history.done] == ["batch", "a remedy"]
+    assert state.preset.options.compile.xla is True
+    last = Moment.of(state)
+    for _ in range(2):
+        undone = history.undo(state)
+        assert undone is not None
+        state.put(undone.before.texts, undone.before.description)
+    assert Moment.of(state) == first
+    assert history.undo(state) is None
+    for _ in range(2):
+        again = history.redo(state)
+        assert again is not None
+        state.put(again.before.texts, again.before.description)
+    assert Moment.of(state) == last
+    assert history.redo(state) is None
+    act("another", {"train.epochs": 7})
+    assert history.redo(state) is None
+    act("back", {"train.epochs": int(first.texts["train.epochs"])}, edit="two")
+    for typed in ("9", first.texts["train.epochs"]):
+        act("typed and taken back", {"train.epochs": typed}, edit="three")
+    assert history.done[-1].what == "back"
 
 
 def test_a_switch_with_a_third_word_is_chosen_from_its_words() -> None:

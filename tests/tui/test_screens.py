@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import pkgutil
+from pathlib import Path
+from typing import Any
 
+import pytest
+from gputui.engine.runs import Run
 from gputui.tui import screens
-from gputui.tui.screens import base, catalogue
+from gputui.tui.app import GputuiApp
+from gputui.tui.base import announcing
+from gputui.tui.screens import base, catalogue, run_watch
+from gputui.tui.screens.compared_curves import ComparedCurves
 from gputui.tui.screens.form_checks import CheckedForm
 from gputui.tui.screens.form_view import FormView
 from gputui.tui.screens.live_view import LiveView
+from gputui.tui.screens.proof_view import ProofView
+from gputui.tui.screens.run_actions import RunActions
+from gputui.tui.widgets.places import Places
+from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
+from tests.support import recorded
 from tests.support.form_pilot import go, opened, settled
-from tests.support.tiny import wait_for
+from tests.support.tiny import text_of, wait_for
 
-BASES = {Screen, ModalScreen, base.AppScreen, base.FollowingScreen, FormView, CheckedForm, LiveView}
+BASES = {
+    Screen, ModalScreen, base.AppScreen, base.FollowingScreen,
+    FormView, CheckedForm, ComparedCurves, LiveView, ProofView, RunActions,
+}
 
 
 def test_every_screen_is_listed_and_found() -> None:
@@ -55,3 +71,64 @@ async def test_the_keys_below_a_screen_change_with_what_they_do_and_are_not_made
         await pilot.press("escape")
         shown = await wait_for(pilot, "Change")
         assert "Accept" not in shown
+
+
+PLACES = ("Form", "Live ▶1", "Runs", "GPUs", "Doctor")
+
+
+def top(pilot: Pilot[Any]) -> str:
+    """The first line of the screen."""
+    return text_of(pilot.app).split("\n")[0]
+
+
+async def test_the_header_has_the_places_counts_the_running_runs_and_can_be_clicked(home: Path) -> None:
+    recorded.write(home, name="first", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    recorded.write(home, name="second", gpus=0, seconds=20)
+    async with opened((80, 24)) as pilot:
+        first = (await wait_for(pilot, "▌Form▐ Live ▶1  Runs  GPUs  Doctor   quickstart")).split("\n")[0]
+        for place in ("GPUs", "Runs", "Live", "Form"):
+            await pilot.click(offset=(first.index(place) + 1, 0))
+            marked = f"{place} ▶1▐" if place == "Live" else f"{place}▐"
+            await wait_for(pilot, marked)
+            await wait_for(pilot, lambda: all(name in top(pilot) for name in PLACES))
+            first = top(pilot)
+        pilot.app.open_compare([Run(home / "runs/first"), Run(home / "runs/second")])  # type: ignore[attr-defined]
+        await wait_for(pilot, "F2 Form  F3 Live ▶1 ▌F4 Runs▐ F5 GPUs  F6 Doctor")  # where a comparison belongs
+
+
+async def test_a_badge_that_comes_while_the_screen_is_laid_out_cuts_no_place() -> None:
+    async with opened((80, 24)) as pilot:
+        pilot.app.screen.query_one(Places).refresh(layout=True)
+        pilot.app.screen._refresh_layout()
+        pilot.app.running_count = 1  # type: ignore[attr-defined]
+        await wait_for(pilot, "Live ▶1  Runs  GPUs  Doctor   quickstart")
+
+
+async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_watch, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(run_watch, "TOLD_SECONDS", 90.0)
+    going_on = recorded.write(home, name="first", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    over = recorded.write(home / "later", name="first", gpus=0, seconds=20, outcome="oom")
+    written: list[str] = []
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "▶1")
+        app.run_watch._title = announcing.TerminalTitle(written.append)
+        await wait_for(pilot, lambda: written)
+        await pilot.press("f4")
+        await wait_for(pilot, "▌F4 Runs▐")
+        for name in ("result.json", "status.json"):  # each of them whole, as it is read all the time
+            over.file(name).replace(going_on.file(name))
+        shown = await wait_for(pilot, "first: out of memory")
+        assert "▶" not in shown
+        assert sum("out of memory" in toast.message for toast in app._notifications) == 1
+    assert written == ["\x1b[22;2t\x1b]2;100 % first - gputui\x07", "\x1b]2;\x07\x1b[23;2t"]
+
+
+def test_a_terminal_gets_only_what_it_understands() -> None:
+    assert announcing.notification("a\x1b\nb", {"TERM": "xterm-256color"}) == "\x1b]9;a? b\x07"
+    assert not announcing.notification("a", {"TERM": "screen", "STY": "1"})
+    assert not announcing.notification("a", {"TERM": "tmux-256color", "TMUX": "/nowhere,1,0", "PATH": "/nowhere"})
+    assert not announcing.understands({"TERM": "linux"})
+    assert not announcing.understands({"TERM": "dumb"})
+    assert announcing.understands({"TERM": "xterm-kitty"})

@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from gputui.engine.compare.comparison import compare
 from gputui.engine.runs import Run
+from gputui.engine.runs.baseline import line_up
 from gputui.engine.runs.parsing import recalled
 from gputui.tui.reading import run_reader as feeding
-from gputui.tui.reading.run_reader import LogTail, MergedTail, RunReader
+from gputui.tui.reading.log_tail import LogTail
+from gputui.tui.reading.run_list import entry_of
+from gputui.tui.reading.run_reader import MergedTail, RunReader
 from gputui.tui.reading.series import Series
 from gputui.tui.reading.store import Snapshot, Store, by_physical_gpu
 
@@ -174,6 +178,12 @@ def test_a_resumed_run_goes_on_without_the_pause() -> None:
     assert now.outcome is None
     assert now.elapsed == pytest.approx(13.0)
     assert now.line("samples_per_second").breaks == {1}
+    store.feed([recalled({"t": 90_005.0, "type": "phase", "phase": "ended"}),
+                recalled({"t": 90_005.4, "type": "host", "cpu": 0.5}),
+                recalled({"t": 90_100.0, "type": "host", "cpu": 0.5})])  # the next engine's, before its trainer says so
+    assert store.snapshot(90_101.0).elapsed == pytest.approx(14.0)
+    store.feed([recalled({"t": 90_099.0, "type": "phase", "phase": "starting"})])
+    assert store.snapshot(90_101.0).elapsed == pytest.approx(16.0)
 
 
 def test_a_crashed_run_is_told_plainly(home: Path) -> None:
@@ -219,8 +229,8 @@ def test_gpus_beside_those_that_train_are_not_in_the_mean() -> None:
     before, now = fed({"type": "gpu", "gpus": readings}), fed(
         {"type": "started", "gpus": ["00", "01"]}, {"type": "gpu", "gpus": readings}
     )  # fmt: skip
-    assert before.line("gpu_busy_mean").last == pytest.approx(0.45)
-    assert now.line("gpu_busy_mean").last == now.line("gpu_busy_lowest").last == pytest.approx(0.9)
+    assert before.line("gpus mean").last == pytest.approx(0.45)
+    assert now.line("gpus mean").last == now.line("gpus lowest").last == pytest.approx(0.9)
     assert [gpu.training for gpu in now.gpus] == [True, True, False, False]
 
 
@@ -311,3 +321,23 @@ def test_a_feed_goes_on_when_the_run_does(home: Path) -> None:
     feed.poll()
     assert feed.picture.snapshot.progress["step"] == 999
     assert math.isfinite(feed.picture.snapshot.elapsed)
+    with run.file("events.jsonl").open("a") as stream:
+        stream.write(json.dumps({"t": recorded.BEGAN + 32, "type": "phase", "phase": "ended"}) + "\n")
+    run.file("result.json").write_text('{"outcome": "stopped"}')
+    feed.poll()
+    assert feed.picture.snapshot.phase == "ended"
+    run.file("result.json").rename(run.file("result-1.json"))  # by the engine that goes on with the run
+    feed.poll()
+    assert feed.picture.snapshot.phase == "starting"
+
+
+def test_time_and_goodput_of_a_resumed_run_are_those_of_all_its_sittings_in_every_view(home: Path) -> None:
+    run = recorded.write(home, gpus=0, seconds=30)
+    last = json.loads(run.file("result.json").read_text()) | {"seconds": 30.0, "goodput": 0.9}
+    run.file("result.json").write_text(json.dumps(last))
+    run.file("result-1.json").write_text('{"outcome": "stopped", "seconds": 10, "goodput": 0.5}')
+    run.file("result-2.json").write_text("damaged")
+    now, listed = opened(run), entry_of(run).figures
+    table = {row.key: row.values[0] for row in compare(line_up([run, run])).figures}
+    assert now.elapsed == now.summary["seconds"] == listed["seconds"] == table["seconds"] == 40
+    assert now.summary["goodput"] == listed["goodput"] == table["goodput"] == pytest.approx(0.8)

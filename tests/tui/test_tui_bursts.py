@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from gputui.tui.app import GputuiApp
+from gputui.tui.base import typeahead
 from gputui.tui.screens.choice import ChoiceScreen
+from gputui.tui.screens.columns import ColumnsScreen
 from gputui.tui.screens.form import FormScreen
 from gputui.tui.screens.live import LiveScreen
 from gputui.tui.screens.presets import PresetsScreen
@@ -18,18 +20,19 @@ from gputui.tui.screens.questions import SEEN_AFTER_SECONDS, Ask
 from gputui.tui.screens.runs import RunsScreen
 from gputui.tui.widgets.log_view import LogLines
 from gputui.tui.widgets.option_row import OptionRow
+from textual._xterm_parser import XTermParser
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.support import recorded
-from tests.support.bursts import DOWN, ENTER, ESCAPE, F4, F6, LEFT, PALETTE, answered, burst, paste
-from tests.support.form_pilot import form, go, opened
+from tests.support.bursts import DOWN, END, ENTER, ESCAPE, F4, F6, LEFT, PALETTE, answered, burst, paste
+from tests.support.form_pilot import anew, form, go, opened
 from tests.support.terminal import Terminal, needs_tmux, terminal
 from tests.support.tiny import wait_for
 
 SEEDS = (None, 1)  # at once, and cut at random places
-EVERY_COMMAND = "trdaspcyeoxnuS"  # letters that do something on one screen or another
+EVERY_COMMAND = "trdaspcyeoxnuSRDMTzvwmlfFIbUEC<>"  # letters that do something on one screen or another
 
 
 @pytest.fixture
@@ -68,140 +71,225 @@ def left(home: Path) -> int:
     return len(list((home / "runs").glob("2026*")))
 
 
-async def test_a_search_in_the_form(started: list[str]) -> None:
+async def a_search_in_the_form(pilot: Pilot[None], started: list[str]) -> None:
+    for seed in SEEDS:
+        await burst(pilot, "/train", seed=seed)
+        await answered(pilot)
+        assert form(pilot).query_one("#search", Input).value == "train"
+        await burst(pilot, ENTER, *"reso", seed=seed)
+        await answered(pilot)
+        assert pilot.app.screen is form(pilot)
+        assert not started
+        await pilot.press("escape")
+        await answered(pilot)
+
+
+async def numbers_on_rows(pilot: Pilot[None]) -> None:
+    for seed in SEEDS:
+        await go(pilot, "input.batch_size")
+        await burst(pilot, "256", seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.texts["input.batch_size"] == "256"
+        await pilot.press("escape")
+        await go(pilot, "train.learning_rate")
+        await burst(pilot, "1e-3", ENTER, "d", seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.texts["train.learning_rate"] == "1e-3"
+        assert form(pilot).state.texts["input.batch_size"] != "256"
+        await burst(pilot, "/batch_size", ENTER, ENTER, "512", DOWN, "4", ESCAPE, seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.texts["input.batch_size"] == "512"
+        await pilot.press("escape", "escape")
+        await go(pilot, "input.batch_size")
+        await pilot.press("u")
+        await answered(pilot)
+
+
+async def a_choice(pilot: Pilot[None]) -> None:
+    row = await go(pilot, "workload.model")
+    words = row.info.choices
+    for seed in SEEDS:
+        at = words.index(form(pilot).state.texts[row.key])
+        await burst(pilot, ENTER, *"rs", seed=seed)
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, ChoiceScreen)
+        await burst(pilot, ESCAPE, ENTER, DOWN, ENTER, seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.texts[row.key] == words[at + 1]
+        await pilot.press("left", "enter")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ChoiceScreen))
+        await answered(pilot)
+        await burst(pilot, "t", ENTER, seed=seed)  # a letter goes to the word that begins with it
+        await answered(pilot)
+        assert form(pilot).state.texts[row.key] == "transformer"
+        await pilot.press("u")
+        await answered(pilot)
+
+
+async def wrong_values_are_told_and_started_by_no_key(pilot: Pilot[None], started: list[str]) -> None:
+    """What is written in one packet with the key that starts: the value is taken, refused, and corrected."""
+    start_key = "\x12"
+    state = form(pilot).state
+    for seed, key, wrong, said, right in (
+        (None, "input.batch_size", "0", "a whole number from 1", "256"),
+        (1, "train.learning_rate", "1e", "a number", "1e-3"),
+        (2, "device.logical_devices", "-3", "a whole number from 1 to 16", "2"),
+    ):
+        await go(pilot, key)
+        await burst(pilot, wrong, ENTER, start_key, seed=seed)
+        await answered(pilot)
+        assert said in state.errors[key], key
+        assert not started, key
+        await go(pilot, key)
+        await burst(pilot, right, ENTER, seed=seed)
+        await answered(pilot)
+        assert not state.errors, key
+        assert state.texts[key] == right
+        await burst(pilot, wrong, ESCAPE, seed=seed)  # what was there before comes back
+        await answered(pilot)
+        assert (state.errors, state.texts[key]) == ({}, right), key
+    await burst(pilot, start_key)
+    await wait_for(pilot, lambda: started == ["start"])
+
+
+async def test_what_is_written_in_the_form(started: list[str]) -> None:
     async with opened() as pilot:
-        for seed in SEEDS:
-            await burst(pilot, "/train", seed=seed)
-            await answered(pilot)
-            assert form(pilot).query_one("#search", Input).value == "train"
-            await burst(pilot, ENTER, *"reso", seed=seed)
-            await answered(pilot)
-            assert pilot.app.screen is form(pilot)
-            assert not started
-            await pilot.press("escape")
-            await answered(pilot)
+        await a_search_in_the_form(pilot, started)
+        await anew(pilot)
+        await numbers_on_rows(pilot)
+        await anew(pilot)
+        await a_choice(pilot)
+        await anew(pilot)
+        await wrong_values_are_told_and_started_by_no_key(pilot, started)
 
 
-async def test_numbers_on_rows() -> None:
-    async with opened() as pilot:
-        for seed in SEEDS:
-            await go(pilot, "input.batch_size")
-            await burst(pilot, "256", seed=seed)
-            await answered(pilot)
-            assert form(pilot).state.texts["input.batch_size"] == "256"
-            await pilot.press("escape")
-            await go(pilot, "train.learning_rate")
-            await burst(pilot, "1e-3", ENTER, "d", seed=seed)
-            await answered(pilot)
-            assert form(pilot).state.texts["train.learning_rate"] == "1e-3"
-            assert form(pilot).state.texts["input.batch_size"] != "256"
-            await burst(pilot, "/batch_size", ENTER, ENTER, "512", DOWN, "4", ESCAPE, seed=seed)
-            await answered(pilot)
-            assert form(pilot).state.texts["input.batch_size"] == "512"
-            await pilot.press("escape", "escape")
-            await go(pilot, "input.batch_size")
-            await pilot.press("u")
-            await answered(pilot)
-
-
-async def test_a_choice() -> None:
-    async with opened() as pilot:
-        row = await go(pilot, "workload.model")
-        words = row.info.choices
-        for seed in SEEDS:
-            at = words.index(form(pilot).state.texts[row.key])
-            await burst(pilot, ENTER, *"rs", seed=seed)
-            await answered(pilot)
-            assert isinstance(pilot.app.screen, ChoiceScreen)
-            await burst(pilot, ESCAPE, ENTER, DOWN, ENTER, seed=seed)
-            await answered(pilot)
-            assert form(pilot).state.texts[row.key] == words[at + 1]
-            await pilot.press("left")
-
-
-async def test_dialogs_that_ask_for_text(tmp_path: Path, started: list[str]) -> None:
-    async with opened() as pilot:
-        for seed in SEEDS:
-            await burst(pilot, f"etraining, rare{seed}", ENTER, "r", seed=seed)
-            await answered(pilot)
-            assert form(pilot).state.description.endswith(f"training, rare{seed}")
-            await burst(pilot, f"astart{seed}", ENTER, "r", seed=seed)
-            await answered(pilot)
-            assert (tmp_path / f"config/gputui/presets/start{seed}.yaml").exists()
-            assert not started
-
-
-async def test_the_palette(started: list[str]) -> None:
-    async with opened() as pilot:
-        for seed in SEEDS:
-            await burst(pilot, PALETTE, "doctor rs", seed=seed)
-            await answered(pilot)
-            assert isinstance(pilot.app.screen, CommandPalette)
-            assert pilot.app.screen.query_one(Input).value == "doctor rs"
-            await pilot.press("escape")
-            await answered(pilot)
-            assert len(pilot.app.screen_stack) == 1
+async def dialogs_that_ask_for_text(pilot: Pilot[None], tmp_path: Path, started: list[str]) -> None:
+    for seed in SEEDS:
+        await burst(pilot, f"etraining, rare{seed}", ENTER, "r", seed=seed)
+        await answered(pilot)
+        assert form(pilot).state.description.endswith(f"training, rare{seed}")
+        await burst(pilot, f"Sstart{seed}", ENTER, "r", seed=seed)
+        await answered(pilot)
+        assert (tmp_path / f"config/gputui/presets/start{seed}.yaml").exists()
         assert not started
 
 
-async def test_escape_leads_where_one_knows(started: list[str]) -> None:
+async def the_palette(pilot: Pilot[None], started: list[str]) -> None:
+    for seed in SEEDS:
+        await burst(pilot, PALETTE, "doctor rs", seed=seed)
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, CommandPalette)
+        assert pilot.app.screen.query_one(Input).value == "doctor rs"
+        await pilot.press("escape")
+        await answered(pilot)
+        assert len(pilot.app.screen_stack) == 1
+    assert not started
+
+
+async def escape_leads_where_one_knows(pilot: Pilot[None], started: list[str]) -> None:
     """What follows it is meant; what follows a letter that did nothing belongs to that."""
-    async with opened() as pilot:
-        for seed in SEEDS:
-            await burst(pilot, "/batch", ESCAPE, "/cache", seed=seed)
-            await answered(pilot)
-            assert form(pilot).query_one("#search", Input).value == "cache"
-            await burst(pilot, ENTER, *"/rate", ENTER, "a", seed=seed)
-            await answered(pilot)
-            assert pilot.app.screen is form(pilot)
-            assert isinstance(form(pilot).focused, OptionRow)
-            await pilot.press("escape")
-            await answered(pilot)
-        assert not started
+    for seed in SEEDS:
+        await burst(pilot, "/batch", ESCAPE, "/cache", seed=seed)
+        await answered(pilot)
+        assert form(pilot).query_one("#search", Input).value == "cache"
+        await burst(pilot, ENTER, *"/rate", ENTER, "S", seed=seed)
+        await answered(pilot)
+        assert pilot.app.screen is form(pilot)
+        assert isinstance(form(pilot).focused, OptionRow)
+        await pilot.press("escape")
+        await answered(pilot)
+    assert not started
 
 
-async def test_screens(home: Path, started: list[str]) -> None:
+async def screens(pilot: Pilot[None], home: Path, started: list[str]) -> None:
     recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=20)
-    async with opened() as pilot:
-        for opens in ("?", "o", F4, F6):
-            for seed in SEEDS:
-                await burst(pilot, opens, EVERY_COMMAND, seed=seed)
-                await answered(pilot)
-                assert not started
-                assert left(home) == 1
-                assert not isinstance(pilot.app.screen, Ask)
-                assert len(pilot.app.screen_stack) == 2
+    for opens in ("?", "o", F4, F6):
+        for seed in SEEDS:
+            await burst(pilot, opens, EVERY_COMMAND, seed=seed)
+            await answered(pilot)
+            assert not started
+            assert left(home) == 1
+            assert not isinstance(pilot.app.screen, Ask)
+            assert len(pilot.app.screen_stack) == 2
+            for _ in range(2 if opens == "o" else 1):  # out of what was typed into its field, then out of it
                 await pilot.press("escape")
                 await answered(pilot)
+            assert pilot.app.screen is form(pilot)
+    await burst(pilot, F4, "C")  # a single letter means the place whose key it follows
+    await answered(pilot)
+    assert isinstance(pilot.app.screen, ColumnsScreen)
 
 
-async def test_the_filter_of_the_runs(home: Path) -> None:
-    async with runs_seen(home) as pilot:
-        for seed in SEEDS:
-            await burst(pilot, "/diverge", ENTER, *"dd", seed=seed)
+class Impatient(GputuiApp):
+    """Its terminal has sent keys before there is a single widget."""
+
+    typed: tuple[str, ...] = ()
+
+    def get_default_screen(self) -> FormScreen:
+        driver, parser = self._driver, XTermParser()
+        assert driver is not None
+        for event in (event for key in self.typed for event in parser.feed(key)):
+            driver.process_message(event)
+        return self.form
+
+
+async def test_what_is_written_before_the_form_is_there(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that move and values of rows act as they would later, commands that nobody could have seen do nothing."""
+    monkeypatch.setattr(typeahead, "LIMIT_SECONDS", 60.0)  # a busy machine may take long to start
+    for typed, focused, value in (
+        ((END, "6", "4", ENTER), "run.python", "64"),
+        ((END, "/", *"batch", ENTER), "run.python", ""),
+        ((*[DOWN] * 6, "6", "4", ENTER), "input.batch_size", "64"),
+        (("/", *"batch", ENTER, "6", "4", ENTER, "r"), "precision.policy", "float32"),
+    ):
+        app = Impatient()
+        app.typed = typed
+        async with opened((120, 40), app) as pilot:
             await answered(pilot)
-            screen = pilot.app.screen
-            assert isinstance(screen, RunsScreen)
-            assert screen.query_one("#filter", Input).value == "diverge"
-            await pilot.press("escape")
-            await answered(pilot)
-        assert left(home) == 3
+            assert isinstance(app.focused, OptionRow), typed
+            assert (app.focused.key, app.form.state.texts[focused]) == (focused, value), typed
+            assert not app.form.query_one("#search", Input).display, typed
+            assert not started, typed
 
 
-async def test_a_question_is_not_answered_unread(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_opened_over_the_form(tmp_path: Path, started: list[str], home: Path) -> None:
+    async with opened() as pilot:
+        await dialogs_that_ask_for_text(pilot, tmp_path, started)
+        await anew(pilot)
+        await the_palette(pilot, started)
+        await anew(pilot)
+        await escape_leads_where_one_knows(pilot, started)
+        await anew(pilot)
+        await screens(pilot, home, started)
+
+
+async def the_filter_of_the_runs(pilot: Pilot[None], home: Path) -> None:
+    for seed in SEEDS:
+        await burst(pilot, "/diverge", ENTER, *"dd", seed=seed)
+        await answered(pilot)
+        screen = pilot.app.screen
+        assert isinstance(screen, RunsScreen)
+        assert screen.query_one("#filter", Input).value == "diverge"
+        await pilot.press("escape")
+        await answered(pilot)
+    assert left(home) == 3
+
+
+async def a_question_is_not_answered_unread(
+    pilot: Pilot[None], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Ask, "seen_after_seconds", SEEN_AFTER_SECONDS)
-    async with runs_seen(home) as pilot:
-        for seed in SEEDS:
-            await burst(pilot, "d", *"ddk", LEFT, ENTER, seed=seed)
-            await answered(pilot)
-            assert isinstance(pilot.app.screen, Ask)
-            await burst(pilot, ESCAPE, *"dd", seed=seed)
-            await answered(pilot)
-            assert isinstance(pilot.app.screen, Ask)
-            await burst(pilot, ESCAPE, seed=seed)
-            await answered(pilot)
-            assert isinstance(pilot.app.screen, RunsScreen)
-        assert left(home) == 3
+    for seed in SEEDS:
+        await burst(pilot, "d", *"ddk", LEFT, ENTER, seed=seed)
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, Ask)
+        await burst(pilot, ESCAPE, *"dd", seed=seed)
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, Ask)
+        await burst(pilot, ESCAPE, seed=seed)
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, RunsScreen)
+    assert left(home) == 3
 
 
 async def test_the_log_of_a_run(home: Path, started: list[str]) -> None:
@@ -227,27 +315,36 @@ async def test_presets_are_not_deleted_by_what_was_typed_for_another_screen(tmp_
     own.mkdir(parents=True)
     (own / "aaa.yaml").write_text("extends: quickstart\n")
     async with opened() as pilot:
-        await burst(pilot, "o", DOWN, DOWN, *"xd")
+        await burst(pilot, "o", DOWN, DOWN, *"dS")
         await answered(pilot)
         assert isinstance(pilot.app.screen, PresetsScreen)
         assert (own / "aaa.yaml").exists()
 
 
-async def test_a_paste_is_never_a_command(home: Path, started: list[str]) -> None:
+async def a_paste_is_never_a_command(pilot: Pilot[None], home: Path, started: list[str]) -> None:
+    await paste(pilot, "delete\ndd\r")
+    await answered(pilot)
+    assert isinstance(pilot.app.screen, RunsScreen)
+    await pilot.press("escape")
+    await paste(pilot, "train\r")
+    await answered(pilot)
+    assert isinstance(pilot.app.screen, FormScreen)
+    await burst(pilot, "/")
+    await paste(pilot, "train")
+    await answered(pilot)
+    assert form(pilot).query_one("#search", Input).value == "train"
+    assert not started
+    assert left(home) == 3
+
+
+async def test_keys_in_the_table_of_runs(
+    home: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with runs_seen(home) as pilot:
-        await paste(pilot, "delete\ndd\r")
-        await answered(pilot)
-        assert isinstance(pilot.app.screen, RunsScreen)
-        await pilot.press("escape")
-        await paste(pilot, "train\r")
-        await answered(pilot)
-        assert isinstance(pilot.app.screen, FormScreen)
-        await burst(pilot, "/")
-        await paste(pilot, "train")
-        await answered(pilot)
-        assert form(pilot).query_one("#search", Input).value == "train"
-        assert not started
-        assert left(home) == 3
+        await the_filter_of_the_runs(pilot, home)
+        with monkeypatch.context() as patched:
+            await a_question_is_not_answered_unread(pilot, home, patched)
+        await a_paste_is_never_a_command(pilot, home, started)
 
 
 def read(window: Terminal, *texts: str) -> None:
@@ -263,23 +360,21 @@ def test_bursts_in_a_real_terminal(home: Path) -> None:
     with terminal(size=(80, 24), GPUTUI_WARM="0") as window:
         read(window, "quickstart", "global batch")
         window.write("/train")
-        window.shows("\n train\n", "workload")
+        window.shows("\n train\n", "train.epochs")
         window.type("Escape")
-        read(window, "tfrecord_input")
+        read(window, "In what number formats")
         window.write("/batch_size")
         window.type("Enter")
         window.write("256")
         window.type("Enter")
         window.shows("global batch 256")
-        window.send(b"\x1b[2")
-        time.sleep(0.3)  # longer than Textual waits for the rest
-        window.send(b"4~")
+        window.send(b"\x1b[2", b"4~", pause=0.3)  # longer than Textual waits for the rest
         window.type("F4")
-        read(window, "1 of 1 runs")
+        read(window, "1 of 1 run")
         window.write("/diverge\r")
-        window.shows("diverge", "0 of 1 runs")
+        window.shows("diverge", "0 of 1 run")
         window.type("Escape")
-        read(window, "1 of 1 runs")
+        read(window, "1 of 1 run")
         window.write("ddd")
         read(window, "Delete", "Keep")
         window.type("Escape", "F2")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from textual.widgets import DataTable
 
 from tests.support import recorded
 from tests.support.deleting import deleted
-from tests.support.tiny import Tiny, tiny, wait_for
+from tests.support.tiny import Tiny, text_of, tiny, wait_for
 
 
 @pytest.fixture
@@ -34,10 +36,10 @@ def shown_runs(pilot: Pilot[None]) -> list[str]:
     """The heads of the columns that are runs."""
     table = pilot.app.screen.query_one(DataTable)
     heads = [str(column.label) for column in table.ordered_columns]
-    return [head for head in heads if head and head != "spread of repeats"]
+    return [head for head in heads if head and not head.startswith("spread")]
 
 
-async def test_a_key_pins_the_selected_run_and_unpins_it(three: list[Run]) -> None:
+async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(three: list[Run]) -> None:
     async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 40), notifications=True) as pilot:
         await wait_for(pilot, "differences are from the first run")
         assert shown_runs(pilot) == ["cnn", "mlp", "vit"]
@@ -50,28 +52,66 @@ async def test_a_key_pins_the_selected_run_and_unpins_it(three: list[Run]) -> No
         await wait_for(pilot, "differences are from the first run")
         assert baseline.pinned().run is None
         assert shown_runs(pilot) == ["mlp", "cnn", "vit"]
-
-
-async def test_the_cursor_stays_on_its_run_under_the_help(three: list[Run]) -> None:
-    async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "differences are from the first run")
         screen = pilot.app.screen
-        await pilot.press("down", "right", "right")
+        await pilot.press("right", "right")
+        assert screen.query_one(DataTable).cursor_coordinate == (1, 3)
         await pilot.app.push_screen(HelpScreen(screen))
         await pilot.press("escape")
         await wait_for(pilot, lambda: pilot.app.screen is screen)
         assert screen.query_one(DataTable).cursor_coordinate == (1, 3)
         await pilot.press("enter")
         assert tiny(pilot).opened == [("run", three[2])]
-
-
-async def test_another_run_is_pinned_in_place_of_the_first(three: list[Run]) -> None:
-    baseline.pin(three[0])
-    async with Tiny(lambda: CompareScreen(three)).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "cnn (baseline)")
-        await pilot.press("right", "right", "b")
+        await pilot.press("b")
         await wait_for(pilot, "vit (baseline)")
-        assert baseline.pinned().run == three[2]
+        await pilot.press("right", "b")  # another one is pinned in its place
+        await wait_for(pilot, "mlp (baseline)")
+        assert baseline.pinned().run == three[1]
+
+
+async def test_a_title_is_told_whole_where_columns_are_free_and_other_versions_are_shown(three: list[Run]) -> None:
+    changes = {"compile.steps_per_execution": {"from": 1, "to": 16}, "input.batch_size": {"from": 64, "to": 256}}
+    for run, made in zip(three, ({}, changes), strict=False):
+        run.file("origin.json").write_text(json.dumps({"preset": "fast", "changes": made}))
+    older = three[1].file("events.jsonl")
+    older.write_text(older.read_text().replace('"keras":"3.15.1"', '"keras":"3.10.0"'))
+    async with Tiny(lambda: CompareScreen(three[:2])).run_test(size=(120, 40)) as pilot:
+        shown = await wait_for(pilot, "the versions of Keras differ")
+        row = next(line for line in shown.splitlines() if line.startswith(" Keras"))
+        assert row.split() == ["Keras", "3.15.1", "3.10.0"]
+        assert shown_runs(pilot) == ["fast", "fast: steps_per_execution=16 batch_size=256"]
+
+
+async def test_two_runs_fit_80_columns_by_what_was_changed_first(home: Path) -> None:
+    pair = []
+    for key, was, now in (("compile.steps_per_execution", 1, 16), ("input.batch_size", 64, 128)):
+        run = recorded.write(home, name=f"20260921-100000-{now}", gpus=0, seconds=40, settings=(f"{key}={now}",))
+        changes = {key: {"from": was, "to": now}}
+        run.file("origin.json").write_text(json.dumps({"preset": "quickstart", "changes": changes}))
+        pair.append(run)
+    async with Tiny(lambda: CompareScreen(pair)).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "throughput")
+        first, second = shown_runs(pilot)
+        assert first.startswith("steps_per")
+        assert second == "batch_size=128"
+        table = pilot.app.screen.query_one(DataTable)
+        assert table.virtual_size.width <= table.size.width
+
+
+async def test_three_runs_fit_120_columns_and_two_80_and_of_more_it_says_how_they_are_seen(three: list[Run]) -> None:
+    more = "differences are from the first run; right and left show the rest of the table"
+    for count, size, fits in ((3, (120, 40), True), (2, (80, 24), True), (3, (80, 24), False)):
+        async with Tiny(partial(CompareScreen, three[:count])).run_test(size=size) as pilot:
+            await wait_for(pilot, "throughput")
+            await wait_for(pilot, "spread" if fits else more)
+            table = pilot.app.screen.query_one(DataTable)
+            assert (table.virtual_size.width <= table.size.width) == fits, (count, size)
+            shown = text_of(pilot.app)
+            assert (more in shown) != fits, (count, size)
+            assert ("spread of repeats" in shown.split("figures")[0]) == (size == (120, 40))
+            if not fits:
+                assert "vit" not in shown.split("figures")[0].split("step 0")[1]
+                await pilot.press("right", "right")
+                await wait_for(pilot, lambda: "vit" in text_of(pilot.app).split("figures")[0].split("step 0")[1])
 
 
 async def test_the_pinned_baseline_joins_and_stays_when_it_is_unpinned(three: list[Run]) -> None:
@@ -85,8 +125,11 @@ async def test_the_pinned_baseline_joins_and_stays_when_it_is_unpinned(three: li
 
 
 async def test_all_that_is_said_stands_there_at_any_size(three: list[Run]) -> None:
-    async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "they do not show which learns better")
+    async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 60), notifications=True) as pilot:
+        await wait_for(pilot, "[1/")
+        shown = await wait_for(pilot, "they do not show which learns better")
+        rows = [row.strip() for row in shown.split("\n")]
+        assert rows[next(at for at, row in enumerate(rows) if row.startswith("differences are from")) - 1]
         await pilot.resize_terminal(60, 30)
         shown = await wait_for(pilot, "a step is \n")  # broken in two
         assert shown.rstrip().splitlines()[-2].strip() == "35,840): they do not show which learns better"

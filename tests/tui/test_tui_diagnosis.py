@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from gputui.engine.proof import folder, sharing
 from gputui.engine.runs import Run
+from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN, RICH
+from gputui.tui.base.services import Host
 from gputui.tui.drawing.diagnosis import rows
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.screens.diagnosis import DiagnosisScreen
@@ -19,6 +21,7 @@ from gputui.tui.screens.questions import Ask
 from textual.pilot import Pilot
 
 from tests.support import recorded
+from tests.support.form_pilot import settled, told
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, STAGES
 from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
@@ -49,6 +52,7 @@ def test_every_part_fits_and_is_told(width: int, glyphs: Any) -> None:
     for word in (
         "Input-bound: steps wait 62 % of their time", "sure, from 812 measured steps", "python overhead",
         "input wait", "62 %", "20 %", "XProf", "1.7 cores", "41.2 ms", "cache=memory", "at most 2.60 times as fast",
+        "1 to 3 put one into the form",
         "changes what is learnt", "gain unknown until measured", "look after ?[31mthe disk[/red]", "4 % full",
     ):
         assert word in shown, word
@@ -84,27 +88,28 @@ def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
 # ---- the screen -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_d_in_the_live_view_shows_it_all(home: Path, size: tuple[int, int]) -> None:
+async def test_w_in_the_live_view_shows_it_all(home: Path) -> None:
     run = diagnosed(home)
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
-        await wait_for(pilot, "✓ done")
-        await pilot.press("d")
-        shown = await wait_for(pilot, "sure, from 812 measured steps")
-        for word in ("diagnosis", run.id, "input wait", "threshold", "slowest", "Prove"):
-            assert word in shown, word
-        await pilot.press("end")
-        shown = await wait_for(pilot, "look after ?[31mthe disk[/red]")
-        assert "parallel_calls=auto" in shown
-        await pilot.press("d")
-        await wait_for(pilot, "throughput")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await wait_for(pilot, "✓ done")
+            await pilot.press("w")
+            shown = await wait_for(pilot, "sure, from 812 measured steps")
+            for word in ("diagnosis", run.id, "input wait", "threshold", "slowest", "Prove"):
+                assert word in shown, word
+            await pilot.press("end")
+            shown = await wait_for(pilot, "look after ?[31mthe disk[/red]")
+            assert "parallel_calls=auto" in shown
+            await pilot.press("w")
+            await wait_for(pilot, "throughput")
 
 
 async def test_it_is_renewed_while_the_run_goes_on(home: Path) -> None:
     run = diagnosed(home, outcome=None, engine_pid=os.getpid(), diagnosis=None, input_stages=None)
     async with Tiny(lambda: LiveScreen(run, clock=at(40))).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "training")
-        await pilot.press("d")
+        await pilot.press("w")
         await wait_for(pilot, "measuring what holds the training back")
         with run.file("events.jsonl").open("a") as stream:
             stream.write(json.dumps(STAGES | {"t": recorded.BEGAN + 41, "type": "input_stages"}) + "\n")
@@ -120,7 +125,7 @@ async def test_before_training_there_is_nothing_to_judge(home: Path) -> None:
     run.file("events.jsonl").write_text("\n".join(lines) + "\n")
     async with Tiny(lambda: LiveScreen(run, clock=at(11))).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "compiling")
-        await pilot.press("d")
+        await pilot.press("w")
         await wait_for(pilot, "training has not begun")
 
 
@@ -128,10 +133,56 @@ async def test_a_run_that_left_no_diagnosis_is_judged_from_its_folder(home: Path
     run = diagnosed(home, seconds=90, diagnosis=None)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "✓ done")
-        await pilot.press("d")
+        await pilot.press("w")
         shown = await wait_for(pilot, "measured steps")
         assert "evidence" in shown
         assert "training has not begun" not in shown
+
+
+# ---- into the form ------------------------------------------------------------------------------------
+
+
+async def test_a_remedy_is_started_with_two_keys(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number puts it into the form of the run, marked as not saved; Enter starts it."""
+    run = diagnosed(home, settings=("input.parallel_calls=off",))
+    launched: list[Any] = []
+
+    def start(preset: Any, warm: object) -> tuple[Run, object]:
+        launched.append(preset)
+        return run, object()
+
+    monkeypatch.setattr("gputui.tui.screens.starting.start", start)
+    app = GputuiApp(watch=run)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("w")
+        await wait_for(pilot, "1 Apply")
+        await pilot.press("7")
+        await wait_for(pilot, lambda: "there is no remedy 7, only 1 to 3" in told(pilot))
+        app.clear_notifications()  # which lie over what is read next
+        await pilot.press("1")
+        await wait_for(pilot, lambda: app.screen is app.form and app.form.query("#start:focus"))
+        assert app.form.state.texts["input.cache"] == "memory"
+        assert app.form.state.unsaved() == ["input.cache"]
+        shown = await wait_for(pilot, " + cache  ")
+        assert "mine + 1 not saved" in shown
+        assert "enter starts it with cache=memory" in shown
+        assert "input.cache  calls Dataset.cache" in shown  # the help is that of what was changed
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: launched)
+        assert launched[0].options.input.cache == "memory"
+        assert launched[0].name == "mine"
+        # A second remedy comes on top of the first, and each is one step of undo.
+        await wait_for(pilot, lambda: not isinstance(app.screen, DiagnosisScreen))
+        host: Host = app
+        host.apply(run, {"input.parallel_calls": "auto", "no.such": 3}, "parallel_calls=auto")
+        await wait_for(pilot, lambda: app.form.state.unsaved() == ["input.parallel_calls", "input.cache"])
+        await pilot.press("down", "u")
+        assert app.form.state.unsaved() == ["input.cache"]
+        assert app.form.options.rows["input.parallel_calls"].has_focus
+        await pilot.press("u")
+        await settled(pilot)
+        assert app.form.state.name == "quickstart"
 
 
 # ---- to a proof ---------------------------------------------------------------------------------------
@@ -158,23 +209,22 @@ async def asked(pilot: Pilot[None], key: str = "p") -> str:
     return await wait_for(pilot, "Cancel")
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_p_asks_with_the_time_it_takes_and_starts_the_proof(
-    home: Path, size: tuple[int, int], started: list[Any]
-) -> None:
+async def test_p_asks_with_the_time_it_takes_and_starts_the_proof(home: Path, started: list[Any]) -> None:
     run = diagnosed(home)
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=SIZES[0], notifications=True) as pilot:
         await wait_for(pilot, "✓ done")
-        await pilot.press("d")
-        await wait_for(pilot, "Prove")
-        shown = " ".join((await asked(pilot)).replace("│", " ").split())
-        assert "3 changes to try" in shown
-        assert "3 pairs of trials of 5 s" in shown
-        assert "Each change takes about" in shown
-        assert " min" in shown
-        await pilot.press("c")
-        await wait_for(pilot, lambda: isinstance(pilot.app.screen, DiagnosisScreen))
-        assert not started
+        await pilot.press("w")
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await wait_for(pilot, "Prove")
+            shown = " ".join((await asked(pilot)).replace("│", " ").split())
+            assert "3 changes to try" in shown
+            assert "3 pairs of trials of 5 s" in shown
+            assert "Each change takes about" in shown
+            assert " min" in shown
+            await pilot.press("c")
+            await wait_for(pilot, lambda: isinstance(pilot.app.screen, DiagnosisScreen))
+            assert not started
         await asked(pilot)
         await pilot.press("p")
         await wait_for(pilot, lambda: tiny(pilot).opened)
@@ -193,7 +243,7 @@ async def test_a_run_that_goes_on_has_to_end_first(
     monkeypatch.setattr("gputui.engine.runs.request_stop", stopped.append)
     async with Tiny(lambda: LiveScreen(run, clock=at(40))).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "! Input-bound")
-        await pilot.press("d")
+        await pilot.press("w")
         await wait_for(pilot, "Prove")
         for key, count in (("k", 0), ("s", 1)):
             await pilot.press("p")
@@ -206,58 +256,44 @@ async def test_a_run_that_goes_on_has_to_end_first(
     assert not started
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"diagnosis": HEALTHY}, "there is nothing to prove"),
-    ({"name": "broken"}, "cannot be proved: "),
-])
 async def test_what_speaks_against_a_proof_is_said(
-    home: Path, started: list[Any], changes: dict[str, Any], said: str
-) -> None:
-    run = diagnosed(home, **changes)
-    if "name" in changes:
-        run.file("preset.yaml").write_text("schema_version: 1\nworkload: {modle: [red]}\n")
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "✓ done")
-        await pilot.press("d")
-        await wait_for(pilot, "Prove")
-        await pilot.press("p")
-        await wait_for(pilot, said)
-    assert not started
-
-
-async def test_a_fit_of_a_script_of_ones_own_cannot_be_proved(home: Path, started: list[Any]) -> None:
-    run = diagnosed(home)
-    run.file("preset.yaml").write_text("schema_version: 1\ncompile: {xla: false}\ntrain: {epochs: 3}\n")
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "✓ done")
-        await pilot.press("d")
-        await wait_for(pilot, "Prove")
-        await pilot.press("p")
-        await wait_for(pilot, "cannot be proved: ")
-        (said,) = pilot.app._notifications
-        assert "fit of your own script" in said.message
-    assert not started
-
-
-async def test_nothing_is_proved_beside_something_that_trains(
     home: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = diagnosed(home)
-    monkeypatch.setattr(sharing, "beside", lambda ours, here: "the run [red]x\x1b is running")
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "✓ done")
-        await pilot.press("d")
-        await wait_for(pilot, "Prove")
-        await pilot.press("p")
-        await wait_for(pilot, "the run [red]x? is running")
-        assert "\x1b" not in text_of(pilot.app)
+    runs = {
+        "there is nothing to prove": diagnosed(home, name="healthy", diagnosis=HEALTHY),
+        "cannot be proved: ": diagnosed(home, name="broken"),
+        "fit of your own script": diagnosed(home, name="script"),
+        "the run [red]x? is running": diagnosed(home, name="beside"),
+    }
+    runs["cannot be proved: "].file("preset.yaml").write_text("schema_version: 1\nworkload: {modle: [red]}\n")
+    script = "schema_version: 1\ncompile: {xla: false}\ntrain: {epochs: 3}\n"
+    runs["fit of your own script"].file("preset.yaml").write_text(script)
+    first = runs["there is nothing to prove"]
+    async with Tiny(lambda: LiveScreen(first)).run_test(size=(120, 40), notifications=True) as pilot:
+        for said, run in runs.items():
+            if run.id == "beside":
+                monkeypatch.setattr(sharing, "beside", lambda ours, here: "the run [red]x\x1b is running")
+            if run != first:
+                await pilot.app.push_screen(LiveScreen(run))
+            await wait_for(pilot, run.id)
+            await wait_for(pilot, "✓ done")
+            await pilot.press("w")
+            await wait_for(pilot, "Prove")
+            await pilot.press("p")
+            await wait_for(pilot, lambda said=said: said in _all_that_is_said(pilot))  # type: ignore[misc]
+            assert "\x1b" not in text_of(pilot.app)
+            pilot.app.clear_notifications()
     assert not started
+
+
+def _all_that_is_said(pilot: Pilot[None]) -> str:
+    return "\n".join([text_of(pilot.app), *(one.message for one in pilot.app._notifications)])
 
 
 def test_picture_of_a_diagnosis(home: Path, snap_compare: Any) -> None:
     async def ready(pilot: Pilot[None]) -> None:
         await wait_for(pilot, "✓ done")
-        await pilot.press("d")
+        await pilot.press("w")
         await still(pilot, "measured steps")
 
     run = diagnosed(home)

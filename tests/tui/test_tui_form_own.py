@@ -8,9 +8,10 @@ import pytest
 from gputui.engine.options.own import OWN_CODE_LABELS
 from gputui.engine.telemetry import machine
 from gputui.tui.form.state import FormState
+from textual.pilot import Pilot
 from textual.widgets import Static
 
-from tests.support.form_pilot import NO_GPU, SIZES, form, go, opened, seen, settled, write
+from tests.support.form_pilot import NO_GPU, SIZES, anew, form, go, opened, seen, settled, write
 
 
 @pytest.fixture(autouse=True)
@@ -27,53 +28,61 @@ def own_preset(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_rows_say_what_a_users_code_decides(size: tuple[int, int], own_preset: Path) -> None:
-    async with opened(size) as pilot:
-        assert "your code" not in seen(pilot)
-        form(pilot).load(FormState.open(own_preset))
+async def rows_say_what_a_users_code_decides(pilot: Pilot[None], own_preset: Path) -> None:
+    assert "your code" not in seen(pilot)
+    form(pilot).load(FormState.open(own_preset))
+    await settled(pilot)
+    for key, words in (
+        ("workload.model", "your code"),
+        ("input.batch_size", "or your code  default 64" if pilot.app.size.width > 80 else "32  or your code"),
+        ("train.learning_rate", "or your code"),
+    ):
+        row = await go(pilot, key)
         await settled(pilot)
-        for key, words in (
-            ("workload.model", "your code"),
-            ("input.batch_size", "or your code  default 64"),
-            ("train.learning_rate", "or your code"),
-        ):
-            row = await go(pilot, key)
-            await settled(pilot)
-            assert str(row.render()).rstrip().endswith(words)
-            (line,) = [line for line in seen(pilot).split("\n") if f" {row.info.name} " in line and ">" in line]
-            assert words in line
-        for key in ("workload.entry", "compile.xla", "input.prefetch", "train.seed"):
-            assert "your code" not in str((await go(pilot, key)).render())[40:]
+        assert str(row.render()).rstrip().endswith(words)
+        (line,) = [line for line in seen(pilot).split("\n") if f" {row.info.name} " in line and ">" in line]
+        assert words in line
+    for key in ("workload.entry", "compile.xla", "input.prefetch", "train.seed"):
+        assert "your code" not in str((await go(pilot, key)).render())[40:]
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_help_says_what_applies_to_a_users_code(size: tuple[int, int], own_preset: Path) -> None:
+async def the_help_says_what_applies_to_a_users_code(pilot: Pilot[None], own_preset: Path) -> None:
     def told() -> str:
         return " ".join(str(form(pilot).query_one("#help", Static).content).split())
 
-    async with opened(size) as pilot:
-        await go(pilot, "input.batch_size")
-        assert "applies" not in told()
-        form(pilot).load(FormState.open(own_preset))
-        await settled(pilot)
-        assert f"applies {OWN_CODE_LABELS['pipeline']}" in told()
-        await go(pilot, "workload.model")
-        assert f"applies {OWN_CODE_LABELS['replaced']}" in told()
-        assert "applies never: your code" in " ".join(seen(pilot).split())
-        await go(pilot, "compile.xla")
-        assert "applies always" in told()
+    await go(pilot, "input.batch_size")
+    assert "applies" not in told()
+    form(pilot).load(FormState.open(own_preset))
+    await settled(pilot)
+    assert f"applies {OWN_CODE_LABELS['pipeline']}" in told()
+    await go(pilot, "workload.model")
+    assert f"applies {OWN_CODE_LABELS['replaced']}" in told()
+    assert "applies never: your code" in " ".join(seen(pilot).split())
+    await go(pilot, "compile.xla")
+    assert "applies always" in told()
 
 
-async def test_an_entry_that_is_written_marks_the_rows_at_once() -> None:
-    async with opened((120, 40)) as pilot:
-        rows = form(pilot).options.rows
-        await go(pilot, "workload.entry")
-        await pilot.press("enter")
-        await write(pilot, "train.py:build")
-        await pilot.press("enter")
-        await settled(pilot)
-        assert str(rows["workload.model"].render()).endswith("your code")
-        await pilot.press("d")
-        await settled(pilot)
-        assert "your code" not in str(rows["workload.model"].render())
+async def an_entry_that_is_written_marks_the_rows_at_once(pilot: Pilot[None]) -> None:
+    rows = form(pilot).options.rows
+    await go(pilot, "workload.entry")
+    await pilot.press("enter")
+    await write(pilot, "train.py:build")
+    await pilot.press("enter")
+    await settled(pilot)
+    assert str(rows["workload.model"].render()).endswith("your code")
+    await pilot.press("d")
+    await settled(pilot)
+    assert "your code" not in str(rows["workload.model"].render())
+
+
+async def test_the_form_tells_what_a_users_code_decides(own_preset: Path) -> None:
+    async with opened() as pilot:
+        for size in SIZES:
+            await anew(pilot, size)
+            await rows_say_what_a_users_code_decides(pilot, own_preset)
+        await anew(pilot)
+        await the_help_says_what_applies_to_a_users_code(pilot, own_preset)
+        await anew(pilot, (120, 40))
+        await an_entry_that_is_written_marks_the_rows_at_once(pilot)
+
+

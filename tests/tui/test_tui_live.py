@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run
+from gputui.engine.runs import Run, notes
+from gputui.engine.runs.titles import name_of
 from gputui.engine.system.identity import Process
 from gputui.tui.app import GputuiApp
-from gputui.tui.base.glyphs import PLAIN
-from gputui.tui.screens.live import LiveScreen, name_of
+from gputui.tui.base.glyphs import PLAIN, RICH
+from gputui.tui.drawing import panels
+from gputui.tui.drawing.rows import plain
+from gputui.tui.screens.live import LiveScreen
 from gputui.tui.widgets.gpu_card import GpuCard
 from gputui.tui.widgets.log_view import LogLines
 from textual.pilot import Pilot
@@ -25,6 +28,7 @@ from tests.support import recorded, recorded_proof
 from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
+OTHER_SIZES = [(120, 40), (80, 24)]  # of an application that has been opened in the first of SIZES, and back again
 ESCAPES = "\x1b[31mred\x1b[0m [red]not markup[/red] \x07\n" + "".join(f"line {i}\n" for i in range(300))
 
 
@@ -38,44 +42,46 @@ def going_on(home: Path, **changes: Any) -> Run:
     return recorded.write(home, outcome=None, engine_pid=os.getpid(), **changes)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_a_finished_run_with_its_summary(home: Path, size: tuple[int, int]) -> None:
+async def resized(pilot: Pilot[None], size: tuple[int, int], what: str) -> str:
+    """In another size, with the text on the screen again; the screen's text."""
+    await pilot.resize_terminal(*size)
+    return await wait_for(pilot, what)
+
+
+async def test_a_finished_run_with_its_summary(home: Path) -> None:
     run = recorded.write(home, gpus=2, seconds=100)
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "✓ done")
-    for word in ("throughput", "loss", "GPU 0", "GPU 1", "busy", "memory", "9,800", "first step", "input wait"):
-        assert word in shown, word
-    assert "TF" in shown or size[0] < 100
-    assert "Run again" in shown
-    assert "Stop" not in shown
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            shown = await resized(pilot, size, "✓ done")
+            for word in ("throughput", "loss", "GPU 0", "GPU 1", "busy", "memory", "9,800", "first step", "input wait"):
+                assert word in shown, (word, size)
+            assert "TF" in shown or size[0] < 100
+            assert "Run again" in shown
+            assert "Stop" not in shown
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_a_running_run(home: Path, size: tuple[int, int]) -> None:
-    run = going_on(home, gpus=1, seconds=100)
-    async with Tiny(lambda: LiveScreen(run, clock=at(100))).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "training")
-    for word in ("epoch", "elapsed", "left", "samples/s", "GPU 0", "H100 80GB", "700 W", "MHz", "GiB", "Stop", "host"):
-        assert word in shown, word
-    assert "Run again" not in shown
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_the_verdict_stands_in_the_head(home: Path, size: tuple[int, int]) -> None:
+async def test_a_running_run_and_the_verdict_in_its_head(home: Path) -> None:
     said = recorded_proof.DIAGNOSIS | {"confidence": 0.6}
     run = going_on(home, gpus=1, seconds=100, diagnosis=said, mfu=0.41)
-    async with Tiny(lambda: LiveScreen(run, clock=at(100))).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "! Input-bound")
-        line = next(line for line in shown.split("\n") if "Input-bound" in line)
-        assert "steps wait 62 % of their time for input" in line
-        assert line.rstrip().endswith(" likely")
-        assert "MFU  41 %" in shown
+    async with Tiny(lambda: LiveScreen(run, clock=at(100))).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            await resized(pilot, size, "training")
+            shown = await wait_for(pilot, "! Input-bound")
+            for word in ("epoch", "elapsed", "left", "samples/s", "GPU 0", "H100 80GB", "700 W", "MHz", "GiB", "Stop",
+                         "host"):
+                assert word in shown, (word, size)
+            assert "Run again" not in shown
+            line = next(line for line in shown.split("\n") if "Input-bound" in line)
+            assert "steps wait 62 % of their time for input" in line
+            assert line.rstrip().endswith(" likely")
+            assert "MFU  41 %" in shown
         longer = said | {"t": recorded.BEGAN + 100, "type": "diagnosis", "sentence": "Healthy: [b]\x1b " + "word " * 18}
         with run.file("telemetry.jsonl").open("a") as stream:
             stream.write(json.dumps(longer | {"verdict": "healthy", "confidence": 0.95}) + "\n")
-        shown = await wait_for(pilot, "✓ Healthy: [b]? word")
-        line = next(line for line in shown.split("\n") if "Healthy" in line)
-        assert line.split()[-2:] == ["…" if size[0] == 80 else "word", "sure"]
+        for size in OTHER_SIZES:
+            shown = await resized(pilot, size, "✓ Healthy: [b]? word")
+            line = next(line for line in shown.split("\n") if "Healthy" in line)
+            assert line.split()[-2:] == ["…" if size[0] == 80 else "word", "sure"]
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(11, False), (30, True)])
@@ -95,13 +101,17 @@ async def test_all_keys_of_the_footer_fit_at_80_columns(home: Path, outcome: str
     run = recorded.write(home, gpus=1, seconds=60, warnings=(("input", "odd"),), **more)
     app = GputuiApp(watch=run)
     async with app.run_test(size=(80, 24)) as pilot:
-        await wait_for(pilot, "w Warnings")
-        shown = await wait_for(pilot, "r Run again" if outcome else "s Stop")
+        await wait_for(pilot, "m Messages")
+        shown = await wait_for(pilot, "r Run again" if outcome else "x Stop")
         last = shown.rstrip("\n").split("\n")[-1]
-        for word in ("d Diagnosis", "g GPUs", "l Log", "w Warnings", "esc Back", "? Help", "F4 Runs"):
+        for word in ("w Diagnosis", "v GPUs", "l Log", "m Messages", "e Edit options", "esc Back", "? Help"):
             assert word in last, last
         keys = [key.description for key in app.screen.query(FooterKey)]
         assert last.rstrip().endswith(keys[-1])
+        assert "F4 Runs" in shown.split("\n")[0]  # and not again below
+        assert "F4 Runs" not in last
+        await pilot.resize_terminal(120, 40)
+        await wait_for(pilot, "t Tags")
 
 
 def detailed(pilot: Pilot[None]) -> int:
@@ -109,24 +119,24 @@ def detailed(pilot: Pilot[None]) -> int:
     return pilot.app.screen.query_one("#detail", GpuCard).gpu.index
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_zoomed_in_on_gpus_everything_is_told(home: Path, size: tuple[int, int]) -> None:
+async def test_zoomed_in_on_gpus_everything_is_told(home: Path) -> None:
     run = recorded.write(home, gpus=8, seconds=60)
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
-        await wait_for(pilot, "✓ done")
-        await pilot.press("g")
-        shown = await wait_for(pilot, "this run")
-        for word in ("tensor", "DRAM", "memory clock 2,619 MHz", "state P0", "PCIe", "NVLink", "ECC", "MIG    off"):
-            assert word in shown, word
-        assert "Xorg" not in shown.split("procs")[-1]
-        await pilot.press("down")
-        await wait_for(pilot, lambda: "Xorg" in text_of(pilot.app).split("procs")[-1])
-        await pilot.press("up", "up")
-        await wait_for(pilot, lambda: detailed(pilot) == 7)
-        await pilot.click(offset=(3, 4))
-        await wait_for(pilot, lambda: detailed(pilot) == 0)
-        await pilot.press("g")
-        await wait_for(pilot, "throughput")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            await resized(pilot, size, "✓ done")
+            await pilot.press("v")
+            shown = await wait_for(pilot, "this run")
+            for word in ("tensor", "DRAM", "memory clock 2,619 MHz", "state P0", "PCIe", "NVLink", "ECC", "MIG    off"):
+                assert word in shown, (word, size)
+            assert "Xorg" not in shown.split("procs")[-1]
+            await pilot.press("down")
+            await wait_for(pilot, lambda: "Xorg" in text_of(pilot.app).split("procs")[-1])
+            await pilot.press("up", "up")
+            await wait_for(pilot, lambda: detailed(pilot) == 7)
+            await pilot.click(offset=(3, 5))
+            await wait_for(pilot, lambda: detailed(pilot) == 0)
+            await pilot.press("v")
+            await wait_for(pilot, "throughput")
 
 
 async def test_the_first_step_has_a_name_and_seconds(home: Path) -> None:
@@ -134,61 +144,71 @@ async def test_the_first_step_has_a_name_and_seconds(home: Path) -> None:
     text = run.file("events.jsonl").read_text().splitlines()
     run.file("events.jsonl").write_text("\n".join(line for line in text if '"training"' not in line) + "\n")
     async with Tiny(lambda: LiveScreen(run, clock=at(11))).run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("enter")
         shown = await wait_for(pilot, "compiling the first step")
-    assert "0:03" in shown
+        assert "0:03" in shown
+        await pilot.press("enter")  # there is no chart yet
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, LiveScreen)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_without_a_gpu_the_host_stands_there_and_says_why(home: Path, size: tuple[int, int]) -> None:
-    run = going_on(home, gpus=0, seconds=60)
-    async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "no GPU: no NVIDIA driver on this machine")
-        assert not pilot.app.screen.query(GpuCard)
-    assert "100 %" in shown
-    assert "trainer" in shown
-
-
-async def test_a_gpu_that_trains_without_readings_is_not_denied(home: Path) -> None:
-    run = going_on(home, gpus=0, seconds=60)
-    events = run.file("events.jsonl")
+async def test_without_a_gpu_the_host_stands_there_and_says_why(home: Path) -> None:
+    run, blind = going_on(home, gpus=0, seconds=60), going_on(home, gpus=0, seconds=60, name="blind")
+    events = blind.file("events.jsonl")
     events.write_text(events.read_text().replace("/device:CPU:0", "/device:GPU:0"))
-    async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "no GPU readings: no NVIDIA driver")
+    async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            shown = await resized(pilot, size, "no GPU: no NVIDIA driver on this machine")
+            assert not pilot.app.screen.query(GpuCard)
+            assert "100 %" in shown
+            assert "trainer" in shown
+        await pilot.app.push_screen(LiveScreen(blind, clock=at(60)))  # a GPU that trains without readings
+        shown = await resized(pilot, (80, 24), "no GPU readings: no NVIDIA driver")
+        assert "no GPU: " not in shown
 
 
-@pytest.mark.parametrize("size", [*SIZES, (200, 60)])
-async def test_sixteen_gpus_one_of_them_lost(home: Path, size: tuple[int, int]) -> None:
+async def test_sixteen_gpus_one_of_them_lost(home: Path) -> None:
     run = recorded.write(home, gpus=16, seconds=60, outcome="oom", lost_gpu=5, warnings=(("input", "[red]odd[/]"),))
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "no readings")
-        assert len(pilot.app.screen.query(GpuCard)) == 16
-        assert "out of memory at batch size 512" in shown
-        assert "try input.batch_size=256" in shown
-        assert "[red]odd[/]" in shown
-        assert "throughput" in shown
-        await pilot.press("g")
-        await wait_for(pilot, lambda: "throughput" not in text_of(pilot.app))
-        assert all(card.size.height for card in pilot.app.screen.query(GpuCard))
-        assert "the GPU is lost" in text_of(pilot.app)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in (*SIZES, (200, 60)):
+            shown = await resized(pilot, size, "no readings")
+            assert len([card for card in pilot.app.screen.query(GpuCard) if card.id != "detail"]) == 16
+            for word in ("out of memory at batch size 512", "try input.batch_size=256", "[red]odd[/]", "throughput"):
+                assert word in shown, (word, size)
+            await pilot.press("v")
+            await wait_for(pilot, lambda: "throughput" not in text_of(pilot.app))
+            assert all(card.size.height for card in pilot.app.screen.query(GpuCard))
+            assert "the GPU is lost" in text_of(pilot.app)
+            await pilot.press("v")
+            await wait_for(pilot, "throughput")
 
 
-@pytest.mark.parametrize(
-    ("outcome", "words"),
-    [
-        ("error", ("✗ failed", "no such folder: /data/[red]images", "look at workload.data")),
-        ("crashed", ("✗ crashed", "signal SIGABRT", "see the end of engine.log")),
-        (None, ("✗ crashed", "the run ended without a result")),
-        ("stopped", ("✗ stopped",)),
-    ],
+ENDS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    ("error", ("✗ failed", "no such folder: /data/[red]images", "look at workload.data")),
+    ("crashed", ("✗ crashed", "signal SIGABRT", "see the end of engine.log")),
+    (None, ("✗ crashed", "the run ended without a result")),
+    ("stopped", ("✗ stopped",)),
 )
-async def test_how_a_run_ended_is_said(home: Path, outcome: str | None, words: tuple[str, ...]) -> None:
-    run = recorded.write(home, gpus=1, seconds=40, outcome=outcome)
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
-        shown = await wait_for(pilot, words[0])
-    assert all(word in shown for word in words)
 
 
-async def test_foreign_text_is_shown_as_it_is(home: Path) -> None:
+async def test_how_a_run_ended_is_said(home: Path) -> None:
+    runs = [recorded.write(home, gpus=1, seconds=40, outcome=outcome, name=f"as-{outcome}") for outcome, _ in ENDS]
+    async with Tiny(lambda: LiveScreen(runs[0])).run_test(size=(80, 24), notifications=True) as pilot:
+        for run, (outcome, words) in zip(runs, ENDS, strict=True):
+            if run is not runs[0]:
+                await pilot.app.push_screen(LiveScreen(run))
+            await wait_for(pilot, run.id)
+            shown = await wait_for(pilot, words[0])
+            assert all(word in shown for word in words), outcome
+            assert "R Resume" not in shown, outcome  # there is no checkpoint
+        run.file("checkpoints/step-0000000100").mkdir(parents=True)
+        screen = pilot.app.screen
+        assert isinstance(screen, LiveScreen)
+        screen.read_again()
+        await wait_for(pilot, "R Resume")
+
+
+async def test_foreign_text_is_shown_as_it_is_and_the_log_is_searched(home: Path) -> None:
     run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES, description="[bold]odd\x1b[2J[/bold]")
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
         shown = await wait_for(pilot, "line 299")
@@ -196,19 +216,17 @@ async def test_foreign_text_is_shown_as_it_is(home: Path) -> None:
         await pilot.press("l", "home")
         shown = await wait_for(pilot, "?[31mred?[0m [red]not markup[/red] ?")
         assert "\x1b" not in shown
-
-
-async def test_search_in_the_log(home: Path) -> None:
-    run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES)
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("escape")
+        await resized(pilot, (80, 24), "✓ done")  # so small a screen leaves the log to a key
+        await pilot.press("l", "end")
         await wait_for(pilot, "line 299")
         await pilot.press("slash", *"line 12", "enter")
         shown = await wait_for(pilot, "11 of 11")
         assert "line 129" in shown
-        await pilot.press("n")
+        await pilot.press("f")
         shown = await wait_for(pilot, "1 of 11")
         assert "line 12" in shown
-        await pilot.press("N", "N")
+        await pilot.press("F", "F")
         await wait_for(pilot, "10 of 11")
         await pilot.press("escape")
         assert "of 11" not in await wait_for(pilot, "lines")
@@ -218,8 +236,9 @@ async def test_search_in_the_log(home: Path) -> None:
 async def test_the_log_keeps_its_end_in_view_until_the_user_scrolls_up(home: Path) -> None:
     run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "line 299")
+        await wait_for(pilot, "✓ done")
         await pilot.press("l")
+        await wait_for(pilot, "line 299")
         log = pilot.app.screen.query_one(LogLines)
         await pilot.resize_terminal(80, 100)
         await wait_for(pilot, lambda: log.size.height > 80 and log.is_vertical_scroll_end)
@@ -237,27 +256,48 @@ async def test_the_log_keeps_its_end_in_view_until_the_user_scrolls_up(home: Pat
         await wait_for(pilot, "line 302")
 
 
-async def test_more_charts_than_there_is_room_for(home: Path) -> None:
+async def test_a_key_counts_that_comes_before_the_log_is_laid_out(home: Path) -> None:
+    run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        live, log = pilot.app.screen, pilot.app.screen.query_one(LogLines)
+        assert isinstance(live, LiveScreen)
+        live.action_zoom("log")
+        assert not log.size
+        log.action_scroll_home()
+        assert "line 299" not in await wait_for(pilot, "not markup")
+
+
+async def test_more_charts_than_there_is_room_for_at_any_size_and_runs_that_are_broken(home: Path) -> None:
     run = recorded.write(home, gpus=1, seconds=60)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24), notifications=True) as pilot:
         assert "accuracy" not in await wait_for(pilot, "✓ done")
         await pilot.press("right_square_bracket", "right_square_bracket")
         await wait_for(pilot, "accuracy")
-        await pilot.press("c")
+        await pilot.press("z")
         shown = await wait_for(pilot, "throughput")
         assert "step time" in shown
         await pilot.press("escape")
         await wait_for(pilot, "GPU 0")
-
-
-async def test_resizing_at_any_time(home: Path) -> None:
-    run = recorded.write(home, gpus=4, seconds=60)
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        await pilot.app.push_screen(LiveScreen(recorded.write(home, gpus=4, seconds=60, name="four")))
         await wait_for(pilot, "✓ done")
-        for size in ((80, 24), (40, 12), (10, 3), (200, 60), (80, 24)):
+        await wait_for(pilot, "GPU 3")
+        for size in ((40, 12), (10, 3), (200, 60), (80, 24)):
             await pilot.resize_terminal(*size)
             await pilot.pause()
+            text_of(pilot.app)
         assert "GPU" in await wait_for(pilot, "throughput")
+        broken = recorded.write(home, gpus=0, seconds=30, name="broken")
+        broken.file("preset.yaml").write_text("schema_version: 1\ndescription: ''\nworkload: {modle: [red]}\n")
+        await pilot.app.push_screen(LiveScreen(broken))
+        await wait_for(pilot, broken.id)
+        await wait_for(pilot, "✓ done")
+        await pilot.press("r")
+        await wait_for(pilot, "cannot run it again")
+        assert not tiny(pilot).opened
+        (home / "runs" / "empty").mkdir(parents=True)
+        await pilot.app.push_screen(LiveScreen(Run(home / "runs" / "empty")))
+        await wait_for(pilot, "crashed")
 
 
 async def test_two_viewers_see_the_same_and_what_is_new(home: Path) -> None:
@@ -274,10 +314,20 @@ async def test_two_viewers_see_the_same_and_what_is_new(home: Path) -> None:
 
 
 async def test_replay_plays_as_if_it_happened(home: Path) -> None:
-    run = recorded.write(home, gpus=2, seconds=60)
-    async with Tiny(lambda: LiveScreen(run, replay_speed=40.0)).run_test(size=(120, 40), notifications=True) as pilot:
+    run, ahead = recorded.write(home, gpus=2, seconds=60), [0.0]  # its clock stands still until it is put forward
+
+    def clock() -> float:
+        return 1000.0 + ahead[0]
+
+    app = Tiny(lambda: LiveScreen(run, replay_speed=40.0, clock=clock))
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
         shown = await wait_for(pilot, "replay")
         assert "✓ done" not in shown
+        for seconds in (0.75, 1.0):  # 30 and 40 s of the recording
+            ahead[0] = seconds
+            shown = await wait_for(pilot, "samples/s")
+            assert "✓ done" not in shown
+        ahead[0] = 2.0
         shown = await wait_for(pilot, "✓ done")
         assert "9,800" in shown
 
@@ -318,19 +368,77 @@ async def test_stop_then_stop_now(home: Path, engine: subprocess.Popen[bytes]) -
     assert engine.stdout is not None
     async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "Stop")
+        await pilot.press("x")
+        shown = await wait_for(pilot, "keeps no checkpoint")
+        assert "of 480 steps, 0:59 of training, cannot be resumed" in shown, shown
+        await pilot.press("enter")  # Keep running is the answer unless another is chosen
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
+        await pilot.press("x")
+        await wait_for(pilot, "keeps no checkpoint")
         await pilot.press("s")
         assert engine.stdout.readline() == b"1\n"
         await wait_for(pilot, "stopping  training")
-        await pilot.press("s")
+        await pilot.press("x")
         await wait_for(pilot, "Stop it now?")
         await pilot.press("k")
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
         assert engine.poll() is None
-        await pilot.press("s")
+        await pilot.press("x")
         await wait_for(pilot, "Stop it now?")
         await pilot.press("s")
         await wait_for(pilot, lambda: engine.poll() is not None)
         await wait_for(pilot, "crashed")
+
+
+async def test_a_question_whether_to_stop_closes_when_the_run_has_ended(
+    home: Path, engine: subprocess.Popen[bytes]
+) -> None:
+    run = recorded.write(home, gpus=1, seconds=60, outcome=None, engine_pid=engine.pid)
+    async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "Stop")
+        await pilot.press("x")
+        await wait_for(pilot, "keeps no checkpoint")
+        engine.kill()
+        engine.wait()
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
+        (said,) = [one.message for one in pilot.app._notifications]
+        assert said == "recorded has ended meanwhile: crashed"
+
+
+async def test_one_with_checkpoints_stops_at_once(home: Path, engine: subprocess.Popen[bytes]) -> None:
+    settings = ("checkpoint=epoch",)
+    run = recorded.write(home, gpus=1, seconds=60, outcome=None, engine_pid=engine.pid, settings=settings)
+    assert engine.stdout is not None
+    async with Tiny(lambda: LiveScreen(run, clock=at(60))).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "Stop")
+        await pilot.press("x")
+        assert engine.stdout.readline() == b"1\n"
+        await wait_for(pilot, "stopping  training")
+        await pilot.press("n", *"slow disk", "enter")
+        await wait_for(pilot, "slow disk")
+        await pilot.press("t", *"a b", "enter")
+        await wait_for(pilot, "#a #b slow disk")
+    assert notes.read(run) == notes.Notes("slow disk", ("a", "b"))
+
+
+async def test_a_stopped_run_is_resumed_in_two_keystrokes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded.write(home, name="20260921-120000-mine", gpus=0, seconds=30, outcome="stopped")
+    resumed: list[Run] = []
+    run.file("checkpoints/step-0000000100").mkdir(parents=True)
+
+    def resume(run: Run) -> str:
+        resumed.append(run)
+        return "engine"
+
+    monkeypatch.setattr("gputui.engine.process.launch.resume", resume)
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("f3")
+        await wait_for(pilot, run.id)
+        await pilot.press("R")
+        await wait_for(pilot, "mine is resumed")
+        assert resumed == [run]
+        assert app.engines == ["engine"]
 
 
 async def test_run_again_and_change(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,26 +461,11 @@ async def test_run_again_and_change(home: Path, monkeypatch: pytest.MonkeyPatch)
         assert tiny(pilot).opened == [("run", run), ("form", run.file("preset.yaml"))]
 
 
-async def test_a_preset_that_no_longer_fits_is_said(home: Path) -> None:
-    run = recorded.write(home, gpus=0, seconds=30)
-    run.file("preset.yaml").write_text("schema_version: 1\ndescription: ''\nworkload: {modle: [red]}\n")
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "✓ done")
-        await pilot.press("r")
-        await wait_for(pilot, "cannot run it again")
-        assert not tiny(pilot).opened
-
-
-async def test_an_empty_folder_is_no_obstacle(home: Path) -> None:
-    (home / "runs" / "empty").mkdir(parents=True)
-    run = Run(home / "runs" / "empty")
-    async with Tiny(lambda: LiveScreen(run)).run_test(size=(80, 24)) as pilot:
-        await wait_for(pilot, "crashed")
-
-
 def test_the_name_of_a_run() -> None:
     for name in ("20261121-001249-quick-start", "20261121-001249-quick-start-12"):
         assert name_of(Run(Path(name))) == "quick-start"
+    head = plain(panels.Named("fast", "20261121-001249-fast", "Images").row(60, RICH))
+    assert head.rstrip() == "fast  20261121-001249-fast  Images"
 
 
 async def _ended(pilot: Pilot[None]) -> None:
@@ -383,7 +476,7 @@ async def _ended(pilot: Pilot[None]) -> None:
 
 
 async def _training(pilot: Pilot[None]) -> None:
-    await still(pilot, "training", "1,380/1,380", "5 lines")
+    await still(pilot, "training", "1,380/1,380", "9 lines")
 
 
 def test_picture_of_eight_gpus(home: Path, snap_compare: Any) -> None:

@@ -6,13 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine import presets
+from gputui.engine.proof import folder, resuming, scaling_words, sharing
 from gputui.engine.proof.folder import Proof
+from gputui.engine.proof.request import Request
 from gputui.engine.runs import Run
+from gputui.engine.scaling import asking
 from gputui.engine.system.identity import Process
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.glyphs import PLAIN, RICH
@@ -20,9 +23,11 @@ from gputui.tui.drawing import comparisons
 from gputui.tui.drawing import proof as drawing
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.state import FormState
+from gputui.tui.screens.form import FormScreen
 from gputui.tui.screens.proof import ProofScreen
 from gputui.tui.screens.proofs import ProofsScreen
 from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.scaling import ScalingScreen
 from textual.pilot import Pilot
 
 from tests.support import recorded, recorded_proof
@@ -58,17 +63,22 @@ def test_gain_and_spread_as_text_and_bar() -> None:
     assert comparisons.measured(slower, PLAIN) == "-9.8 % +-  5.1 %"
     assert comparisons.measured(failed, RICH) == "-"
     assert [comparisons.most(one) for one in (kept, slower)] == ["+290 %", "-"]
+    tried = recorded_proof.trials(("a", 10.0), ("b", 12.0), ("a", None), outcome="oom")
+    disturbed = {"decision": "kept", "trials": [tried[0] | {"disturbed": "other programs used the CPU"}, *tried[1:]]}
+    pieces = [piece for row in comparisons.detail(disturbed, 100, 12, RICH) for piece in row]
+    ends = [(text.split()[0], style) for text, style in pieces if text.startswith(("  ok", "  oom"))]
+    assert ends == [("ok:", "warn"), ("ok", "good"), ("oom:", "bad")]
     low, high = comparisons.reach([kept, slower, failed])
-    assert low == pytest.approx(-0.149)
-    assert high == pytest.approx(2.607)
+    assert low == pytest.approx(-0.144, abs=0.001)
+    assert high == pytest.approx(2.702, abs=0.001)
     bars = [comparisons.whisker(one, low, high, 21, RICH) for one in (kept, slower, failed)]
     assert {len(bar) for bar in bars} == {21}
-    assert bars[0].endswith("├┤") or bars[0].endswith("┃")
+    assert bars[0].endswith("├─┤")
     assert bars[0].count("━") > 10
     assert bars[1].rstrip() in ("├┤", "┃━", "├┤━")
     assert bars[2].strip() == ""
-    wide = comparisons.whisker({"gain": 0.5, "spread": 0.4}, 0.0, 1.0, 21, PLAIN)
-    assert wide.strip().endswith("[" + "-" * 15 + "]")
+    wide = comparisons.whisker({"gain": 0.5, "spread": 0.4}, -0.5, 1.5, 21, PLAIN)
+    assert wide.strip().endswith("[" + "-" * 11 + "]"), "60 % of the speed without the change to both sides"
 
 
 def test_a_pair_is_measured_against_its_own_baseline() -> None:
@@ -92,23 +102,25 @@ def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
 # ---- the screen -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_a_proof_that_is_done(home: Path, size: tuple[int, int]) -> None:
+async def test_a_proof_that_is_done(home: Path) -> None:
     proof = write_proof(home)
-    async with Tiny(lambda: ProofScreen(proof)).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "✓ done")
-        for word in (
-            "input-heavy", "one change after another", "3.70 times as fast", "cache=memory", "+290 %",
-            "+257 % ±  3.7 %", "✓ kept", "✗ rejected", "✗ failed", "learning:", "0.61", "0.72", "1,533",
-            "Improved preset", "Healthy:",
-        ):
-            assert word in shown, word
-        assert "Stop" not in shown
-        assert ("gain and spread" in shown) == (size[0] > 100)
-        assert shown.count("with ") >= 3
-        await pilot.press("up")
-        shown = await wait_for(pilot, "oom: out of memory at batch size 256")
-        assert "\x1b" not in shown
+    async with Tiny(lambda: ProofScreen(proof)).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            shown = await wait_for(pilot, "✓ done")
+            for word in (
+                "input-heavy", "one change after another", "3.70 times as fast", "cache=memory", "+290 %",
+                "+257 % ±  3.7 %", "✓ kept", "✗ rejected", "✗ failed", "learning:", "0.61", "0.72", "1,533",
+                "Improved preset", "Healthy:",
+            ):
+                assert word in shown, word
+            assert "Stop" not in shown
+            assert ("gain and spread" in shown) == (size[0] > 100)
+            assert shown.count("with ") >= 3
+            await pilot.press("up")
+            shown = await wait_for(pilot, "oom: out of memory at batch size 256")
+            assert "\x1b" not in shown
+            await pilot.press("down")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -132,19 +144,23 @@ async def test_a_proof_is_followed_while_it_is_made(home: Path, size: tuple[int,
         await wait_for(pilot, "✓ done")
 
 
-async def test_a_proof_whose_process_is_gone_or_failed_says_so(home: Path) -> None:
+async def test_a_proof_that_is_gone_has_failed_is_empty_or_kept_nothing_says_so(home: Path) -> None:
     gone = write_proof(home, "20260921-140000-gone", **running(pid=2**22 + 1, start_ticks=1))
     failed = write_proof(home, "20260921-150000-failed", state="failed", error="[red]no\x1b baseline", comparisons=[])
-    for proof, said in ((gone, "the proof's process has crashed"), (failed, "the proof failed: [red]no? baseline")):
-        async with Tiny(partial(ProofScreen, proof)).run_test(size=(80, 24), notifications=True) as pilot:
-            await wait_for(pilot, said)
-
-
-async def test_an_empty_folder_is_no_obstacle(home: Path) -> None:
+    nothing = write_proof(home, "20260921-160000-x", preset_after=None, changes_kept={}, gain_total=None)
     (home / "proofs" / "x").mkdir(parents=True)
-    async with Tiny(lambda: ProofScreen(Proof(home / "proofs" / "x"))).run_test(size=(80, 24)) as pilot:
+    async with Tiny(lambda: ProofScreen(gone)).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "the proof's process has crashed")
+        await pilot.app.push_screen(ProofScreen(failed))
+        await wait_for(pilot, "the proof failed: [red]no? baseline")
+        await pilot.app.push_screen(ProofScreen(Proof(home / "proofs" / "x")))
         await wait_for(pilot, "reading the proof")
-        await pilot.press("enter", "s", "o", "m")
+        await pilot.press("enter", "x", "o", "s", "y")
+        assert not tiny(pilot).opened
+        await pilot.app.push_screen(ProofScreen(nothing))
+        shown = await wait_for(pilot, "nothing was found to make it faster")
+        assert "Improved preset" not in shown
+        await pilot.press("o")
         assert not tiny(pilot).opened
 
 
@@ -163,7 +179,7 @@ def prover(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that stands for the proof's, and ends when it is asked to."""
     code = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nprint(flush=True)\n"
     words = ["-m", "gputui.engine.proof", str(home / "proofs" / PROOF["id"])]  # by which it is known as this proof's
-    process = subprocess.Popen([sys.executable, "-c", f"{code}time.sleep(60)", *words], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", f"{code}time.sleep(600)", *words], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     yield process
@@ -172,103 +188,87 @@ def prover(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.stdout.close()
 
 
-async def test_s_stops_it_after_a_question(home: Path, prover: subprocess.Popen[bytes]) -> None:
+async def test_x_stops_it_after_a_question(home: Path, prover: subprocess.Popen[bytes]) -> None:
     proof = write_proof(home, **running(**Process.of(prover.pid).as_fields()))
     async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "s Stop")
-        await pilot.press("s")
+        await wait_for(pilot, "x Stop")
+        await pilot.press("x")
         await wait_for(pilot, "Stop the proof?")
         await pilot.press("g")
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, ProofScreen))
         assert prover.poll() is None
-        await pilot.press("s")
+        await pilot.press("x")
         await wait_for(pilot, "Stop the proof?")
         await pilot.press("s")
         await wait_for(pilot, lambda: prover.poll() == 7)
         await wait_for(pilot, "✗ crashed")
 
 
-async def test_o_opens_the_improved_preset_in_the_form(home: Path) -> None:
-    proof = write_proof(home)
-    async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "Improved preset")
-        await pilot.press("o")
-        await wait_for(pilot, lambda: tiny(pilot).opened)
-        ((kind, path),) = tiny(pilot).opened
-    assert kind == "form"
-    state = FormState.open(path)
-    assert state.name == "input-heavy"
-    assert state.record == "as a proof improved it"
-    assert state.preset.options.input.cache == "memory"
-    assert state.preset.options.compile.steps_per_execution == 16
-
-
-async def test_nothing_kept_is_nothing_to_open(home: Path) -> None:
-    proof = write_proof(home, preset_after=None, changes_kept={}, gain_total=None)
-    async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
-        shown = await wait_for(pilot, "nothing was found to make it faster")
-        assert "Improved preset" not in shown
-        await pilot.press("o")
-        assert not tiny(pilot).opened
-
-
-async def test_m_saves_the_report_and_asks_before_it_overwrites(
+async def test_trial_and_preset_are_opened_and_the_report_is_saved_and_never_overwritten_unasked(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     proof = write_proof(home)
-    file = tmp_path / f"proof-{proof.id}.md"
-    async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "Markdown")
-        await pilot.press("m")
-        await wait_for(pilot, "Save the report")
-        await pilot.press("enter")
-        await wait_for(pilot, lambda: file.exists())
-        await wait_for(pilot, "Saved")
-        assert "cache=memory" in file.read_text()
-        file.write_text("mine")
-        await pilot.press("m")
-        await wait_for(pilot, "Save the report")
-        await pilot.press("enter")
-        await wait_for(pilot, "exists.")
-        await pilot.press("c")
-        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ProofScreen))
-        assert file.read_text() == "mine"
-        await pilot.press("m")
-        await wait_for(pilot, "Save the report")
-        await pilot.press("home", *"no/such/", "enter")
-        await wait_for(pilot, "cannot be written")
-
-
-async def test_enter_opens_the_latest_trial(home: Path) -> None:
-    proof = write_proof(home)
     (proof.path / "trials" / "06-b").mkdir(parents=True)
+    file = tmp_path / f"proof-{proof.id}.md"
     async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "✓ done")
         await pilot.press("enter")  # its folder is not there
         await pilot.press("home")
         await pilot.press("up", "up", "up", "enter")
         await wait_for(pilot, lambda: tiny(pilot).opened)
-        assert tiny(pilot).opened == [("run", Run(proof.path / "trials" / "06-b"))]
+        assert tiny(pilot).opened.pop() == ("run", Run(proof.path / "trials" / "06-b"))
+        await wait_for(pilot, "Improved preset")
+        await pilot.press("o")
+        await wait_for(pilot, lambda: tiny(pilot).opened)
+        ((kind, path),) = tiny(pilot).opened
+        assert kind == "form"
+        state = FormState.open(path)
+        assert state.name == "input-heavy"
+        assert state.record == "as a proof improved it"
+        assert state.preset.options.input.cache == "memory"
+        assert state.preset.options.compile.steps_per_execution == 16
+        await wait_for(pilot, "Save report")
+        await pilot.press("y")
+        assert "cache=memory" in pilot.app.clipboard
+        await pilot.press("s")
+        await wait_for(pilot, "Save the report")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: file.exists())
+        await wait_for(pilot, "Saved")
+        assert "cache=memory" in file.read_text()
+        file.write_text("mine")
+        await pilot.press("s")
+        await wait_for(pilot, "Save the report")
+        await pilot.press("enter")
+        await wait_for(pilot, "exists.")
+        await pilot.press("c")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ProofScreen))
+        assert file.read_text() == "mine"
+        await pilot.press("s")
+        await wait_for(pilot, "Save the report")
+        await pilot.press("home", *"no/such/", "enter")
+        await wait_for(pilot, "cannot be written")
 
 
 # ---- the list ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_all_proofs_in_a_table(home: Path, size: tuple[int, int]) -> None:
+async def test_all_proofs_in_a_table(home: Path) -> None:
     first = write_proof(home)
     write_proof(home, "20260921-140000-go", **running(), preset_name="quick[red]\x1b")
     odd = write_proof(home, "20260921-150000-odd")
     (odd.path / "proof.json").write_text("{half")
     unsure = PROOF["comparisons"][0] | {"decision": "undecided", "gain": 1.93, "spread": 1.65, "why": "may be chance"}
     write_proof(home, "20260921-120000-unsure", kind="ab", comparisons=[unsure], gain_total=None, changes_kept={})
-    async with Tiny(ProofsScreen).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "3.70 times")
-        for word in ("input-heavy", "✓ done", "… measuring", "quick[red]?", "✗ crashed", "cache=memory"):
-            assert word in shown, word
-        assert "undecided" in shown
-        assert "193 %" not in shown
+    async with Tiny(ProofsScreen).run_test(size=SIZES[0], notifications=True) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            shown = await wait_for(pilot, "3.70 times")
+            for word in ("input-heavy", "✓ done", "… measuring", "quick[red]?", "✗ crashed", "cache=memory"):
+                assert word in shown, word
+            assert "undecided" in shown
+            assert "193 %" not in shown
         rewrite(Proof(home / "proofs" / "20260921-140000-go"), PROOF)
         await wait_for(pilot, lambda: "measuring" not in text_of(pilot.app))
         await pilot.press("down", "down", "enter")
@@ -297,7 +297,7 @@ async def test_the_way_through_the_application(home: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("f4")
         shown = await wait_for(pilot, "no runs so far")
-        assert shown.rstrip().split("\n")[-1].rstrip().endswith("F2 Form")
+        assert shown.lstrip().startswith("F2 Form  F3 Live ▌F4 Runs▐")
         await pilot.press("p")
         await wait_for(pilot, "3.70 times")
         await pilot.press("enter")
@@ -311,7 +311,86 @@ async def test_the_way_through_the_application(home: Path) -> None:
         await wait_for(pilot, "Everywhere")
         await pilot.press("escape")
         names = [command.title for command in app.get_system_commands(app.screen)]
-        assert {"Proofs", "GPUs"} <= set(names)
+        assert {"Proofs", "GPUs  (F5)"} <= set(names)
+
+
+def point(replicas: int, speed: float, efficiency: float, first: int) -> dict[str, Any]:
+    trials = recorded_proof.trials(*[(str(replicas), speed)] * 3, first=first)
+    return {
+        "replicas": replicas, "changes": {}, "trials": trials, "global_batch_size": 64 * replicas, "why": "",
+        "samples_per_second": speed, "step_ms": 64_000 * replicas / speed, "input_wait": 0.12, "xla": False,
+        "speedup": efficiency * replicas, "efficiency": efficiency, "spread": 0.011, "decision": "measured",
+    }  # fmt: skip
+
+
+async def test_a_measurement_of_scaling_is_listed_and_opened(home: Path) -> None:
+    points = [point(1, 1000.0, 1.0, 1), point(2, 1840.0, 0.92, 4), point(4, 2400.0, 0.6, 7)]
+    scaling = {"keep": "per-replica", "shared": "", "rounds": 3, "points": points}
+    proof = write_proof(home, kind="scaling", scaling=scaling, comparisons=[], gain_total=2.4, changes_kept={},
+                        preset_after=None, final_verdict=None, ended_because="", diagnosis=None)  # fmt: skip
+    (proof.path / "trials" / "09-4").mkdir(parents=True)
+    app = GputuiApp()
+    async with app.run_test(size=SIZES[0]) as pilot:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await pilot.press("f4")
+            await wait_for(pilot, "no runs so far")
+            await pilot.press("p")
+            await wait_for(pilot, "scaling: 4 at 60 %")
+            await pilot.press("enter")
+            await wait_for(pilot, lambda: isinstance(app.screen, ScalingScreen))
+            await wait_for(pilot, "how well it scales, 3 rounds")
+            shown = await wait_for(pilot, "4 replicas train 2.40 times as fast as 1")
+            for word in ("efficiency", "92 %", "256", "would be 4 times", "round 2: "):
+                assert word in shown, word
+            assert ("step ms  input wait" in shown) == (size[0] > 100)
+            whole = " ".join(shown.split())
+            assert scaling_words.limit(points[0], points[2], strong=False) in whole, "none of it is cut"
+            if size[0] > 100:
+                for trial in points[2]["trials"]:
+                    assert scaling_words.trial(trial) in " ".join(shown.split())
+            await pilot.press("enter")
+            await wait_for(pilot, lambda: not isinstance(app.screen, ScalingScreen))
+            await pilot.press("f2")
+
+
+async def test_a_measurement_of_scaling_goes_on_and_is_started_again_and_from_the_form(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone_on: list[Proof] = []
+    started: list[Request] = []
+    monkeypatch.setattr(resuming, "start", lambda proof: gone_on.append(proof))
+    monkeypatch.setattr(folder, "start", lambda proof: started.append(proof.request))
+    monkeypatch.setattr(sharing, "beside", lambda *known: "")  # other tests on this machine
+    settings = ("device.visible=none", "logical_devices=2", "strategy.kind=mirrored", "learning_rate=0.02")
+    preset = presets.resolve("quickstart", settings)
+    scaling = {"keep": "global", "shared": "", "rounds": 1, "points": [point(1, 1000.0, 1.0, 1)]}
+    proof = write_proof(home, kind="scaling", scaling=scaling, comparisons=[], state="stopped", diagnosis=None)
+    (proof.path / "request.json").write_text(asking.of_opened(preset, None, "global").to_json())
+    app = GputuiApp()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        app.form.state.change({"device.visible": "none", "device.logical_devices": 2, "train.learning_rate": 0.02})
+        app.open_proof(proof)
+        await wait_for(pilot, "R Go on")
+        await pilot.press("R")
+        await wait_for(pilot, lambda: gone_on)
+        await pilot.press("r")
+        await wait_for(pilot, "with 1, 2 replicas in turn")
+        await pilot.press("m")
+        await wait_for(pilot, lambda: started)
+        assert started[0] == proof.request
+        await pilot.press("f2")
+        await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
+        (command,) = [one for one in app.form.commands() if one.title == "Measure scaling"]
+        command.callback()
+        await wait_for(pilot, "Weak scaling keeps the batch")
+        await pilot.press("s")
+        await wait_for(pilot, "with 1, 2 replicas in turn")
+        await pilot.press("m")
+        await wait_for(pilot, lambda: len(started) == 2)
+        assert started[1].scaling is not None
+        assert started[1].scaling.keep == "global"
+        assert "learning_rate: 0.02" in started[1].preset
 
 
 def test_nothing_is_imported_beside_a_proof(home: Path) -> None:
@@ -334,10 +413,10 @@ def test_the_data_by_hand_are_those_of_the_engine() -> None:
     """What the tests show has the fields that a real proof.json has."""
     from dataclasses import fields
 
-    from gputui.engine.proof import record
+    from gputui.engine.proof import record, row
 
     for kind, data in ((record.Record, PROOF), (record.Comparison, PROOF["comparisons"][0]),
-                       (record.Trial, PROOF["comparisons"][0]["trials"][0])):
+                       (row.Trial, PROOF["comparisons"][0]["trials"][0])):
         known = {field.name for field in fields(kind)} - {"path"}
         assert set(data) == known, kind
     assert json.loads(json.dumps(recorded_proof.PROOF))

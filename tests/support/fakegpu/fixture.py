@@ -10,16 +10,17 @@ import platform
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from gputui.engine.system import installed
 
 from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml import FakeNvml
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
+VERSION = "2.21."
 SOURCE = Path(__file__).with_name("src")
 # TensorFlow's own libraries are in the process before this one: empty ones with their names satisfy the linker.
 TENSORFLOW = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
@@ -32,6 +33,8 @@ CXX = ("-std=c++17", "-O1", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1", "-DEIGEN_MAX_
 def fakegpu(nvml: FakeNvml, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         pytest.skip("the stand-in for GPUs is for TensorFlow on Linux with x86-64 only")
+    if not (installed.tensorflow_version() or "").startswith(VERSION):
+        pytest.skip(f"the stand-in for GPUs is for TensorFlow {VERSION}x: it uses C++ classes that differ in others")
     for compiler in ("cc", "c++"):
         if shutil.which(compiler) is None:
             pytest.skip(f"no {compiler} on this machine to build the stand-in for GPUs with")
@@ -48,7 +51,7 @@ def fakegpu(nvml: FakeNvml, request: pytest.FixtureRequest, tmp_path_factory: py
 def _key() -> str:
     files = [Path(__file__), *sorted(SOURCE.iterdir())]
     text = b"".join(path.read_bytes() for path in files if path.suffix in (".c", ".cc", ".h", ".py"))
-    return f"{version('tensorflow')}-{hashlib.sha256(text).hexdigest()[:12]}"
+    return f"{installed.tensorflow_version()}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
 def _compile(library: Path, folder: Path) -> None:

@@ -26,7 +26,7 @@ class FakeNvml:
         """What makes a new process see the stand-in; the words are explained in nvml.c."""
         return {"LD_LIBRARY_PATH": str(self.old if old else self.current), "FAKE_NVML": words}
 
-    def run(self, program: str, words: str = "", *arguments: str, old: bool = False, timeout: float = 30) -> Any:
+    def run(self, program: str, words: str = "", *arguments: str, old: bool = False, timeout: float = 180) -> Any:
         """What a Python program prints, as JSON."""
         done = subprocess.run(
             [sys.executable, "-P", "-c", program, *arguments],

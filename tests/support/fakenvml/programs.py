@@ -26,18 +26,22 @@ else:
 WATCH = """
 import json, time
 from dataclasses import asdict
+from pathlib import Path
 from gputui.engine.telemetry import reader
 told = []
 reader.FIRST_RETRY_SECONDS, reader.SLOW_FIGURES_SECONDS = 0.2, 1.1
 thread = reader.GpuReader(lambda event: told.append((time.time(), event)), {interval})
-began = time.monotonic()
 thread.start()
-started = time.monotonic() - began
-time.sleep({seconds})
-began = time.monotonic()
-thread.stop(1.0)
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    gpus = [event.gpus for _, event in told if event.type == "gpu"]
+    warned = [event.kind for _, event in told if event.type == "warning"]
+    if {enough}:
+        break
+    time.sleep(0.02)
+thread.stop({patience})
 print(json.dumps({{
-    "started": started, "stopped": time.monotonic() - began, "alive": thread.is_alive(), "count": len(told),
+    "alive": thread.is_alive(), "count": len(told),
     "told": [asdict(event) | {{"type": event.type, "t": t}} for t, event in told],
 }}))
 """
@@ -48,8 +52,14 @@ def readings(nvml: FakeNvml, words: str, *, old: bool = False) -> list[dict[str,
     return found
 
 
-def watched(nvml: FakeNvml, words: str, *, seconds: float, interval: float = 0.1) -> dict[str, Any]:
-    found: dict[str, Any] = nvml.run(WATCH.format(seconds=seconds, interval=interval), words)
+def watched(
+    nvml: FakeNvml, words: str, *, enough: str, interval: float = 0.1, patience: float = 60.0
+) -> dict[str, Any]:
+    """What a reader of the GPUs tells until it is `enough`: an expression of the readings of `gpus` so far, and of the
+    kinds of what it has `warned` of.
+    """
+    program = WATCH.format(enough=enough, interval=interval, patience=patience)
+    found: dict[str, Any] = nvml.run(program, words, timeout=120)
     return found
 
 

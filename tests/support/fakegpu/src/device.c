@@ -50,7 +50,7 @@ int64_t fakegpu_now(void) {
 
 static bool hung(void) {
   const Settings* s = fakegpu_settings();
-  return s->hang_after && kernels > s->hang_after;
+  return (s->hang_after && kernels > s->hang_after) || (*s->hold && !access(s->hold, F_OK));
 }
 
 static void sleep_until(int64_t at) {
@@ -462,6 +462,7 @@ static void create_device(const SP_Platform* platform, SE_CreateDeviceParams* pa
   (void)platform;
   const Settings* s = fakegpu_settings();
   Gpu* gpu = &gpus[params->ordinal];
+  fakegpu_tell_driver();
   gpu->physical = s->visible[params->ordinal];
   snprintf(gpu->name, sizeof gpu->name, "%s", s->name);
   fakegpu_bus(gpu->physical, gpu->bus);
@@ -522,6 +523,5 @@ void SE_InitPlugin(SE_PlatformRegistrationParams* params, TF_Status* status) {
   };
   params->destroy_platform = destroy_platform;
   params->destroy_platform_fns = destroy_platform_fns;
-  fakegpu_tell_driver();
   ok(status);
 }

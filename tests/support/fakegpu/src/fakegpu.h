@@ -25,6 +25,7 @@ typedef struct {
   double copy_bytes_per_ns;    /* ... and its bytes divided by this; 0: no time */
   int64_t lost_after;          /* the device is lost after so many kernels; 0: never */
   int64_t hang_after;          /* nothing ends any more after so many kernels; 0: never */
+  char hold[256];              /* nothing ends while this file exists */
   char nvml[256];              /* beginning of the path of a file that tells the stand-in for NVML what is used */
   char log[256];               /* file that gets a line per kernel */
   char cpu[1024];              /* operations without a kernel for the GPU, between commas */
@@ -40,7 +41,7 @@ int64_t fakegpu_free_bytes(int ordinal); /* of the GPU in this place among the v
 /* Bytes that this process has taken of each physical GPU, and for how long it has kept each busy. */
 void fakegpu_use(int64_t* bytes, int64_t* busy_ns);
 
-void fakegpu_tell_driver(void); /* from now on, in a thread of its own */
+void fakegpu_tell_driver(void); /* from its first call on, in a thread of its own */
 
 int64_t fakegpu_now(void); /* nanoseconds of a steady clock */
 

@@ -41,6 +41,8 @@ static void take(const char* key, const char* value) {
     settings.lost_after = (int64_t)number;
   } else if (!strcmp(key, "hang_after")) {
     settings.hang_after = (int64_t)number;
+  } else if (!strcmp(key, "hold")) {
+    snprintf(settings.hold, sizeof settings.hold, "%s", value);
   } else if (!strcmp(key, "nvml")) {
     snprintf(settings.nvml, sizeof settings.nvml, "%s", value);
   } else if (!strcmp(key, "log")) {
@@ -97,7 +99,18 @@ static void read_settings(void) {
 
 void fakegpu_bus(int physical, char* text) { snprintf(text, FAKEGPU_BUS, "0000:%02x:00.0", physical + 1); }
 
+/* A process that was forked before it had a device has settings of its own. */
+static void forget(void) {
+  memset(&settings, 0, sizeof settings);
+  once = (pthread_once_t)PTHREAD_ONCE_INIT;
+}
+
+static void read_first(void) {
+  read_settings();
+  pthread_atfork(NULL, NULL, forget);
+}
+
 const Settings* fakegpu_settings(void) {
-  pthread_once(&once, read_settings);
+  pthread_once(&once, read_first);
   return &settings;
 }

@@ -47,5 +47,5 @@ def build(context):
     x = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
     model = Diffusion()
     model.normalizer.adapt(x)
-    model.compile(keras.optimizers.AdamW(0.01, weight_decay=1e-4))
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9, weight_decay=1e-4))
     return model, x, x[:40]

@@ -48,5 +48,5 @@ def build(context):
     encoder = keras.Model(inputs, [mean, log_var, Sampling()([mean, log_var])])
     decoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(8)])
     vae = VAE(encoder, decoder)
-    vae.compile(optimizer=keras.optimizers.Adam(0.01))
+    vae.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9))
     return vae, x

@@ -1,0 +1,175 @@
+"""Training on several machines as docs/many-machines.md tells it: its commands, with two workers on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.runs import Run
+from gputui.engine.runs import cluster as clusters
+from gputui.engine.runs.cluster import Cluster
+from gputui.engine.system import installed
+from gputui.engine.trainer.cluster.meeting import Meeting
+from gputui.tui import cli
+
+from tests.support.cluster import free_ports
+from tests.support.front_door import happened, last_losses, opened, step, until
+from tests.support.idle import idle
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "many-machines.md").read_text()
+
+WIDE = """\
+workload: {entry: "wide.py:build"}
+input: {batch_size: 1, cache: memory}
+train: {validation_split: 0, epochs: 1000}
+run: {measure_seconds: 0.7}
+"""
+WIDE_CODE = """\
+import keras, numpy as np
+def build(context):
+    x = np.zeros((64, 2048), "float32")
+    model = keras.Sequential([keras.Input((2048,)), keras.layers.Dense(2048), keras.layers.Dense(1)])
+    return {"model": model, "loss": "mse", "optimizer": "sgd", "train": (x, np.arange(64) % 2.0)}
+"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running", "forked_trainers")]
+
+
+def blocks(title: str) -> list[str]:
+    """The indented blocks of a section."""
+    section = DOCUMENT.partition(f"{title}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", section, re.MULTILINE)
+    return [re.sub(r"^ {4}", "", block, flags=re.MULTILINE).strip("\n") + "\n" for block in found]
+
+
+def commands(title: str) -> list[list[str]]:
+    """The words behind `gputui` in each block that is one command."""
+    lines = [block.strip() for block in blocks(title) if block.count("\n") == 1]
+    return [shlex.split(line.removeprefix("srun "))[1:] for line in lines]
+
+
+def finish(*workers: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
+    """The exit code and the output of each."""
+    told = [worker.communicate(timeout=300) for worker in workers]
+    return [(worker.returncode, *texts) for worker, texts in zip(workers, told, strict=True)]
+
+
+def run_of_worker(index: int) -> Run | None:
+    return next((run for run in runs.all_runs() if (found := clusters.of_run(run)) and found.index == index), None)
+
+
+def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, tmp_path: Path) -> None:
+    idle(tmp_path)  # its code: steps that take time and hardly any of the CPU, and fewer epochs of them
+    hold = tmp_path / "hold"
+    hold.touch()
+    told = blocks("# Training on several machines")[0]
+    assert "epochs: 40" in told
+    short = told.replace("epochs: 40", "epochs: 8")
+    (tmp_path / "big.yaml").write_text(f"{short}workload: {{entry: 'idle_code.py:build'}}\n")
+    first, second = free_ports(2)
+    here = {"host1:12000": f"localhost:{first}", "host2:12001": f"127.0.0.1:{second}"}
+    plain = [[re.sub("|".join(here), lambda found: here[found[0]], word) for word in words]
+             for words in commands("## Plain hosts")]  # fmt: skip
+    assert [words[-1] for words in plain] == ["0", "1"]
+    workers = [opened(*words, cwd=tmp_path) for words in plain]
+    until(lambda: (chief := run_of_worker(0)) and step(chief) > 1, 300)
+    workers[0].send_signal(signal.SIGINT)  # Ctrl-C at one of them
+    until(lambda: (chief := run_of_worker(0)) and chief.status.get("stop_requests"))
+    hold.unlink()
+    for code, out, err in finish(*workers):
+        assert code == 130, out + err
+    chief, other = run_of_worker(0), run_of_worker(1)
+    assert chief is not None
+    assert other is not None
+    assert other.id.endswith("-big-worker1")
+    assert [runs.title(run) for run in (chief, other)] == ["big: 2 workers", "big: worker 1 of 2"]
+    assert [(run.result or {})["outcome"] for run in (chief, other)] == ["stopped", "stopped"]
+    assert clusters.chief_of(other) == chief
+    assert not other.file("checkpoints").exists(), "they are the chief's"
+    asked = [[event["message"] for event in happened(run, "warning") if event["kind"] == "peer_stopped"]
+             for run in (chief, other)]  # fmt: skip
+    assert [len(messages) for messages in asked] == [0, 1]
+    assert asked[1][0].startswith("worker 0 (localhost:")
+    stopped_at = (chief.result or {})["steps"]
+    assert stopped_at == (other.result or {})["steps"]
+
+    (slurm,) = commands("## Slurm")
+    as_srun = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2",
+               "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2"}  # fmt: skip
+    tasks = [opened(*slurm, cwd=tmp_path, env=os.environ | as_srun | {"SLURM_PROCID": str(n), "SLURM_LOCALID": str(n)})
+             for n in range(2)]  # fmt: skip
+    ends = finish(*tasks)
+    assert re.search(r"^worker 1 \(localhost:\d+\): [\d,.]+ samples/s  .*input wait", ends[0][1], re.MULTILINE), ends[0]
+    assert not re.search(r"^worker \d+ \(", ends[1][1], re.MULTILINE), "the chief alone shows all"
+    assert re.search(r"2 replicas on 2 workers, this one worker 1;", ends[1][1]), ends[1]
+    told = happened(chief, "workers")[-1]["workers"]
+    assert [one["index"] for one in told] == [0, 1]
+    assert all(one["samples_per_second"] > 0 for one in told)
+    for run, (code, out, err) in zip((chief, other), ends, strict=True):
+        assert code == 0, out + err
+        assert f"{run.id} is resumed" in err
+        assert (run.result or {})["outcome"] == "ok"
+        assert happened(run, "started")[-1]["resumed_at_step"] == stopped_at
+        kept = clusters.of_run(run)
+        assert kept is not None
+        assert kept.source == f"Slurm job {os.getpid()}"
+    assert last_losses(chief)["loss"] == last_losses(other)["loss"]
+    assert len(runs.all_runs()) == 2, "each has gone on with its own"
+    (again,) = finish(opened(*slurm, cwd=tmp_path, env=os.environ | as_srun | {"SLURM_PROCID": "1"}))
+    assert again[0] == 0
+    assert f"{other.id} has completed: nothing is trained" in again[2]
+
+
+def test_a_worker_that_ends_while_tensorflow_connects_the_workers_is_named(home: Path) -> None:
+    """The other worker is this process: it meets the chief, and never starts TensorFlow."""
+    ports = free_ports(2)
+    workers = tuple(f"localhost:{port}" for port in ports)
+    chief = opened("--preset", "quickstart", "--set", "strategy.kind=multi_worker", "--cluster", ",".join(workers),
+                   "--worker", "0")  # fmt: skip
+    hello = {"host": "here", "run": "none", "folder": "/", "tensorflow": installed.tensorflow_version()}
+    meeting = Meeting(Cluster(workers, 1, "a test"), hello)
+
+    def chief_runs() -> None:
+        assert chief.poll() is None, chief.communicate()
+
+    meeting.hold(lambda what: None, chief_runs)
+    until(lambda: (run := run_of_worker(0)) and any("connecting" in told["detail"] for told in happened(run, "phase")))
+    meeting.lines.close()
+    ((code, out, err),) = finish(chief)
+    assert code == 1, out + err
+    assert f"worker 1 ({workers[1]}) has ended while the workers were connected" in out + err
+    run = run_of_worker(0)
+    assert run is not None
+    assert (run.result or {})["error"]["kind"] == "peer_lost"
+    assert "left_behind" not in [told["kind"] for told in happened(run, "warning")]
+
+
+@pytest.mark.alone
+@pytest.mark.flaky(reruns=2)
+def test_workers_that_exchange_more_than_they_compute_are_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """16 MiB of gradients for two samples: the exchange takes most of a step, over the loopback as well."""
+    (tmp_path / "wide.yaml").write_text(WIDE)
+    (tmp_path / "wide.py").write_text(WIDE_CODE)
+    cluster = ",".join(f"localhost:{port}" for port in free_ports(2))
+    words = ("--preset", "wide.yaml", "--set", "kind=multi_worker", "--cluster", cluster, "--worker")
+    for code, out, err in finish(*(opened(*words, str(index), cwd=tmp_path) for index in range(2))):
+        assert code == 0, out + err
+    for run in (run_of_worker(0), run_of_worker(1)):
+        assert run is not None
+        (exchange,) = happened(run, "exchange")
+        assert exchange["bytes"] == 4 * (2048 * 2048 + 2048 + 2048 + 1)
+        assert exchange["ms"] == (run.result or {})["exchange_ms"] > 0
+        assert cli.run(["diagnose", run.id]) == 0
+        told = capsys.readouterr().out
+        assert "Communication-bound: exchanging gradients between workers takes " in told
+        assert "16.0 MiB of gradients pass between the workers on " in told
+        assert "batch_size=2" in told
+        assert "a single process with strategy.kind=mirrored exchanges without a network" in " ".join(told.split())

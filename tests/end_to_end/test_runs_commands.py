@@ -1,0 +1,188 @@
+"""The commands about runs that were made: the list, deleting, the log, notes and tags; and what two viewers write."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import click
+import pytest
+from gputui.engine.process.known_failures import RESUMED
+from gputui.engine.runs import Run, RunError, all_runs, notes
+from gputui.engine.runs.titles import record
+from gputui.tui import cli
+from gputui.tui.base.errors import INTERRUPTED, WRONG
+from gputui.tui.commands import logs
+from gputui.tui.printing import runs as listing
+from gputui.tui.reading.run_list import RunList
+
+from tests.support import recorded
+from tests.support.front_door import opened
+
+CHANGES = {f"train.{name}": (None, "a-rather-long-value") for name in ("one", "two", "three", "four", "five")}
+
+
+@pytest.fixture
+def three(home: Path) -> list[Run]:
+    """The oldest first: a finished, a stopped and a running one."""
+    made = []
+    for number, (name, outcome, pid) in enumerate((("cnn", "ok", None), ("vit", "stopped", None), ("mlp", None, 1))):
+        run = recorded.write(home, name=f"20260921-1{number}0000-{name}", gpus=0, seconds=30, outcome=outcome,
+                             engine_pid=os.getpid() if pid else None)
+        run.file("origin.json").write_text(record(name, f"/x/{name}.yaml", CHANGES))
+        os.utime(run.file("preset.yaml"), (recorded.BEGAN + 3600 * number,) * 2)
+        made.append(run)
+    return made
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    """What a command prints on stdout and on stderr."""
+    capsys.readouterr()
+    assert cli.run(words) == code, capsys.readouterr()
+    found = capsys.readouterr()
+    return found.out, found.err
+
+
+def test_the_list_is_whole_in_a_pipe_and_fits_a_terminal(
+    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes.write_note(three[0], "a note " * 40)
+    out, _ = said(capsys, "runs")
+    lines = out.splitlines()
+    for run, line in zip(reversed(three), lines[1:], strict=True):
+        assert run.id in line
+        assert "five=a-rather-long-value" in line, "every change"
+    assert ("a note " * 40).strip() in out
+    assert "100 %" in lines[1], "how far a running run is"
+    for width in (60, 80, 120, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        out = click.unstyle(said(capsys, "runs")[0])
+        lines = [line.rstrip() for line in out.splitlines()]
+        assert len(lines) == 4, (width, out)
+        assert max(map(len, lines)) <= width, (width, out)
+        assert all(run.id in out for run in three)
+        assert "samples/s" in out or width == 60
+        assert listing.LISTED[0] in lines[0]
+
+
+def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "tag", "vit", "#best", "paper")[0] == "#best #paper\n"
+    assert said(capsys, "tag", "cnn", "best")[0] == "#best\n"
+    said(capsys, "note", "vit", "after", "the fix")
+    assert said(capsys, "note", "vit")[0] == "after the fix\n"
+    cases = {
+        ("--tag", "best"): ["vit", "cnn"], ("--tag", "best", "--tag", "paper"): ["vit"], ("--state", "done"): ["cnn"],
+        ("--state", "running", "--state", "stopped"): ["mlp", "vit"], ("--last", "2"): ["mlp", "vit"],
+        ("--tag", "best", "--last", "1"): ["vit"], ("--tag", "none"): [],
+    }  # fmt: skip
+    for words, expected in cases.items():
+        found = [json.loads(line) for line in said(capsys, "runs", "--json", *words)[0].splitlines()]
+        assert [one["id"][16:] for one in found] == expected, words
+    told = json.loads(said(capsys, "runs", "--json", "--tag", "paper")[0])
+    assert (told["note"], told["tags"], told["progress"]) == ("after the fix", ["best", "paper"], None)
+    assert told["title"].startswith("vit: one=a-rather-long-value")
+    running = json.loads(said(capsys, "runs", "--json", "--last", "1")[0])
+    assert running["progress"]["samples_per_second"] > 0
+    assert said(capsys, "tag", "vit", "-d", "paper")[0] == "#best\n"
+    said(capsys, "note", "vit", "")
+    assert notes.read(three[1]) == notes.Notes("", ("best",))
+    assert "cannot be a tag" in said(capsys, "tag", "vit", "a,b", code=WRONG)[1]
+    assert "'a,b' and 'd e' cannot be tags" in said(capsys, "tag", "vit", "c", "a,b", "d e", code=WRONG)[1]
+    assert "has no tag nosuch;" in said(capsys, "tag", "vit", "-d", "best", "nosuch", code=WRONG)[1]
+    assert "cnn is not running (it is done)" in said(capsys, "stop", "cnn", code=WRONG)[1]
+    assert f"{three[0].id}); give more of the id" in said(capsys, "note", three[0].id[:4], code=WRONG)[1]
+    assert "No run matches" in said(capsys, "runs", "--tag", "none")[0]
+
+
+def test_runs_are_deleted_and_a_running_one_is_not(three: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    cnn, vit, mlp = three
+    for words, why in (
+        (("latest", "--yes"), "give --latest"), ((), "name the runs"), (("cnn",), "give --yes"),
+        (("cnn", "nobody", "--yes"), "no run called"), (("--latest", "--yes"), "it is running"),
+    ):  # fmt: skip
+        assert why in said(capsys, "runs", "rm", *words, code=WRONG)[1], words
+    assert len(all_runs()) == 3
+    out, err = said(capsys, "runs", "rm", "cnn", "cnn", "mlp", "--yes", code=WRONG)
+    assert (out, f"{mlp.id} is not deleted: it is running" in err) == ("deleted 1 run\n", True)
+    assert not cnn.path.exists()
+    assert said(capsys, "runs", "rm", vit.id, "--yes")[0] == "deleted 1 run\n"
+    assert all_runs() == [mlp]
+    assert [path.name for path in mlp.path.parent.iterdir()] == [mlp.id], "nothing stays in the trash"
+
+
+def test_the_log_is_shown_and_followed(
+    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cnn, vit, _ = three
+    vit.file("engine.log").write_bytes("one\r50 %\rtwo\n\x1b[2Jthree\nvier: ä\n".encode())
+    assert said(capsys, "logs", "vit")[0] == "one\n50 %\ntwo\n?[2Jthree\nvier: ä\n"
+    assert said(capsys, "logs", "vit", "-n", "1")[0] == "vier: ä\n"
+    assert said(capsys, "logs", "vit", "-n", "0")[0] == ""
+    said(capsys, "logs", "vit", "-f", code=INTERRUPTED)  # as its training ended: it was stopped
+    said(capsys, "logs", "cnn", "-f")
+    _epochs_are_among_the_lines(vit, capsys)
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
+    states = iter([True, True, False])
+    monkeypatch.setattr(Run, "goes_on", property(lambda run: _writes_on(run, next(states))))
+    assert said(capsys, "logs", "mlp", "--follow", "-n", "0", code=1)[0] == "more True\nmore True\nmore False\n"
+    cnn.file("engine.log").unlink()
+    assert "has no log" in said(capsys, "logs", "cnn", code=WRONG)[1]
+
+
+def _epochs_are_among_the_lines(vit: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those of before and after it was resumed."""
+    t = recorded.BEGAN + 500
+    epoch = {"step": 9, "metrics": {"loss": 0.25}, "seconds": 2.5}
+    told: list[dict[str, object]] = [
+        {"type": "phase", "phase": "training"}, {"type": "epoch", "epoch": 7, **epoch},
+        {"type": "phase", "phase": "ended"}, {"type": "phase", "phase": "starting"},
+        {"type": "epoch", "epoch": 8, **epoch},
+    ]  # fmt: skip
+    with vit.file("events.jsonl").open("a") as stream:
+        for number, fields in enumerate(told):
+            stream.write(json.dumps({"t": t + number, **fields}, separators=(",", ":")) + "\n")
+    vit.file("engine.log").write_text(f"one\n{RESUMED}\nI0000 00:00:{t + 3.5}  1 a.cc:1] two\nthree\n")
+    lines = said(capsys, "logs", "vit")[0].splitlines()
+    words = [line.partition("  ")[0] for line in lines]
+    assert words == ["one", "epoch 7/1", RESUMED, f"I0000 00:00:{t + 3.5}", "three", "epoch 8/1"]
+    assert lines[1] == "epoch 7/1   2.5 s  loss 0.250"
+    assert said(capsys, "logs", "vit", "-n", "5")[0].splitlines() == lines[1:]
+    assert said(capsys, "logs", "vit", "-f", "-n", "5", code=INTERRUPTED)[0].splitlines() == lines[1:]
+
+
+def _writes_on(run: Run, goes_on: bool) -> bool:
+    with run.file("engine.log").open("a") as log:
+        log.write(f"more {goes_on}\n")
+    return goes_on
+
+
+def test_ctrl_c_leaves_a_log_quietly(three: list[Run]) -> None:
+    viewer = opened("logs", "mlp", "-f")
+    assert viewer.stdout is not None
+    assert viewer.stdout.readline()
+    viewer.send_signal(signal.SIGINT)
+    _, err = viewer.communicate(timeout=60)
+    assert (viewer.returncode, err) == (INTERRUPTED, "")
+
+
+def test_two_viewers_lose_nothing_of_each_other(three: list[Run]) -> None:
+    run = three[0]
+    writers = [threading.Thread(target=notes.retag, args=(run, [f"tag{number}"])) for number in range(12)]
+    writers.append(threading.Thread(target=notes.write_note, args=(run, "a note")))
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    found = notes.read(run)
+    assert (found.note, len(found.tags)) == ("a note", 12)
+    known = RunList()
+    assert next(entry for entry in known.read() if entry.run == run).matches("#tag7 a note")
+    for content in ("{", '{"note": 3, "tags": "x"}', '{"tags": [1, "", "a b"]}'):
+        run.file("notes.json").write_text(content)
+        assert notes.read(run) == notes.Notes()
+    with pytest.raises(RunError, match="at most 1,000 are allowed"):
+        notes.write_note(run, "x" * 1001)

@@ -1,0 +1,102 @@
+"""run.max_minutes=auto: the run ends itself before the time limit of its Slurm job is reached."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from gputui.engine import runs
+from gputui.engine.process.time_limit import TimeLimit
+from gputui.engine.runs.events import Event
+from gputui.engine.system.run_clock import RunClock
+from gputui.engine.telemetry import job_end
+from gputui.tui import cli
+
+from tests.support.front_door import gputui, until
+from tests.support.standing_in import stand_in
+
+__all__ = ["stand_in"]
+
+IN_A_JOB = {"SLURM_JOB_ID": "77"}
+AUTO = ("--preset", "quickstart", "--set", "max_minutes=auto")
+
+
+def squeue(folder: Path, script: str) -> None:
+    program = folder / "squeue"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_the_time_that_is_left_is_read_as_slurm_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    for script, seconds, problem in (
+        ('[ "$*" = "--noheader --jobs 77 --format %L" ] && echo 5:07', 307, ""),
+        ("echo 3:05:07", 3 * 3600 + 307, ""),
+        ("echo 2-03:05:07", 51 * 3600 + 307, ""),
+        ("echo UNLIMITED", None, ""),
+        ("echo INVALID", None, "squeue does not report it: INVALID"),
+        ("echo 'slurm_load_jobs error: Invalid job id' >&2; exit 1", None, "slurm_load_jobs error: Invalid job id"),
+        ("exit 3", None, "it ended with 3"),
+        ("exec sleep 600", None, "squeue did not answer within 0.5 s"),
+    ):
+        squeue(tmp_path, script)
+        monkeypatch.setattr(job_end, "ANSWER_SECONDS", 0.5 if "sleep" in script else 90.0)
+        left = job_end.asked(IN_A_JOB)
+        assert left.seconds == seconds, script
+        assert problem in left.problem, script
+        assert bool(problem) == bool(left.problem), script
+    by_variable = job_end.asked(IN_A_JOB | {job_end.VARIABLE: str(int(time.time()) + 600)}).seconds
+    assert by_variable == pytest.approx(600, abs=120), "squeue is not asked"
+    squeue(tmp_path, "echo 5:07")
+    monkeypatch.setattr(job_end, "ANSWER_SECONDS", 90.0)
+    for text in ("0", "Unknown", "-5", ""):
+        assert job_end.asked(IN_A_JOB | {job_end.VARIABLE: text}).seconds == 307, text
+    assert job_end.asked({job_end.VARIABLE: "1"}) == job_end.Left(), "this is no job"
+    (tmp_path / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "squeue cannot be run: No such file" in job_end.asked(IN_A_JOB).problem
+
+
+def test_time_is_kept_for_the_last_checkpoint() -> None:
+    for seconds, usable in ((7200.0, 7080.0), (600.0, 540.0), (0.0, 0.0), (-5.0, 0.0), (None, None)):
+        assert job_end.Left(seconds).usable_seconds == usable, seconds
+
+
+def test_a_run_ends_itself_before_its_job_does(stand_in: None) -> None:
+    ends = {**os.environ, **IN_A_JOB, job_end.VARIABLE: str(int(time.time()) + 12)}
+    done = gputui(*AUTO, "--set", "checkpoint=epoch", env=ends)
+    (run,) = runs.all_runs()
+    assert "the Slurm job 77 ends in 0:" in done.stdout + done.stderr
+    assert "run.max_minutes=auto: the run ends itself in 0:" in run.file("engine.log").read_text()
+    assert run.result is not None
+    assert run.result["outcome"] == "stopped", "the stand-in says so for every request"
+
+
+def test_a_limit_that_is_not_known_is_a_warning_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue(tmp_path, "echo INVALID")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    told: list[Event] = []
+    limit = TimeLimit("auto", RunClock.launched(), told.append)
+    (warning,) = until(lambda: told)
+    why = "squeue does not report it: INVALID"
+    assert f"the job's time limit is not known, and the run has none ({why})" in str(warning)
+    assert not limit.is_over
+
+
+def test_what_auto_will_do_is_said_beforehand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for environment, *told in (
+        ({}, "outside of a Slurm job auto is no limit"),
+        (IN_A_JOB, "squeue is asked for the end of the Slurm job 77", "2 minutes less", "without checkpoints"),
+        ({job_end.VARIABLE: str(int(time.time()) + 7200)}, "the Slurm job 77 ends in 1:59:", "itself after 1:57:"),
+    ):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert cli.run([*AUTO, "--dry-run"]) == 0
+        said = capsys.readouterr().err
+        for text in told:
+            assert text in said, (environment, said)

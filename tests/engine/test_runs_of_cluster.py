@@ -1,0 +1,96 @@
+"""The runs of a training on several machines whose workers share a home: it stands once in every list."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets, runs
+from gputui.engine.compare import comparison
+from gputui.engine.process import continuing, launch
+from gputui.engine.runs import Run, RunError, baseline
+from gputui.engine.runs import cluster as clusters
+from gputui.engine.runs.cluster import Cluster
+from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.events import Started
+from gputui.engine.system.run_clock import RunClock
+from gputui.tui import cli
+from gputui.tui.screens.runs import RunsScreen
+
+from tests.support.tiny import Tiny, wait_for
+
+ADDRESSES = ("h0:1", "h1:1")
+
+
+def begun(*made: Run) -> None:
+    """Tell in each run of these workers that they have met."""
+    members = [{"index": index, "address": ADDRESSES[index], "host": "h", "run": run.id, "folder": str(run.path),
+                "replicas": 1, "gpus": []} for index, run in enumerate(made)]  # fmt: skip
+    for index, run in enumerate(made):
+        started: dict[str, Any] = dict.fromkeys(("global_batch_size", "steps_per_epoch", "train_samples"), 8)
+        EventWriter(run.file("events.jsonl"), run.id, RunClock.launched()).emit(Started(
+            pid=1, versions={}, devices=[], options={}, actual={}, replicas=2, epochs=1, steps=8,
+            validation_samples=None, worker=index, workers=members, **started,
+        ))  # fmt: skip
+
+
+@pytest.fixture
+def cluster_runs(home: Path) -> list[Run]:
+    """Those of the two workers; then the one of a worker whose chief's run lies elsewhere."""
+    preset = presets.resolve("quickstart", ["strategy.kind=multi_worker", "run.checkpoint=epoch"])
+    made = [launch.create(preset, joins=Cluster(ADDRESSES, index, "--cluster")) for index in (0, 1, 1)]
+    begun(*made[:2])
+    for number, run in enumerate(made):
+        os.utime(run.file("preset.yaml"), (1_790_000_000 + number,) * 2)
+    return made
+
+
+def test_a_list_shows_the_chiefs_run_and_rm_takes_those_of_its_workers(
+    cluster_runs: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    chief, other, alone = cluster_runs
+    assert clusters.others_beside(chief) == [other]
+    assert [clusters.chief_beside(run) for run in cluster_runs] == [None, chief, None]
+    assert cli.run(["runs", "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {one["id"]: one["workers"] for one in told} == {alone.id: [], chief.id: [other.id]}
+    assert cli.run(["runs", "rm", chief.id, "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert f"with {chief.id} go the runs of its other workers: {other.id}" in out
+    assert "deleted 2 runs" in out
+    assert runs.all_runs() == [alone]
+
+
+def test_the_latest_run_of_a_shared_home_is_the_chiefs(cluster_runs: list[Run]) -> None:
+    chief, other, alone = cluster_runs
+    cli.run(["runs", "rm", alone.id, "--yes"])
+    assert runs.all_runs()[0] == other
+    assert runs.find("latest") == chief
+    with pytest.raises(RunError) as refusal:
+        continuing.latest()
+    assert str(refusal.value) == f"there is no run to resume: {launch.without_checkpoint(chief)}", "it asks no other"
+
+
+def test_workers_of_one_training_are_no_repeats_of_it(cluster_runs: list[Run]) -> None:
+    chief, other, alone = cluster_runs
+    found = comparison.compare(baseline.line_up((chief, other, alone)))
+    assert found.groups == (0, 1, 1)
+    assert any("workers of one training" in note for note in found.notes)
+    assert not any("workers of one" in note for note in comparison.compare(baseline.line_up((chief, alone))).notes)
+
+
+async def test_the_screen_folds_the_workers_and_deletes_them_with_the_chief(cluster_runs: list[Run]) -> None:
+    chief, other, alone = cluster_runs
+    async with Tiny(RunsScreen).run_test(size=(100, 24), notifications=True) as pilot:
+        shown = await wait_for(pilot, "2 of 2 runs")
+        assert "2 workers" in shown
+        await pilot.press("down", "d")
+        shown = await wait_for(pilot, "Delete 2 runs")
+        assert chief.id in shown
+        assert f"{other.id} (its worker)" in shown
+        await pilot.press("d")
+        await wait_for(pilot, "1 of 1 run")
+    assert runs.all_runs() == [alone]

@@ -1,0 +1,109 @@
+"""The workers of a training on several machines as trainers on this one, connected over its loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import random
+import socket
+import textwrap
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from gputui.engine import presets
+from gputui.engine.runs import Run
+
+from tests.support.forking import Program, trainer_of
+
+# A model without layers that draw random numbers; the callback ends or freezes the worker that the file names.
+PROGRAM = """
+import json, os, signal
+import keras, numpy as np
+
+class Fate(keras.callbacks.Callback):
+    def __init__(self, path):
+        super().__init__()
+        self.path, self.count = path, 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if not os.path.exists(self.path):
+            return
+        worker, step, number = json.loads(open(self.path).read())
+        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == worker and self.count == step:
+            os.kill(os.getpid(), number) if number else os.close(int(os.environ["GPUTUI_LIFELINE_OF_ENGINE"]))
+
+FATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fate")
+
+def build_own_state(context):
+    return build(context, own_state=True)
+
+def build_small(context):
+    found = build(context)
+    return {key: found[key] for key in ("model", "train", "loss", "callbacks")}
+
+def build(context, own_state=False):
+    drawn = np.random.default_rng(5)
+    x = drawn.normal(size=(200, 8)).astype("float32")
+    y = (x @ drawn.normal(size=(8, 3))).argmax(1)
+    layers = [keras.Input((8,)), keras.layers.Dense(16, "relu")]
+    if own_state:  # statistics and draws that each worker has of its own
+        layers += [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)]
+    model = keras.Sequential([*layers, keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return {
+        "model": model, "train": (x[:170], y[:170]), "validation": (x[170:], y[170:]), "loss": loss,
+        "metrics": ["accuracy"], "callbacks": [Fate(FATE)],
+    }
+"""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on, below those that the kernel gives to connections of other tests."""
+    found: list[int] = []
+    with ExitStack() as held:
+        while len(found) < count:
+            port = random.randrange(16_000, 32_000)
+            with contextlib.suppress(OSError):
+                held.enter_context(socket.create_server(("", port)))
+                found.append(port)
+    return found
+
+
+def program(folder: Path, function: str = "build") -> list[str]:
+    """Settings for a training of PROGRAM; `folder`/fate holds worker, step and signal (0: its engine has gone)."""
+    (folder / "train.py").write_text(textwrap.dedent(PROGRAM))
+    return [f"workload.entry={folder}/train.py:{function}"]
+
+
+def workers_of(count: int, *settings: str) -> tuple[list[Run], list[Program]]:
+    """New runs of the workers of a cluster, and their trainers."""
+    preset = presets.defaults(["strategy.kind=multi_worker", *settings])
+    made = [trainer_of(preset) for _ in range(count)]
+    return [run for run, _ in made], connected([program for _, program in made])
+
+
+def connected(programs: list[Program]) -> list[Program]:
+    """The same trainers, connected at other ports."""
+    workers = [f"127.0.0.1:{port}" for port in free_ports(len(programs))]
+    return [
+        dataclasses.replace(one, environment=one.environment | {"TF_CONFIG": _told(workers, index)})
+        for index, one in enumerate(programs)
+    ]
+
+
+def _told(workers: list[str], index: int) -> str:
+    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
+
+
+def told(run: Run, kind: str) -> list[dict[str, Any]]:
+    """The events of a kind."""
+    lines = run.file("events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+
+def epochs(run: Run) -> dict[int, dict[str, float]]:
+    """The figures of each epoch; of one that was trained twice the later ones."""
+    return {event["epoch"]: event["metrics"] for event in told(run, "epoch")}

@@ -1,0 +1,52 @@
+"""The wheel: it holds every file of the packages and nothing else, and brings no TensorFlow by itself."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("engine", "examples", "presets", "tui")
+BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
+    """The wheel as pip builds it, from what the Dockerfile copies: .dockerignore leaves out all but its exceptions."""
+    copy, made = tmp_path_factory.mktemp("copy"), tmp_path_factory.mktemp("wheel")
+    for name in [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]:
+        (copy / name).parent.mkdir(exist_ok=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    done = subprocess.run([sys.executable, "-c", BUILD, made], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = made.glob("*.whl")
+    return ZipFile(path)
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: ZipFile) -> None:
+    files = (path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file())
+    own = {f"gputui/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert own == packed
+    assert wheel.read("gputui/tui/commands/own-code.md") == (ROOT / "docs/own-code.md").read_bytes()  # a link to it
+    assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_the_wheel_leaves_an_installed_tensorflow_as_it_is(wheel: ZipFile) -> None:
+    """Neither TensorFlow nor what it asks for in certain versions is required, but by the extras."""
+    (name,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
+    lines = [line.partition(": ")[2] for line in wheel.read(name).decode().splitlines() if line.startswith("Requires")]
+    always = " ".join(line for line in lines if "extra ==" not in line)
+    assert "textual" in always
+    for package in ("tensorflow", "keras", "numpy", "protobuf", "ml-dtypes", "h5py"):
+        assert package not in always
+    for extra in ("cuda", "tensorflow"):
+        assert [line for line in lines if line.startswith("tensorflow") and f'extra == "{extra}"' in line]

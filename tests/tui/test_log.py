@@ -1,0 +1,126 @@
+"""The log of a run: what its lines are, what is folded, and what a person can do with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gputui.engine.process.known_failures import RESUMED
+from gputui.tui.base.glyphs import RICH
+from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
+from gputui.tui.reading.log_tail import LogTail
+from gputui.tui.reading.snapshot import Epoch
+from gputui.tui.screens.live import LiveScreen
+from gputui.tui.widgets.log_view import LogLines
+
+from tests.support import recorded
+from tests.support.tiny import Tiny, text_of, wait_for
+
+# As TensorFlow 2.21 and Keras 3.15 wrote them, shortened.
+LINES = {
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR": ("muted", True),
+    "I0000 00:00:1795307329.707513   27481 port.cc:153] oneDNN custom operations are on.": ("muted", True),
+    "To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow": ("muted", True),
+    "E0000 00:00:1795307334.530655   27481 cuda_platform.cc:52] failed call to cuInit: INTERNAL": ("bad", False),
+    "W0000 00:00:1795307334.53   27481 gpu_device.cc:2342] Cannot dlopen some GPU libraries.": ("warn", False),
+    "E0000 00:00:1795307334.53   27481 cuda_dnn.cc:8579] Unable to register cuDNN factory": ("muted", True),
+    "2026-11-22 10:27:03.123456: I tensorflow/core/util/port.cc:153] oneDNN": ("muted", True),
+    "2026-11-22 10:27:03.123456: W tensorflow/core/framework/op.cc:1] slow": ("warn", False),
+    "Traceback (most recent call last):": ("bad", False),
+    "ValueError: shapes do not fit": ("bad", False),
+    "/own/train.py:3: UserWarning: few samples": ("warn", False),
+    "WARNING:tensorflow:5 out of the last 5 calls triggered retracing": ("warn", False),
+    "Epoch 3/10": ("epoch", False),
+    "my own words about an Error and Epoch 3": ("", False),
+}
+NOISE = "".join(f"I0000 00:00:{recorded.BEGAN + second:.6f}    5303 port.cc:1] {second} says\n" for second in (1, 2, 3))
+OWN = "".join(f"sample {number}\n" for number in range(40))
+
+
+def test_every_line_has_its_level() -> None:
+    for line, (style, noise) in LINES.items():
+        assert judged(line)[:2] == (style, noise), line
+    assert judged(list(LINES)[1]).t == 1795307329.707513
+
+
+def test_noise_is_folded_and_every_epoch_has_its_line_in_the_order_of_time() -> None:
+    epochs = [Epoch(100.0 + n, n, 3, 1.5, {"loss": 0.5 / n, "val_[b]": None}) for n in (1, 2)]
+    lines = ["I0000 00:00:1.5  1 a.cc:1] x", "To enable the following instructions: y", "begun", "later", "last"]
+    shown = [row.text for row in rows(lines, [0, 0, 0, 101.5, 200.0], epochs, RICH, "space")]
+    assert shown == [
+        "▸ 2 lines of TensorFlow's start-up; space shows them", "begun",
+        "epoch 1/3   1.5 s  loss 0.500     val_[b] -", "later", "epoch 2/3   1.5 s  loss 0.250     val_[b] -", "last",
+    ]  # fmt: skip
+    unfolded = [row.text for row in rows(lines, [0.0] * 5, epochs, RICH, fold=False)]
+    assert unfolded[:5] == lines
+    assert unfolded[5].startswith("epoch 1/3")
+    assert [row.text for row in only(rows(lines, [0.0] * 5, [], RICH), "LA")] == ["later", "last"]
+    losses = [Epoch(100.0 + n, n, 9, 1.5, {"loss": value, "b": 1.0}) for n, value in enumerate((2.5, 0.06, 5.7e-5), 1)]
+    columns = {row.text.index(" b ") for row in rows([], [], losses, RICH)}
+    assert len(columns) == 1, "what follows a loss stays where it is, however long the loss is"
+    assert rows([], [], epochs, RICH, width=34)[0].text == "epoch 1/3   1.5 s  loss 0.500"
+    done = [Epoch(9.0, n, 10, 1.5, {"accuracy": value, "loss": 0.1}) for n, value in ((9, 0.9991), (10, 1.0))]
+    assert [row.text.index("loss") for row in rows([], [], done, RICH)] == [40, 40], "a metric stands below itself"
+    again = [RESUMED, *lines[:2], RESUMED, "end"]  # of the lines of epochs none has a time
+    shown = [row.text[:11] for row in rows(again, [0.0] * 5, epochs, RICH, fold=False, resumes=(50.0, 99.0, 101.5))]
+    assert shown[0] == RESUMED[:11]
+    assert shown[3:] == ["epoch 1/3  ", RESUMED[:11], "end", "epoch 2/3  "]
+    shown = [row.text[:11] for row in rows(again, [0.0] * 5, epochs, RICH, fold=False, resumes=(50.0,))]
+    assert shown[3:] == ["epoch 1/3  ", "epoch 2/3  ", RESUMED[:11], "end"], "the newest is not known yet"
+    assert [row.text for row in wrapped(rows(["abcdefg"], [0.0], [], RICH), 3)] == ["abc", "def", "g"]
+
+
+def test_a_line_that_comes_later_has_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "engine.log"
+    path.write_text("one\n")
+    tail = LogTail(path)
+    tail.poll()
+    with path.open("a") as stream:
+        stream.write("two\n")
+    tail.poll()
+    assert tail.arrived[0] == 0
+    assert tail.arrived[1] > recorded.BEGAN
+
+
+async def test_the_log_is_folded_wrapped_and_filtered_and_the_settings_keep_it(home: Path) -> None:
+    log = f"{NOISE}{'long ' * 40}end\n{OWN}W0000 00:00:5.1 1 a.cc:1] slow\n"
+    run = recorded.write(home, gpus=1, seconds=80, log=log)
+    app = Tiny(lambda: LiveScreen(run))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "✓ done")
+        await pilot.press("l", "g")
+        shown = await wait_for(pilot, "▸ 3 lines of TensorFlow's start-up; space shows them")
+        assert "2 says" not in shown
+        await pilot.press("space")
+        await wait_for(pilot, "2 says")
+        assert not app.settings.log.fold
+        await pilot.press("space")
+        await wait_for(pilot, "▸ 3 lines")
+        await pilot.click(LogLines, offset=(4, 0))
+        await wait_for(pilot, "2 says")
+        assert "end" not in text_of(app).split()
+        await pilot.press("W")
+        await wait_for(pilot, lambda: "end" in text_of(app).split())
+        assert app.settings.log.wrap
+        await pilot.press("slash", *"ple 3")
+        await wait_for(pilot, lambda: "ple 39" in text_of(app) and "ple 29" not in text_of(app))
+        await pilot.press("enter", "f")
+        await wait_for(pilot, "1 of 11")
+        await pilot.press("enter")  # in context
+        shown = await wait_for(pilot, "sample 4")
+        assert "sample 2" in shown
+        await pilot.press("escape", "end")
+        shown = await wait_for(pilot, "epoch 2/3")
+        assert "1 of 11" not in shown
+        assert "47 lines" in shown, shown  # two of them are epochs
+        screen = pilot.app.screen
+        assert isinstance(screen, LiveScreen)
+        (copied, *_) = screen.copyables()
+        assert copied.preview == "the last 47 lines"
+        assert len(copied.text().split("\n")) == 47
+        view = pilot.app.screen.query_one(LogLines)
+        at = next(y for y, row in enumerate(view.rows) if "slow" in row.text)
+        slow = next(iter(view.render_line(at - view.scroll_offset.y)))
+        assert slow.style is not None
+        assert slow.style.color == view.get_component_rich_style("log--warn", partial=True).color
+    app.settings.flush()
+    assert "wrap: true" in app.settings.path.read_text()

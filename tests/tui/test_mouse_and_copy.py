@@ -1,0 +1,152 @@
+"""The mouse does what the keys do, and what is copied goes to the clipboard and can be had in another way, too."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.tui.app import GputuiApp
+from gputui.tui.base import clipboard
+from gputui.tui.screens.chart import ChartScreen
+from gputui.tui.screens.copying import CopyScreen
+from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.widgets.log_view import LogLines
+from gputui.tui.widgets.option_row import ValueInput
+from textual import events
+from textual.pilot import Pilot
+from textual.widget import Widget
+
+from tests.support import recorded
+from tests.support.form_pilot import form, opened, seen, settled, told
+from tests.support.terminal import needs_tmux, terminal
+from tests.support.tiny import Tiny, still, tiny, wait_for
+
+
+async def click(pilot: Pilot[None], text: str, line: int | None = None) -> None:
+    """Click the text where it stands on the screen; `line`: of those that have it."""
+    await wait_for(pilot, text)
+    before = None
+    while before != (found := _places(pilot, text)) or not found:  # a screen that was just opened is laid out anew
+        before = found
+        await pilot.pause(0.1)
+    y, x = found[line or 0]
+    await pilot.click(offset=(x + len(text) // 2, y))
+
+
+def _places(pilot: Pilot[None], text: str) -> list[tuple[int, int]]:
+    return [(at, shown.index(text)) for at, shown in enumerate(seen(pilot).split("\n")) if text in shown]
+
+
+async def wheel(pilot: Pilot[None], over: Widget, down: bool = True) -> None:
+    kind = events.MouseScrollDown if down else events.MouseScrollUp
+    await pilot._post_mouse_events([kind], over, offset=(10, 3), button=0)
+
+
+async def test_places_rows_headers_charts_buttons_and_footer_keys_can_be_clicked(home: Path) -> None:
+    runs = [recorded.write(home, name=f"20260921-1{n}0000-run{n}", gpus=1, seconds=40) for n in range(2)]
+    async with opened((120, 40)) as pilot:
+        app = pilot.app
+        assert isinstance(app, GputuiApp)
+        options = form(pilot).options
+        await wheel(pilot, options)
+        await wait_for(pilot, lambda: max(column.scroll_y for column in [options, *options.children]) > 0)
+        await wheel(pilot, options, down=False)
+        await click(pilot, "batch_size ")
+        await click(pilot, "32 samples")
+        await wait_for(pilot, lambda: isinstance(app.focused, ValueInput))
+        await pilot.press("escape")
+        await click(pilot, "Runs")
+        await wait_for(pilot, "2 of 2 runs")
+        screen = app.screen
+        assert isinstance(screen, RunsScreen)
+        before = screen.table.order
+        await click(pilot, "state")
+        await wait_for(pilot, lambda: screen.table.order != before)
+        await click(pilot, "Delete", line=-1)
+        await click(pilot, " Keep ")
+        await wait_for(pilot, lambda: app.screen is screen)
+        assert all(run.path.exists() for run in runs)
+        await click(pilot, "run1")
+        await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
+        await still(pilot, "✓ done", "throughput")
+        await click(pilot, "throughput")
+        await wait_for(pilot, lambda: isinstance(app.screen, ChartScreen))
+        chart = app.screen
+        assert isinstance(chart, ChartScreen)
+        await wheel(pilot, chart.chart, down=False)
+        await wait_for(pilot, lambda: chart.chart.window is not None)
+        await click(pilot, "esc Back", line=-1)
+        await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
+        await click(pilot, "Form")
+        await settled(pilot)
+        assert app.screen is form(pilot)
+
+
+async def test_id_folder_log_and_chart_values_are_copied(home: Path) -> None:
+    before = recorded.write(home, name="a-run", gpus=0, seconds=20)
+    run = recorded.write(home, gpus=1, seconds=40, log="first line\nsecond line\nthird line\n")
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "third line")
+        for keys, copied in ((["y", "y"], run.id), (["y", "2"], str(run.path)), (["y", "3"], None)):
+            await pilot.press(*keys)
+            await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
+            assert copied is None or pilot.app.clipboard == copied
+        assert "first line\nsecond line" in pilot.app.clipboard
+        assert str(clipboard.file()) in told(pilot)
+        await wait_for(pilot, lambda: clipboard.file().read_text() == pilot.app.clipboard)
+        await pilot.press("y")
+        screen = pilot.app.screen
+        assert isinstance(screen, CopyScreen)
+        names = [one.name for one in screen.offered]
+        assert all("\n" in one.text() for one in screen.offered[2:])  # also charts are empty that have no values yet
+        await pilot.press(*["down"] * names.index("throughput"), "enter")
+        await wait_for(pilot, lambda: "\t" in pilot.app.clipboard)
+        assert pilot.app.clipboard.startswith("seconds\tthroughput")
+        await selected(pilot)
+        await pilot.press("c")
+        await wait_for(pilot, lambda: tiny(pilot).opened == [("compare", [before, run])])
+
+
+async def selected(pilot: Pilot[None]) -> None:
+    """What is marked with the mouse in the log is copied without a question."""
+    log = pilot.app.screen.query_one(LogLines)
+    at = next(y for y in range(log.size.height) if "second line" in log.render_line(y).text)
+    await pilot.mouse_down(log, offset=(0, at))
+    await pilot.hover(log, offset=(6, at))
+    await pilot.mouse_up(log, offset=(6, at))
+    await pilot.press("y")
+    await wait_for(pilot, lambda: pilot.app.clipboard.strip() == "second")
+
+
+def test_where_the_terminal_takes_nothing_there_is_a_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert clipboard.keep("text", {}).endswith(f"it is in {home / 'copied.txt'}")
+    assert clipboard.file().read_text() == "text"
+    assert home.stat().st_mode & 0o077 == 0
+    clipboard.file().unlink()
+    clipboard.file().mkdir()
+    assert "there is no other way" in clipboard.keep("text", {})
+    asked: list[Any] = []
+
+    def run(command: list[str], **more: Any) -> subprocess.CompletedProcess[bytes]:
+        asked.append((command, more["input"]))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert "prefix, then ]" in clipboard.keep("tëxt", {"TMUX": "/tmp/tmux,1,0"})
+    assert asked == [(["tmux", "load-buffer", "-w", "-"], "tëxt".encode())]
+
+
+@needs_tmux
+def test_tmux_pastes_what_was_copied(home: Path) -> None:
+    run = recorded.write(home, gpus=0, seconds=20)
+    with terminal("watch", run.id, size=(80, 24), GPUTUI_WARM="0") as window:
+        window.shows("done", "esc Back")
+        window.type("y")
+        window.shows("id of the run")
+        window.still()
+        window.type("y")
+        window.shows("Copied", "tmux has it as well")
+        assert window._tmux("show-buffer") == run.id

@@ -1,0 +1,120 @@
+"""The settings of the screens: what the file may say, what is kept in it, and what the application makes of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from gputui.engine.files import places
+from gputui.tui.app import GputuiApp
+from gputui.tui.base.settings import Settings, declared
+
+from tests.support.form_pilot import opened, told
+
+MINE = """\
+# mine
+theme: high-contrast   # for the projector
+runs:
+    sort: loss  # lowest first
+    descending: no
+keys: {stop: ctrl+x, gpus: 7}
+"""
+
+
+def given(text: str, path: Path | None = None) -> Path:
+    path = path or places.settings_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_what_the_file_says_is_used_and_a_change_leaves_everything_else_as_it_was() -> None:
+    path = given(MINE)
+    settings = Settings()
+    assert settings.problems == []
+    assert (settings.theme, settings.runs.sort, settings.runs.descending) == ("high-contrast", "loss", False)
+    assert settings.keys == {"stop": "ctrl+x", "gpus": "7"}
+    settings.change("runs.columns", ("id", "loss"))
+    settings.change("runs.sort", "when")
+    settings.change("charts.smoothing", 0.5)
+    settings.flush()
+    expected = MINE.replace("sort: loss ", "sort: when ").replace("no\n", "no\n    columns: [id, loss]\n")
+    assert path.read_text() == expected + "charts:\n    smoothing: 0.5\n"
+    again = Settings()
+    assert (again.runs, again.charts) == (settings.runs, settings.charts)
+    with pytest.raises(ValueError, match=r"0\.99, not 2"):
+        settings.change("charts.smoothing", 2.0)
+
+
+@pytest.mark.parametrize("text", ["", "# only mine\n"])
+def test_the_first_change_makes_the_file(text: str) -> None:
+    path = given(text) if text else places.settings_file()
+    settings = Settings()
+    settings.change("log.wrap", True)
+    settings.change("keys", {"stop": "ctrl+x"})
+    settings.flush()
+    assert path.read_text().endswith("log:\n  wrap: true\nkeys: {stop: ctrl+x}\n")
+    assert path.read_text().startswith(text or "# Settings of gputui")
+    assert Settings().log.wrap
+
+
+def test_a_value_that_cannot_be_used_is_named_in_one_line_and_its_default_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)  # a line that names a long path leaves out a part of what it says
+    wrong = {
+        "theme: [a]": ":1: theme must be text, not ",
+        "runs: {descending: perhaps}": ":1: runs.descending must be true or false, not 'perhaps'; true is used",
+        "runs: {columns: loss}": ":1: runs.columns must be a list of names, not 'loss'; [] is used",
+        "charts:\n  x_axis: miles": ":2: charts.x_axis must be one of auto, step, epoch, time, samples, not 'miles'",
+        "charts: {smoothing: 1}": ":1: charts.smoothing must be a number from 0 to 0.99, not 1.0; 0.0 is used",
+        "keys: stop": ":1: keys must be a mapping",
+        "runs: 5": ":1: there is no setting runs; known: runs.columns",
+        "log: {colour: red}": ":1: there is no setting log.colour; known: log.wrap, log.fold",
+        "log: {wrap: {a: 1}}": ":1: log.wrap must be",
+        "a: [": ": not valid YAML",
+        "- a": "must be a mapping",
+        "a: &b 1\nc: *b": "aliases (*name) are not allowed here",
+        "#" * 200_000: "so it holds no settings",
+        "log:\n  wrap: true\x01": "is not allowed in YAML",
+    }
+    for text, said in wrong.items():
+        settings = Settings(given(text, Path("settings.yaml")))
+        assert len(settings.problems) == 1, text
+        assert said in settings.problems[0], text
+        assert settings.problems[0].startswith("settings.yaml:")
+        assert "\n" not in settings.problems[0]
+        assert (settings.theme, settings.runs, settings.log, settings.keys) == (
+            "", Settings(Path("/none")).runs, Settings(Path("/none")).log, {})  # fmt: skip
+
+
+def test_a_file_that_cannot_be_understood_is_not_overwritten(tmp_path: Path) -> None:
+    path = given("theme: [\n", tmp_path / ("a-long-name-" * 12) / "settings.yaml")
+    settings = Settings(path)
+    settings.change("log.wrap", True)
+    settings.flush()
+    assert path.read_text() == "theme: [\n"
+    assert settings.log.wrap
+    assert ": log.wrap lasts until gputui ends: not " in settings.problems[-1]
+    assert settings.problems[-1].endswith("found '<stream end>'")
+
+
+async def test_the_application_starts_with_the_theme_of_the_settings_and_keeps_another_one() -> None:
+    path = given("theme: high-contrast\nruns: {sort: 5}\n")
+    app = GputuiApp()
+    async with opened(app=app) as pilot:
+        assert app.theme == "high-contrast"
+        app.settings.flush()
+        assert path.read_text() == "theme: high-contrast\nruns: {sort: 5}\n"
+        assert "settings.yaml:2: runs.sort must be text" in told(pilot)
+        app.theme = "gputui"
+        await pilot.pause()
+        app.settings.flush()
+        assert path.read_text() == "theme: gputui\nruns: {sort: 5}\n"
+
+
+def test_the_documented_settings_are_the_declared_ones() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "usage.md").read_text()
+    section = text.split("<!-- settings: begin")[1].split("<!-- settings: end")[0]
+    assert re.findall(r"^\| `([\w.]+)`", section, re.MULTILINE) == [key for key, _ in declared()]

@@ -1,0 +1,96 @@
+"""Whether everything can be read in every theme of gputui, by the contrast ratios of WCAG 2.1."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from gputui.tui.base.themes import HIGH_CONTRAST, THEMES
+from gputui.tui.screens.columns import ColumnsScreen
+from gputui.tui.screens.copying import Copyable, CopyScreen
+from gputui.tui.widgets.painted import STYLES, Painted
+from gputui.tui.widgets.panel import Panel
+from textual.color import Color
+from textual.containers import Vertical
+from textual.geometry import Region
+from textual.screen import Screen
+from textual.widgets import OptionList, Static
+
+from tests.support.tiny import Tiny
+
+TEXT, GRAPHIC = 4.5, 3.0  # success criteria 1.4.3 and 1.4.11
+GROUNDS = ("background", "surface", "panel")
+WORDS = ("foreground", "foreground-muted", "text-primary", "text-success", "text-warning", "text-error")
+PAINTED_TEXT = ("title", "label", "value", "good", "warn", "bad", "here", "badge", "light", "moderate", "heavy")
+CURVES = ("curve1", "curve2", "curve3", "curve4")
+
+
+class Grounds(Screen[None]):
+    """A picture and a text on every ground of the themes."""
+
+    DEFAULT_CSS = "".join(f".{ground} {{ background: ${ground}; }}\n" for ground in GROUNDS) + "".join(
+        f".{word} {{ color: ${word}; }}\n" for word in WORDS
+    )
+
+    def compose(self):  # type: ignore[no-untyped-def]
+        for ground in GROUNDS:
+            with Vertical(classes=ground):
+                yield Panel(lambda width, height: [])
+                yield from (Static(word, classes=word) for word in WORDS)
+
+
+async def test_text_and_curves_stand_out_from_every_ground_in_every_theme() -> None:
+    async with Tiny(Grounds).run_test(size=(80, 60)) as pilot:
+        for theme in THEMES:
+            pilot.app.theme = theme.name
+            await pilot.pause()
+            for place in pilot.app.screen.query(Vertical):
+                (ground,) = place.classes
+                for panel in place.query(Painted):
+                    for style in (*PAINTED_TEXT, *CURVES):
+                        found = panel.get_component_rich_style(f"painted--{style}")
+                        least = GRAPHIC if style in CURVES else TEXT
+                        ratio = contrast(Color.from_rich_color(found.color), Color.from_rich_color(found.bgcolor))
+                        assert ratio >= least, f"{theme.name}: {style} on {ground}: {ratio:.2f}"
+                for text in place.query(Static):
+                    ratio = contrast(text.colors[3], text.colors[2])
+                    assert ratio >= TEXT, f"{theme.name}: {text.content} on {ground}: {ratio:.2f}"
+        for other in set(pilot.app.available_themes) - {theme.name for theme in THEMES}:
+            pilot.app.theme = other  # those of Textual, which do not name our colours
+            await pilot.pause()
+            assert pilot.app.get_css_variables()["heavy"], other
+    assert set(PAINTED_TEXT) | set(CURVES) < set(STYLES)
+    assert HIGH_CONTRAST.dark
+
+
+async def test_the_marked_line_of_a_list_can_be_read_in_every_theme() -> None:
+    offered = [Copyable("id", "20260921", lambda: "")]
+    dialogs: tuple[Any, ...] = (partial(ColumnsScreen, ["run"]), partial(CopyScreen, offered))
+    for make in dialogs:
+        async with Tiny(make).run_test(size=(80, 24)) as pilot:
+            for theme in THEMES:
+                pilot.app.theme = theme.name
+                await pilot.pause()
+                listed = pilot.app.screen.query_one(OptionList)
+                line = next(strip for strip in listed.render_lines(Region(0, 0, *listed.size)) if strip.text.strip())
+                for piece in line:
+                    if piece.text.strip() and piece.style and piece.style.color and piece.style.bgcolor:
+                        ratio = contrast(*map(Color.from_rich_color, (piece.style.color, piece.style.bgcolor)))
+                        assert ratio >= GRAPHIC, f"{theme.name}: {piece.text} in {make}: {ratio:.2f}"
+
+
+def test_the_ratio_is_that_of_wcag() -> None:
+    assert round(contrast(Color.parse("#777777"), Color.parse("#ffffff")), 2) == 4.48
+    assert contrast(Color.parse("black"), Color.parse("white")) == 21
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The contrast ratio of WCAG 2.1 between two opaque colours."""
+    darker, lighter = sorted(map(_luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: Color) -> float:
+    parts = [part / 255 for part in colour.rgb]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -1,0 +1,112 @@
+"""What the form shows of itself as text: YAML, command, code, its help, and what it offers when it opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gputui.engine import presets, runs
+from gputui.engine.telemetry import machine
+from gputui.tui.app import GputuiApp
+from gputui.tui.form.state import FormState
+from gputui.tui.screens.help import HelpScreen
+from gputui.tui.screens.text import TextScreen
+from gputui.tui.widgets.option_row import OptionRow
+from textual.pilot import Pilot
+from textual.widgets import Static, TextArea
+
+from tests.support.form_pilot import NO_GPU, SIZES, anew, calm, form, go, opened, seen, settled, told
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+
+
+async def yaml_command_and_code_are_one_key_away(pilot: Pilot[None]) -> None:
+    await go(pilot, "compile.xla")
+    await pilot.press("right")
+    turn = "right_square_bracket"
+    for key, part in (("y", "schema_version: 1"), (turn, "--set compile.xla=true"), (turn, "import tensorflow")):
+        await pilot.press(key)
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, TextScreen)
+        assert part in pilot.app.screen.query_one(TextArea).text
+    await pilot.press("y")
+    assert "jit_compile=True" in pilot.app.clipboard
+    await pilot.press("escape")
+    await pilot.pause()
+    assert pilot.app.screen is form(pilot)
+
+
+async def help_opens_and_closes(pilot: Pilot[None]) -> None:
+    for key, size in (("question_mark", (80, 24)), ("f1", (80, 24)), ("question_mark", (120, 40))):
+        await pilot.resize_terminal(*size)
+        await pilot.press(key)
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, HelpScreen)
+        assert "start the training" in seen(pilot)  # the keys of the screen come first
+        page = str(pilot.app.screen.query_one(Static).content)
+        assert "differs from the default" in page
+        assert "F2" in page
+        assert "F2, 1" not in page  # a digit begins a value here
+        assert "super" not in page
+        await pilot.press(key)
+        await pilot.pause()
+        assert not isinstance(pilot.app.screen, HelpScreen)
+
+
+async def foreign_text_is_shown_as_it_is(pilot: Pilot[None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "odd.yaml"
+    file.write_text('description: "[red]not red[/] \\e[31m [/nothing]"\nworkload: {data: "npz:[b]/x[/b].npz"}\n')
+    form(pilot).load(FormState.open(file))
+    await settled(pilot)
+    text = seen(pilot)
+    assert "[red]not red[/] ?[31m [/nothing]" in text
+    assert "npz:[b]/x[/b].npz" in text
+    assert "there is no file [b]/x[/b].npz" in text
+    await pilot.press("y")
+    await pilot.pause()
+    await pilot.press("escape", "r")
+    await calm(pilot)
+
+
+async def test_a_run_going_on_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = runs.create("busy", presets.resolve("quickstart").to_yaml())
+    async with opened() as pilot:
+        await calm(pilot)
+        assert f"A run is running: {runs.title(run)}; F3 shows it" in told(pilot)
+
+
+async def test_the_form_behind_a_watched_run_is_built_when_it_is_looked_at() -> None:
+    run = runs.create("seen", presets.resolve("quickstart").to_yaml())
+    async with opened(app=GputuiApp(watch=run)) as pilot:
+        assert pilot.app.screen is not form(pilot)
+        assert not form(pilot).query(OptionRow)
+        await pilot.press("f2")
+        await settled(pilot)
+        assert pilot.app.screen is form(pilot)
+        assert len(form(pilot).query(OptionRow)) > 50
+        assert form(pilot).focused is next(iter(form(pilot).options.rows.values()))
+
+
+async def all_keys_of_the_footer_fit_at_80_columns(pilot: Pilot[None]) -> None:
+    await settled(pilot)
+    last = seen(pilot).rstrip("\n").split("\n")[-1]
+    assert last.rstrip().endswith("? Help"), last
+    assert all(word in last for word in ("r Start", "/ Search", "o Open", "s Save", "? Help", "F3 Live")), last
+
+
+async def test_texts_and_help_are_one_key_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened() as pilot:
+        for size in SIZES:
+            await anew(pilot, size)
+            await yaml_command_and_code_are_one_key_away(pilot)
+        await anew(pilot)
+        await help_opens_and_closes(pilot)
+        await anew(pilot, (120, 40))
+        await foreign_text_is_shown_as_it_is(pilot, tmp_path, monkeypatch)
+        await anew(pilot)
+        await all_keys_of_the_footer_fit_at_80_columns(pilot)

@@ -1,0 +1,106 @@
+"""Starting beside a run on the same devices asks: start it anyway, let it wait until that has ended, or leave it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.presets import Preset
+from gputui.engine.process import origin
+from gputui.engine.runs import Run, RunError
+from gputui.tui.app import GputuiApp
+from gputui.tui.base import waiting
+from gputui.tui.screens.form import FormScreen
+from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.questions import Ask
+from gputui.tui.screens.starting import resuming
+from textual.pilot import Pilot
+
+from tests.support import recorded
+from tests.support.form_pilot import settled
+from tests.support.tiny import wait_for
+
+
+@pytest.fixture
+def started(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
+    """What is launched, in whose place a finished run is shown."""
+    shown = recorded.write(home, name="20260921-090000-shown", gpus=0, seconds=20)
+    found: list[Preset] = []
+
+    def start(preset: Preset, *_: Any) -> tuple[Run, str]:
+        found.append(preset)
+        return shown, "engine"
+
+    monkeypatch.setattr("gputui.engine.process.launch.start", start)
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.05)
+    return found
+
+
+async def asked(pilot: Pilot[Any], *keys: str) -> str:
+    """Press the keys; the question that comes."""
+    await pilot.press(*keys)
+    await wait_for(pilot, lambda: isinstance(pilot.app.screen, Ask))
+    return await wait_for(pilot, "Start beside it?")
+
+
+async def test_a_start_beside_a_run_asks_waits_and_begins_by_itself(home: Path, started: list[Preset]) -> None:
+    busy = recorded.write(home, name="20260921-100000-busy", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        shown = await asked(pilot, "r")
+        assert busy.id in shown
+        await pilot.press("enter")  # Cancel is the answer unless another is chosen
+        await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
+        assert not started
+        await asked(pilot, "r")
+        await pilot.press("w")
+        await wait_for(pilot, "waiting: quickstart")
+        await pilot.press("x")
+        await wait_for(pilot, lambda: "waiting: quickstart" not in str(app.screen) and not app.waiting_title)
+        await asked(pilot, "r")
+        await pilot.press("w")
+        await wait_for(pilot, "waiting: quickstart")
+        await pilot.press("ctrl+q")
+        await wait_for(pilot, "It is not started if you quit now")
+        await pilot.press("s")
+        await wait_for(pilot, lambda: isinstance(app.screen, FormScreen))
+        assert not started
+        busy.file("result.json").write_text('{"outcome": "ok"}')
+        busy.file("status.json").write_text('{"phase": "ended"}')
+        await wait_for(pilot, lambda: started)
+        await wait_for(pilot, lambda: app.engines == ["engine"])
+        assert not app.waiting_title
+        assert [preset.name for preset in started] == ["quickstart"]
+        await pilot.press("r")  # nothing is in the way any more
+        await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
+        assert len(started) == 2
+
+
+async def test_anyway_starts_at_once_and_run_again_asks_as_well(home: Path, started: list[Preset]) -> None:
+    busy = recorded.write(home, name="20260921-100000-busy", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
+    over = recorded.write(home, name="20260921-110000-over", gpus=0, seconds=20, outcome="stopped")
+    with pytest.raises(RunError, match=r"set run\.checkpoint"):  # whatever is in the way
+        resuming(over).in_the_way()
+    settings = ("checkpoint=epoch",)
+    early = recorded.write(home, name="20260921-090000-early", seconds=20, outcome="stopped", settings=settings)
+    with pytest.raises(RunError, match="ended before its first"):
+        resuming(early).in_the_way()
+    shutil.rmtree(early.path)
+    over.file("checkpoints/step-0000000010").mkdir(parents=True)
+    os.utime(over.file("preset.yaml"))
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("f4")
+        await wait_for(pilot, "3 of 3 runs")
+        await asked(pilot, "R")
+        await pilot.press("c")
+        assert busy.id in await asked(pilot, "r")
+        await pilot.press("s")
+        await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
+        assert [preset.name for preset in started] == ["over"]
+        assert origin.title(started[0]) == "over"

@@ -1,0 +1,440 @@
+"""The screen of a search for the fastest settings: as it goes on, as it ended, and what can be done with it."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.proof import STAGES, folder, resuming, sharing
+from gputui.engine.proof import request as proof_request
+from gputui.engine.proof import search as shapes
+from gputui.engine.proof.folder import Proof
+from gputui.engine.runs import Run
+from gputui.engine.telemetry import chips, machine
+from gputui.engine.tune.report import findings as told
+from gputui.engine.tune.report import sentences
+from gputui.tui.app import GputuiApp
+from gputui.tui.base.glyphs import PLAIN, RICH
+from gputui.tui.drawing import leaderboard, memory_line, search_layout
+from gputui.tui.drawing import search as drawing
+from gputui.tui.drawing.plot import draw
+from gputui.tui.drawing.rows import length, plain
+from gputui.tui.form.limits import LimitTexts, WrongLimit
+from gputui.tui.screens import tuning
+from gputui.tui.screens.proofs import ProofsScreen
+from gputui.tui.screens.questions import SEEN_AFTER_SECONDS
+from gputui.tui.screens.tune import TuneScreen
+from gputui.tui.screens.tune_limits import TuneDialog
+from textual.pilot import Pilot
+from textual.widget import Widget
+
+from tests.support import recorded, recorded_search
+from tests.support.bursts import ENTER, ESCAPE, answered, burst
+from tests.support.form_pilot import NO_GPU, TWO_GPUS, form, opened
+from tests.support.recorded_proof import rewrite
+from tests.support.recorded_search import BATCH, ENDED, KEPT, POLICY, running, write_search, write_trial
+from tests.support.tiny import Tiny, still, tiny, wait_for
+
+GIB = recorded.GIB
+ODD: list[dict[str, Any]] = [
+    {}, {"kind": "tune", "state": "running"}, {"search": {"candidates": [None, 7, {}], "limits": 3, "memory": "x"}},
+    {"search": {"candidates": [{"stage": 3, "settings": "x", "trials": [None], "gain": "much"}], "best": 7,
+                "limits": {"minutes": "x", "only": 3, "leave": [None]},
+                "before_speed": 0, "best_speed": 1, "ceiling": 0,
+                "memory": {"points": [None, {"batch_size": "x"}, {"batch_size": 4}], "largest_batch": -1}}},
+]  # fmt: skip
+
+
+# ---- words, rows and the picture of memory --------------------------------------------------------------
+
+
+def test_candidates_stand_in_the_order_of_what_matters() -> None:
+    names = [leaderboard.settings(one) for one in told.ranked(ENDED)]
+    assert names[0] == "cache=memory  with batch_size=256, policy=mixed_bfloat16"
+    assert names[1] == "the preset"
+    assert "preset, no input" in names
+    assert names[-1] == "batch_size=1024"  # without a speed
+    once_more, left_out = (recorded_search.candidate("input", {}, speed, None) for speed in (412.0, None))
+    assert leaderboard.settings(once_more) == "preset, once more"
+    assert leaderboard.outcome(left_out, ENDED, RICH) == ("  left out", "label")
+    going_on = ENDED | running()
+    first, second, third, *_ = told.ranked(going_on)
+    assert first["decision"] == "running"
+    assert second["settings"] == {}  # measured with its input
+    assert third["samples_per_second"] == 1490.0
+    assert told.is_best(third, going_on)
+    assert not told.is_best(second, going_on)
+
+
+def test_what_each_option_brought() -> None:
+    found = {one.stage: one for one in told.brought(ENDED)}
+    assert list(found) == ["batch_size", "steps_per_execution", "precision", "xla", "input", "threads"]  # as limited
+    assert found["batch_size"].gain == pytest.approx(1.7 * 1.72 - 1)
+    assert found["batch_size"].spread == pytest.approx(0.05)
+    assert found["batch_size"].settings == BATCH
+    assert found["batch_size"].figures == "+192 % ± 5.0 %"
+    assert (found["xla"].state, found["xla"].gain, found["xla"].settings) == ("nothing", -0.067, {})
+    assert found["threads"].figures == "not tried"
+    instead = copy.deepcopy(ENDED)  # XLA with the precision as it was
+    instead["search"]["best"] = BATCH | {"input.cache": "memory", "compile.xla": True}
+    assert {one.stage: one.figures for one in told.brought(instead | {"state": "running"})}["precision"] == "no gain"
+    again = copy.deepcopy(ENDED)  # the best settings measured anew, now with their input, are no option of it
+    again["search"]["candidates"][-2:] = [recorded_search.candidate("input", {}, 660.0, None, settings=BATCH | POLICY)]
+    assert next(one.figures for one in told.brought(again) if one.stage == "input") == "not tried"
+    now = {one.stage: one.figures for one in told.brought(ENDED | running())}
+    assert now == {"batch_size": "+192 % ± 5.0 %", "precision": "+24.0 % ± 2.1 %", "xla": "being tried",
+                   "steps_per_execution": "to come", "threads": "to come", "input": "to come"}
+
+
+def test_memory_as_a_line_with_its_points_and_the_limit() -> None:
+    assert told.largest_error(recorded_search.MEMORY) == pytest.approx(0.1 / 3.1, rel=1e-3)
+    said = "batch 658 should fit into 14.6 GiB; 256 MiB + 22.3 MiB a sample; predictions were off by 3.2 % at most"
+    assert sentences.memory_in_words(ENDED) == said
+    plot = memory_line.plot(ENDED)
+    line, limit, measured, lost = plot.curves
+    assert plot.unit == "GiB"
+    assert list(limit.line.y) == pytest.approx([14.6, 14.6])
+    assert list(measured.line.x) == [64, 128, 256]
+    assert list(lost.line.x) == [1024]
+    assert line.line.y[-1] == pytest.approx(0.25 + 0.0218 * plot.x_end)
+    assert line.value == pytest.approx(0.25 + 0.0218 * 256)  # beside the last that was measured
+    for glyphs in (RICH, PLAIN):
+        rows = [plain(row) for row in draw(plot, 60, 12, glyphs)[0]]
+        assert glyphs is PLAIN or sum(row.count(glyphs.point) for row in rows[1:]) == 4, rows
+        assert rows[-1].split() == ["0", "250", "500", "750", "batch"]
+    small = copy.deepcopy(ENDED)
+    small["search"]["memory"] |= {"limit_bytes": None, "points": [{"batch_size": 8, "peak_bytes": GIB // 4}]}
+    assert memory_line.plot(small).unit == "MiB"
+    far = copy.deepcopy(ENDED)
+    far["search"]["memory"]["largest_batch"] = 500_000  # the limit is out of reach
+    far["search"]["memory"]["points"].pop()
+    plot = memory_line.plot(far)
+    assert [curve.label for curve in plot.curves] == ["predicted", "measured"]
+    assert plot.x_end == pytest.approx(2 * 256 * 1.08)
+
+
+def test_what_was_not_proven_is_told_as_such() -> None:
+    refused = ENDED["comparisons"][0] | {"decision": "rejected", "why": "the loss is worse"}
+    for comparisons, said in (([refused], "not chosen"), ([], "not proven in pairs")):
+        data = ENDED | {"gain_total": None, "changes_kept": {}, "comparisons": comparisons}
+        head = "\n".join(plain(row) for row in drawing.head(data, 400.0, 118, RICH))
+        assert f"+256 % in single trials, {said}" in head, head
+        assert "so far, not yet" not in head
+        assert "→" not in head
+        low = plain(drawing.head(data, 400.0, 118, RICH, low=True)[1])
+        assert low.startswith("412 samples/s  +256 %"), low
+        brought = "\n".join(plain(row) for row in drawing.options(data, 118, 9, RICH))
+        assert "+192 % ± 5.0 %" in brought
+        assert brought.count(said) == 3, brought  # the batch size, the precision and the input
+        assert "measured in pairs" in plain(drawing.pairs(ENDED | data, 118, 9, RICH)[0]) or not comparisons
+        rows = [leaderboard.cells(one, data, leaderboard.widths(118), RICH) for one in told.ranked(data)]
+        assert not any(row[0].text.startswith(RICH.up) or "kept" in row[5].text for row in rows)
+        assert sum(" ".join(said.split()[:2]) in row[5].text for row in rows) == 4
+    long = refused | {"why": " ".join(["the trials differ too much"] * 10)}
+    for height, ends in ((6, "…"), (16, "much")):  # cut with a mark, and not beside empty rows
+        lines = [plain(row).rstrip() for row in drawing.pairs(ENDED | {"comparisons": [long]}, 78, height, RICH)]
+        trials = next(at for at, line in enumerate(lines) if line.startswith("trial "))
+        assert trials > 2
+        assert lines[trials - 1].endswith(ends), (height, lines)
+    instead = ENDED["comparisons"][0] | {"changes": {"input.batch_size": 40}}
+    data = ENDED | {"changes_kept": instead["changes"], "comparisons": [instead]}
+    assert {one.stage for one in told.brought(data) if one.state == "not chosen"} == {
+        "batch_size", "precision", "input"}  # fmt: skip
+    going_on = ENDED | running() | {"comparisons": [instead | {"decision": "running", "trials": []}]}
+    assert "batch_size=40 against the preset" in plain(drawing.pairs_line(going_on, 118, RICH))
+    assert not any(told.is_chosen(one, going_on) for one in told.ranked(going_on))
+
+
+@pytest.mark.parametrize("glyphs", [RICH, PLAIN])
+def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
+    for data, width, low in itertools.product((ENDED, ENDED | running(), *ODD), (60, 78, 118, 198), (True, False)):
+        rows = drawing.head(data, 30.0, width, glyphs, low)
+        rows += drawing.options(data, width, 9, glyphs) + drawing.pairs(data, width, 9, glyphs)
+        rows += [line(data, width, glyphs) for line in (drawing.options_line, drawing.memory_line, drawing.pairs_line)]
+        draw(memory_line.plot(data), width, 12, glyphs)
+        for one in told.ranked(data):
+            rows += leaderboard.detail(one, width, 9, glyphs)
+            for whole in (52, 70, width):
+                columns = leaderboard.widths(whole)
+                assert sum(columns.values()) <= whole, whole
+                for cell, room in zip(leaderboard.cells(one, data, columns, glyphs), columns.values(), strict=True):
+                    assert len(cell.text) <= room, (whole, cell)
+        for row in rows:
+            assert length(row) <= width, (width, plain(row))
+            assert "\x1b" not in plain(row)
+            assert glyphs is RICH or plain(row).isascii(), plain(row)
+
+
+def test_a_small_terminal_keeps_the_head_and_the_candidates() -> None:
+    for width, height, head in itertools.product((58, 78, 118, 198), range(8, 60), (4, 5, 7)):
+        found = search_layout.share_out(width, height, head, 12)
+        where = f"{width} x {height}"
+        parts = found.head, found.table, found.detail, found.lines, found.charts
+        assert sum(parts) == height, where
+        assert found.table >= 4, where
+        assert bool(found.lines) != bool(found.charts) or height < 20, where
+        assert not found.charts or found.charts * found.chart_columns >= 4 * 5, where
+    assert search_layout.share_out(78, 22, 4, 12).lines == 3
+
+
+def test_the_data_by_hand_are_those_of_the_engine() -> None:
+    for kind, data in ((shapes.Search, ENDED["search"]), (shapes.Candidate, ENDED["search"]["candidates"][0]),
+                       (shapes.Limits, ENDED["search"]["limits"]), (shapes.Memory, recorded_search.MEMORY),
+                       (shapes.MemoryPoint, recorded_search.MEMORY["points"][0]),
+                       (shapes.LossCheck, ENDED["search"]["losses"][0])):
+        assert set(data) <= {field.name for field in fields(kind)}, kind  # what is left out has its default
+
+
+# ---- the screen -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[int, int]) -> None:
+    proof = write_search(home, **running())
+    trial = write_trial(proof, "07-b", seconds=40, outcome=None)
+    async with Tiny(lambda: TuneScreen(proof)).run_test(size=size, notifications=True) as pilot:
+        shown = await wait_for(pilot, "07-b")
+        for word in ("cnn", "the fastest settings, within 10 min", " of 10:00, ", "XLA: trial 7",
+                     "without input 655, now 1,490" if size[0] > 100 else "412", "measuring",
+                     "1,490*", "✗ no memory", "~22.6 GiB", "batch size", "being tried",
+                     "x Stop", "Open run", "samples/s"):
+            assert word in shown, word
+        assert ("predicted" in shown) == ("throughput" in shown) == (size[0] > 100)  # the charts
+        assert "should fit into 14.6 GiB" in shown or size[0] > 100
+        assert "Apply" not in shown
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: tiny(pilot).opened)
+        assert tiny(pilot).opened.pop() == ("run", Run(trial))  # the one that is measured
+        await burst(pilot, "G", "k", "j", "g", "j", "j")
+        await answered(pilot)
+        await wait_for(pilot, "policy=mixed_bfloat16  with batch_size=256")
+        rewrite(proof, ENDED)
+        shown = await wait_for(pilot, "✓ done")
+        for word in ("3.57 times as fast with batch_size=256", "validation loss after 8,085 samples (5 passes) 0.61",
+                     "+257 % ±  3.7 %", "a Apply", "s Save preset", "time limit"):
+            assert word in shown, word
+        assert "x Stop" not in shown
+        assert "policy=mixed_bfloat16  with batch_size=256" in shown  # the cursor stays on its candidate
+        await pilot.resize_terminal(50, 12)
+        await wait_for(pilot, "the preset")
+        await pilot.resize_terminal(200, 60)
+        await wait_for(pilot, "what each option brought")
+
+
+async def test_plain_console_and_no_colour(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    proof = write_search(home)
+    async with Tiny(lambda: TuneScreen(proof), PLAIN).run_test(size=(120, 40), notifications=True) as pilot:
+        shown = await wait_for(pilot, "ok done")
+    assert shown.replace("⏎", "").isascii()  # Textual's own sign for Enter
+    for word in ("412 -> 1,471", "^ cache=memory", "ok kept", "X rejected", "+257 % +-  3.7 %"):
+        assert word in shown, word
+
+
+async def test_best_settings_go_into_a_file_into_the_form_and_the_report_is_copied(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "cnn.yaml"
+    source.write_text("schema_version: 1\n# mine\ninput: {batch_size: 64}  # small\n")
+    proof = write_search(home)
+    asked = proof_request.of_preset("tune", str(source), ())
+    (proof.path / "request.json").write_text(asked.to_json())
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.open_proof(proof)
+        await wait_for(pilot, "Save preset")
+        await pilot.press("y")
+        assert "batch_size=256" in app.clipboard
+        await burst(pilot, "z")
+        await wait_for(pilot, "memory by batch size")  # alone
+        await burst(pilot, ESCAPE)
+        await wait_for(pilot, "Save preset")
+        await pilot.press("s")
+        await wait_for(pilot, "Save the preset with the best settings")
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: (tmp_path / "cnn-fast.yaml").exists())
+        saved = presets.resolve(str(tmp_path / "cnn-fast.yaml")).options
+        assert (saved.input.batch_size, saved.input.cache) == (256, "memory")
+        assert "# mine" in (tmp_path / "cnn-fast.yaml").read_text()
+        await pilot.press("a")
+        await wait_for(pilot, lambda: app.screen is app.form)
+        assert app.form.state.path == source
+        assert set(app.form.state.unsaved()) == set(KEPT)
+        assert app.form.state.preset.options.precision.policy == POLICY["precision.policy"]
+
+
+async def test_a_stopped_search_goes_on_and_says_why_it_cannot(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    going_on: list[Proof] = []
+    monkeypatch.setattr(resuming, "start", lambda proof: going_on.append(proof))
+    monkeypatch.setattr(sharing, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
+    proof = write_search(home, state="stopped", changes_kept={}, gain_total=None, ended_because="a stop was requested")
+    other = write_search(home, "20260921-140000-go", **running())
+    for one in (proof, other):
+        (one.path / "request.json").write_text(proof_request.of_preset("tune", "quickstart", ()).to_json())
+    async with Tiny(lambda: TuneScreen(proof)).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "R Go on")
+        await pilot.press("R")
+        await wait_for(pilot, "the search 20260921-140000-go is running")
+        assert not going_on
+        rewrite(other, ENDED)
+        await pilot.press("R")
+        await wait_for(pilot, lambda: going_on)
+        rewrite(proof, ENDED)
+        pilot.app.clear_notifications()  # which lie over what is read next
+        shown = await wait_for(pilot, "a Apply")
+        assert "Go on" not in shown
+        rewrite(proof, ENDED | {"state": "failed", "error": "no room", "changes_kept": {}})
+        await wait_for(pilot, "R Go on")
+
+
+async def test_the_list_of_proofs_tells_a_search_as_such(home: Path) -> None:
+    write_search(home)
+    going_on = running()
+    going_on["search"]["best_speed"] = 1030.0
+    write_search(home, "20260921-140000-go", **going_on, preset_name="quick")
+    async with Tiny(ProofsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        shown = await wait_for(pilot, "3.57 times")
+        lines = {line.split()[0]: line for line in shown.split("\n") if "measuring" in line or "done" in line}
+        assert "search: batch_size=256, policy=mixed_bfloat16, cache=memory" in lines["cnn"]
+        assert "+150 % so far" in lines["quick"]
+        assert "search: batch_size=256, policy=mixed_bfloat16" in lines["quick"]
+        await pilot.press("down", "enter")
+        await wait_for(pilot, lambda: tiny(pilot).opened)
+
+
+def test_picture_of_a_search(home: Path, snap_compare: Any) -> None:
+    async def ready(pilot: Pilot[None]) -> None:
+        await still(pilot, "✓ done")
+
+    proof = write_search(home)
+    assert snap_compare(Tiny(lambda: TuneScreen(proof)), terminal_size=(120, 40), run_before=ready)
+
+
+# ---- its start from the form ------------------------------------------------------------------------------
+
+
+def test_limits_are_taken_from_texts_and_wrong_ones_are_named() -> None:
+    assert LimitTexts().limits() == shapes.Limits(leave=[], only=list(STAGES), avoid_precisions=[])
+    two = LimitTexts(precisions={"float32", "mixed_float16"}).limits()
+    assert (two.precisions, two.avoid_precisions) == (None, ["mixed_bfloat16"])
+    texts = LimitTexts(minutes=" 2.5 ", only={"xla", "batch_size"}, precisions={"float32"}, largest_batch="512",
+                       memory_gb="1.5", leave="cache, xla", learning_rate="linear", warmup_steps="0")  # fmt: skip
+    found = texts.limits()
+    assert (found.minutes, found.only, found.precisions) == (2.5, ["batch_size", "xla"], ["float32"])
+    assert (found.largest_batch, found.memory_bytes, found.leave) == (512, 1_500_000_000, ["cache", "xla"])
+    assert (found.learning_rate, found.warmup_steps) == ("linear", 0)
+    wrong = [{"minutes": text} for text in ("", "x", "0", "-1", "nan", "inf", "1e99")]
+    wrong += [{"largest_batch": text} for text in ("0", "1.5", "-3", "\u0663", "x")]
+    wrong += [{"memory_gb": "0"}, {"warmup_steps": "-1"}, {"only": set()}, {"precisions": set()}]  # type: ignore[dict-item]
+    for fields_ in wrong:
+        with pytest.raises(WrongLimit) as said:
+            replace(LimitTexts(), **fields_).limits()  # type: ignore[arg-type]
+        assert [said.value.name] == list(fields_)
+    assert replace(LimitTexts(), only={"xla"}, precisions=set()).limits().precisions is None
+
+
+def test_the_precisions_that_are_allowed_at_first_are_those_of_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    quickstart = presets.resolve("quickstart")
+    t4 = replace(TWO_GPUS.gpus[0], name="Tesla T4", compute_capability=(7, 5))
+    old = replace(t4, name="GTX 1080", compute_capability=(6, 1))
+    both, float16, bfloat16 = {"mixed_float16", "mixed_bfloat16"}, {"mixed_float16"}, {"mixed_bfloat16"}
+    for here, cpu_can, fast in ((NO_GPU, False, set()), (NO_GPU, True, bfloat16), (TWO_GPUS, False, both),
+                                (replace(NO_GPU, gpus=(t4,)), True, float16),
+                                (replace(NO_GPU, gpus=(old,)), True, set())):  # fmt: skip
+        monkeypatch.setattr(chips, "cpu_multiplies_bfloat16", lambda cpu_can=cpu_can: cpu_can)
+        texts = LimitTexts()
+        texts.suit(tuning.fast_policies(quickstart, here))
+        assert texts.precisions == {"float32"} | fast, (here, cpu_can)
+        assert texts.limits() == LimitTexts().limits(), "what the command line searches when it is told nothing"
+    texts = LimitTexts()
+    texts.suit(["mixed_bfloat16"])
+    texts.precisions.add("mixed_float16")
+    assert texts.limits().precisions == ["float32", "mixed_float16", "mixed_bfloat16"], "what is ticked is tried"
+    texts.suit(["mixed_float16", "mixed_bfloat16"])
+    assert texts.limits() == LimitTexts().limits()
+    texts.precisions.discard("mixed_float16")
+    texts.suit([])
+    assert texts.precisions == {"float32", "mixed_bfloat16"}, "what was chosen stays"
+
+
+async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Proof] = []
+    go_on = threading.Event()
+
+    def start(proof: Proof) -> subprocess.Popen[bytes]:
+        """Without its process, which would train."""
+        started.append(proof)
+        go_on.wait(60)
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()  # one that is dropped while it runs is a warning in a later test
+        return ended
+
+    monkeypatch.setattr(folder, "start", start)
+    monkeypatch.setattr(machine, "read", lambda: NO_GPU)
+    monkeypatch.setattr(sharing, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
+    beside = write_search(home, **running())
+    (beside.path / "request.json").write_text(proof_request.of_preset("tune", "quickstart", ()).to_json())
+    compose = TuneDialog.compose
+
+    def composed_slowly(dialog: TuneDialog) -> Iterator[Widget]:
+        """On a machine that takes longer for the dialog than it takes to read it."""
+        time.sleep(2 * SEEN_AFTER_SECONDS)
+        yield from compose(dialog)
+
+    monkeypatch.setattr(TuneDialog, "compose", composed_slowly)
+    async with opened((80, 24)) as pilot:
+        form(pilot).put({"input.batch_size": "48"}, "smaller")
+        await burst(pilot, "T", ENTER)
+        shown = await wait_for(pilot, "enter starts it")
+        assert "[x] float32" in shown
+        assert "[ ] mixed_float16" in shown, "slower on a CPU"
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, TuneDialog)
+        assert not started  # nobody can have read the dialog yet
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await burst(pilot, "x", ENTER)
+        await wait_for(pilot, "the time must be a number above 0, not 'x'")
+        await burst(pilot, "\x7f", "0.01", ENTER)
+        await wait_for(pilot, "are too few")
+        await pilot.press(*["backspace"] * 4, "1", "2", "down", "j", "k", "l", "l", "l", "space", "j", "enter")
+        await wait_for(pilot, "Measure anyway")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("c")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))
+        assert not started
+        await pilot.press("enter")
+        await wait_for(pilot, "Wait for it")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("w")
+        await wait_for(pilot, f"waiting: the search {beside.id} is running")
+        assert not started
+        rewrite(beside, ENDED)
+        await wait_for(pilot, lambda: started)
+        await pilot.press("enter", "escape", "enter")  # keys that come while it is being started
+        go_on.set()
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneScreen))
+        assert len(started) == 1
+        asked = started[0].request
+        assert asked.search is not None
+        assert asked.search.minutes == 12
+        assert set(STAGES) - set(asked.search.only) == {"xla"}
+        assert asked.baseline().options.input.batch_size == 48
+        assert asked.source == str(presets.find("quickstart").resolve())
+        await pilot.press("escape", "T")
+        shown = await wait_for(pilot, "[ ] XLA")  # what was chosen the last time
+        assert "12 " in shown
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: pilot.app.screen is form(pilot))

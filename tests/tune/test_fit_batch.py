@@ -1,0 +1,164 @@
+"""The batch finder alone: the largest batch that fits within one step, and the fastest, on planted figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.options import Options
+from gputui.engine.proof import request, sentences
+from gputui.engine.proof.comparing import BaselineFailed
+from gputui.engine.proof.request import ProofError, Request
+from gputui.engine.proof.search import Limits, Memory, Search
+from gputui.engine.tune import asking
+from gputui.engine.tune.batches.largest_batch import STEP
+from gputui.engine.tune.batches.memory import ROOM
+from gputui.engine.tune.report.findings import largest_error
+
+from tests.support.proving import Planted, searching
+
+MB = 2**20
+LIMIT = 4000 * MB
+
+
+def asked(*settings: str, batch: int = 32) -> Request:
+    limits = Limits(only=["batch_size"], memory_bytes=LIMIT, largest_batch=100_000)
+    given = (f"batch_size={batch}", "train.seed=1", *settings)
+    return request.of_preset("tune", "quickstart", given, search=asking.checked(limits))
+
+
+def test_a_preset_above_the_largest_batch_that_is_allowed_is_refused(home: Path) -> None:
+    wanted = asked(batch=32)
+    for most, said in ((31, r"batch of 32 is above the largest that is allowed, 31; .*batch_size=31"), (32, "")):
+        limited = replace(wanted, search=Limits(largest_batch=most))
+        if said:
+            with pytest.raises(ProofError, match=said):
+                asking.refuse(limited)
+        else:
+            assert asking.refuse(limited) is limited
+
+
+def straight(batch: int) -> int:
+    return 600 * MB + 2 * MB * batch
+
+
+def curved(batch: int) -> int:
+    """Far more than the small batches tell: a library takes another algorithm from 700 on."""
+    return straight(batch) + (700 * MB if batch >= 700 else 0)
+
+
+def steps(batch: int) -> int:
+    """The allocator keeps memory in blocks of 128 MB."""
+    return -(-straight(batch) // (128 * MB)) * 128 * MB
+
+
+def fitted(path: Path, taken: Callable[[int], int], most: int, **more: Any) -> Search:
+    """A search on trainings that run out of memory above `most` bytes."""
+
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        speed = 1000 * batch / (batch + 20)  # hardly faster from 500 on
+        if taken(batch) > most:
+            return Planted(outcome="oom", error=f"out of memory at batch size {batch}")
+        return Planted(samples_per_second=speed, peak_memory_bytes=taken(batch), loss=2.0)
+
+    searcher, _ = searching(path, asked(**more), figures)
+    searcher.run()
+    return searcher.search
+
+
+def largest(taken: Callable[[int], int], most: float) -> int:
+    return next(batch for batch in range(5000, 0, -1) if taken(batch) <= most)
+
+
+@pytest.mark.parametrize("taken", [straight, curved, steps])
+def test_the_largest_batch_that_fits_is_found_within_one_step(tmp_path: Path, taken: Callable[[int], int]) -> None:
+    for number, most in enumerate((LIMIT, 3000 * MB)):  # the second: other programs have taken some of it meanwhile
+        found = fitted(tmp_path / str(number), taken, most).memory
+        assert found is not None
+        fits = largest(taken, min(most, ROOM * LIMIT))
+        assert found.fits is not None
+        assert fits / STEP - 8 <= found.fits <= fits, (taken.__name__, most, found)
+        tried = [point.batch_size for point in found.points]
+        assert len(tried) == len(set(tried)) <= 12, "nothing is tried twice"
+
+
+def test_a_data_set_that_fits_as_one_batch_is_tried_whole(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        return Planted(samples_per_second=1000.0, peak_memory_bytes=straight(options.input.batch_size))
+
+    for most in (102, None):  # allowed, or the samples that there are
+        wanted = replace(asked(), search=replace(asked().search or Limits(), largest_batch=most))
+        searcher, _ = searching(tmp_path / str(most), wanted, figures)
+        searcher.run()
+        memory = searcher.search.memory
+        assert memory is not None
+        assert memory.fits == memory.largest_batch == memory.most_batch == (most or 1000)
+
+
+def test_below_a_preset_that_leaves_no_room_the_batch_that_does_is_found(tmp_path: Path) -> None:
+    found = fitted(tmp_path / "p", straight, LIMIT, batch=1600).memory  # 3800 of 4000 MB
+    assert found is not None
+    assert found.fits is not None
+    fits = largest(straight, ROOM * LIMIT)
+    assert fits / STEP - 8 <= found.fits <= fits, found
+
+
+def test_what_was_predicted_and_tried_is_told_with_its_error(tmp_path: Path) -> None:
+    search = fitted(tmp_path / "p", straight, LIMIT)
+    assert isinstance(search.memory, Memory)
+    error = largest_error({"points": [vars(point) for point in search.memory.points]})
+    assert error is not None
+    assert error < 0.01
+    probe = next(one for one in search.candidates if one.reason == "the largest that may fit")
+    assert probe.predicted_bytes == pytest.approx(probe.peak_bytes, rel=0.01)
+    assert (probe.decision, probe.samples_per_second, probe.gain) == ("measured", None, None)
+    assert probe.peak_bytes is not None
+    assert probe.peak_bytes <= ROOM * LIMIT
+    assert search.best["input.batch_size"] < probe.settings["input.batch_size"], "the fastest is another one"
+
+
+def test_a_preset_above_the_users_own_limit_is_refused_and_fit_batch_says_that_nothing_fits(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        return Planted(peak_memory_bytes=610 * MB)
+
+    small = Limits(only=["batch_size"], memory_bytes=100 * MB)
+    more = replace(asked(), search=replace(small, only=["batch_size", "xla"]))
+    searcher, _ = searching(tmp_path / "p", more, figures)
+    with pytest.raises(BaselineFailed, match=r"takes 610 MiB of memory, and you allow 100 MiB: .*fit-batch"):
+        searcher.run()
+    searcher, bench = searching(tmp_path / "q", replace(asked(), search=small), figures)
+    searcher.run()
+    assert {options.input.batch_size for options in bench.asked} == {32, 16}, "two tell that no other fits"
+    memory = searcher.search.memory
+    assert memory is not None
+    assert (memory.fits, memory.largest_batch, memory.limit_is_asked) == (None, 0, True)
+
+
+def test_the_memory_of_all_candidates_is_of_one_kind_also_where_no_batch_size_is_searched(tmp_path: Path) -> None:
+    wanted = replace(asked(), search=Limits(only=["xla"]))
+    searcher, _ = searching(tmp_path / "p", wanted, lambda options, before: Planted(peak_memory_bytes=800 * MB))
+    searcher.run()
+    assert {one.peak_bytes for one in searcher.search.candidates} == {800 * MB}, "of the process, not of the allocator"
+
+
+def test_a_preset_that_runs_out_of_memory_is_measured_with_less_and_the_batch_that_fits_is_kept(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        good = Planted(samples_per_second=1000.0 + batch, peak_memory_bytes=straight(batch), loss=2.0)
+        return good if straight(batch) <= LIMIT else Planted(outcome="oom", error="out of memory")
+
+    searcher, _ = searching(tmp_path / "p", asked(batch=6000), figures)
+    searcher.run()
+    baselines = [one for one in searcher.search.candidates if one.stage == "baseline"]
+    assert [one.decision for one in baselines] == ["failed", "failed", "kept"]
+    assert baselines[-1].settings == {"input.batch_size": 1500}
+    assert searcher.record.comparisons == []
+    assert searcher.record.changes_kept["input.batch_size"] == 1500
+    searcher.record.state = "done"
+    searcher.record.write("ended")
+    data = dict(vars(searcher.record)) | {"search": None}
+    assert sentences.conclusion(data) == "the preset runs out of memory, and trains with batch_size=1500"

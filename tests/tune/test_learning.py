@@ -1,0 +1,205 @@
+"""A faster training that learns clearly worse is not chosen: losses after the same number of samples, planted."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.options import Options
+from gputui.engine.presets import Preset, defaults
+from gputui.engine.proof import request
+from gputui.engine.proof.request import Request
+from gputui.engine.proof.search import Limits
+from gputui.engine.tune import asking
+from gputui.engine.tune.decision import fallbacks, learning_rate
+from gputui.engine.tune.decision.losses import margin
+from gputui.engine.tune.decision.training_length import Data, Length, affordable, epochs_and_steps
+from gputui.engine.tune.report import sentences
+
+from tests.support.proving import HERE, Planted, searching
+
+
+def asked(*settings: str, **more: Any) -> Request:
+    """A search for the batch size and the steps per execution, from batches of 32."""
+    limits: dict[str, Any] = {"only": ["batch_size", "steps_per_execution"], "largest_batch": 128, **more}
+    given = ("batch_size=32", "train.seed=1", *settings)
+    return request.of_preset("tune", "quickstart", given, search=asking.checked(Limits(**limits)))
+
+
+def figures(options: Options, before: int) -> Planted:
+    """Four times as fast with batches of 128, which learn worse unless the learning rate is larger, too."""
+    batch, together = options.input.batch_size, options.compile.steps_per_execution
+    learns = batch <= 64 or options.train.learning_rate > 0.004
+    speed = 1000 * batch / 32 * (1.2 if together >= 4 else 1.0)
+    return Planted(samples_per_second=speed, loss=0.5 if learns else 0.6)
+
+
+def searched(path: Path, wanted: Request, planted: Any = figures) -> dict[str, Any]:
+    """What a search has recorded."""
+    searcher, _ = searching(path, wanted, planted)
+    searcher.run()
+    searcher.record.state = "done"
+    searcher.record.write("ended")
+    data: dict[str, Any] = {**vars(searcher.record), "search": searcher.search}
+    return data
+
+
+def test_a_batch_that_learns_worse_gives_way_to_the_one_half_way_back(tmp_path: Path) -> None:
+    found = searched(tmp_path / "p", asked())
+    losses = found["search"].losses
+    assert [one.settings["input.batch_size"] for one in losses] == [128, 64]
+    assert [one.decision for one in losses] == ["worse", "no worse"]
+    assert (losses[0].of, losses[0].samples, losses[0].passes) == ("validation", 6000, 6), "the preset's own training"
+    assert (losses[0].loss_a, losses[0].loss_b) == pytest.approx((0.5, 0.6))
+    assert losses[0].worse_from == pytest.approx(0.525)
+    assert found["changes_kept"] == {"input.batch_size": 64, "compile.steps_per_execution": 7}
+    assert "learn clearly worse and are not chosen: batch_size=64" in found["search"].learning
+    assert len(found["comparisons"]) == 1, "pairs are measured of what can be chosen only"
+    seeds = [one.seed for one in (trial.options.train for trial in trained(tmp_path / "p", losses[0].trials))]
+    assert len(set(seeds)) == 2
+    assert seeds[0] == seeds[1]
+
+
+def trained(path: Path, trials: Any) -> list[Preset]:
+    """The presets of these trials."""
+    return [presets.resolve(str(path / "trials" / trial.run / "preset.yaml")) for trial in trials]
+
+
+def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: Path) -> None:
+    found = searched(tmp_path / "p", asked(learning_rate="linear", warmup_steps=7))
+    assert [one.decision for one in found["search"].losses] == ["no worse"]
+    assert found["changes_kept"] == {
+        "input.batch_size": 128, "compile.steps_per_execution": 7, "train.learning_rate": 0.008,
+        "train.warmup_steps": 7,
+    }
+    scaled = learning_rate.scaled
+    given = defaults(["batch_size=16", "learning_rate=0.01", "schedule=cosine", "decay_steps=100", "warmup_steps=3"])
+    larger = {"input.batch_size": 64}
+    assert scaled(given, larger, Limits(learning_rate="sqrt"), HERE) == larger | {
+        "train.learning_rate": 0.02, "train.decay_steps": 25, "train.warmup_steps": 1,
+    }
+    assert scaled(given, larger, Limits(), HERE) == larger
+    mirrored = {"strategy.kind": "mirrored", "device.logical_devices": 2}
+    assert scaled(given, mirrored, Limits(learning_rate="linear"), HERE)["train.learning_rate"] == 0.02
+    by_itself = defaults(["batch_size=16", "learning_rate=0.01", "learning_rate_scaling=linear"])
+    for more, rate in ({}, 0.01), (larger, 0.04):  # the replicas are the training's own matter
+        found = scaled(by_itself, mirrored | more, Limits(learning_rate="linear"), HERE)
+        assert found["train.learning_rate"] == rate
+
+
+def test_a_learning_rate_that_only_the_users_code_can_set_is_not_scaled_and_told(tmp_path: Path) -> None:
+    def own(options: Options, before: int) -> Planted:
+        return replace(figures(options, before), inapplicable={"train.learning_rate": "your code chose the optimizer"})
+
+    found = searched(tmp_path / "p", asked(learning_rate="sqrt"), own)
+    assert "train.learning_rate" not in found["changes_kept"]
+    told = sentences.learning({**found, "search": asdict(found["search"])})
+    assert "the learning rate is not scaled: your code chose the optimizer" in told
+
+
+def test_a_worse_loss_may_be_allowed_and_the_end_says_what_may_mend_it(tmp_path: Path) -> None:
+    bold = searched(tmp_path / "p", asked(allow_worse_loss=True))
+    assert bold["changes_kept"]["input.batch_size"] == 128
+    assert bold["search"].learning == "the fastest settings learn clearly worse, which was allowed"
+    told = " ".join(sentences.next_steps({**bold, "search": asdict(bold["search"])}))
+    assert "--learning-rate linear" in told
+    assert "--allow-worse-loss" not in told
+
+
+@pytest.mark.parametrize(("outcome", "decision"), [("oom", "failed"), ("error", "failed"), ("crashed", "not judged")])
+def test_settings_that_cannot_be_trained_to_the_end_are_not_chosen(
+    tmp_path: Path, outcome: Any, decision: str
+) -> None:
+    def ending(options: Options, before: int) -> Planted:
+        planted = figures(options, before)
+        if options.run.measure_seconds is None and options.input.batch_size == 128:
+            planted.outcome = outcome
+        return planted
+
+    found = searched(tmp_path / "p", asked(), ending)
+    assert found["search"].losses[0].decision == decision
+    chosen = {"failed": 64, "not judged": 128}[decision]
+    assert found["changes_kept"]["input.batch_size"] == chosen
+    assert ("not known" in found["search"].learning) is (decision == "not judged")
+
+
+def test_trials_for_the_loss_are_trained_once_also_by_a_resumed_search(tmp_path: Path) -> None:
+    wanted = asked("epochs=100000")  # as long as there is time
+    first, bench = searching(tmp_path / "p", wanted, figures)
+    first.run()
+    last = first.search.losses[0].trials[1].run
+    half = [trial for trial in first.record.trials if int(trial.run[:2]) <= int(last[:2])]
+    for trial in half:
+        shutil.copytree(bench.folder / trial.run, tmp_path / "q" / "trials" / trial.run)
+        trial.seconds = 11.0  # the length of a training depends on it, and has to stay
+    again, more = searching(tmp_path / "q", wanted, figures, half)
+    again.run()
+    assert len(more.asked) == len(bench.asked) - len(half)
+    assert again.record.changes_kept == first.record.changes_kept
+    assert again.search.losses[0].samples == first.search.losses[0].samples
+
+
+def test_a_margin_is_a_share_of_the_loss_within_shares_of_what_was_learnt() -> None:
+    assert margin(0.5, 1.0) == pytest.approx(0.025)
+    assert margin(0.001, 2.0) == pytest.approx(0.02), "near 0 a share of the loss means nothing"
+    assert margin(2.2, 0.1) == pytest.approx(0.01), "early in a training the loss has hardly fallen"
+    assert margin(-3.0, None) == pytest.approx(0.15)
+
+
+def test_as_many_samples_are_trained_as_the_time_allows() -> None:
+    small = Data(batch=32, per_pass=1000, passes=6)
+    assert affordable(small, 128, 60, 0.001) == Length(6000, 6), "no more than the preset's own training"
+    large = Data(batch=32, per_pass=1_000_000, passes=6)
+    assert affordable(large, 128, 60, 0.001) == Length(60_000 // 128 * 128, None)
+    assert affordable(large, 2048, 60, 0.001) is None, "29 updates say nothing"
+    unknown = Data(batch=32, per_pass=None, passes=2)
+    assert affordable(unknown, 64, 10, 0.001) == Length(9984, None)
+    preset = defaults(["batch_size=32"])
+    assert epochs_and_steps(Length(6000, 6), preset, 128) == (6, None)
+    assert epochs_and_steps(Length(9984, None), preset, 64) == (1, 156)
+    in_steps = defaults(["steps_per_epoch=100"])
+    assert epochs_and_steps(Length(6400, 2), in_steps, 64) == (2, 50)
+
+
+def test_settings_nearer_to_the_preset() -> None:
+    preset = defaults(["batch_size=32"])
+    large = {"input.batch_size": 512, "precision.policy": "mixed_bfloat16", "compile.xla": True}
+    rest = {key: value for key, value in large.items() if key != "input.batch_size"}
+    assert list(fallbacks.nearer(preset, large)) == [
+        large | {"input.batch_size": 128}, large | {"input.batch_size": 64}, rest,
+    ]
+    assert fallbacks.learns_alike(preset, large) == {"compile.xla": True}
+    assert list(fallbacks.nearer(preset, rest)) == []
+
+
+def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spread_asks_for(tmp_path: Path) -> None:
+    def uneven(options: Options, before: int) -> Planted:
+        """The gains of the first pairs lie far apart."""
+        planted = figures(options, before)
+        pairs.append(options.run.measure_seconds == 5.0)
+        if sum(pairs) == 3 and planted.samples_per_second > 1200:
+            planted.samples_per_second *= 2.5
+        return planted
+
+    pairs: list[bool] = []
+    found = searched(tmp_path / "p", asked(largest_batch=64), uneven)
+    (comparison,) = found["comparisons"]
+    assert comparison.decision == "kept", comparison.why
+    assert len(comparison.trials) == 10
+
+    def slow(options: Options, before: int) -> Planted:
+        """The time is over in the first of the further pairs."""
+        planted = uneven(options, before)
+        searcher.record.started_mark -= 10_000 if sum(pairs) == 7 else 0
+        return planted
+
+    pairs.clear()
+    searcher, _ = searching(tmp_path / "q", asked(largest_batch=64), slow)
+    searcher.run()
+    comparison = searcher.record.comparisons[0]
+    assert (comparison.decision, len(comparison.trials)) == ("rejected", 7)
+    assert "more pairs would be needed" in comparison.why, "what was measured until then is judged"

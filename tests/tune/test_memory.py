@@ -1,0 +1,178 @@
+"""The line of memory over the batch size: what it predicts, from what, and where it says nothing."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from gputui.engine.options import Options
+from gputui.engine.proof.row import Trial
+from gputui.engine.telemetry import limits
+from gputui.engine.telemetry.limits import Ceilings
+from gputui.engine.tune.batches import memory
+from gputui.engine.tune.batches.memory import MemoryModel
+from gputui.engine.tune.batches.memory_line import through
+from gputui.engine.tune.report import memory_sentences
+from gputui.engine.tune.report.findings import largest_error
+
+from tests.support.proving import started
+from tests.support.training import options
+
+MB = 2**20
+GB = 2**30
+
+
+def model(points: dict[int, int | None], limit: int | None = 10 * GB, of: str = "allocator") -> MemoryModel:
+    found = MemoryModel(limit, of)
+    for batch, peak in points.items():
+        found.add(batch, peak)
+    return found
+
+
+def test_two_batches_predict_the_next_and_one_predicts_nothing() -> None:
+    found = model({64: 1000 * MB})
+    assert (found.predict(128), found.largest()) == (None, None)
+    found.add(128, 1640 * MB)
+    assert found.predict(256) == 2920 * MB
+    assert found.largest() == (0.9 * 10 * GB - 360 * MB) // (10 * MB)
+    found.add(256, 3000 * MB)
+    told = found.told()
+    assert [point.predicted_bytes for point in told.points] == [None, None, 2920 * MB]
+    assert largest_error(asdict(told)) == pytest.approx(80 / 3000)
+    assert told.fits == 256
+
+
+def test_a_point_beside_the_line_and_steps_of_the_allocator_hardly_turn_it() -> None:
+    line = {batch: 500 * MB + batch * 10 * MB for batch in (16, 32, 64, 128, 256)}
+    straight = through(list(line.items()))
+    assert straight is not None
+    assert straight.at(1024) == pytest.approx(500 * MB + 1024 * 10 * MB)
+    off = through(list((line | {32: line[32] + 400 * MB}).items()))
+    assert off is not None
+    assert off.at(512) == pytest.approx(straight.at(512), rel=0.01), "least squares alone is 4 % off"
+    random.seed(1)
+    for _ in range(50):
+        steps = through([(batch, taken + random.choice((0, 0, 128)) * MB) for batch, taken in line.items()])
+        assert steps is not None
+        assert steps.at(512) == pytest.approx(straight.at(512), rel=0.06)
+
+
+def test_what_was_tried_bounds_what_is_predicted() -> None:
+    line: dict[int, int | None] = {64: 1000 * MB, 128: 1640 * MB}
+    assert model(line | {600: None}).largest() == 599, "it has run out of memory"
+    assert model(line | {600: None, 500: None}).told().too_large == 500
+    assert model(line | {900: 9 * GB}).told().fits == 900
+    assert (model(line | {900: 9 * GB}).largest() or 0) >= 900, "it was trained"
+    assert model(line | {950: 9500 * MB}).told().fits == 128, "that was more than 90 % of the limit"
+    assert model(line, limit=None).largest() is None
+    few = model(line)
+    few.most_batch = 300
+    assert few.largest() == 300, "no more can be tried"
+    assert model({64: 640 * MB, 128: 630 * MB}).largest() is None, "it does not grow"
+    assert model({64: 640 * MB, 128: 630 * MB}).predict(512) == 635 * MB
+
+
+def test_on_the_host_chance_tells_nothing_of_larger_batches_and_one_point_bounds_them() -> None:
+    one = model({64: 1000 * MB}, 4000 * MB, "process")
+    assert one.largest() == 230, "twice the batch takes at most twice the memory"
+    assert one.told().at_least
+    over = model({64: 3900 * MB}, 4000 * MB, "process")
+    assert (over.largest(), over.told().at_least) == (32, False), "nothing is known to fit"
+    assert over.told().largest_batch is None, "half of it is worth a trial, and no prediction"
+    none = model({4: 609 * MB, 8: 611 * MB}, 100 * MB, "process")
+    assert (none.largest(), none.told().largest_batch) == (0, 0), "even 1 is too large"
+    assert model({4: 609 * MB, 8: 611 * MB}, 650 * MB, "process").largest() == 2, "chance may hide that 1 fits"
+    near = model({16: 709 * MB, 32: 730 * MB}, 4000 * MB, "process")
+    assert near.largest() == int(32 * 3600 / 730), "21 MB may be chance"
+    far = model({32: 700 * MB, 512: 1028 * MB}, 4000 * MB, "process")
+    assert far.largest() == pytest.approx(32 + (3600 - 700) / (1028 - 700) * 480, abs=1)
+
+
+def test_other_settings_have_a_line_of_their_own() -> None:
+    found = model({64: 1000 * MB, 128: 1640 * MB})
+    found.begin_anew({"precision.policy": "mixed_bfloat16"})
+    assert (found.predict(256), found.told().points) == (None, [])
+    found.add(64, 500 * MB)
+    found.begin_anew({"precision.policy": "mixed_bfloat16"})
+    assert len(found.told().points) == 1
+
+
+def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(wanted: Options, gpus: tuple[Any, ...] = (), asked: int | None = None, **peaks: Any) -> Any:
+        told = started(wanted, 32)
+        object.__setattr__(told, "gpu_devices", gpus)
+        object.__setattr__(told, "gpus", ["GPU-a"] * len(gpus))
+        return memory.limit_and_kind(told, wanted, Trial(side="s", repeat=1, run="01", outcome="ok", **peaks), asked)
+
+    gpu = {"device": "/device:GPU:0", "memory_limit_bytes": 14 * GB, "memory_total_bytes": 16 * GB}
+    assert found(options(), (gpu,)) == (14 * GB, "allocator")
+    assert found(options(), (gpu, gpu | {"memory_limit_bytes": None, "memory_total_bytes": 8 * GB})) == (
+        8 * GB, "allocator")  # fmt: skip
+    assert found(options("device.memory_limit_mb=1000"), (gpu,)) == (1000 * MB, "allocator")
+    assert found(options("device.logical_devices=2"), (gpu,)) == (7 * GB, "allocator")
+    assert found(options(), (gpu,), 3 * GB) == (3 * GB, "allocator")
+    monkeypatch.setattr(limits, "memory", lambda: limits.Memory(16 * GB, 12 * GB))
+    assert found(options(), peak_process_bytes=GB) == (12 * GB, "process")
+    assert found(options(), asked=2 * GB, peak_process_bytes=GB) == (2 * GB, "process")
+    monkeypatch.setattr(limits, "ceilings", lambda: Ceilings(address_space_bytes=4 * GB))
+    both: Any = {"peak_process_bytes": GB, "peak_address_space_bytes": 3 * GB}
+    assert found(options(), **both) == (4 * GB, "address_space")
+    assert found(options(), asked=int(1.2 * GB), **both) == (int(1.2 * GB), "process"), "the tighter of the two"
+
+
+def test_what_is_predicted_is_told_in_one_sentence() -> None:
+    points: dict[int, int | None] = {64: 3 * GB, 128: 5 * GB}
+    for batch, limit, more, said in (
+        (256, 14 * GB, {}, "batch 256 will take 9.0 GiB of the 14.0 GiB that TensorFlow may take of a device; "
+         "the largest that fits, with a tenth left free, is about 371"),
+        (400, 14 * GB, {}, "batch 400 may run out of memory: it will take 13.5 GiB of the 14.0 GiB that"),
+        (512, 14 * GB, {"replicas": 2}, "batch 512 on each of 2 devices will run out of memory: it would take 17"),
+        (256, None, {}, "batch 256 will take 9.0 GiB"),
+        (None, 14 * GB, {}, "it takes 5.0 GiB of the 14.0 GiB that TensorFlow may take of a device; your code"),
+    ):  # fmt: skip
+        found = model(points, limit)
+        told = asdict(found.told()) | {"batch_size": batch, "predicted_bytes": batch and found.predict(batch)} | more
+        assert memory_sentences.prediction(told).startswith(said), memory_sentences.prediction(told)
+    failed = model({64: None, 16: 6 * GB}, 10 * GB)
+    told = asdict(failed.told()) | {"batch_size": 256}
+    assert memory_sentences.prediction(told) == (
+        "batch 256 does not fit: 64 has run out of memory; "
+        "the largest that fits, with a tenth left free, is at least 24"
+    )
+    small = {"limit_is_asked": True, "batch_size": 32, "predicted_bytes": 612 * MB}
+    told = asdict(model({4: 609 * MB, 8: 611 * MB}, 100 * MB, "process").told()) | small
+    assert memory_sentences.prediction(told) == (
+        "batch 32 is above your limit: it takes 612 MiB of the 100 MiB that you allow; even 1 is too large"
+    )
+    few = asdict(model(points, 14 * GB).told()) | {"batch_size": 64, "predicted_bytes": 3 * GB, "most_batch": 371}
+    assert memory_sentences.prediction(few).endswith(
+        "; all up to 371, the largest that can be tried, fit with a tenth left free"
+    )
+    for found, more, said in (
+        (model(points, 14 * GB), {}, "batch 371 should fit into 14.0 GiB"),
+        (model(points, 140 * GB), {}, "batch 4,000 should fit into 140 GiB (a guess from batches up to 128)"),
+        (model(points | {350: 12485 * MB}, 14 * GB), {}, "batch 350 fits into 14.0 GiB"),
+        (model(points, 14 * GB), {"most_batch": 371}, "batch 371, the largest that can be tried, should fit into"),
+        (model({64: 3 * GB}, 14 * GB, "process"), {}, "at least batch 268 should fit into 14.0 GiB"),
+        (model({4: 609 * MB, 8: 611 * MB}, 100 * MB, "process"), {}, "not even batch 1 fits into 100 MiB"),
+        (model({64: 13 * GB}, 14 * GB, "process"), {}, "14.0 GiB may be taken"),
+        (model(points, None), {}, ""),
+    ):
+        words = memory_sentences.should_fit(asdict(found.told()) | more)
+        assert words.startswith(said), words
+        assert said or not words
+    over = {"search": {"memory": asdict(model({32: 612 * MB, 16: 611 * MB}, 100 * MB, "process").told())}}
+    assert memory_sentences.fitted(over) == (
+        "no batch was found that leaves a tenth of the memory free: batch 16 takes 611 MiB of the 100 MiB that the "
+        "host has free; even 1 is too large"
+    )
+    all_samples = {"search": {"memory": asdict(model(points | {300: 10 * GB}, 14 * GB).told()) | {"most_batch": 300}}}
+    assert memory_sentences.fitted(all_samples) == (
+        "batch 300 is the largest that was trained within the memory: 10.0 GiB of 14.0 GiB; no larger one can be tried"
+    )
+    data = {"search": {"memory": asdict(model(points | {370: 12 * GB, 400: None}, 14 * GB).told())}}
+    assert memory_sentences.fitted(data) == (
+        "batch 370 is the largest that was trained within the memory: 12.0 GiB of 14.0 GiB; 400 ran out of it"
+    )

@@ -1,0 +1,110 @@
+"""The preset that a search saves says at each changed value why it stands, and keeps the user's own comments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.options import Options
+from gputui.engine.proof import folder, improved_preset, request, value_reasons
+from gputui.engine.proof.search import Limits
+
+from tests.support.proving import Planted, searching
+
+BLOCK = """\
+# My training.
+workload:
+  model: cnn
+  data: digits
+input:
+  batch_size: 32   # fits my laptop
+train:
+  seed: 1
+  learning_rate: 0.001  # as ever
+compile:
+  steps_per_execution: 1
+"""
+BRACES = """\
+# My training.
+workload: {model: cnn, data: digits}  # small
+train: {seed: 1}
+input: {batch_size: 32, shuffle: off}
+"""
+
+
+def figures(options: Options, before: int) -> Planted:
+    """Batches of 128 are the fastest, and learn worse than those of 64 at the same learning rate."""
+    batch, together = options.input.batch_size, options.compile.steps_per_execution
+    learns = batch <= 64 or options.train.learning_rate > 0.001
+    return Planted(samples_per_second=1000 * (batch / 32) ** 0.5 * (1.2 if together >= 4 else 1.0),
+                   loss=0.5 if learns else 0.7)
+
+
+def saved(source: Path, target: Path, *settings: str, **limits: Any) -> str:
+    """Search from this preset, save what was found, and return the file's text."""
+    only = ["batch_size", "steps_per_execution"]
+    wanted = request.of_preset("tune", str(source), settings, search=Limits(only=only, largest_batch=128, **limits))
+    made = folder.create(replace(wanted, seed=7))
+    searcher, _ = searching(made.path, wanted, figures)
+    searcher.run()
+    searcher.record.state = "done"
+    searcher.record.write("ended")
+    improved_preset.save(made, target)
+    kept = presets.resolve(str(target)).options
+    assert kept.input.batch_size == searcher.record.changes_kept["input.batch_size"]
+    assert kept.compile.steps_per_execution == 7
+    return target.read_bytes().decode()
+
+
+@pytest.mark.usefixtures("home")
+def test_each_changed_value_says_why_it_stands(tmp_path: Path) -> None:
+    source = tmp_path / "mine.yaml"
+    source.write_text(BLOCK)
+    text = saved(source, tmp_path / "best.yaml")
+    assert text.startswith("# tuned: all changes: 1.70 times as fast as the preset that it was made from, ")
+    assert "\n# My training.\n" in text
+    assert "  # tuned: batch_size: 128 is faster and learns worse; validation loss 0.5, 0.5 with the preset's\n" in text
+    assert "  batch_size: 64   # fits my laptop\n" in text
+    assert "  steps_per_execution: 7  # tuned: tried alone: 1.20 times as fast as 1 (spread 4.2 %)\n" in text
+    assert "  learning_rate: 0.001  # as ever\n" in text
+
+    source.write_bytes(BRACES.replace("\n", "\r\n").encode())
+    text = saved(source, tmp_path / "scaled.yaml", learning_rate="linear")
+    assert "# tuned: batch_size: tried alone: 2.00 times as fast as 32 (spread 6.0 %)\r\ninput: {batch_size: 1" in text
+    assert "# tuned: learning_rate: scaled in proportion to the batch size\r\ntrain: {seed: 1, learning_r" in text
+    assert text.count("\n") == text.count("\r\n")
+
+
+@pytest.mark.usefixtures("home")
+def test_tuning_again_replaces_the_comments(tmp_path: Path) -> None:
+    source = tmp_path / "mine.yaml"
+    source.write_text(BLOCK)
+    first = saved(source, tmp_path / "best.yaml")
+    again = tmp_path / "again.yaml"
+    again.write_text(first.replace("batch_size: 64", "batch_size: 32").replace("execution: 7", "execution: 1"))
+    assert saved(again, tmp_path / "twice.yaml") == first
+
+
+def test_a_smaller_batch_that_was_kept_as_the_preset_does_not_fit_is_not_called_faster() -> None:
+    tried = {"stage": "batch_size", "tried": {"input.batch_size": 24}, "decision": "kept", "gain": 1.0, "spread": 0.1}
+    data: dict[str, Any] = {
+        "kind": "tune", "changes_kept": {"input.batch_size": 24}, "gain_total": None, "comparisons": [],
+        "search": {"candidates": [tried]},
+    }  # fmt: skip
+    assert value_reasons.reasons(data, {"input.batch_size": 32}) == {"input.batch_size": "32 runs out of memory"}
+    assert value_reasons.in_total(data) == "the preset that it was made from runs out of memory"
+
+
+def test_what_was_kept_instead_of_another_option_is_compared_with_the_preset() -> None:
+    """XLA with the precision as it was is a third faster than the mixed precision, which had gained a quarter."""
+    steps, policy, xla = "compile.steps_per_execution", "precision.policy", "compile.xla"
+    tried = [({steps: 64}, 0.5), ({policy: "mixed_bfloat16"}, 0.25), ({xla: True, policy: "float32"}, 1 / 3)]
+    candidates = [{"tried": one, "decision": "kept", "gain": gain, "spread": 0.03} for one, gain in tried]
+    data: dict[str, Any] = {"changes_kept": {steps: 64, xla: True}, "search": {"candidates": candidates}}
+    assert value_reasons.reasons(data, {steps: 1, policy: "float32", xla: False}) == {
+        steps: "tried alone: 1.50 times as fast as 1 (spread 3.0 %)",
+        xla: "tried alone: 1.67 times as fast as false (spread 4.2 %)",
+    }

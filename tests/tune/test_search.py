@@ -1,0 +1,236 @@
+"""The search for the fastest settings, on trainings whose figures are planted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.options import Options
+from gputui.engine.proof import request, sentences
+from gputui.engine.proof.comparing import BaselineFailed
+from gputui.engine.proof.request import Request
+from gputui.engine.proof.search import Limits
+from gputui.engine.tune import asking
+
+from tests.support.proving import HERE, Planted, searching
+
+MIB = 2**20
+PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
+
+
+def asked(*settings: str, **limits: Any) -> Request:
+    """A search from quickstart with batches of 32 of 1000 samples."""
+    given = ("batch_size=32", "train.seed=1", *settings)
+    return request.of_preset("tune", "quickstart", given, search=asking.checked(Limits(**limits)))
+
+
+def device_speed(options: Options) -> float:
+    """Rises with the batch size up to 64, is a fifth more with 4 steps together, and a tenth less with XLA."""
+    batch, together = options.input.batch_size, options.compile.steps_per_execution
+    speed = 1000 * {8: 0.6, 16: 0.7, 32: 0.8, 40: 0.88, 64: 1.0, 96: 1.01, 100: 1.01}[batch]
+    return speed * (1.2 if together >= 4 else 1.0) * (0.9 if options.compile.xla is True else 1.0)
+
+
+def fast_input(options: Options, before: int) -> Planted:
+    taken = (10 + options.input.batch_size) * MIB
+    return Planted(samples_per_second=device_speed(options), peak_memory_bytes=taken, loss=2.0)
+
+
+def slow_input(options: Options, before: int) -> Planted:
+    """No more than 500 samples a second, until they are cached."""
+    most = 10_000.0 if options.input.one_batch or options.input.cache == "memory" else 500.0
+    speed = device_speed(options)
+    return Planted(samples_per_second=min(most, speed), input_wait=max(0.0, 1 - most / speed), loss=2.0)
+
+
+def test_each_option_is_tried_in_its_turn_and_only_what_is_faster_is_kept(tmp_path: Path) -> None:
+    searcher, bench = searching(tmp_path / "p", asked(), fast_input)
+    searcher.run()
+    stages = list(dict.fromkeys(one.stage for one in searcher.search.candidates))
+    assert stages == ["baseline", "ceiling", "batch_size", "steps_per_execution", "xla", "threads"]
+    assert searcher.record.changes_kept == {"input.batch_size": 64, "compile.steps_per_execution": 4}
+    assert searcher.record.gain_total == pytest.approx(1.0 * 1.2 / 0.8)
+    assert searcher.search.memory is not None
+    assert searcher.search.memory.bytes_per_sample == pytest.approx(MIB)
+    decided = searcher.record.comparisons[-1]
+    assert (len(decided.good("a")), len(decided.good("b")), decided.decision) == (3, 3, "kept")
+    assert len(bench.asked) < 22
+
+
+def test_a_slow_input_is_made_faster_until_its_ceiling_is_reached(tmp_path: Path) -> None:
+    searcher, _ = searching(tmp_path / "p", asked(*PIPELINE), slow_input)
+    searcher.run()
+    search = searcher.search
+    assert search.ceiling == pytest.approx(1200)
+    assert search.best_speed == pytest.approx(1200)
+    assert searcher.record.changes_kept["input.cache"] == "memory"
+    assert [one.stage for one in search.candidates if one.tried and one.without_input] == [
+        "batch_size", "batch_size", "steps_per_execution", "xla",
+    ]  # the input would have hidden what they gain
+    tried = [one for one in search.candidates if one.stage == "input" and one.tried]
+    assert [one.decision for one in tried] == ["kept"]
+
+
+def test_a_resumed_search_measures_nothing_twice_and_arrives_at_the_same(tmp_path: Path) -> None:
+    wanted = asked()
+    first, bench = searching(tmp_path / "p", wanted, fast_input)
+    first.run()
+    half = first.record.trials[:5]
+    for trial in half:
+        shutil.copytree(bench.folder / trial.run, tmp_path / "q" / "trials" / trial.run)
+    again, more = searching(tmp_path / "q", wanted, fast_input, half)
+    again.run()
+    assert len(more.asked) == len(bench.asked) - 5
+    assert again.record.changes_kept == first.record.changes_kept
+    assert [one.tried for one in again.search.candidates] == [one.tried for one in first.search.candidates]
+
+
+def test_what_dies_once_is_measured_again_in_the_decision_and_by_a_resumed_search(tmp_path: Path) -> None:
+    """A trial for the loss and one of a pair; and the preset itself, which ends a search that is then gone on with."""
+    whole, _ = searching(tmp_path / "p", asked(), fast_input)
+    whole.run()
+    of_loss, of_pair = whole.search.losses[0].trials[0].run, whole.record.comparisons[-1].good("a")[0].run
+    dead = {int(of_loss[:2]) - 1, int(of_pair[:2])}  # the second a trial later, as the first is repeated
+
+    def dying(options: Options, before: int) -> Planted:
+        return Planted(outcome="crashed") if before in dead else fast_input(options, before)
+
+    searcher, _ = searching(tmp_path / "q", asked(), dying)
+    searcher.run()
+    assert [trial.side for trial in searcher.record.trials if trial.outcome == "crashed"] == ["a", "a"]
+    assert searcher.record.changes_kept == whole.record.changes_kept
+    failed, _ = searching(tmp_path / "r", asked(), lambda options, before: Planted(outcome="crashed"))
+    with pytest.raises(BaselineFailed, match="crashed"):
+        failed.run()
+    again, _ = searching(tmp_path / "r", asked(), fast_input, failed.record.trials)
+    again.run()
+    assert again.record.changes_kept == whole.record.changes_kept
+
+
+@pytest.mark.parametrize("outcome", ["oom", "error", "timeout", "crashed"])
+def test_no_trial_ends_the_search(tmp_path: Path, outcome: Any) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        changed = options.input.batch_size != 32 or options.compile.steps_per_execution > 1
+        return Planted(outcome=outcome) if changed or options.compile.xla is True else Planted()
+
+    searcher, _ = searching(tmp_path / "p", asked(), figures)
+    searcher.run()
+    tried = [one for one in searcher.search.candidates if one.tried and one.stage != "threads"]
+    assert {one.decision for one in tried} == {"failed"}
+    assert all(outcome in one.why for one in tried)
+    assert searcher.record.comparisons == []
+    searcher.record.write()
+    said = sentences.conclusion(json.loads(searcher.record.path.read_text()))
+    assert "nothing is faster" in said
+    assert "nothing is faster" not in searcher.record.ended_because, "the conclusion says it"
+
+
+def test_a_preset_that_cannot_be_measured_ends_it(tmp_path: Path) -> None:
+    searcher, _ = searching(tmp_path / "p", asked(), lambda options, before: Planted(outcome="error"))
+    with pytest.raises(BaselineFailed, match="error"):
+        searcher.run()
+
+
+def test_only_what_the_limits_allow_is_tried(tmp_path: Path) -> None:
+    limits = {"only": ["batch_size", "xla"], "leave": ["xla"], "largest_batch": 64}
+    searcher, bench = searching(tmp_path / "p", asked(**limits), fast_input)
+    searcher.run()
+    assert {options.input.batch_size for options in bench.asked} == {32, 64}
+    assert {options.compile.xla for options in bench.asked} == {bench.asked[0].compile.xla}
+    assert HERE.cpus == 2
+
+
+def test_what_chance_has_rejected_is_measured_once_more(tmp_path: Path) -> None:
+    """The first trial with 31 steps together has bad luck; 16 of them, the fastest, follow when 31 have gained."""
+    unlucky: list[Options] = []
+
+    def figures(options: Options, before: int) -> Planted:
+        together = options.compile.steps_per_execution
+        speed = 10_000 * {1: 1.0, 4: 1.3, 16: 1.4, 31: 1.2}[together]
+        if together == 31 and not unlucky:
+            unlucky.append(options)
+            speed *= 0.82
+        return Planted(samples_per_second=speed, loss=2.0)
+
+    searcher, bench = searching(tmp_path / "p", asked(only=["steps_per_execution"]), figures)
+    searcher.run()
+    most = next(one for one in searcher.search.candidates if one.tried == {"compile.steps_per_execution": 31})
+    assert [round(trial.samples_per_second or 0) for trial in most.good] == [9840, 12_000]
+    assert searcher.record.changes_kept == {"compile.steps_per_execution": 16}
+    assert len(bench.asked) < 16
+
+
+def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float = 1.0) -> Any:
+    """Steps of 32 samples: the device's time by precision and XLA, or Python's beside it where that is longer."""
+
+    def figures(options: Options, before: int) -> Planted:
+        device = device_ms[options.precision.policy, options.compile.xla is True]
+        step_ms = max(device, overhead_ms / options.compile.steps_per_execution)
+        return Planted(samples_per_second=32_000 / step_ms, loss=2.0)
+
+    return figures
+
+
+SINGLE, MIXED = "float32", "mixed_bfloat16"
+STEPS, POLICY, XLA = "compile.steps_per_execution", "precision.policy", "compile.xla"
+
+
+def test_what_one_option_hides_of_another_is_found(tmp_path: Path) -> None:
+    """Python's time hides the device's; XLA undoes what the precision gains, or lets it gain at all."""
+    cases: list[tuple[str, dict[tuple[str, bool], float], dict[str, Any]]] = [
+        ("all gains are hidden by Python", {(SINGLE, False): 0.5, (SINGLE, True): 0.4, (MIXED, False): 0.3,
+                                            (MIXED, True): 0.2}, {STEPS: 31, POLICY: MIXED, XLA: True}),
+        ("XLA alone is faster than the precision", {(SINGLE, False): 2.0, (SINGLE, True): 1.2, (MIXED, False): 1.6,
+                                                    (MIXED, True): 1.9}, {XLA: True}),
+        ("the precision gains with XLA only", {(SINGLE, False): 2.0, (SINGLE, True): 1.6, (MIXED, False): 2.2,
+                                               (MIXED, True): 1.1}, {POLICY: MIXED, XLA: True}),
+        ("a faster device shows Python's time", {(SINGLE, False): 1.1, (SINGLE, True): 1.1, (MIXED, False): 0.4,
+                                                 (MIXED, True): 0.9}, {STEPS: 31, POLICY: MIXED}),
+    ]  # fmt: skip
+    for number, (what, device_ms, fastest) in enumerate(cases):
+        limits = {"only": ["steps_per_execution", "precision", "xla"], "precisions": [MIXED]}
+        searcher, _ = searching(tmp_path / str(number), asked("xla=off", **limits), with_overhead(device_ms))
+        searcher.run()
+        assert searcher.search.best == fastest, what
+        assert len([trial for one in searcher.search.candidates for trial in one.trials]) <= 11, what
+
+
+def test_what_was_clearly_slower_is_not_tried_once_more(tmp_path: Path) -> None:
+    """XLA on top of the precision, then instead of it; not again when the steps in one execution have gained."""
+    slow_xla = {(SINGLE, False): 1.1, (SINGLE, True): 4.4, (MIXED, False): 0.4, (MIXED, True): 4.9}
+    limits = {"only": ["steps_per_execution", "precision", "xla"], "precisions": [MIXED]}
+    searcher, _ = searching(tmp_path / "p", asked("xla=off", **limits), with_overhead(slow_xla))
+    searcher.run()
+    tried = [one.tried for one in searcher.search.candidates if one.stage == "xla"]
+    assert tried == [{XLA: True}, {XLA: True, POLICY: SINGLE}]
+    assert searcher.search.best == {STEPS: 31, POLICY: MIXED}
+
+
+def test_no_execution_is_longer_than_half_a_second(tmp_path: Path) -> None:
+    """A training is stopped and shown after an execution; the time that Python takes is little beside so long steps."""
+    for step_ms, counts in ((40.0, [4]), (130.0, []), (1.0, [31])):
+        limits = {"only": ["steps_per_execution"]}
+        figures = with_overhead({(SINGLE, False): step_ms}, overhead_ms=0.0)
+        searcher, _ = searching(tmp_path / str(step_ms), asked("xla=off", **limits), figures)
+        searcher.run()
+        tried = [one.tried[STEPS] for one in searcher.search.candidates if one.tried]
+        assert list(dict.fromkeys(tried)) == counts, step_ms
+
+
+def test_a_loss_that_is_clearly_worse_is_not_chosen_unless_allowed(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        planted = fast_input(options, before)
+        planted.loss = 2.0 if options.input.batch_size == 32 else 2.5
+        return planted
+
+    careful, _ = searching(tmp_path / "p", asked(), figures)
+    careful.run()
+    assert careful.record.changes_kept == {"compile.steps_per_execution": 4}
+    assert "not chosen" in careful.search.learning
+    bold, _ = searching(tmp_path / "q", asked(allow_worse_loss=True), figures)
+    bold.run()
+    assert bold.record.changes_kept["input.batch_size"] == 64
+    assert "allowed" in bold.search.learning

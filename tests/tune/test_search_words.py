@@ -1,0 +1,146 @@
+"""What a search says while it runs, at its end and in its report, of planted trials."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.options import Options
+from gputui.engine.proof import folder, request
+from gputui.engine.proof.folder import Proof
+from gputui.engine.proof.search import Limits
+from gputui.engine.tune.report import findings, sentences
+from gputui.tui.commands import proof as command
+from gputui.tui.printing import proof as proof_tables
+from gputui.tui.printing import search_progress
+from gputui.tui.printing.console import broken
+
+from tests.support.proving import Planted, searching
+
+LIMITS = Limits(only=["batch_size", "xla", "steps_per_execution"], largest_batch=128, leave=["input.shuffle"])
+
+
+def figures(options: Options, before: int) -> Planted:
+    """Batches of 128 are out of memory, those of 64 learn worse than the preset's 32."""
+    batch, together = options.input.batch_size, options.compile.steps_per_execution
+    if batch > 64:
+        return Planted(outcome="oom", error="out of memory at batch size 128")
+    speed = 1000 * batch / 32 * (1.2 if together >= 4 else 1.0) * (0.5 if options.compile.xla is True else 1.0)
+    return Planted(samples_per_second=speed, loss=0.7 if batch > 40 else 0.5, peak_memory_bytes=batch * 2**20)
+
+
+@pytest.fixture
+def searched(home: Path) -> Proof:
+    """A search that has ended."""
+    wanted = request.of_preset("tune", "quickstart", ["train.seed=1"], search=LIMITS)
+    made = folder.create(replace(wanted, seed=7))
+    searcher, _ = searching(made.path, wanted, figures)
+    searcher.run()
+    searcher.record.trials[1].disturbed = "other programs used 50 % of the CPU's cores"
+    searcher.record.state = "done"
+    searcher.record.write("ended")
+    return made
+
+
+def test_each_candidate_each_pair_and_each_comparison_of_losses_is_a_line(searched: Proof) -> None:
+    keys, lines = zip(*search_progress.news(searched.data), strict=True)
+    told = "\n".join(dict(zip(keys, lines, strict=True)).values())
+    assert "batch size          batch_size=64 " in told
+    assert all(len(line) <= 80 for line in told.splitlines() if line.endswith("+100 %  kept"))
+    assert "+100 %  kept" in told
+    assert told.count("over the best settings when it was measured") == 1
+    assert "failed: oom: out of memory at batch size 128" in told
+    assert "rejected: ended before its time, as it was clearly slower" in told
+    assert told.count("50 % of the CPU's cores") == 1, "a disturbance is told once"
+    assert "validation loss after 4,800 samples" in told or "validation loss after 6,000 samples" in told
+    assert told.count("\npair ") == 3
+    assert "are kept: 1." in told or "is kept: 1." in told
+
+
+def test_the_end_shows_a_leaderboard_what_each_option_brought_and_what_to_do_next(
+    searched: Proof, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.show_proof(searched.id, "table", None, stop=False)
+    said = capsys.readouterr().out
+    best = ["1", "batch_size=64,", "steps_per_execution=15", "2,400", "+20.0", "%"]
+    assert best in [line.split()[:6] for line in said.splitlines()]
+    brought = [" ".join(line.split()) for line in said.splitlines()]
+    assert any(line.startswith("batch size +100 % 4.2 % not chosen") for line in brought)
+    assert "XLA -50.0 % - nothing" in brought
+    assert "memory: " in said
+    assert "0.5 with the preset, 0.7 with batch_size=64" in said
+    assert "learn clearly worse and are not chosen: batch_size=40, steps_per_execution=15 instead" in said
+    assert said.count("trials was disturbed") == 1
+    check = searched.data["search"]["losses"][0]
+    one_pair = [trial for trial in check["trials"] if trial["repeat"] == 1]
+    assert "in both pairs of trainings)" in said
+    assert sentences.loss_check(check | {"trials": one_pair}).endswith("from one pair, as there was time for no more)")
+    last = said.splitlines()[-5:]
+    assert "1.50 times as fast with batch_size=40, steps_per_execution=15 (gain +50.0 %, spread" in last[0]
+    assert last[1] == f"gputui proof {searched.id} -o fastest.yaml saves the fastest preset"
+    assert "--learning-rate linear" in last[3]
+    assert "--allow-worse-loss" in last[4]
+
+
+def test_the_report_holds_everything(searched: Proof, capsys: pytest.CaptureFixture[str]) -> None:
+    command.show_proof(searched.id, "markdown", None, stop=False)
+    report = capsys.readouterr().out
+    for part in (
+        "# The fastest settings: quickstart", "left as they are: input.shuffle", "## Leaderboard", "| 64.0 MiB |",
+        "## What each option brought", "## Memory", "out of memory", "## What is learnt", "| worse |",
+        "## Trials of the search", "## Proof: `batch_size=40", "## Before and after", "## The resulting preset",
+    ):
+        assert part in report, part
+    for trial in findings.listed(json.loads(json.dumps(searched.data))["search"]["candidates"]):
+        assert all(f"| {row['run']} |" in report for row in trial["trials"])
+
+
+def test_the_report_of_a_prediction_claims_no_search(searched: Proof, capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads((searched.path / "proof.json").read_text())
+    data["search"]["limits"] |= {"dry_run": True, "memory_bytes": 2**30}
+    data |= {"comparisons": [], "changes_kept": {}, "before": None, "preset_after": None, "gain_total": None,
+             "ended_because": "batch 32 will take 1.0 GiB"}
+    (searched.path / "proof.json").write_text(json.dumps(data))
+    command.show_proof(searched.id, "markdown", None, stop=False)
+    report = capsys.readouterr().out
+    assert report.startswith("# What memory it takes: quickstart\n\n**Batch 32 will take 1.0 GiB")
+    assert report.count("will take 1.0 GiB") == 1
+    for part in ("## Memory", "## Trials\n", "Limits: memory at most 1.0 GiB.", "a line of memory over the batch size"):
+        assert part in report, part
+    for part in ("pair", "minutes;", "searched", "nothing", "Leaderboard", "What each option brought"):
+        assert part not in report.replace("nothing else was searched", ""), part
+
+
+def test_a_search_of_an_older_version_and_one_that_is_damaged_are_told(searched: Proof, capsys: Any) -> None:
+    data = json.loads((searched.path / "proof.json").read_text())
+    del data["search"]["losses"], data["search"]["rate_fixed"]
+    data["search"]["memory"] = None
+    (searched.path / "proof.json").write_text(json.dumps(data))
+    command.show_proof(searched.id, "table", None, stop=False)
+    command.show_proof(searched.id, "markdown", None, stop=False)
+    assert "batch_size=64" in capsys.readouterr().out
+
+
+def test_who_has_followed_a_search_is_not_told_its_losses_twice_and_lines_break_between_words(
+    searched: Proof, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proof_tables.show_result(searched.data, was_followed=True)
+    said = capsys.readouterr().out
+    assert "0.7 with batch_size=64" not in said
+    assert "learn clearly worse and are not chosen" in said
+    text = " ".join(lines := broken(said, 60).splitlines())
+    assert text.split() == said.split(), "no word is broken"
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_a_footnote_stands_only_where_a_figure_refers_to_it(searched: Proof, capsys: Any) -> None:
+    data = json.loads((searched.path / "proof.json").read_text())
+    for candidate in data["search"]["candidates"]:
+        candidate["samples_per_second"] = None if candidate["without_input"] else candidate["samples_per_second"]
+    (searched.path / "proof.json").write_text(json.dumps(data))
+    for form in ("table", "markdown"):
+        command.show_proof(searched.id, form, None, stop=False)
+    assert "one repeated batch" not in capsys.readouterr().out + "".join(dict(search_progress.news(data)).values())

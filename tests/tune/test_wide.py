@@ -1,0 +1,395 @@
+"""Wide searches through Optuna, on trainings whose figures are planted."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gputui.engine.options import Options
+from gputui.engine.proof import folder as folder_of_proof
+from gputui.engine.proof import request
+from gputui.engine.proof.record import rows
+from gputui.engine.proof.request import ProofError, Request
+from gputui.engine.proof.search import Candidate, Limits
+from gputui.engine.telemetry.machine import Gpu, Machine
+from gputui.engine.tune import asking
+from gputui.engine.tune.search import Searcher
+from gputui.engine.tune.wide import members, storage
+from gputui.engine.tune.wide.axes import doubles, halves
+from gputui.engine.tune.wide.study import Study
+from gputui.tui import cli
+
+from tests.support.proving import HERE, Planted, PlantedBench, searching
+
+needs_optuna = pytest.mark.skipif(
+    importlib.util.find_spec("optuna") is None, reason="Optuna is not installed here; pip install 'optuna>=5,<6'"
+)
+MIB = 2**20
+# A member of a study in a process of its own.
+# Of two members none measures more than two trials more than the other has by then, however busy the machine is.
+MEMBER = """\
+import json, sys, time
+from pathlib import Path
+from tests.tune.test_wide import asked, together, wide
+from tests.support.proving import searching
+mine, theirs = (Path(f"{folder}.measured") for folder in (sys.argv[1], sys.argv[3]))
+until = time.monotonic() + 90
+
+def measured(path):
+    return path.stat().st_size if path.exists() else 0
+
+def in_step(options, before):
+    with mine.open("a") as count:
+        count.write("x")
+    while measured(mine) > measured(theirs) + 2 and time.monotonic() < until:
+        time.sleep(0.005)
+    return together(options, before)
+
+searcher, bench = searching(Path(sys.argv[1]), asked(study=sys.argv[2]), in_step)
+searcher.run()
+mine.write_text("x" * 1000)
+study = searcher.search.study
+print(json.dumps({"kept": searcher.record.changes_kept, "study": vars(study), "wide": len(wide(searcher))}))
+"""
+# One that is killed while it measures.
+KILLED = """\
+import os, signal, sys
+from pathlib import Path
+from tests.tune.test_wide import asked
+from tests.support.proving import HERE
+from gputui.engine.tune.wide import members
+from gputui.engine.tune.wide.axes import Axis
+from gputui.engine.tune.wide.study import Study
+study = Study(sys.argv[1], "quickstart", Path("/elsewhere"))
+study.join(members.common(asked(), HERE, 2.0))
+study.ask([Axis("compile.steps_per_execution", (1, 2, 4))], lambda params: {}, 5.0)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def asked(**limits: Any) -> Request:
+    """A search of fourteen combinations: XLA, and 1 to 64 steps together."""
+    given = ("batch_size=8", "train.seed=1")
+    wanted = Limits(**{"wide": "after", "only": ["xla", "steps_per_execution"]} | limits)
+    return request.of_preset("tune", "quickstart", given, search=asking.checked(wanted))
+
+
+def together(options: Options, before: int) -> Planted:
+    """XLA makes it slower, but with several steps together faster: no option alone shows it."""
+    steps, xla = options.compile.steps_per_execution, options.compile.xla is True
+    gain = (2.0 if steps == 16 else 0.9) if xla else (0.95 if steps > 1 else 1.0)
+    return Planted(samples_per_second=1000 * gain, loss=2.0)
+
+
+def only_xla(options: Options, before: int) -> Planted:
+    return Planted(samples_per_second=2000.0 if options.compile.xla is True else 1000.0, loss=2.0)
+
+
+def wide(searcher: Searcher) -> list[Candidate]:
+    return [one for one in searcher.search.candidates if one.stage == "wide"]
+
+
+def trials_in(location: Path) -> list[Any]:
+    """Of the only study, as Optuna reads it."""
+    import optuna
+
+    return list(optuna.load_study(study_name=None, storage=storage.opened(str(location))).trials)
+
+
+@needs_optuna
+def test_it_finds_a_combination_that_no_option_alone_shows_and_proves_it(tmp_path: Path) -> None:
+    searcher, _ = searching(tmp_path / "p", asked(), together)
+    searcher.run()
+    best = {"compile.xla": True, "compile.steps_per_execution": 16}
+    assert searcher.record.changes_kept == best
+    assert searcher.record.gain_total == pytest.approx(2.0)
+    assert searcher.record.comparisons[-1].decision == "kept"
+    settings = [json.dumps(one.settings, sort_keys=True) for one in wide(searcher)]
+    assert len(settings) == len(set(settings)), "nothing is measured twice"
+    ordered = [one for one in searcher.search.candidates if one.stage not in ("wide", "ceiling")]
+    trials = trials_in(tmp_path / "p" / "study.journal")
+    states = [trial.state.name for trial in trials]
+    assert states[: len(ordered)] == ["COMPLETE"] * len(ordered), "it starts from what the ordered search has measured"
+    slower = [one for one in wide(searcher) if one.trials[-1].outcome == "slower"]
+    later = wide(searcher)[[one.settings for one in wide(searcher)].index(best) + 1 :]
+    assert slower == later, "all others are clearly slower than the best, and end early once it is known"
+    pruned = {json.dumps(one.user_attrs["settings"]) for one in trials if one.state.name == "PRUNED"}
+    assert pruned == {json.dumps(one.settings) for one in slower}
+    assert all(one.value == 950 or one.value == 900 for one in trials if one.state.name == "PRUNED"), "by their speed"
+
+
+@needs_optuna
+def test_what_fails_or_cannot_fit_is_told_as_a_violated_constraint_and_ends_nothing(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        """Beyond 53 samples there is no room."""
+        if options.compile.xla is True:
+            return Planted(outcome="error")
+        batch = options.input.batch_size
+        taken = (100 + 10 * batch) * MIB
+        return Planted(samples_per_second=1000 + 10 * batch, loss=2.0, peak_memory_bytes=taken)
+
+    limits = {"only": ["batch_size", "xla"], "memory_bytes": 700 * MIB, "wide": "instead"}
+    searcher, bench = searching(tmp_path / "p", asked(**limits), figures)
+    searcher.run()
+    told = {json.dumps(one.settings): (one.decision, one.why) for one in wide(searcher)}
+    assert any(decision == "failed" and "error" in why for decision, why in told.values()), told
+    assert any(decision == "left out" and "memory" in why for decision, why in told.values()), told
+    plain = [options.input.batch_size for options in bench.asked if options.compile.xla is not True]
+    assert max(plain) <= 53, "none is tried that cannot fit"
+    assert max(options.input.batch_size for options in bench.asked) <= 2 * 53, "XLA could need half of it"
+    assert searcher.record.changes_kept in ({"input.batch_size": 48}, {"input.batch_size": 32})
+    trials = trials_in(tmp_path / "p" / "study.journal")
+    violated = {name for trial in trials for name, value in trial.constraints.items() if value > 0}
+    assert violated == {"memory", "trains"}
+    assert all(trial.state.name == "PRUNED" for trial in trials if trial.constraints)
+
+
+@needs_optuna
+def test_a_resumed_search_loses_at_most_the_trial_in_flight(tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def figures(options: Options, before: int) -> Planted:
+        if before == 9:
+            raise Killed
+        return together(options, before)
+
+    wanted = asked()
+    first, _ = searching(tmp_path / "p", wanted, figures)
+    with pytest.raises(Killed):
+        first.run()
+    assert [one.state.name for one in trials_in(tmp_path / "p" / "study.journal")].count("RUNNING") == 1
+    again, more = searching(tmp_path / "p", wanted, together, first.record.trials)
+    again.run()
+    before = {json.dumps(one.settings) for one in first.search.candidates if one.trials}
+    assert {json.dumps(one.settings) for one in again.search.candidates} >= before, "all of them stand in the record"
+    assert len(again.record.trials) == 9 + len(more.asked), "what was measured is not measured again"
+    assert again.record.changes_kept == {"compile.xla": True, "compile.steps_per_execution": 16}
+
+
+@needs_optuna
+def test_members_at_the_same_time_share_one_study_and_one_that_comes_later_measures_only_what_it_needs(
+    tmp_path: Path,
+) -> None:
+    location, root = tmp_path / "shared.journal", Path(__file__).parents[2]
+    programs = [[sys.executable, "-c", MEMBER, str(tmp_path / one), str(location), str(tmp_path / other)]
+                for one, other in ("ab", "ba")]  # fmt: skip
+    both = [subprocess.Popen(program, cwd=root, stdout=subprocess.PIPE, text=True) for program in programs]
+    found = [json.loads(member.communicate(timeout=120)[0]) for member in both]
+    best = {"compile.xla": True, "compile.steps_per_execution": 16}
+    assert [one["kept"] for one in found] == [best, best]
+    assert all(one["study"]["members"] == 2 and one["study"]["of_others"] > 0 for one in found), found
+    assert sum(one["wide"] for one in found) < 2 * 14, "they share the work"
+    later, bench = searching(tmp_path / "c", asking.joined(asked(study=str(location))), together)
+    later.run()
+    assert [one.settings for one in wide(later)] == [best]
+    assert "another member" in wide(later)[0].reason
+    assert len(bench.asked) == 1 + 1 + 6, "the preset, the best of the others, the pairs"
+    assert later.record.changes_kept == best
+
+
+@needs_optuna
+def test_a_member_that_was_killed_leaves_no_trial_running(tmp_path: Path) -> None:
+    location, root = tmp_path / "shared.journal", Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", KILLED, str(location)], cwd=root, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [one.state.name for one in trials_in(location)] == ["RUNNING"]
+    study = Study(str(location), "quickstart", tmp_path)
+    study.join(members.common(asked(), HERE, 2.0))
+    assert [one.state.name for one in trials_in(location)] == ["FAIL"]
+
+
+def test_a_member_of_another_machine_is_given_up_when_its_trial_is_long_over() -> None:
+    told = {**members.measuring(Path("/p"), 10.0), "boot_id": "another", "host": "other"}
+    assert not members.has_ended(told)
+    assert members.has_ended({**told, "until_t": time.time() - members.LATE_SECONDS - 1})
+    assert not members.has_ended(members.measuring(Path("/p"), -1000.0)), "this process lives"
+    assert members.has_ended({**members.measuring(Path("/p"), 1000.0), "start_ticks": 1}), "it has ended here"
+
+
+@needs_optuna
+def test_a_study_of_others_is_refused_with_the_reason(tmp_path: Path) -> None:
+    location = str(tmp_path / "shared.journal")
+    study = Study(location, "quickstart", tmp_path)
+    common = members.common(asked(), HERE, 2.0)
+    study.join(common)
+    differing = {
+        "gpus": (["NVIDIA H100", "NVIDIA H100"], "GPUs (there none, here 2 x NVIDIA H100)"),
+        "cpus": (64, "CPUs (there 2, here 64)"),
+        "tensorflow": ("2.99.0", "TensorFlow"),
+        "preset": ("0", "another preset"),
+        "largest_batch": (64, "--largest-batch (there none, here 64)"),
+    }
+    for key, (value, told) in differing.items():
+        with pytest.raises(storage.StudyError) as refused:
+            Study(location, "quickstart", tmp_path).join({**common, key: value})
+        assert told in str(refused.value), key
+        assert "--name" in str(refused.value), key
+        assert "\n" not in str(refused.value), key
+    Study(location, "another", tmp_path).join({**common, "cpus": 64})
+
+
+@needs_optuna
+def test_a_last_line_that_was_written_in_part_costs_nothing_but_itself(tmp_path: Path) -> None:
+    location = tmp_path / "shared.journal"
+    first, _ = searching(tmp_path / "a", asked(study=str(location)), together)
+    first.run()
+    whole = len(trials_in(location))
+    with location.open("ab") as journal:
+        journal.write(b'{"op_code":4,"worker_')
+    later, _ = searching(tmp_path / "b", asking.joined(asked(study=str(location))), together)
+    later.run()
+    assert later.record.changes_kept == first.record.changes_kept
+    assert len(trials_in(location)) >= whole
+
+
+@needs_optuna
+def test_a_storage_that_fails_meanwhile_ends_the_proposals_and_not_the_search(tmp_path: Path) -> None:
+    location = tmp_path / "shared.journal"
+
+    def figures(options: Options, before: int) -> Planted:
+        if before == 3:
+            location.write_text("no journal any more, and longer than before\n" * 10_000)
+        return only_xla(options, before)
+
+    searcher, _ = searching(tmp_path / "p", asked(study=str(location)), figures)
+    searcher.run()
+    assert "cannot be used" in searcher.record.ended_because
+    assert searcher.record.changes_kept["compile.xla"] is True, "what was found by then is proved"
+
+
+@needs_optuna
+def test_a_search_whose_study_is_damaged_by_then_is_not_resumed_and_keeps_its_trials(home: Path) -> None:
+    proof = folder_of_proof.create(asked())
+    searcher, _ = searching(proof.path, proof.request, together)
+    searcher.run()
+    searcher.record.state = "stopped"
+    searcher.record.write()
+    (proof.path / "study.journal").write_text("no journal\n")
+    with pytest.raises(ProofError, match="not a journal of Optuna, or it is damaged"):
+        asking.resume(proof, anyway=True)
+    assert len(rows(proof.data)) == len(searcher.record.trials)
+
+
+@needs_optuna
+def test_a_database_holds_a_study_as_well(tmp_path: Path) -> None:
+    location = f"sqlite:///{tmp_path / 'studies.db'}"
+    for name in "ab":
+        wanted = asking.joined(asked(study=location, study_name="one", only=["xla"]))
+        searcher, bench = searching(tmp_path / name, wanted, only_xla)
+        searcher.run()
+        assert searcher.record.changes_kept == {"compile.xla": True}
+    assert len(bench.asked) == 1 + 1 + 6, "the second member has found everything there"
+
+
+@needs_optuna
+def test_a_study_that_cannot_be_used_is_refused_in_one_line_at_the_front_door(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged, folder = tmp_path / "damaged.journal", tmp_path / "folder"
+    damaged.write_text("this is\nno journal\n")
+    record = '{"op_code":0,"worker_id":"1","study_name":"x","directions":[2]}\n'
+    foreign = {"notes.txt": "one line\n", "x.json": '{"a": 1}', "y.json": '{"a": 1}\n', "torn": f"{record}no record\n"}
+    for name, content in foreign.items():
+        (tmp_path / name).write_text(content)
+    folder.mkdir()
+    for study, told in (
+        (damaged, "not a journal of Optuna, or it is damaged"),
+        *((tmp_path / name, "not a journal of Optuna, or it is damaged") for name in foreign),
+        (folder, "is not a file"),
+        (tmp_path / "none" / "x.journal", "there is no folder"),
+        (f"sqlite:///{damaged}", "file is not a database"),
+        ("nosuchbase://me:secret@there/x", "nosuchbase"),
+    ):
+        with pytest.raises(ProofError, match=told) as refused:
+            asking.joined(asked(study=str(study)))
+        assert "secret" not in str(refused.value), study
+        assert "\n" not in str(refused.value), study
+    assert {name: (tmp_path / name).read_text() for name in foreign} == foreign, "nothing is written to them"
+    assert cli.run(["tune", "--preset", "quickstart", "--wide", "--study", str(damaged)]) == 2
+    complaint = capsys.readouterr().err
+    assert len(complaint.splitlines()) == 1, complaint
+    assert "not a journal of Optuna, or it is damaged" in complaint
+
+
+def test_what_belongs_to_a_wide_search_is_refused_without_one(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["--study", str(tmp_path / "x")], ["--name", "mine"]):
+        assert cli.run(["tune", "--preset", "quickstart", *words]) == 2, words
+        assert capsys.readouterr().err == "a study belongs to a wide search: give --wide as well\n", words
+
+
+def test_without_optuna_a_wide_search_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "is_installed", lambda: False)
+    with pytest.raises(ProofError, match=r"pip install 'optuna>=5,<6'"):
+        asked()
+
+
+def test_passwords_are_not_shown() -> None:
+    assert storage.shown("postgresql://me:se@cret@there/db") == "postgresql://me@there/db"
+    assert storage.shown("/shared/a@b.journal") == "/shared/a@b.journal"
+
+
+def test_numbers_rise_by_about_the_same_factor() -> None:
+    assert halves(100) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
+    assert doubles(64) == [1, 2, 4, 8, 16, 32, 64]
+    assert halves(1) == doubles(1) == [1]
+
+
+# ---- several GPUs --------------------------------------------------------------------------------
+
+
+def gpus(count: int) -> Machine:
+    one = Gpu(0, None, "NVIDIA H100 80GB HBM3", (9, 0), 80 * 2**30)
+    return replace(HERE, gpus=tuple(replace(one, index=place, uuid=f"GPU-{place}") for place in range(count)))
+
+
+def on_two_gpus(folder: Path, figures: Any) -> tuple[Searcher, PlantedBench]:
+    wanted = asked(wide="instead", leave=["strategy.kind"])
+    folder.mkdir()
+    bench = PlantedBench(folder / "trials", figures)
+    return Searcher(wanted, folder_of_proof.record(folder, wanted), bench, gpus(2)), bench
+
+
+@needs_optuna
+def test_proposals_are_measured_at_once_each_on_a_gpu_of_its_own_and_what_decides_alone(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=120)
+
+    def figures(options: Options, before: int) -> Planted:
+        if options.device.visible != "all":
+            both.wait()  # two are measured at the same time, or none
+        return together(options, before)
+
+    searcher, bench = on_two_gpus(tmp_path / "p", figures)
+    searcher.run()
+    assert searcher.search.study is not None
+    assert searcher.search.study.at_once == 2
+    pinned = [tuple(one.device.visible) for one in bench.asked if one.device.visible != "all"]
+    assert pinned.count(("GPU-0",)) == pinned.count(("GPU-1",)) > 2
+    assert all(one.device.visible == "all" for one in bench.asked[-6:]), "the pairs"
+    assert searcher.record.changes_kept == {"compile.xla": True, "compile.steps_per_execution": 16}
+    assert len({trial.run for trial in searcher.record.trials}) == len(bench.asked), "all of them stand in the record"
+
+
+@needs_optuna
+def test_trainings_that_disturb_each_other_are_measured_one_after_another(tmp_path: Path) -> None:
+    def figures(options: Options, before: int) -> Planted:
+        planted = together(options, before)
+        return planted if options.device.visible == "all" else replace(planted, samples_per_second=900.0)
+
+    searcher, bench = on_two_gpus(tmp_path / "p", figures)
+    searcher.run()
+    assert searcher.search.study is not None
+    assert searcher.search.study.at_once == 1
+    assert sum(one.device.visible != "all" for one in bench.asked) == 2, "only to find out"
+    assert any("disturb each other" in one.why for one in wide(searcher))

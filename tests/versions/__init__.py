@@ -1,0 +1,1 @@
+"""The engine's tests against several versions of TensorFlow and Keras: `make test-versions`."""
