@@ -26,7 +26,7 @@ STEPS = {"mlp": 1920, "cnn": 320}
 PLAIN = """
 import json, sys, time
 import keras, numpy as np, tensorflow as tf
-from gputui.engine.options import Options
+from gputui.engine.options.validation import validated
 from gputui.engine.trainer.setup import models
 
 model_name, spe, steps, epochs, batch, digits = sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6]
@@ -34,7 +34,7 @@ keras.utils.set_random_seed(1)
 with np.load(digits) as file:
     x, y = (file["x"][..., None] / 16).astype("float32"), file["y"].astype("int32")
 data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1024).repeat().batch(batch).prefetch(tf.data.AUTOTUNE)
-model = models.build(Options.model_validate({"workload": {"model": model_name}}), (8, 8, 1), 10)
+model = models.build(validated({"workload": {"model": model_name}}), (8, 8, 1), 10)
 model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
               metrics=["accuracy"], jit_compile=False, steps_per_execution=spe)
 

@@ -2,7 +2,7 @@
 
     python benchmarks/tui.py [--seconds 20]
 
-Everything is measured in this one run, on recorded run folders, in a real pseudo-terminal of 120x40.
+Everything is measured in this one run, on recorded run folders, in a real pseudo-terminal of 120x40 or 200x60.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.support import recorded
 
-SIZE = (40, 120)
+SIZE, LARGE = (40, 120), (60, 200)
 SCREENFUL = 2000  # bytes that only a painted screen has
 WATCH = """
 import sys
@@ -36,7 +36,17 @@ from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
 GputuiApp(watch=Run(Path(sys.argv[1])), replay_speed=1.0).run()
 """
-FORM = "from gputui.tui.app import GputuiApp; GputuiApp().run()"
+COMPARE = """
+import sys
+from pathlib import Path
+from gputui.engine.runs import Run
+from gputui.tui.app import GputuiApp
+class Comparing(GputuiApp):
+    def on_ready(self):
+        self.set_timer(4, lambda: self.open_compare([Run(Path(path)) for path in sys.argv[2:]]))
+Comparing(watch=Run(Path(sys.argv[1])), replay_speed=1.0).run()
+"""
+FORM = "from gputui.tui import main; main()"
 BARE = """
 import sys
 from textual.app import App
@@ -77,13 +87,14 @@ print(time.perf_counter() - began, (peak_kb() - before) / 1024)
 class Terminal:
     """A program in a pseudo-terminal whose output is counted."""
 
-    def __init__(self, code: str, *arguments: str, home: Path) -> None:
+    def __init__(self, code: str, *arguments: str, home: Path, size: tuple[int, int] = SIZE) -> None:
         self.began = time.perf_counter()
         environment = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor", "GPUTUI_HOME": str(home)}
+        environment["XDG_CONFIG_HOME"] = str(home / "config")
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
             os.execvpe(sys.executable, [sys.executable, "-P", "-c", code, *arguments], environment)
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.process = psutil.Process(self.pid)
 
     def read(self, seconds: float) -> bytes:
@@ -132,14 +143,33 @@ def watching(home: Path, seconds: float, readings_a_second: float) -> tuple[floa
     run = recorded.write(
         home, name=name, gpus=8, seconds=long, readings_a_second=readings_a_second, epoch_seconds=20
     )
-    terminal = Terminal(WATCH, str(run.path), home=home)
-    terminal.read(16)  # the start, and the recorded run's own
+    return measured(Terminal(WATCH, str(run.path), home=home), seconds)
+
+
+def measured(terminal: Terminal, seconds: float) -> tuple[float, float]:
+    """Share of a core and bytes a second, once the screen and the recorded run have started."""
+    terminal.read(16)
     before, began = sum(terminal.process.cpu_times()[:2]), time.perf_counter()
     written = len(terminal.read(seconds))
     took = time.perf_counter() - began
     cpu = sum(terminal.process.cpu_times()[:2]) - before
     terminal.close()
     return cpu / took, written / took
+
+
+def large(home: Path, seconds: float) -> dict[str, tuple[float, float]]:
+    """The same on a large terminal: the live view with all its charts, then two runs compared over it."""
+    kinds = {"gpus": 8, "seconds": int(seconds) + 60, "readings_a_second": 5.0, "epoch_seconds": 20}
+    watched = recorded.write(home, name="large", **kinds)
+    going_on = {"outcome": None, "engine_pid": os.getpid()}
+    pair = [recorded.write(home, name=f"compared-{n}", **kinds, **going_on) for n in range(2)]
+    paths = [str(run.path) for run in (watched, *pair)]
+    return {
+        "at 200x60, 8 GPUs and 6 charts": measured(Terminal(WATCH, paths[0], home=home, size=LARGE), seconds),
+        "at 200x60, two running runs compared over it": measured(
+            Terminal(COMPARE, *paths, home=home, size=LARGE), seconds
+        ),
+    }
 
 
 def first_paint(home: Path, code: str, *arguments: str) -> float:
@@ -182,6 +212,9 @@ def main() -> None:
             what = f"watching a replay, 8 GPUs read {readings:g} times a second"
             print(Goal(f"{what}: CPU", 100 * cpu, "%", 6), flush=True)
             print(Goal(f"{what}: to the terminal", rate / 1000, "kB/s", 2), flush=True)
+        for what, (cpu, rate) in large(home, given.seconds).items():
+            print(Goal(f"{what}: CPU", 100 * cpu, "%", 6), flush=True)
+            print(f"{what}: {rate / 1000:.2f} kB/s to the terminal", flush=True)
         seconds, grown, count = opening(home, given.events)
         print(Goal(f"opening a finished run of {count:,} events", seconds, "s", 1), flush=True)
         print(Goal("memory that this took", grown, "MB", 64), flush=True)

@@ -66,7 +66,7 @@ async def picture(name: str, app: GputuiApp, fonts: Path, arrange: Callable[[Pil
 
 async def draw(recorded: list[Run], proof: Proof, fonts: Path) -> None:
     async def form(pilot: Pilot[None]) -> None:
-        for _ in range(24):
+        for _ in range(12):
             await pilot.press("down")
 
     async def nothing(pilot: Pilot[None]) -> None:
@@ -76,7 +76,7 @@ async def draw(recorded: list[Run], proof: Proof, fonts: Path) -> None:
         pilot.app.open_compare(recorded)  # type: ignore[attr-defined]
 
     async def diagnosis(pilot: Pilot[None]) -> None:
-        await pilot.press("d")
+        await pilot.press("w")
 
     async def proved(pilot: Pilot[None]) -> None:
         pilot.app.open_proof(proof)  # type: ignore[attr-defined]

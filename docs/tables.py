@@ -1,4 +1,4 @@
-"""Writes the generated tables of the documents from the declarations they describe: `make docs`.
+"""Writes the generated tables of the documents, and the form's first preset, from what they describe: `make docs`.
 
 A document marks the place of a table with a pair of comments that name it; TABLES says which function makes which.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import tomllib
 import types
@@ -19,11 +20,13 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from gputui.engine import figures, presets
 from gputui.engine.diagnosis import rules
 from gputui.engine.files.shapes import Fields
-from gputui.engine.options import OPTIONS, OptionInfo, Options
+from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
 from gputui.engine.options.own import OWN_CODE_LABELS
+from gputui.engine.presets import first
 from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import events
 from gputui.engine.telemetry import questions
+from gputui.tui.base import keys, settings
 
 ROOT = Path(__file__).parents[1]
 NOT_GIVEN = "null"
@@ -73,8 +76,8 @@ def prose(text: str) -> str:
 def options() -> str:
     """All options, a section and a table for each group."""
     parts = []
-    for name, field in Options.model_fields.items():
-        about = prose(field.annotation.__doc__ or "") if field.annotation else ""
+    for name, group in GROUPS.items():
+        about = prose(group.__doc__ or "")
         rows = [_option(info) for info in OPTIONS if info.group == name]
         head = ["option", "default", "takes", "what it does", "helps", "hurts"]
         parts.append(f"## {name}\n\n{about}\n\n{table(head, rows)}")
@@ -257,7 +260,27 @@ def _purpose(path: Path) -> str:
 
 # ---- documents --------------------------------------------------------------------------------
 
+def settings_of_screens() -> str:
+    """The settings of the screens, each with what it takes."""
+    rows = [
+        [code(key), code(settings.shown(one.metadata["default"])), one.metadata["meaning"], settings.takes(one)]
+        for key, one in settings.declared()
+    ]
+    return table(["setting", "default", "what it is", "takes"], rows)
+
+
+def grammar() -> str:
+    """The verbs of the keys, each with its keys and what it does."""
+    rows = [
+        [", ".join(code(keys.shown(key)) for key in verb.keys.split(",")), code(verb.id), verb.meaning, verb.place]
+        for verb in keys.GRAMMAR
+    ]
+    return table(["key", "verb", "what it does", "only in"], rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
+    "keys": grammar,
+    "settings": settings_of_screens,
     "options": options,
     "own": own,
     "presets": shipped,
@@ -293,6 +316,7 @@ def replaced(text: str) -> str:
 def main() -> None:
     for path in sorted((ROOT / "docs").glob("*.md")):
         path.write_text(replaced(path.read_text(encoding="utf-8")), encoding="utf-8")
+    first.MADE.write_text(json.dumps(first.as_made(), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ SIZE = 32
 
 
 def make_folder(folder, samples=120):
-    """Photographs take their place: squares on the left or on the right, a folder for each class."""
+    """Small images in place of photographs: a square on the left or on the right, one folder for each class."""
     rng = np.random.default_rng(0)
     for number in range(samples):
         side = ("left", "right")[number % 2]
