@@ -15,9 +15,10 @@ from ...options import OPTIONS, Options
 from ...runs import Run
 from ...runs.cluster import SOURCE, VARIABLE, Cluster
 from ..common.faults import TrainerError
+from .attendance import Hello
 from .exchange import Exchange
 from .lines import Lines
-from .meeting import Hello, Meeting
+from .meeting import Meeting
 from .suspension import SuspensionWatch
 
 SUSPENSION = SuspensionWatch()  # of this process, which joins one cluster

@@ -3,7 +3,7 @@
 MultiWorkerMirroredStrategy waits for its peers inside its constructor, without a time limit and without letting any
 Python thread run. So each worker first listens on its own address and calls all others. It goes on when it has reached
 everybody and everybody has reached it; TensorFlow's server then takes the port over. The connections stay open
-(lines.py).
+(lines.py), and show who ends before all have met (attendance.py).
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...runs.cluster import Cluster, host_of, port_of
 from ..common.faults import TrainerError
-from .lines import Lines
+from .attendance import Attendance, Hello
 
 VARIABLE = "GPUTUI_PEER_SECONDS"
 WAIT_SECONDS = 300.0
@@ -28,7 +29,7 @@ CALL_SECONDS, PAUSE_SECONDS, LOOK_SECONDS = 5.0, 0.2, 0.1
 TELL_SECONDS = 30.0
 _MOST_BYTES = 1_000_000
 _OTHER_PORT = "perhaps two workers were given the same number; otherwise end that program, or give another port"
-Hello = Mapping[str, Any]
+_NEVER_CAME = f"start all workers, and see that their ports can be reached; {VARIABLE} sets another limit"
 
 
 def seconds() -> float:
@@ -40,15 +41,15 @@ def seconds() -> float:
 
 
 class Meeting:
-    """The hellos of all workers by index; `reached` are those that it has called, `called_by` those that called it."""
+    """One worker's part in it; `lines` are the connections between it and the others."""
 
     def __init__(self, cluster: Cluster, hello: Hello) -> None:
-        self._cluster, self._hello = cluster, {"index": cluster.index, "workers": list(cluster.workers), **hello}
+        self._cluster = cluster
+        itself = {"index": cluster.index, "workers": list(cluster.workers), "process": secrets.token_hex(8)}
+        self._hello: Hello = {**itself, **hello}
         self._others = [index for index in range(len(cluster.workers)) if index != cluster.index]
-        self._heard: dict[int, Hello] = {cluster.index: self._hello}
-        self._reached: set[int] = set()
-        self._called_by: set[int] = set()
-        self.lines = Lines()
+        self._there = Attendance(cluster.index, self._hello, self._others)
+        self.lines = self._there.lines
         self._fault: TrainerError | None = None
         self._over = threading.Event()
 
@@ -60,53 +61,58 @@ class Meeting:
             try:
                 self._wait(tell, check)
             except BaseException:
-                self.lines.close()
+                self._there.leave()
                 raise
             finally:
                 self._over.set()
-        return [self._heard[index] for index in range(len(self._cluster.workers))]
+        return [self._there.heard[index] for index in range(len(self._cluster.workers))]
 
     def _wait(self, tell: Callable[[str], None], check: Callable[[], None]) -> None:
-        limit = seconds()
-        until, told, told_at = time.monotonic() + limit, "", 0.0
-        while missing := self._missing():
+        limit, told, told_at = seconds(), "", 0.0
+        began = time.monotonic()
+        while missing := self._there.missing():
             check()
             if self._fault is not None:
                 raise self._fault
-            now, names = time.monotonic(), ", ".join(map(self._cluster.named, missing))
-            if names != told or now - told_at > TELL_SECONDS:
-                tell(f"waiting for {names}")
-                told, told_at = names, now
-            if now > until:
-                raise TrainerError("peer_missing", *_never_came(names, limit, self._cluster))
+            now, waiting = time.monotonic(), f"waiting for {self._named(missing)}{self._ended(missing)}"
+            if waiting != told or now - told_at > TELL_SECONDS:
+                tell(waiting)
+                told, told_at = waiting, now
+            if late := [index for index in missing if now - self._there.ended.get(index, began) > limit]:
+                message = f"{self._named(late)} did not come within {limit:g} s ({self._cluster.source})"
+                raise TrainerError("peer_missing", message + self._ended(late), _NEVER_CAME)
             time.sleep(LOOK_SECONDS)
         if self._fault is not None:
             raise self._fault
 
-    def _missing(self) -> list[int]:
-        return [index for index in self._others if index not in self._reached & self._called_by]
+    def _named(self, missing: Sequence[int]) -> str:
+        return ", ".join(map(self._cluster.named, missing))
+
+    def _ended(self, missing: Sequence[int]) -> str:
+        """Which of them had come before, as an addition; empty where none had."""
+        ended = [index for index in missing if index in self._there.ended]
+        return f"; was there and has ended: {self._named(ended)}" if ended else ""
 
     # ---- calling ------------------------------------------------------------------------------
 
     def _call(self, index: int) -> None:
         address = self._cluster.workers[index]
         while not self._over.is_set():
-            with contextlib.suppress(OSError, ValueError):
-                self._speak(index, (host_of(address), port_of(address)))
-                return
+            if index not in self.lines.called:
+                with contextlib.suppress(OSError, ValueError):
+                    self._speak(index, (host_of(address), port_of(address)))
             self._over.wait(PAUSE_SECONDS)
 
     def _speak(self, index: int, address: tuple[str, int]) -> None:
         with _kept(socket.create_connection(address, timeout=CALL_SECONDS)) as line, line.makefile("rwb") as file:
             _send(file, self._hello)
             answer = _read(file)
-            self._take(index, answer)
             _send(file, {})  # the other knows by this that it was heard
-            self.lines.called[index] = line
-            self._reached.add(index)
+            self._examine(index, answer)
+            self._there.reached(index, answer, line)
 
-    def _take(self, index: int, hello: Hello) -> None:
-        """Keep what a worker says of itself, or note that it is another than its address should be."""
+    def _examine(self, index: int, hello: Hello) -> None:
+        """Note the fault where a worker is another than its address should be, and raise ValueError."""
         named = self._cluster.named(index)
         if hello.get("workers") != self._hello["workers"]:
             message = f"{named} was started with other workers: {', '.join(map(str, hello.get('workers') or ()))}"
@@ -114,8 +120,8 @@ class Meeting:
         elif hello.get("index") != index:
             message = f"{named} says that it is worker {hello.get('index')}"
             self._fault = TrainerError("peer", message, "give each worker its own number in the list of workers")
-        else:
-            self._heard[index] = hello
+        if self._fault is not None:
+            raise ValueError("another worker")
 
     # ---- listening ----------------------------------------------------------------------------
 
@@ -155,9 +161,8 @@ class Meeting:
             _read(file)
             if (index := int(hello["index"])) not in self._others:
                 raise ValueError("no other worker of this cluster")
-            self._take(index, hello)
-            self.lines.answered.append(line)
-            self._called_by.add(index)
+            self._examine(index, hello)
+            self._there.called_by(index, hello, line)
 
 
 @contextlib.contextmanager
@@ -168,13 +173,6 @@ def _kept(line: socket.socket) -> Iterator[socket.socket]:
     except BaseException:
         line.close()
         raise
-
-
-def _never_came(names: str, limit: float, cluster: Cluster) -> tuple[str, str]:
-    return (
-        f"{names} did not come within {limit:g} s ({cluster.source})",
-        f"start all workers, and see that their ports can be reached; {VARIABLE} sets another limit",
-    )
 
 
 def _server(port: int) -> socket.socket:
