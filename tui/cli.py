@@ -103,7 +103,7 @@ def form_on(
         raise Refused(f"--cluster and --worker need no screen: gputui --preset {shlex.quote(preset)} --cluster ...")
     before = context.parent.params["settings"] if context.parent else ()
     state = opening.form_on(preset, [*before, *settings])
-    need_a_terminal(f"gputui --preset {shlex.quote(preset)}")
+    need_a_terminal(f"gputui --preset {shlex.quote(preset)} trains")
     context.exit(show(state))
 
 

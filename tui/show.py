@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from .form.state import FormState
 
 
-def need_a_terminal(instead: str = "gputui --preset NAME") -> None:
+def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
+    """Refuse without one, and say which command needs none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-        raise Refused(f"the screen needs a terminal; {clean(instead)} trains without one")
+        raise Refused(f"the screen needs a terminal (ssh -t gives one); {clean(instead)} without one")
 
 
 def show(
     preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None
 ) -> int:
     """The TUI, and what to know after it; its exit code."""
-    need_a_terminal()
+    need_a_terminal(*([f"gputui logs {watch.id} prints the log"] if watch else []))
     gc.disable()  # until the application has been painted
     from .app import GputuiApp
 

@@ -25,6 +25,7 @@ def data(script: Script, wanted: Options) -> None:
     script.told_blocks(_functions(wanted))
     script.blocks(extract("trainer/exported.py", "are_arrays", "elements_of", "batches_in"))
     script.blocks(extract("trainer/own/nests.py", "as_array"))
+    script.blocks(extract("trainer/own/evaluable.py", "can_evaluate"))
     if wanted.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "Copied"))
     file = cache_file(script, wanted, " or your code")
@@ -73,7 +74,7 @@ def _validating(script: Script, file: str) -> None:
 
 
 def _split(script: Script) -> None:
-    script.text("if are_arrays(train) and validation is None:")
+    script.text('if are_arrays(train) and validation is None and can_evaluate(model, made.get("loss")):')
     script.text("    arrays = tf.nest.map_structure(as_array, as_fitted(train))")
     script.text("    total = len(tf.nest.flatten(arrays)[0])")
     drawn = "trained, held_out = split_order(total, VALIDATION_SPLIT, SEED)"

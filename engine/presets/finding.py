@@ -9,6 +9,7 @@ from pathlib import Path
 from ..files import located_yaml
 from ..files.located_yaml import YamlFault, shorten
 from ..files.places import SHIPPED_PRESETS as SHIPPED
+from ..files.places import user_presets_folder
 from ..files.preset_names import SUFFIXES, available
 from ..options.catalogue import did_you_mean, nearest
 from .preset import TOP_LEVEL, PresetError, Problem
@@ -23,6 +24,14 @@ def in_current_folder() -> list[Path]:
     return []
 
 
+def name_of(path: Path) -> str:
+    """What a preset and its runs are called: as its file is, or as its folder where that says nothing: `preset.yaml`,
+    as `gputui init` writes it.
+    """
+    folder = path.absolute().parent
+    return folder.name or path.stem if path.stem == "preset" and folder != user_presets_folder() else path.stem
+
+
 def _looks_like_preset(path: Path) -> bool:
     try:
         return not set(TOP_LEVEL).isdisjoint(located_yaml.read(path))
@@ -32,6 +41,8 @@ def _looks_like_preset(path: Path) -> bool:
 
 def find(name_or_path: str, beside: Path | None = None) -> Path:
     """The file that a preset's name or path refers to; raises PresetError."""
+    if python := of_python(name_or_path):
+        raise PresetError([Problem(name_or_path, None, "", python)])
     as_path = Path(os.path.expanduser(name_or_path))
     looks_like_path = as_path.suffix in SUFFIXES or os.sep in name_or_path
     if looks_like_path:
@@ -49,6 +60,14 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
             raise PresetError([Problem(shorten(name_or_path), None, "", what)])
     message = f"no preset of this name{did_you_mean(name_or_path, named)}"
     raise PresetError([Problem(shorten(name_or_path), None, "", f"{message} (known: {', '.join(named)})")])
+
+
+def of_python(word: str) -> str:
+    """What to do with a file of Python code that was given as a preset; nothing where it is none."""
+    if not (word.endswith(".py") and os.path.isfile(word)):
+        return ""
+    line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'
+    return f"Python code: write {line} into a preset.yaml beside it; gputui guide says what build returns"
 
 
 def _hint(path: Path, beside: Path | None) -> str:

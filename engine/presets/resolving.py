@@ -18,7 +18,7 @@ from ..files.located_yaml import Located, YamlFault, shorten
 from ..options.catalogue import nearest
 from ..options.synonyms import keys_of, option_meant
 from . import paths
-from .finding import find
+from .finding import find, name_of
 from .preset import TOP_LEVEL, Preset, PresetError, Problem
 
 MAX_CHAIN = 20
@@ -44,7 +44,7 @@ def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
     layers = _Layers()
     _add_file(layers, path, chain=())
     _add_settings(layers, settings)
-    return replace(_validated(path.stem, layers), file=path.absolute())
+    return replace(_validated(name_of(path), layers), file=path.absolute())
 
 
 def defaults(settings: Iterable[str] = ()) -> Preset:
@@ -58,7 +58,7 @@ def resolve_text(text: str, path: Path) -> Preset:
     """A preset as if `text` stood in the file `path`; raises PresetError."""
     layers = _Layers()
     _add_file(layers, path, chain=(), text=text)
-    return _validated(path.stem, layers)
+    return _validated(name_of(path), layers)
 
 
 def assemble(name: str, values: Mapping[str, Any], description: str = "") -> Preset:
@@ -153,7 +153,8 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
     if located.value is None:
         return
     if not isinstance(located.value, dict):
-        raise YamlFault("must be a mapping of options to values", located.line, group)
+        meant = _option_meant(group, located.value)
+        raise YamlFault(f"must be a mapping of options to values{meant}", located.line, group)
     for name, value in located.value.items():
         key = f"{group}.{name}"
         line = value.line if isinstance(value, Located) else located.line
@@ -165,6 +166,12 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
         layers.values[key] = value.value if isinstance(value, Located) else value
         layers.origins[key] = (place, line)
         layers.bases[key] = os.path.dirname(place)
+
+
+def _option_meant(group: str, value: object) -> str:
+    """A suggestion for a value that was given to a group: the first of its options that has this value as a choice."""
+    takes = (info for info in opts.OPTIONS if info.group == group and value in info.choices)
+    return next((f", such as {group}: {{{info.name}: {value}}}" for info in takes), "")
 
 
 def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:

@@ -36,6 +36,7 @@ ONE_DEVICE = (
     "the end of engine.log has the stack of each thread, and dmesg shows a failed GPU (Xid); if steps "
     "just take long, raise run.hang_seconds"
 )
+NOTHING_SAVED = "no checkpoint was saved to continue from: run.checkpoint saves them, such as run.checkpoint=epoch"
 HELD_HINT = (
     "usually a GPU does not respond: reset it as root (nvidia-smi --gpu-reset) or reboot; until then it stays in use. "
     "A network disk that does not respond has the same effect"
@@ -111,6 +112,11 @@ def classify(seen: Evidence) -> Ending:
         hint = "gputui doctor --deep imports it too; installing TensorFlow again may help; see the end of engine.log"
         return Ending("crashed", "crash", f"{how} while TensorFlow was being imported", hint)
     return Ending("crashed", "crash", f"{how} and no result", "see the end of engine.log")
+
+
+def with_hint(end: Ending, is_saved: bool) -> Ending:
+    """A hint proposes to resume only where there is a checkpoint to continue from."""
+    return end if is_saved else replace(end, hint=end.hint.replace(known_failures.RESUME, NOTHING_SAVED))
 
 
 def before_the_job() -> Ending:
@@ -202,7 +208,7 @@ def _killed(seen: Evidence) -> Ending:
         return Ending("error", "peer_lost", message, known_failures.LOST_PEER_HINT)
     if seen.kernel_oom_kills > 0:
         return _memory(seen, "the kernel killed the trainer because host memory ran out")
-    return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", "gputui resume continues it")
+    return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", known_failures.RESUME)
 
 
 def _ulimit(limit: int | None) -> str:

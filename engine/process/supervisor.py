@@ -23,7 +23,7 @@ import yaml
 from ..files import disk, scratch
 from ..files.values import whole
 from ..files.writing import write_atomically
-from ..runs import Run, events, results
+from ..runs import Run, checkpoint_files, events, results
 from ..runs.event_writer import EventWriter
 from ..runs.events import GpuReadings, Started
 from ..runs.reading import ENGINE_FILE, TRAINER_FILE, Tail, read_events
@@ -35,7 +35,7 @@ from ..telemetry import limits
 from ..telemetry.sampler import Sampler
 from . import ending
 from .activity import SUSPENDED_SECONDS, Activity
-from .known_failures import RESUMED
+from .known_failures import RESUME, RESUMED
 from .out_of_memory import Answer, answer, record
 from .spawn import DUMP_STACKS, Trainer, put_result_aside, start_trainer
 from .summary import summary_of
@@ -310,9 +310,8 @@ class Supervisor:
             )
         )
         if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
-            end = replace(
-                end, message=f"{full}; {end.message}", hint="free some space; gputui resume continues the run"
-            )
+            end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
+        end = ending.with_hint(end, bool(checkpoint_files.steps_in(self.run.file("checkpoints"))))
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
         self._keep(events.plain(asdict(summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed()))))
 

@@ -194,7 +194,8 @@ def _nothing_tried(proof: Mapping[str, Any]) -> str:
     if str(proof.get("ended_because") or "").startswith(OUT_OF_TIME):
         return "the time budget allowed no change to be measured"
     if (proof.get("final_verdict") or {}).get("verdict") == "undecided":
-        return "what holds the training back is undecided, so no change was tried"
+        return ("what holds the training back is undecided, so no change was tried; "
+                "gputui tune tries changes without a diagnosis")
     return "nothing was found to make it faster (no change to try)"
 
 

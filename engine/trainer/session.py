@@ -19,7 +19,7 @@ from typing import Any
 from ..files import disk
 from ..options import Options, plain
 from ..process import ending
-from ..runs import Run, events
+from ..runs import Run, checkpoint_files, events
 from ..system.gc_freeze import exempt_from_gc
 from ..telemetry import chips, limits
 from .common.faults import TrainerError
@@ -238,17 +238,22 @@ def _failed(
     if isinstance(fault, TrainerError):
         # The user's line is where TensorFlow found out; a failure of the device is not that line's fault.
         end = ending.named_by(str(fault.__cause__), seen, fault.message) if _is_tensorflows(fault.__cause__) else None
-        return (end.outcome, _error(end.kind, end.message, end.hint)) if end else _as_told(fault)
+        return _of_end(end, run_folder) if end else _as_told(fault)
     if (number := disk.refusal(fault)) is not None:
         message = f"{disk.describe(number, disk.place(fault) or run_folder)}: the training could not go on"
         return "error", _error("disk", message, "free some space; the full traceback is in engine.log")
     kind, message = type(fault).__name__, _first_line(str(fault))
     if end := ending.named_by(f"{kind}: {fault}", seen, message):
-        return end.outcome, _error(end.kind, end.message, end.hint)
+        return _of_end(end, run_folder)
     if phase == "importing" and isinstance(fault, ImportError):
         hint = f"{sys.executable} -c 'import tensorflow' shows the whole error; install TensorFlow there again"
         return "error", _error(kind, f"TensorFlow cannot be imported in {sys.executable}: {kind}: {message}", hint)
     return "error", _error(kind, f"{kind}: {message}", "the full traceback is in engine.log")
+
+
+def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[str, str]]:
+    end = ending.with_hint(end, bool(checkpoint_files.steps_in(run_folder / "checkpoints")))
+    return end.outcome, _error(end.kind, end.message, end.hint)
 
 
 def _as_told(fault: TrainerError) -> tuple[events.Outcome, dict[str, str]]:

@@ -169,7 +169,7 @@ def test_a_run_that_finds_no_room_is_not_begun(home: Path, tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited, stdin=subprocess.DEVNULL)
     assert done.returncode == 2
     assert done.stderr.startswith(f"File too large: {home / 'runs'}/")
-    assert done.stderr.rstrip().endswith("-quickstart")
+    assert done.stderr.endswith("-quickstart\nGPUTUI_HOME=/other/folder puts the runs on another disk\n")
     assert list((home / "runs").iterdir()) == []
 
 

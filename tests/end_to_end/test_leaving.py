@@ -153,6 +153,8 @@ def test_a_trainer_that_is_killed_leaves_neither_processes_nor_files(folder: Pat
     os.kill(trainer.pid, signal.SIGKILL)
     ended(run)
     assert run.state == "crashed"
+    assert run.result is not None
+    assert run.result["error"]["hint"].startswith("no checkpoint was saved to continue from")
     until(lambda: not any(psutil.pid_exists(pid) for pid in left))
     assert list((folder / "tmp").iterdir()) == []
 

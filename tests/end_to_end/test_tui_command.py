@@ -13,9 +13,10 @@ from gputui.tui.form.state import INFO
 
 @pytest.mark.parametrize("words", [[], ["watch"]])
 def test_without_a_terminal_there_is_one_clear_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    runs.create("some", presets.resolve("quickstart").to_yaml())
+    run = runs.create("some", presets.resolve("quickstart").to_yaml())
+    instead = f"gputui logs {run.id} prints the log" if words else "gputui --preset NAME trains"
     assert cli.run(words) == 2
-    assert capsys.readouterr().err == "the screen needs a terminal; gputui --preset NAME trains without one\n"
+    assert capsys.readouterr().err == f"the screen needs a terminal (ssh -t gives one); {instead} without one\n"
 
 
 @pytest.mark.parametrize("speed", ["fast", "0", "nan", "inf"])

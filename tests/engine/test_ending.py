@@ -6,7 +6,7 @@ import itertools
 import signal
 
 import pytest
-from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory
+from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory, with_hint
 from gputui.engine.telemetry.limits import Ceilings, ceilings
 from gputui.engine.trainer.cluster.lookout import LOST
 
@@ -54,6 +54,8 @@ def test_a_kill_is_oom_only_when_the_kernel_says_so() -> None:
     killed = end(-9)
     assert killed.outcome == "crashed"
     assert "killed from outside (SIGKILL)" in killed.message
+    assert with_hint(killed, is_saved=True).hint == "gputui resume continues from the last checkpoint"
+    assert "resume" not in with_hint(killed, is_saved=False).hint
     assert end(-9, "Out of memory").outcome == "crashed"
     assert end(137, kernel_oom_kills=1).outcome == "oom"
 

@@ -57,6 +57,13 @@ def test_a_users_preset_is_found_by_name(tmp_path: Path) -> None:
     assert presets.resolve("mine").options.train.epochs == 99
 
 
+def test_a_preset_is_called_as_its_file_or_as_its_folder_where_the_file_is_preset_yaml(tmp_path: Path) -> None:
+    users = tmp_path / "config" / "gputui" / "presets"
+    for file, name in ((tmp_path / "vision" / "preset.yaml", "vision"), (tmp_path / "vision" / "fast.yaml", "fast"),
+                       (users / "preset.yaml", "preset")):  # fmt: skip
+        assert presets.resolve(str(write(file, "train: {epochs: 2}\n"))).name == name
+
+
 def test_origins_tell_where_a_value_came_from(tmp_path: Path) -> None:
     base = write(tmp_path / "base.yaml", "train:\n  epochs: 3\n  seed: 1\n")
     path = write(tmp_path / "mine.yaml", "extends: base.yaml\ninput:\n\n  shuffle: off\n")
@@ -200,9 +207,28 @@ def test_a_wrong_setting_is_told_as_what_was_given(setting: str, part: str) -> N
     assert len(told) < 400
 
 
+def test_a_value_given_to_a_group_is_told_the_option(tmp_path: Path) -> None:
+    for text, meant in (("precision: mixed_bfloat16", "values, such as precision: {policy: mixed_bfloat16}"),
+                        ("train: 3", "must be a mapping of options to values")):  # fmt: skip
+        assert problem(write(tmp_path / "x.yaml", text)).endswith(meant)
+
+
 def test_a_missing_preset_is_told_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--preset", "quickstar"]) == 2
     assert "did you mean quickstart?" in capsys.readouterr().err
+
+
+def test_python_code_is_told_to_need_a_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "my train.py", "x = {1: 2}\n")
+    monkeypatch.chdir(tmp_path)
+    for code, *words in (("my train.py",), ("./my train.py", "--preset")):
+        words.append(code)
+        assert cli.run(words) == 2
+        told = capsys.readouterr().err
+        line = 'workload: {entry: "my train.py:build"}'
+        assert told.startswith(f"{code}: Python code: write {line} into a preset.yaml beside it")
 
 
 NO_FILES = ["no.yaml", "no/such/folder/x.yaml", "a" * 5000 + ".yaml", "", ".", "a\nb.yaml", "\x1b[2J"]

@@ -443,6 +443,19 @@ return made, dataset().batch(10)
 """
 
 
+def test_arrays_are_not_split_for_a_model_that_nothing_can_evaluate(own: Write) -> None:
+    steps = "return {'loss': tf.reduce_mean(self(data[0]))}"
+    arrays = CUSTOM.replace("return RETURNED", steps).replace("dataset().batch(10)", "(x, y)")
+    split = ("epochs=1", "batch_size=10", "validation_split=0.2")
+    training = own(source(arrays), *split).train()
+    assert training.loop.steps == 10, "all samples train"
+    warned = {event["option"]: event["message"] for event in training.events("warning")}
+    assert warned["train.validation_split"].startswith("no validation: Custom has a train_step of its own, but neither")
+    for known in ("made.compile('sgd', 'mse')", "Custom.test_step = lambda self, data: {'loss': 1.0}"):
+        evaluated = own(source(arrays.replace('made.compile("sgd")', f"made.compile('sgd'); {known}")), *split)
+        assert evaluated.loop.built.pipeline.validation_batches == 2, known
+
+
 def test_xla_over_replicas_is_refused_for_a_training_step_of_their_own(own: Write) -> None:
     fault = refused(own, CUSTOM.replace("RETURNED", "{'loss': 0.0}"), "xla=true", "strategy.kind=mirrored")
     assert "Custom has a train_step of its own, which XLA cannot compile over several replicas" in fault.message

@@ -247,6 +247,14 @@ def test_nothing_is_taken_from_the_history_where_nothing_else_is_known() -> None
     assert not any("active" in plain(row) or "PCIe" in plain(row) for row in card(H100, 10, 60, 6, RICH))
 
 
+@pytest.mark.parametrize("width", [76, 78, 80, 116])
+def test_figures_beside_each_other_are_whole_words(width: int) -> None:
+    gpu = replace(FULL, dram_active=None, reasons={"dram_active": "unsupported"})
+    first = plain(whole(gpu, width, 8, RICH)[0])
+    expected = r"% DRAM unsupported  memory" if width > 100 else r"tensor +[0-9]+ %  +memory"
+    assert re.search(expected, first), first
+
+
 def test_processes_beyond_the_room_are_counted() -> None:
     many = replace(FULL, processes=tuple(GpuProcess(pid, "python") for pid in range(100, 120)))
     rows = [plain(row) for row in whole(many, 78, 8, RICH)]

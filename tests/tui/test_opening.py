@@ -32,7 +32,7 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_word_is_a_command_or_a_preset_or_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    no_screen = "the screen needs a terminal; gputui --preset {} trains without one\n"
+    no_screen = "the screen needs a terminal (ssh -t gives one); gputui --preset {} trains without one\n"
     with all_hold() as cases:
         for words, told in (
             ("mine.yaml", no_screen.format("mine.yaml")),

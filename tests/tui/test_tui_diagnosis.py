@@ -75,6 +75,11 @@ def test_a_healthy_run_has_no_empty_headings() -> None:
     assert "likely" in shown
     assert "remedies" not in shown
     assert "input stages" not in shown
+    assert "gputui tune" not in shown
+
+
+def test_what_is_undecided_says_what_to_do_next() -> None:
+    assert "gputui tune (T in the form) tries changes" in text({"verdict": "undecided", "remedies": []}, {})
 
 
 @pytest.mark.parametrize("odd", [

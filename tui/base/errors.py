@@ -20,6 +20,7 @@ from ...engine.files.values import LONGEST_LINE, brief
 DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
 UNHEARD = 74  # EX_IOERR of sysexits.h: an error of input or output
 NAMED = 5  # of the problems of a preset
+ON_ANOTHER_DISK = "GPUTUI_HOME=/other/folder puts the runs on another disk"
 TO_BE_RESUMED = 75  # EX_TEMPFAIL of sysexits.h: to be tried again
 _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
@@ -65,7 +66,8 @@ def report(fault: Exception) -> int:
     elif isinstance(fault, OSError):
         written = "standard output, or the file that was being written" if disk.refusal(fault) else ""
         where = fault.filename or written
-        complain(f"{fault.strerror or fault}: {where}" if where else fault.strerror or fault)
+        elsewhere = f"\n{ON_ANOTHER_DISK}" if fault.filename and disk.refusal(fault) else ""
+        complain((f"{fault.strerror or fault}: {where}" if where else f"{fault.strerror or fault}") + elsewhere)
     else:
         complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")
         return FAILED

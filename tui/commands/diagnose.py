@@ -18,6 +18,7 @@ from ...engine.proof import LEAST_REPEATS, TRIAL_SECONDS, request
 from ...engine.runs import Run, cluster, reading
 from ..base.errors import DONE, Refused, complain
 from ..printing import diagnosis as diagnosis_tables
+from ..text.diagnosis import next_step
 from . import proof
 
 OF_TRIALS = ("repeats", "seconds", "minutes", "anyway")
@@ -65,6 +66,8 @@ def _show_run(run: Run, as_json: bool) -> int:
         print(f"\n{how_to_try(run)}")
     elif _ended_too_soon(run, found) and request.can_be_trained(run):
         print(f"\ngputui diagnose {run.id} --apply measures the same training for longer, and tries what could help")
+    elif following := next_step(found):
+        print(f"\n{following}")
     return DONE
 
 

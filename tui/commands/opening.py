@@ -63,7 +63,10 @@ def names_preset(word: str) -> bool:
 def unknown(word: str, commands: Iterable[str]) -> str:
     """What may have been meant by a word that is neither a command nor a preset."""
     from ...engine.options.catalogue import nearest
+    from ...engine.presets.finding import of_python
 
+    if python := of_python(word):
+        return f"{clean(word)}: {python}"
     for suffix in SUFFIXES:
         if os.path.isfile(word + suffix):
             return f"there is no command or preset {word!r}, but there is a file: gputui {shlex.quote(word + suffix)}"

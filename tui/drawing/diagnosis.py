@@ -17,6 +17,7 @@ from ...engine.text import NONE, counted, share, times
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
+from ..text.diagnosis import next_step
 from . import verdict
 from .gauge import gauge
 from .rows import Row, fit, fitting, headline, length
@@ -173,7 +174,7 @@ def changing(diagnosis: Told) -> list[Told]:
 def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
     found = [mapping(remedy) for remedy in _listed(diagnosis, "remedies")]
     if not found:
-        return []
+        return _wrapped(next_step(diagnosis), width, 0, "label")
     changes = changing(diagnosis)
     advice = [remedy for remedy in found if not remedy.get("changes")]
     which = "1 puts it" if len(changes) == 1 else f"1 to {min(len(changes), 9)} put one"

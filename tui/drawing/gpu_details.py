@@ -14,7 +14,7 @@ from .rows import Row, fit, fitting, length
 
 LABEL = 7
 PAIRED = 76  # from this width on two of them share a row
-LEFT = 42  # width of the first of two
+LEFT, GAP = 42, 2  # the least width of the first of two, of which these cells stay empty
 
 # The figures in the gauges and the head of a card.
 _OF_THE_HEAD = (
@@ -54,11 +54,14 @@ def _rows(gpu: Gpu, width: int) -> list[_Told]:
     pairs = ((_activity, _clocks), (_pcie, _nvlink), (_errors, _mig))
     if width < PAIRED:
         return [_narrow(tell(gpu), width) for pair in pairs for tell in pair]
-    return [_beside(left(gpu), right(gpu), width) for left, right in pairs]
+    told = [(left(gpu), right(gpu)) for left, right in pairs]
+    room = width - max(length(right[0]) for _, right in told)
+    column = max(LEFT, min(room, GAP + max(length(left[0]) for left, _ in told)))
+    return [_beside(left, right, column, width) for left, right in told]
 
 
-def _beside(left: _Told, right: _Told, width: int) -> _Told:
-    return [*fit(left[0], LEFT), *_cut(right[0], width - LEFT)], left[1] or right[1]
+def _beside(left: _Told, right: _Told, column: int, width: int) -> _Told:
+    return [*fit(_cut(left[0], column - GAP), column), *_cut(right[0], width - column)], left[1] or right[1]
 
 
 def _narrow(told: _Told, width: int) -> _Told:
@@ -70,8 +73,10 @@ def _narrow(told: _Told, width: int) -> _Told:
 
 
 def _cut(row: Row, width: int) -> Row:
-    """Cut between pieces only: part of a figure would read as a different figure."""
-    while length(row) > width:
+    """Cut between pieces only, as part of a figure reads as a different figure; no name stays without its value."""
+    if length(row) <= width:
+        return row
+    while row and (length(row) > width or row[-1][1] == "label"):
         row = row[:-1]
     return row
 

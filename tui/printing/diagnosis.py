@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +20,7 @@ from ..base.errors import clean
 from .console import console
 
 _UNLIMITED = 10_000
+WHOLE = 24  # characters of a name that is never divided, such as steps_per_execution=16
 
 
 def show(found: Mapping[str, Any]) -> None:
@@ -66,10 +67,14 @@ def _remedy(number: int, remedy: Mapping[str, Any]) -> list[str]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Table:
-    """Plain columns; where a terminal is too narrow for all, sentences are folded and nothing is cut."""
+    """Plain columns; where a terminal is too narrow for all, sentences are folded and nothing is cut. The first column
+    has names, which stay whole as far as they are short.
+    """
     made = Table(box=None, pad_edge=False)
     for position, name in enumerate(head):
-        made.add_column(Text(name), justify="right" if position in right else "left", overflow="fold")
+        whole = position == 0 and all(len(row[0]) <= WHOLE for row in rows)
+        side: JustifyMethod = "right" if position in right else "left"
+        made.add_column(Text(name), justify=side, overflow="fold", no_wrap=whole)
     for row in rows:
         made.add_row(*(Text(clean(cell)) for cell in row))
     return made

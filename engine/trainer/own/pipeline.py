@@ -23,6 +23,7 @@ from ..data.stage_names import Stage
 from ..measure.run_report import RunReport
 from . import fit_arguments
 from .counting import counted
+from .evaluable import can_evaluate
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .nests import as_array, as_fitted, as_tensors
 from .py_dataset import indexed
@@ -137,8 +138,8 @@ def opened(
     """The parts' data as streams; raises UserError for data that cannot be trained on."""
     stamp = _stamp(file)
     data, kept_back = returned.train, returned.validation
-    if _are_arrays(data):
-        data, kept_back = _split(data, kept_back, options)
+    if _are_arrays(data) and kept_back is None and _splits(options, returned, report):
+        data, kept_back = _split(data, options)
     length = _length(data, returned.samples, options.train.steps_per_epoch, "train", report)
     train = _stream(data, returned, "train", options, replicas, stamp, length, share)
     if train.batches is not None and train.batches < 1:
@@ -242,11 +243,24 @@ def _checked_images(stream: Samples) -> Samples:
     return replace(stream, options=replace(stream.options, input=off))
 
 
-def _split(data: Any, validation: Any, options: Options) -> tuple[Any, Any]:
-    """Split arrays by train.validation_split, drawn by the seed, where the code returned no validation data."""
+def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
+    """Whether arrays are split; those of a model that cannot be evaluated are not, with a warning."""
+    wanted = options.train.validation_split > 0
+    if not wanted or can_evaluate(returned.model, returned.loss):
+        return wanted
+    name = type(returned.model).__name__
+    report.warn(
+        "no_validation",
+        f"no validation: {name} has a train_step of its own, but neither a test_step nor a compiled loss",
+        f"give {name} a test_step, or set train.validation_split=0",
+        "train.validation_split",
+    )
+    return False
+
+
+def _split(data: Any, options: Options) -> tuple[Any, Any]:
+    """Split arrays by train.validation_split, drawn by the seed."""
     share = options.train.validation_split
-    if validation is not None or not share:
-        return data, validation
     arrays = as_fitted(data)
     total = int(tf.nest.flatten(arrays)[0].shape[0])
     assert options.train.seed is not None
