@@ -12,8 +12,11 @@ from gputui.engine.options import Options
 from gputui.engine.proof import request, sentences
 from gputui.engine.proof.comparing import BaselineFailed
 from gputui.engine.proof.request import Request
-from gputui.engine.proof.search import Limits
+from gputui.engine.proof.row import Trial
+from gputui.engine.proof.search import Candidate, Limits
 from gputui.engine.tune import asking
+from gputui.engine.tune.report.findings import brought
+from gputui.engine.tune.stages import second_look
 
 from tests.support.proving import HERE, Planted, searching
 
@@ -50,7 +53,7 @@ def test_each_option_is_tried_in_its_turn_and_only_what_is_faster_is_kept(tmp_pa
     searcher, bench = searching(tmp_path / "p", asked(), fast_input)
     searcher.run()
     stages = list(dict.fromkeys(one.stage for one in searcher.search.candidates))
-    assert stages == ["baseline", "ceiling", "batch_size", "steps_per_execution", "xla", "threads"]
+    assert stages == ["baseline", "ceiling", "batch_size", "steps_per_execution", "xla", "threads", "together"]
     assert searcher.record.changes_kept == {"input.batch_size": 64, "compile.steps_per_execution": 4}
     assert searcher.record.gain_total == pytest.approx(1.0 * 1.2 / 0.8)
     assert searcher.search.memory is not None
@@ -161,6 +164,52 @@ def test_what_chance_has_rejected_is_measured_once_more(tmp_path: Path) -> None:
     assert [round(trial.samples_per_second or 0) for trial in most.good] == [9840, 12_000]
     assert searcher.record.changes_kept == {"compile.steps_per_execution": 16}
     assert len(bench.asked) < 16
+
+
+NEARLY = {"compile.steps_per_execution": 4, "input.parallel_calls": "auto", "input.prefetch": "auto"}
+
+
+def little_each(together: float) -> Any:
+    """Steps in one execution and a faster input are within the spread of trials alone; all at once they are not."""
+
+    def figures(options: Options, before: int) -> Planted:
+        steps, given = options.compile.steps_per_execution, options.input
+        faster = steps == 4 and given.parallel_calls == "auto" and given.prefetch == "auto"
+        speed = together if faster else {1: 1.0, 4: 0.965}[steps] * (1.015 if given.prefetch == "auto" else 1.0)
+        return Planted(samples_per_second=400 * speed, input_wait=0.2, loss=2.0)
+
+    return figures
+
+
+@pytest.mark.parametrize(("together", "kept"), [(1.09, True), (0.98, False)])
+def test_near_misses_are_tried_together(tmp_path: Path, together: float, kept: bool) -> None:
+    """In one trial; where that does not gain, only one of them is measured again alone."""
+    wanted = asked(*PIPELINE[:2], only=["steps_per_execution", "input"], leave=["input.cache", "prefetch_to_device"])
+    searcher, _ = searching(tmp_path / "p", wanted, little_each(together))
+    searcher.run()
+    combined = [one for one in searcher.search.candidates if one.stage == "together"]
+    assert [one.tried for one in combined] == [NEARLY]
+    assert searcher.search.best == (NEARLY if kept else {})
+    alone = [one for one in searcher.search.candidates if one.decision == "rejected" and len(one.trials) > 1]
+    assert searcher.search.candidates[-1] is combined[0]
+    assert len(alone) == (0 if kept else 1)
+    searcher.record.write()
+    said = {one.stage: (one.state, one.settings) for one in brought(json.loads(searcher.record.path.read_text()))}
+    assert said["steps_per_execution"] == (("kept", {STEPS: 4}) if kept else ("nothing", {}))
+    again, more = searching(tmp_path / "p", wanted, little_each(together), searcher.record.trials)
+    again.run()
+    assert (again.search.best, more.asked) == (searcher.search.best, [])
+
+
+def test_what_was_slower_than_its_spread_allows_is_no_part_of_a_combination(tmp_path: Path) -> None:
+    one, other, slow = (
+        Candidate(stage="xla", settings={}, tried={name: True}, gain=gain, decision="rejected",
+                  trials=[Trial(run="r", side="s", repeat=1, outcome="ok")])
+        for name, gain in (("x", 0.017), ("y", -0.038), ("z", -0.08))
+    )  # fmt: skip
+    assert second_look.may_gain_together([one, other, slow], noise=0.03) == [one, other]
+    assert second_look.may_gain_together([one, slow], noise=0.03) == []
+    assert second_look.may_gain_together([one, one], noise=0.03) == [], "the same option twice"
 
 
 def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float = 1.0) -> Any:

@@ -151,8 +151,20 @@ def brought(data: Told) -> list[Brought]:
     best = mapping(search_of(data).get("best"))
     found = [_brought(stage, [one for one in candidates if one.get("stage") == stage], going_on) for stage in stages]
     found = [one if _stands(one, best) else Brought(one.stage, "nothing", {}) for one in found]
+    found = [_with_others(one, candidates, best) for one in found]
     dropped = {str(one.get("stage")) for one in candidates if is_dropped(one, data)}
-    return [replace(one, state="not chosen", settings={}) if one.stage in dropped else one for one in found]
+    left = {key for key, value in best.items() if is_decided(data) and chosen(data).get(key) != value}
+    return [replace(one, state="not chosen", settings={}) if one.stage in dropped or left & set(one.settings) else one
+            for one in found]
+
+
+def _with_others(one: Brought, candidates: list[Told], best: Told) -> Brought:
+    """Where values of an option were rejected alone and kept with others: that they were kept."""
+    if one.state != "nothing":
+        return one
+    tried = [mapping(each.get("tried")) for each in candidates if each.get("stage") == one.stage]
+    kept = [each for each in tried if all(best.get(key) == value for key, value in each.items())]
+    return replace(one, state="kept", settings=max(kept, key=len), gain=None, spread=None) if kept else one
 
 
 def _brought(stage: str, tried: list[Told], going_on: bool) -> Brought:

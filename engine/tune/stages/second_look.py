@@ -1,16 +1,22 @@
-"""Gives candidates that may have been rejected by chance a second measurement, once everything has been tried.
+"""Gives candidates that may have been rejected by chance another measurement, once everything has been tried.
 
 A candidate has one trial where it seemed not to gain. With the usual spread of trials, one that gains a few percent is
-rejected now and then, and what gained nothing with the settings of that moment may gain with those found since.
+rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. Several
+such gains are each within the spread, but not their sum: so they are tried together first.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 from ...proof.search import Candidate
-from ..measuring.judging import may_be_faster
+from ..measuring.judging import may_be_faster, standard_error
 from ..measuring.screening import Screening
 
-MOST = 2  # of one search
+MOST = 2  # candidates of one search: the combination, and one alone where it has not gained
+STAGE = "together"
 
 
 def near_misses(screening: Screening) -> list[Candidate]:
@@ -19,7 +25,32 @@ def near_misses(screening: Screening) -> list[Candidate]:
     for one in screening.search.candidates:
         if one.decision == "rejected" and may_be_faster(one, screening.noise) and not screening.has(one.tried):
             found[repr(sorted(one.tried.items()))] = one
-    return sorted(found.values(), key=lambda one: -(one.gain or 0.0))[:MOST]
+    return sorted(found.values(), key=lambda one: -(one.gain or 0.0))
+
+
+def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
+    """Those whose changes make one combination, from the nearest on; none where there is only one.
+
+    Each changes options of its own. One more belongs to it as long as the sum of the measured gains is not below 0 by
+    more than its standard error: then the trials so far leave it open whether the combination is faster.
+    """
+    parts: list[Candidate] = []
+    for one in misses:
+        apart = not any(set(one.tried) & set(part.tried) for part in parts)
+        if apart and _may_be_faster([*parts, one], noise):
+            parts.append(one)
+    return parts if len(parts) > 1 else []
+
+
+def _may_be_faster(parts: Sequence[Candidate], noise: float) -> bool:
+    errors = (max(one.spread or 0.0, standard_error(noise, len(one.good), 1)) for one in parts)
+    return sum(one.gain or 0.0 for one in parts) > -math.hypot(*errors)
+
+
+def measure_together(screening: Screening, parts: Sequence[Candidate]) -> Candidate:
+    """Measure what these have tried, in one trial on top of the best settings."""
+    tried: dict[str, Any] = {key: value for one in parts for key, value in one.tried.items()}
+    return screening.attempt(STAGE, tried, "together, as each was rejected within the spread of the trials")
 
 
 def measure(screening: Screening, missed: Candidate) -> Candidate:
