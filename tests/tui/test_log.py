@@ -21,6 +21,8 @@ LINES = {
     "I0000 00:00:1795307329.707513   27481 port.cc:153] oneDNN custom operations are on.": ("muted", True),
     "To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow": ("muted", True),
     "E0000 00:00:1795307334.530655   27481 cuda_platform.cc:52] failed call to cuInit: INTERNAL": ("bad", False),
+    "E0000 00:00:1795307334.53   27481 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: Failed call "
+    "to cuInit: UNKNOWN ERROR (303)": ("muted", True),
     "W0000 00:00:1795307334.53   27481 gpu_device.cc:2342] Cannot dlopen some GPU libraries.": ("warn", False),
     "E0000 00:00:1795307334.53   27481 cuda_dnn.cc:8579] Unable to register cuDNN factory": ("muted", True),
     "2026-11-22 10:27:03.123456: I tensorflow/core/util/port.cc:153] oneDNN": ("muted", True),

@@ -97,6 +97,21 @@ async def test_two_runs_fit_80_columns_by_what_was_changed_first(home: Path) -> 
         assert table.virtual_size.width <= table.size.width
 
 
+async def test_two_runs_of_long_paths_fit_80_columns_by_the_ends_of_the_paths(home: Path) -> None:
+    pair = []
+    for name in ("one", "two"):
+        folder = home / "a-long-name-of-a-folder" / name
+        folder.mkdir(parents=True)
+        settings = (f"entry={folder}/train.py:build", f"folder={folder}")
+        pair.append(recorded.write(home, name=f"20260921-100000-{name}", gpus=0, seconds=40, settings=settings))
+    async with Tiny(lambda: CompareScreen(pair)).run_test(size=(80, 24)) as pilot:
+        shown = await wait_for(pilot, "throughput")
+        assert shown_runs(pilot) == ["one", "two"]
+        assert all(f"{name}/train.py:build" in shown for name in ("one", "two"))
+        table = pilot.app.screen.query_one(DataTable)
+        assert table.virtual_size.width <= table.size.width
+
+
 async def test_three_runs_fit_120_columns_and_two_80_and_of_more_it_says_how_they_are_seen(three: list[Run]) -> None:
     more = "differences are from the first run; right and left show the rest of the table"
     for count, size, fits in ((3, (120, 40), True), (2, (80, 24), True), (3, (80, 24), False)):

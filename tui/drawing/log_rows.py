@@ -32,6 +32,7 @@ _NOISE = (
     "To enable the following instructions:",
     "Unable to register cuFFT factory", "Unable to register cuDNN factory", "Unable to register cuBLAS factory",
     "computation placer already registered", "TF-TRT Warning: Could not find TensorRT",
+    "failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)",  # there is no driver
 )  # fmt: skip
 _STYLES = {"I": "muted", "W": "warn", "E": "bad", "F": "bad"}
 _METRIC = 8  # columns of "0.000572" and "5.72e-05"

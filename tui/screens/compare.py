@@ -124,13 +124,21 @@ class CompareScreen(ComparedCurves):
         rows = [("run", [moment_of(run) for run in self.runs], ""), ("outcome", list(found.states), "")]
         rows += [(name, versions, "") for name, versions in version_cells(found)]
         rows += [("", [], ""), ("options that differ" if found.options else "no option differs", [], "")]
-        rows += [(row.key, [_option(row, i) for i in range(len(self.runs))], "") for row in found.options]
+        room = self._option_room(found) if short else 0
+        rows += [(row.key, [_option(row, i, room) for i in range(len(self.runs))], "") for row in found.options]
         rows += [("", [], ""), ("figures", [], "")]
         body = [[_label(label, bool(cells)), *map(_right, cells), _right(last)] for label, cells, last in rows]
         for figure in found.figures:
             cells = [self._figure(figure, position) for position in range(len(self.runs))]
             body.append([_label(figure.label, True), *cells, _right(noise_text(figure, short=short))])
         return body
+
+    def _option_room(self, found: Comparison) -> int:
+        """The longest text of an option with which all columns can be seen, as far as any can."""
+        names = [row.key for row in found.options] + [row.label for row in found.figures]
+        labels = max(map(len, names), default=0)
+        beside = len(NARROW_NOISE) + 2 if has_noise(found) else 0
+        return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
 
     def _heads(self, found: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
         """The headings, as long as the columns beside them leave room, and whether all columns are seen with them.
@@ -271,8 +279,10 @@ def _label(text: str, with_cells: bool) -> Text:
     return Text(clean(text), style="" if with_cells else "bold")
 
 
-def _option(row: OptionRow, position: int) -> str:
-    return NOT_GIVEN if row.values[position] is None else option_text(row, position)
+def _option(row: OptionRow, position: int, room: int = 0) -> str:
+    """The value, of which the end is shown where there is not enough room, as paths differ there."""
+    text = NOT_GIVEN if row.values[position] is None else option_text(row, position)
+    return f"..{text[2 - room:]}" if 0 < room < len(text) else text
 
 
 def _right(text: str) -> Text:

@@ -96,12 +96,13 @@ class PartHeading(Widget, can_focus=True):
         names = ", ".join(key.partition(".")[2] for key in self.keys)
         self._drawn = counted, _ = _counted(self.keys, self.state), self.folded
         part = whole_words(self.part, self.size.width - len(counted.rstrip()) - INDENT - 2, glyphs)
+        room = self.size.width - INDENT - len(part) - 2 - len(counted)
         line = Content.assemble(
             (">" if self.has_focus else " ", "bold $text-warning"),
             (f" {glyphs.folded if self.folded else glyphs.unfolded} ", "$text-primary"),
             (f"{part}  ", "$text-primary"),
             (counted, "bold $text-accent"),
-            (names if self.folded else "", "$foreground-muted"),
+            (whole_words(names, room, glyphs) if self.folded else "", "$foreground-muted"),
         )
         return line.truncate(self.size.width, ellipsis=True)
 
