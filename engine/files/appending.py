@@ -1,7 +1,8 @@
 """Appends whole lines to a file, and keeps them in memory while the disk refuses them.
 
 Appending never blocks and never fails. Lines that cannot be written wait, the newest of them up to a limit, and are
-written when there is space again. The file never holds part of a line for longer than a moment.
+written when the disk takes them again. The file is then opened anew, as a handle of a network disk whose server was
+started again stays stale. The file never holds part of a line for longer than a moment.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class LineFile:
         self._descriptor: int | None = None
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = self._late = self._lost = 0
-        self._part_bytes = 0  # the part of a line at the end of the file
+        self._part = b""  # of a line, at the end of the file
         self._refused_at: float | None = None
         self._next_try = 0.0
         self.reason = ""  # why lines wait
@@ -72,7 +73,8 @@ class LineFile:
 
     def close(self) -> None:
         if self._descriptor is not None:
-            os.close(self._descriptor)
+            with contextlib.suppress(OSError):  # a network disk reports what it could not write before
+                os.close(self._descriptor)
             self._descriptor = None
 
     def _keep(self, line: bytes) -> None:
@@ -100,31 +102,33 @@ class LineFile:
             while written < len(block):
                 written += os.write(descriptor, block[written:])
         finally:
-            self._part_bytes = self._count(lines, written)
+            self._part = self._count(lines, written)
             self._take_back_part(descriptor)
 
-    def _count(self, lines: list[bytes], written: int) -> int:
-        """Remove the written lines from those that wait; returns how many bytes of the next one were written."""
+    def _count(self, lines: list[bytes], written: int) -> bytes:
+        """Remove the written lines from those that wait; returns the part of the next one that was written."""
         for line in lines:
             if written < len(line):
-                break
+                return line[:written]
             written -= len(line)
             self._waiting_bytes -= len(self._waiting.popleft())
             self._late += self._refused_at is not None
-        return written
+        return b""
 
     def _take_back_part(self, descriptor: int) -> None:
-        if self._part_bytes:
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size - self._part_bytes)
-            self._part_bytes = 0
+        if self._part:
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(self._part))
+            self._part = b""
 
     def _opened(self) -> int:
         if self._descriptor is None:
-            _end_last_line(self._path)
+            _end_last_line(self._path, self._part)
+            self._part = b""
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         return self._descriptor
 
     def _refuse(self, fault: OSError) -> None:
+        self.close()
         now = time.monotonic()
         self.reason, self._next_try = fault.strerror or str(fault), now + RETRY_SECONDS
         if self._refused_at is None:
@@ -138,10 +142,16 @@ class LineFile:
         return gap
 
 
-def _end_last_line(path: Path) -> None:
-    """Complete half a line that a killed writer may have left, so that the next line stands alone."""
+def _end_last_line(path: Path, part: bytes) -> None:
+    """Remove the part of a line that this process has written, or complete one that a killed writer has left.
+
+    Then the next line stands alone.
+    """
     with contextlib.suppress(FileNotFoundError), path.open("rb+", buffering=0) as stream:
-        if stream.seek(0, os.SEEK_END):
-            stream.seek(-1, os.SEEK_END)
-            if stream.read(1) != b"\n":
-                stream.write(b"\n")
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, size - max(1, len(part))))
+        end = stream.read()
+        if part and end == part:
+            stream.truncate(size - len(part))
+        elif size and not end.endswith(b"\n"):
+            stream.write(b"\n")

@@ -33,9 +33,11 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     scratch.remove()
     reaper.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
     run, error = Run(Path(run_folder)), _error(fault)
-    summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(run.result or {})
+    found = run.read_result()
+    summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(found.value)
     summary |= {"outcome": "error", "error": error}
-    write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
+    if not found.unreadable:  # else its figures would be lost
+        write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
     writer = EventWriter(run.file("telemetry.jsonl"), run.id)
     writer.emit(events.Fault(**error))
     writer.emit(events.Finished(outcome="error", summary=summary))

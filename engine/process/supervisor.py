@@ -284,10 +284,10 @@ class Supervisor:
     def _leave_result(self, sampler: Sampler) -> None:
         """Write the result where the trainer did not; a result that it wrote is left unchanged."""
         report = results.take(self.report)
-        if self.run.result is None and report.result is not None:
+        if report.result is not None and self.run.result is None:
             self._write(report.result)
         self._append(report)
-        if self.run.result is not None or report.result is not None:
+        if report.result is not None or self._has_result():
             if self.held:
                 self.events.emit(events.Warn(kind="held", message=ending.held(self.trainer.pid), hint=ending.HELD_HINT))
             return
@@ -314,6 +314,14 @@ class Supervisor:
         end = ending.with_hint(end, bool(checkpoint_files.steps_in(self.run.file("checkpoints"))))
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
         self._keep(events.plain(asdict(summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed()))))
+
+    def _has_result(self) -> bool:
+        """Whether the trainer has written one; one that the disk does not let be read is waited for, and then stays."""
+        asked = self.stop_requests
+        found = results.read(self.run, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
+        if found.unreadable:
+            self.events.emit(events.Warn(kind="disk", message=f"{found.damage}; it stays as it is"))
+        return bool(found.value) or found.unreadable
 
     def _keep(self, summary: Mapping[str, Any]) -> None:
         self._write(summary)

@@ -28,10 +28,14 @@ _MANY_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Object:
-    """What a JSON file holds, empty where there is no such file; `damage` says what of it could not be used."""
+    """What a JSON file holds, empty where there is no such file; `damage` says what of it could not be used.
+
+    An `unreadable` file is there, or perhaps there, and the disk does not let it be read now.
+    """
 
     value: Mapping[str, Any]
     damage: str = ""
+    unreadable: bool = False
 
 
 def read_object(path: Path, form: Form | None = None) -> Object:
@@ -41,7 +45,7 @@ def read_object(path: Path, form: Form | None = None) -> Object:
     except FileNotFoundError:
         return Object({})
     except OSError as fault:
-        return Object({}, f"{path.name} cannot be read: {why(fault)}")
+        return Object({}, f"{path.name} cannot be read: {why(fault)}", unreadable=True)
     if found is None:
         return Object({}, f"{path.name} is damaged, left out")
     wrong = form.wrong(found) if form else []

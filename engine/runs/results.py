@@ -17,6 +17,7 @@ from typing import Any
 
 from ..files.appending import RETRY_SECONDS, LineFile
 from ..files.writing import write_atomically
+from .reading import Object
 from .run import Run
 
 TRAINER_SECONDS = 2.0
@@ -48,6 +49,14 @@ def write(
             if time.monotonic() >= until or given_up():
                 return fault
         time.sleep(RESULT_RETRY_SECONDS)
+
+
+def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
+    """The result, retrying for a given time where the disk does not let it be read."""
+    until = time.monotonic() + seconds
+    while (found := run.read_result()).unreadable and time.monotonic() < until and not given_up():
+        time.sleep(RESULT_RETRY_SECONDS)
+    return found
 
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:

@@ -61,17 +61,17 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        return self._result().value or None
+        return self.read_result().value or None
 
     @property
     def damage(self) -> list[str]:
         """A sentence for each part of its status and result that cannot be used."""
-        return [found.damage for found in (self._status(), self._result()) if found.damage]
+        return [found.damage for found in (self._status(), self.read_result()) if found.damage]
 
     def _status(self) -> Object:
         return read_object(self.file("status.json"), _STATUS)
 
-    def _result(self) -> Object:
+    def read_result(self) -> Object:
         """The result; one without an outcome counts as none."""
         found = read_object(self.file("result.json"), form_of(Summary))
         if found.value and found.value.get("outcome") not in OUTCOMES:

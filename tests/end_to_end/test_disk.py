@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -12,12 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine import runs
+from gputui.engine import presets, runs
 from gputui.engine.files import disk
 from gputui.engine.files.appending import KEPT_BYTES, Gap, LineFile
-from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, outage, results
+from gputui.engine.process import failure
+from gputui.engine.process.spawn import Trainer
+from gputui.engine.process.supervisor import Supervisor
+from gputui.engine.runs import Follower, Run, Tail, checkpoint_files, outage, reading, results
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import Phase, Warn, fields_of
+from gputui.engine.system.heartbeat import TrainerHeartbeat
+from gputui.engine.system.locks import Lock
+from gputui.engine.system.run_clock import RunClock
+from gputui.engine.telemetry.sampler import Sampler
 from gputui.engine.trainer.checkpoint.checkpoints import NotWritten
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.fit import saving
@@ -28,6 +36,7 @@ from tests.support.front_door import COMMAND, detached, ended, gputui, happened,
 from tests.support.idle import idle
 from tests.support.small_disk import SmallDisk, no_writing
 from tests.support.small_disk import small_disk as small_disk
+from tests.support.stale_handles import StaleHandles
 from tests.support.training import Build
 
 TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1", "steps_per_epoch=6",
@@ -109,6 +118,25 @@ def test_events_of_a_full_disk_come_late_and_a_warning_says_so(tmp_path: Path) -
     start = f"File too large: nothing could be written to {tmp_path / 'events.jsonl'} for "
     assert told[-1]["message"].startswith(start)
     assert told[-1]["message"].endswith(" s; no event is missing")
+
+
+@pytest.mark.parametrize("part_bytes", [0, 30])
+def test_events_are_complete_where_the_server_of_a_network_disk_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
+) -> None:
+    """The file is opened anew; a part of a line that came through is taken back."""
+    path = tmp_path / "events.jsonl"
+    writer, disk = EventWriter(path, "run"), StaleHandles(monkeypatch)
+    writer.emit(Phase(phase="importing"))
+    disk.restart(path, part_bytes)
+    writer.emit(Phase(phase="training"))
+    assert len(path.read_text().splitlines()) == 1 + bool(part_bytes)
+    assert writer.drain(5.0) == 0
+    disk.restart(path)
+    writer.close()
+    told = [json.loads(line) for line in lines(path)]
+    assert [event.get("phase", event["type"]) for event in told] == ["importing", "training", "warning"]
+    assert told[-1]["message"].startswith(f"Stale file handle: nothing could be written to {path} for ")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -312,6 +340,36 @@ def test_the_result_of_a_training_that_ends_on_a_full_disk_is_not_lost(tmp_path:
     assert len(happened(run, "finished")) == 1
     assert not any("are missing" in text for text in warnings_of(run, "telemetry.jsonl"))
     assert drafts(run.path) == []
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_result_that_cannot_be_read_when_the_trainer_ends_stays(
+    refusals: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is readable at the second look, or not until somebody asks to stop."""
+    run, looks = Run(tmp_path), 0
+    run.file("preset.yaml").write_text(presets.defaults([]).to_yaml())
+    run.file("result.json").write_text('{"outcome": "ok", "steps": 7}')
+    with subprocess.Popen(["true"]) as process:
+        trainer = Trainer(process, -1, -1, TrainerHeartbeat())
+        supervisor = Supervisor(run, trainer, Lock(-1, works=False), RunClock.launched())
+
+    def read(path: Path) -> bytes:
+        nonlocal looks
+        looks += 1
+        supervisor.stop_requests += looks == 3
+        if looks <= refusals:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return path.read_bytes()
+
+    monkeypatch.setattr(reading, "read_bytes", read)
+    monkeypatch.setattr(results, "RESULT_RETRY_SECONDS", 0)
+    supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1))
+    looks = 0
+    assert failure.leave(str(run.path), None, RuntimeError("the engine itself")) == 1
+    assert json.loads(run.file("result.json").read_text()) == {"outcome": "ok", "steps": 7}
+    told = [event["message"] for event in happened(run, "warning")]
+    assert told == ["result.json cannot be read: Stale file handle; it stays as it is"] * (refusals > 1)
 
 
 def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from gputui.engine.compare.comparison import compare
-from gputui.engine.runs import Run
+from gputui.engine.files.reading import open_regular
+from gputui.engine.runs import Run, Tail, reading
 from gputui.engine.runs.baseline import line_up
 from gputui.engine.runs.parsing import recalled
 from gputui.tui.reading import run_reader as feeding
@@ -251,6 +256,39 @@ def test_the_two_files_are_merged_by_time_and_a_half_line_waits(tmp_path: Path) 
     with run.file("telemetry.jsonl").open("a") as stream:
         stream.write(line[8:] + "\n")
     assert [event.t for event in tail.read()] == [3.0]
+
+
+def test_a_file_whose_handle_is_stale_is_opened_again_and_no_event_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    run.file("events.jsonl").write_text("".join(f'{{"t":{t}.0,"type":"a"}}\n' for t in range(6)))
+    run.file("telemetry.jsonl").write_text('{"t":2.5,"type":"c"}\n')
+    tail, bulk, kept = Tail(run.file("events.jsonl")), MergedTail(run), open_regular
+    with monkeypatch.context() as patch:
+        for module in (feeding, reading):
+            patch.setattr(module, "open_regular", lambda path: Stale(kept(path)))
+        assert tail.read() == []
+        first = [event.t for event in bulk.read()]
+        for damage in (tail.damages[0], bulk.damages[0]):
+            assert str(damage) == "events.jsonl cannot be read: Stale file handle"
+    assert [event.t for event in tail.read()] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert sorted(first + [event.t for event in bulk.read()]) == [0.0, 1.0, 2.0, 2.5, 3.0, 4.0, 5.0]
+    assert not any(map(str, (*tail.damages, *bulk.damages)))
+
+
+class Stale(io.BytesIO):
+    """A file of a network disk whose server is started again: a few lines come through by lines, and no block."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        with file:
+            super().__init__(file.read())
+
+    def read(self, *most: Any) -> bytes:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    def __next__(self) -> bytes:
+        return super().__next__() if self.tell() < 60 else self.read()
 
 
 def test_a_long_run_is_read_in_bounded_pieces_and_thinned(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

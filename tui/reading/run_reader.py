@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
+from typing import BinaryIO
 
 from ...engine.files.reading import open_regular, why
 from ...engine.runs import Follower, Run, quick_json
@@ -42,26 +43,28 @@ class _Lines:
 
     def events(self) -> Iterator[Event]:
         try:
-            stream = open_regular(self._path)
+            with open_regular(self._path) as stream:
+                self.damage.unreadable = ""
+                yield from self._fresh(stream)
         except FileNotFoundError:
             return
-        except OSError as fault:
+        except OSError as fault:  # the file is opened again at the next reading
             self.damage.unreadable = why(fault)
-            return
-        with stream:
-            size = stream.seek(0, 2)
-            every = 1 + (size - self._offset) // PARSED_BYTES if self._thin else 1
-            stream.seek(self._offset)
-            for line in stream:
-                if not line.endswith(b"\n"):
-                    return
-                self._offset += len(line)
-                if every == 1 or size - self._offset < FRESH_BYTES or self._is_wanted(line, every):
-                    event = parse_line(line.decode("utf-8", "replace"))
-                    if event is not None:
-                        yield event
-                    elif line.strip():
-                        self.damage.add(self._offset - len(line))
+
+    def _fresh(self, stream: BinaryIO) -> Iterator[Event]:
+        size = stream.seek(0, 2)
+        every = 1 + (size - self._offset) // PARSED_BYTES if self._thin else 1
+        stream.seek(self._offset)
+        for line in stream:
+            if not line.endswith(b"\n"):
+                return
+            self._offset += len(line)
+            if every == 1 or size - self._offset < FRESH_BYTES or self._is_wanted(line, every):
+                event = parse_line(line.decode("utf-8", "replace"))
+                if event is not None:
+                    yield event
+                elif line.strip():
+                    self.damage.add(self._offset - len(line))
 
     def _is_wanted(self, line: bytes, every: int) -> bool:
         """Whether an event is used: all rare ones, and one in `every` of those that come each second."""
