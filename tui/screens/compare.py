@@ -5,6 +5,7 @@ The first column is the baseline: the pinned run, or the first of those that wer
 
 from __future__ import annotations
 
+import os
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
@@ -125,7 +126,7 @@ class CompareScreen(ComparedCurves):
         rows += [(name, versions, "") for name, versions in version_cells(found)]
         rows += [("", [], ""), ("options that differ" if found.options else "no option differs", [], "")]
         room = self._option_room(found) if short else 0
-        rows += [(row.key, [_option(row, i, room) for i in range(len(self.runs))], "") for row in found.options]
+        rows += [(row.key, _options(row, room), "") for row in found.options]
         rows += [("", [], ""), ("figures", [], "")]
         body = [[_label(label, bool(cells)), *map(_right, cells), _right(last)] for label, cells, last in rows]
         for figure in found.figures:
@@ -279,10 +280,14 @@ def _label(text: str, with_cells: bool) -> Text:
     return Text(clean(text), style="" if with_cells else "bold")
 
 
-def _option(row: OptionRow, position: int, room: int = 0) -> str:
-    """The value, of which the end is shown where there is not enough room, as paths differ there."""
-    text = NOT_GIVEN if row.values[position] is None else option_text(row, position)
-    return f"..{text[2 - room:]}" if 0 < room < len(text) else text
+def _options(row: OptionRow, room: int = 0) -> list[str]:
+    """The values; where there is not enough room for them, without the folders that all have in common."""
+    texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
+    if not room or max(map(len, texts)) <= room:
+        return texts
+    common = os.path.commonprefix(texts).rpartition("/")[0]
+    shorter = [f"..{text[len(common) + 1:]}" if len(common) > 1 else text for text in texts]
+    return [text if len(text) <= room else f"{text[:room - 2]}.." for text in shorter]
 
 
 def _right(text: str) -> Text:
