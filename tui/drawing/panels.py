@@ -19,12 +19,11 @@ from ..form.hints import proposed
 from ..reading.epoch_mean import UNFINISHED, of_result
 from ..reading.store import Message, Snapshot, number
 from ..text.learning_rate import scaled
-from ..text.phases import ASKED_FOR, DOING, ENDED, compiling
+from ..text.phases import ASKED_FOR, DOING, ENDED, ENDLESS, compiling, is_early
 from . import stage, verdict
 from .rows import Piece, Row, fit, kept_items, length, spread, whole_words
 
 MFU = of_run("mfu")
-ENDLESS = 900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/proof/trial.py)
 NOT_WAITED_FOR = ("training", "ended")
 
 
@@ -67,7 +66,8 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
         return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
     mark = glyphs.ok if now.outcome == "ok" else glyphs.failed
     style = "good" if now.outcome == "ok" else "warn" if now.outcome in ASKED_FOR else "bad"
-    return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}", style)]
+    early = is_early(now.outcome, number(now.progress.get("step")), number(now.progress.get("steps")))
+    return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{' early, by a callback' * early}", style)]
 
 
 def _progress(now: Snapshot, width: int, glyphs: Glyphs) -> Row:

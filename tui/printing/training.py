@@ -19,7 +19,7 @@ from ..base.errors import clean, error_text
 from ..reading.epoch_mean import of_result
 from ..text import workers
 from ..text.learning_rate import scaled
-from ..text.phases import DOING, ENDED, compiling, doing
+from ..text.phases import DOING, ENDED, compiling, doing, is_early
 
 LINE_SECONDS = 5.0
 _SAID = ("importing", "configuring", "building", "evaluating", "saving")
@@ -37,6 +37,7 @@ class LineView:
         self._doing = ""
         self._workers: events.WorkerReadings | None = None
         self._slowest: int | None = None
+        self._step, self._steps = 0, 0
 
     def findings(self, findings: Sequence[Finding]) -> None:
         for finding in findings:
@@ -47,6 +48,10 @@ class LineView:
         self.out.print(Text(clean(text)), soft_wrap=True)
 
     def show(self, event: Event) -> None:
+        if isinstance(event, events.Progress | events.EpochEnd):
+            self._step = max(self._step, event.step)
+        if isinstance(event, events.Progress):
+            self._steps = event.steps
         handler = getattr(self, f"on_{event.type}", None)
         if handler is not None:
             handler(event)
@@ -123,7 +128,9 @@ class LineView:
             self.line(error_text(error))
         self._say_workers()
         self.out.print(summary_table(summary, self._devices))
-        self.line(f"{ENDED.get(event.outcome, event.outcome)}; everything is in {self.run.path}")
+        early = is_early(event.outcome, self._step, self._steps)
+        at = f" early: a callback ended the training after step {self._step:,} of {self._steps:,}" if early else ""
+        self.line(f"{ENDED.get(event.outcome, event.outcome)}{at}; everything is in {self.run.path}")
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.id} continues from the last checkpoint")

@@ -5,7 +5,7 @@ The first column is the baseline: the pinned run, or the first of those that wer
 
 from __future__ import annotations
 
-import os
+import itertools
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
@@ -285,8 +285,10 @@ def _options(row: OptionRow, room: int = 0) -> list[str]:
     texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:
         return texts
-    common = os.path.commonprefix(texts).rpartition("/")[0]
-    shorter = [f"..{text[len(common) + 1:]}" if len(common) > 1 else text for text in texts]
+    parts = [text.split("/") for text in texts]
+    same = sum(1 for _ in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False)))
+    same = min(same, *(len(part) - 1 for part in parts))
+    shorter = [f"..{'/'.join(part[same:])}" if same > 1 else text for text, part in zip(texts, parts, strict=True)]
     return [text if len(text) <= room else f"{text[:room - 2]}.." for text in shorter]
 
 

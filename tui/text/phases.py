@@ -25,7 +25,13 @@ ENDED = {
     "timeout": "ended by its time limit",
     "crashed": "crashed",
 }
+ENDLESS = 900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/proof/trial.py)
 ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
+
+
+def is_early(outcome: str | None, step: float | None, steps: float | None) -> bool:
+    """Whether a callback has ended a training before its last step (model.stop_training)."""
+    return outcome == "ok" and step is not None and steps is not None and step < steps < ENDLESS
 
 
 def compiling(detail: str) -> str:
