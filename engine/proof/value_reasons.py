@@ -46,7 +46,8 @@ def _reasons(key: str, data: Told, before: Mapping[str, Any]) -> Iterator[str]:
             yield f"{sentences.value(before.get(key))} runs out of memory"
     yield from _proven(key, data, before, alone=True)
     if chain := leading_to({key: value}, _about(key, candidates, before)):
-        others = {name: of for name, of in chain[-1]["tried"].items() if name != key and of != before.get(name)}
+        tried = {name: of for one in chain for name, of in one["tried"].items()}
+        others = {name: of for name, of in tried.items() if name != key and of != before.get(name)}
         beside = f"with {sentences.changes(others)}" if others else "alone"
         how = ", without input" if chain[-1].get("without_input") else ""
         yield f"tried {beside}: {_faster(before.get(key), *together(chain), how)}"

@@ -91,6 +91,15 @@ def test_what_each_option_brought() -> None:
     again = copy.deepcopy(ENDED)  # the best settings measured anew, now with their input, are no option of it
     again["search"]["candidates"][-2:] = [recorded_search.candidate("input", {}, 660.0, None, settings=BATCH | POLICY)]
     assert next(one.figures for one in told.brought(again) if one.stage == "input") == "not tried"
+    combined = copy.deepcopy(ENDED)  # then one with a larger batch and threads, of which none was tried so
+    more = {"input.batch_size": 512, "device.intra_op_threads": 4}
+    combined["search"]["best"] = combined["changes_kept"] = KEPT | more
+    combined["search"]["candidates"].append(recorded_search.candidate("wide", KEPT | more, 1600.0, 0.09))
+    found = {one.stage: one for one in told.brought(combined)}
+    assert (found["batch_size"].figures, found["batch_size"].settings) == ("kept", {"input.batch_size": 512})
+    assert (found["threads"].figures, found["threads"].settings) == ("kept", {"device.intra_op_threads": 4})
+    assert (found["wide"].name, found["wide"].figures) == ("combination", "+9.0 % ± 2.1 %")
+    assert found["precision"].figures == "+24.0 % ± 2.1 %"
     now = {one.stage: one.figures for one in told.brought(ENDED | running())}
     assert now == {"batch_size": "+192 % ± 5.0 %", "precision": "+24.0 % ± 2.1 %", "xla": "being tried",
                    "steps_per_execution": "to come", "threads": "to come", "input": "to come"}

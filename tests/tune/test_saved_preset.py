@@ -108,3 +108,15 @@ def test_what_was_kept_instead_of_another_option_is_compared_with_the_preset() -
         steps: "tried alone: 1.50 times as fast as 1 (spread 3.0 %)",
         xla: "tried alone: 1.67 times as fast as false (spread 4.2 %)",
     }
+
+
+def test_what_was_kept_with_others_first_is_not_told_as_tried_alone() -> None:
+    """16 steps gained with the prefetch, then 4 instead of 16 alone."""
+    steps, prefetch = "compile.steps_per_execution", "input.prefetch"
+    tried = [({steps: 16, prefetch: "auto"}, 0.25), ({steps: 4}, 0.2)]
+    candidates = [{"tried": one, "decision": "kept", "gain": gain, "spread": 0.03} for one, gain in tried]
+    data: dict[str, Any] = {"changes_kept": {steps: 4, prefetch: "auto"}, "search": {"candidates": candidates}}
+    assert value_reasons.reasons(data, {steps: 1, prefetch: "off"}) == {
+        steps: "tried with prefetch=auto: 1.50 times as fast as 1 (spread 4.2 %)",
+        prefetch: "tried with steps_per_execution=16: 1.25 times as fast as off (spread 3.0 %)",
+    }

@@ -196,20 +196,37 @@ def test_near_misses_are_tried_together(tmp_path: Path, together: float, kept: b
     searcher.record.write()
     said = {one.stage: (one.state, one.settings) for one in brought(json.loads(searcher.record.path.read_text()))}
     assert said["steps_per_execution"] == (("kept", {STEPS: 4}) if kept else ("nothing", {}))
+    assert said.get("together") == (("kept", NEARLY) if kept else None)
     again, more = searching(tmp_path / "p", wanted, little_each(together), searcher.record.trials)
     again.run()
     assert (again.search.best, more.asked) == (searcher.search.best, [])
 
 
-def test_what_was_slower_than_its_spread_allows_is_no_part_of_a_combination(tmp_path: Path) -> None:
-    one, other, slow = (
-        Candidate(stage="xla", settings={}, tried={name: True}, gain=gain, decision="rejected",
-                  trials=[Trial(run="r", side="s", repeat=1, outcome="ok")])
-        for name, gain in (("x", 0.017), ("y", -0.038), ("z", -0.08))
-    )  # fmt: skip
+def rejected(tried: dict[str, Any], gain: float, **more: Any) -> Candidate:
+    """A candidate with one trial."""
+    trials = [Trial(run="r", side="s", repeat=1, outcome=more.pop("outcome", "ok"))]
+    return Candidate(stage="xla", settings={}, tried=tried, gain=gain, decision="rejected", trials=trials, **more)
+
+
+def test_what_was_slower_than_its_spread_allows_is_no_part_of_a_combination() -> None:
+    one, other, slow = (rejected({name: True}, gain) for name, gain in (("x", 0.017), ("y", -0.038), ("z", -0.05)))
     assert second_look.may_gain_together([one, other, slow], noise=0.03) == [one, other]
-    assert second_look.may_gain_together([one, slow], noise=0.03) == []
+    assert second_look.may_gain_together([one, slow], noise=0.03) == [], "although their sum is within it"
     assert second_look.may_gain_together([one, one], noise=0.03) == [], "the same option twice"
+    many = [rejected({str(number): True}, -0.029) for number in range(4)]
+    assert second_look.may_gain_together(many, noise=0.03) == many[:2], "more of them are no longer chance"
+
+
+def test_only_what_another_trial_may_find_faster_is_a_near_miss(tmp_path: Path) -> None:
+    """Not what takes too much memory however fast it is, nor what was clearly slower when it was tried once more."""
+    screening = searching(tmp_path / "p", asked("xla=off"), fast_input)[0].screening
+    screening.may_take = 100.0
+    near, full = rejected({STEPS: 4}, -0.02, peak_bytes=90), rejected({STEPS: 16}, 0.2, peak_bytes=110)
+    before, again = rejected({XLA: True}, -0.01), rejected({XLA: True}, -0.3, outcome="slower")
+    screening.search.candidates = [full, before, near]
+    assert second_look.near_misses(screening) == [before, near]
+    screening.search.candidates.append(again)
+    assert second_look.near_misses(screening) == [near]
 
 
 def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float = 1.0) -> Any:

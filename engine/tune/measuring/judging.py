@@ -79,7 +79,7 @@ def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
 def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
     """Keep it or not, by all its trials; `may_take` is the memory that may be planned."""
     gain, error = compare(candidate, best, noise)
-    told, too_much = text.change(gain), _takes_too_much(candidate, best, may_take)
+    told, too_much = text.change(gain), takes_too_much(candidate, best, may_take)
     if too_much:
         candidate.decision, candidate.why = "rejected", f"{told}: {too_much}"
     elif gain > max(LEAST_GAIN, error):
@@ -107,7 +107,7 @@ def may_be_faster(rejected: Candidate, noise: float) -> bool:
     return rejected.gain > -CLEAR * error
 
 
-def _takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> str:
+def takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> str:
     """Why a candidate is no choice although it was trained: it leaves no room, and takes more than the best."""
     taken, before = candidate.peak_bytes or 0, (best.measured and best.measured.peak_bytes) or 0
     if may_take is None or taken <= max(may_take, before):

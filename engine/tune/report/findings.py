@@ -19,7 +19,12 @@ Told = Mapping[str, Any]
 SCALED = ("train.learning_rate", "train.hold_steps", "train.decay_steps", "train.warmup_steps")  # with the batch size
 WORDS = {
     "batch_size": "batch size", "precision": "precision", "xla": "XLA", "steps_per_execution": "steps per execution",
-    "strategy": "strategy", "threads": "threads", "input": "input",
+    "strategy": "strategy", "threads": "threads", "input": "input", "together": "combination", "wide": "combination",
+}  # fmt: skip
+_COMBINED = ("together", "wide")  # stages that change options of several others
+_STAGE_OF = {
+    "input.batch_size": "batch_size", "compile.steps_per_execution": "steps_per_execution", "compile.xla": "xla",
+    "precision": "precision", "strategy": "strategy", "device": "threads", "input": "input",
 }  # fmt: skip
 
 
@@ -119,8 +124,9 @@ def is_dropped(candidate: Told, data: Told) -> bool:
 class Brought:
     """What the options of a stage brought: `state` is kept, not chosen, nothing, trying, to come or not tried.
 
-    With nothing kept, `gain` is that of the best candidate. `settings` are those that were kept. `not chosen`: trials
-    have found it faster, and it was refused at the end.
+    With nothing kept, `gain` is that of the best candidate; where its values were kept only with those of other stages,
+    the gain is that of the combination and told there. `settings` are those that were kept. `not chosen`: trials have
+    found it faster, and it was refused at the end.
     """
 
     stage: str
@@ -143,28 +149,30 @@ class Brought:
 
 
 def brought(data: Told) -> list[Brought]:
-    """Of every option that may be searched, in the order of the search."""
+    """Of every option that may be searched, in the order of the search, and of combinations that were kept."""
     wanted = limits_of(data).get("only")
     stages = [stage for stage in STAGES if stage in wanted] if isinstance(wanted, list) else list(STAGES)
     candidates = [one for one in listed(search_of(data).get("candidates")) if one.get("tried")]
     going_on = data.get("state") == "running"
     best = mapping(search_of(data).get("best"))
+    kept = [one for one in candidates if one.get("decision") == "kept" and one.get("stage") in _COMBINED]
+    stages += [stage for stage in _COMBINED if any(one.get("stage") == stage for one in kept)]
     found = [_brought(stage, [one for one in candidates if one.get("stage") == stage], going_on) for stage in stages]
-    found = [one if _stands(one, best) else Brought(one.stage, "nothing", {}) for one in found]
-    found = [_with_others(one, candidates, best) for one in found]
+    combined = {key: value for key, value in _merged(kept).items() if best.get(key) == value}
+    found = [one if _stands(one, best) else _with_others(one, combined) for one in found]
     dropped = {str(one.get("stage")) for one in candidates if is_dropped(one, data)}
     left = {key for key, value in best.items() if is_decided(data) and chosen(data).get(key) != value}
     return [replace(one, state="not chosen", settings={}) if one.stage in dropped or left & set(one.settings) else one
             for one in found]
 
 
-def _with_others(one: Brought, candidates: list[Told], best: Told) -> Brought:
-    """Where values of an option were rejected alone and kept with others: that they were kept."""
-    if one.state != "nothing":
-        return one
-    tried = [mapping(each.get("tried")) for each in candidates if each.get("stage") == one.stage]
-    kept = [each for each in tried if all(best.get(key) == value for key, value in each.items())]
-    return replace(one, state="kept", settings=max(kept, key=len), gain=None, spread=None) if kept else one
+def _with_others(one: Brought, combined: Told) -> Brought:
+    """Of values that no trial of the stage itself has kept: whether a combination has."""
+    mine = {key: value for key, value in combined.items()
+            if one.stage == _STAGE_OF.get(key, _STAGE_OF.get(key.partition(".")[0]))}
+    if mine:
+        return Brought(one.stage, "kept", mine)
+    return Brought(one.stage, "nothing", {}) if one.state == "kept" else one
 
 
 def _brought(stage: str, tried: list[Told], going_on: bool) -> Brought:
@@ -181,8 +189,8 @@ def _brought(stage: str, tried: list[Told], going_on: bool) -> Brought:
 
 
 def _stands(one: Brought, best: Told) -> bool:
-    """Whether the best settings still have what was kept, and not another option in its place."""
-    return one.state != "kept" or any(best.get(key) == value for key, value in one.settings.items())
+    """Whether something was kept that the best settings still have, and not another option in its place."""
+    return one.state == "trying" or any(best.get(key) == value for key, value in one.settings.items())
 
 
 def _gain(kept: list[Told]) -> tuple[float | None, float | None]:

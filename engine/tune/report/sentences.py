@@ -23,7 +23,7 @@ _KINDS = {
 HARMLESS = 0.05  # where the training is not faster than this without its input, the input does not hold it back
 ABOUT_INPUT = "measured on one repeated batch: the input would hide what the device gains"
 ABOUT_GAINS = "a gain is that over the best settings when it was measured"
-_STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling", "wide": "combination", "together": "combination"}
+_STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling"}
 
 
 # ---- one candidate --------------------------------------------------------------------------------
