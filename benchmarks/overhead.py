@@ -71,6 +71,7 @@ def through_gputui(model: str, together: int) -> float:
         "input.batch_size": BATCH_SIZE,
         "input.shuffle": 1024,
         "input.cache": "off",
+        "input.drop_remainder": "true",  # every batch is full, as the script's are
         "train.epochs": EPOCHS,
         "train.steps_per_epoch": STEPS[model],
         "train.schedule": "constant",

@@ -330,6 +330,14 @@ def test_the_graph_that_runs_has_parallel_maps_only_where_they_are_asked_for(cal
     assert any("Parallel" in name for name in found) is there
 
 
+@pytest.mark.parametrize(("calls", "batch", "there"), [("auto", 64, False), ("auto", 4000, True), ("2", 64, True)])
+def test_only_large_batches_are_copied_together_unless_a_number_is_asked_for(
+    calls: str, batch: int, there: bool
+) -> None:
+    wanted = options("data=digits", f"batch_size={batch}", f"parallel_calls={calls}")
+    assert ("ParallelBatch" in stages(pipelines.build(wanted, 1).stream())) is there
+
+
 def most_at_once(wanted: int, *settings: str) -> int:
     """How many samples are loaded at the same time at most, in ten batches or until as many are as are wanted."""
     now, most, lock, met = 0, 0, threading.Lock(), threading.Event()
