@@ -17,6 +17,7 @@ from tests.support.training import Training
 PROGRAMS = Path(__file__).parents[1] / "support" / "programs"
 NAMES = ("custom_step", "multi_input", "sequence", "text", "transfer", "guide_step")
 SAME_AS_PLAIN = ("custom_step", "guide_step")  # to the figure: with a training step of their own
+OVER_REPLICAS = ("custom_step", "multi_input", "sequence", "guide_step")
 SETTINGS = {"transfer": ("epochs=3",), "text": ("epochs=4", "cache=memory")}
 PLAIN_EPOCHS = {"multi_input": 2, "sequence": 3, "text": 2, "transfer": 2}  # that of transfer is stopped by a callback
 MOST_CHANGED_LINES = 10
@@ -70,12 +71,14 @@ def test_the_plain_program_trains_by_itself(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
-@pytest.mark.parametrize("name", NAMES)
-def test_the_program_trains_through_its_entry(name: str, own: Write) -> None:
+@pytest.mark.parametrize(
+    ("name", "strategy"), [*((name, "single") for name in NAMES), *((name, "mirrored") for name in OVER_REPLICAS)]
+)
+def test_the_program_trains_through_its_entry(name: str, strategy: str, own: Write) -> None:
     """With a training step of its own and the batch of the plain program, to the very figures of that; text learns."""
-    same_as_plain = name in SAME_AS_PLAIN
+    same_as_plain = strategy == "single" and name in SAME_AS_PLAIN
     batch = 32 if same_as_plain else 16
-    more = (*SETTINGS.get(name, ("epochs=2",)), "checkpoint=epoch")
+    more = (*SETTINGS.get(name, ("epochs=2",)), "checkpoint=epoch", f"strategy.kind={strategy}")
     training = own(PROGRAMS / "entry" / f"{name}.py", f"batch_size={batch}", "steps_per_execution=3", *more)
     losses = training.announce().train().losses()
     epochs = 4 if name == "text" else 2
@@ -84,7 +87,7 @@ def test_the_program_trains_through_its_entry(name: str, own: Write) -> None:
     assert training.loop.step == epochs * training.loop.steps_per_epoch
     assert training.loop.built.checkpoints.latest_step() == training.loop.step
     told = training.events("started")[0]
-    assert told["replicas"] == 1
+    assert told["replicas"] == (2 if strategy == "mirrored" else 1)
     assert told["not_applied"] == []
     # Its callback ends the transfer learning, which would go on.
     assert training.loop.steps == (3 if name == "transfer" else epochs) * training.loop.steps_per_epoch

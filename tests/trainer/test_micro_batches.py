@@ -102,6 +102,10 @@ def compiled(model, loss, **more):
     return model
 """
 PROGRAMS = {
+    "sample weights": """
+def build(context):
+    return compiled(plain(), "mse", weighted_metrics=["mse"]), (x, y, weights)
+""",
     "means by weight": """
 def build(context):
     made = plain(kernel_regularizer="l2")

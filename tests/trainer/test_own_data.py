@@ -247,14 +247,8 @@ def test_the_stages_of_shuffled_arrays_have_their_names(extra: str, own: Write) 
     assert names == ["read", "shuffle", makes, "pass", "prefetch"]
 
 
-SPLIT, MIRRORED = ("validation_split=0.2",), ("strategy.kind=mirrored", "shuffle=off")
-
-
-@pytest.mark.parametrize(
-    ("train", "settings"),
-    [("x", SPLIT), ("{'a': x}", SPLIT), ("{'a': x}", MIRRORED), ("(x,)", ()), ("[x, None]", ()),
-     ("tf.constant(x)", ())],
-)
+@pytest.mark.parametrize("train", ["x", "{'a': x}", "(x,)", "[x, None]", "tf.constant(x)"])
+@pytest.mark.parametrize("settings", [(), ("validation_split=0.2",), ("strategy.kind=mirrored", "shuffle=off")])
 def test_inputs_alone_are_taken_as_fit_takes_them(train: str, settings: tuple[str, ...], own: Write) -> None:
     text = source(f"return summing(), {train}").replace("def build", SUMMING + "\ndef build")
     training = own(text, "epochs=1", "batch_size=10", "validation_split=0", *settings).train()
