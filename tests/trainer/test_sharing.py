@@ -29,12 +29,13 @@ pytestmark = pytest.mark.usefixtures("cpus")
 EACH = 4  # samples in a batch of one replica
 # Each label is the number of its sample. The last batch of a pass has 7 samples, or 3.
 NUMBERED = ("data=synthetic", "shape=[1]", "classes=55", f"batch_size={EACH}")
-WORKERS = ((2, 1), (3, 1), (2, 2))  # and replicas of each
-SHARED = (
-    (55, "shuffle=10"),
-    (54, "shuffle=off", "cache=memory"),
-    (49, "shuffle=1000", "drop_remainder=true"),
-    (55, "shuffle=10", "cache=memory", "parallel_calls=off"),
+WORKERS = ((2, 1), (3, 1), (2, 2))  # and the replicas of each
+# Samples, and settings.
+SHARED: tuple[tuple[int, tuple[str, ...]], ...] = (
+    (55, ("shuffle=10",)),
+    (54, ("shuffle=off", "cache=memory")),
+    (49, ("shuffle=1000", "drop_remainder=true")),
+    (55, ("shuffle=10", "cache=memory", "parallel_calls=off")),
 )
 
 
@@ -61,7 +62,7 @@ def sorted_in(batches: list[list[int]]) -> list[list[int]]:
 
 def test_workers_train_together_what_one_machine_trains() -> None:
     with all_hold() as cases:
-        for (workers, replicas), (samples, *settings) in itertools.product(WORKERS, SHARED):
+        for (workers, replicas), (samples, settings) in itertools.product(WORKERS, SHARED):
             with cases.case((workers, replicas, samples, *settings)):
                 _train_the_same(workers, replicas, samples, *settings)
 

@@ -21,7 +21,7 @@ from gputui.engine.trainer.data.stages import StageMeter, StageWatch
 from gputui.engine.trainer.measure.graph_clock import GraphClock
 
 from tests.support.cases import all_hold
-from tests.support.combinations import any_two
+from tests.support.combinations import any_three
 from tests.support.front_door import until
 from tests.support.planted import SLEEP, gated, slow_load, slow_read
 from tests.support.training import Build, options
@@ -95,7 +95,7 @@ def test_parallelism_is_told_where_calls_run_at_once() -> None:
 
 # ---- names ------------------------------------------------------------------------------------
 
-FORMS = any_two(
+FORMS = any_three(
     ("data=synthetic", "data=digits"), ("off", "auto"), ("off", "memory"), ("off", "light"), ("off", "16"), (1, 2)
 )
 
