@@ -178,7 +178,6 @@ def test_every_event_that_is_written_is_read_as_it_was(tmp_path: Path) -> None:
     assert str(tail.damage) == ""
 
 
-@pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
 def test_a_long_run_is_read_about_as_fast_as_json_can_be(tmp_path: Path) -> None:
     writer = EventWriter(tmp_path / "events.jsonl", "x")

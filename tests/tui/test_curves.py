@@ -77,7 +77,6 @@ def test_a_single_spike_among_many_readings_is_kept_and_drawn() -> None:
     assert [row for row in top if any(style == "curve1" for _, style in row)]
 
 
-@pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
 def test_six_charts_of_many_points_are_drawn_in_some_milliseconds() -> None:
     values = array("d", [math.sin(x / 7) * (x % 13) for x in range(10_000)])

