@@ -19,8 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.text import Text
-from textual import events, work
+from textual import constants, events, work
 from textual.app import SystemCommand
 from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
@@ -74,9 +75,9 @@ class GputuiApp(Host):
         keymap, problems = keys.remapped(self.settings.keys)
         self.set_keymap(keymap)
         self.settings.problems += [f"{self.settings.path}: {problem}" for problem in problems]
-        self.theme = self._theme_kept = self._theme_at_start()
+        self._theme_kept = self.theme
 
-    def _theme_at_start(self) -> str:
+    def theme_at_start(self) -> str:
         """The theme of the settings, else the one that suits the terminal."""
         wanted = self.settings.theme
         if wanted in self.available_themes:
@@ -85,7 +86,8 @@ class GputuiApp(Host):
             known = ", ".join(theme.name for theme in THEMES)
             self.settings.problems.append(f"{self.settings.path}: there is no theme {wanted!r}; known: {known}")
         # Sixteen colours have no shades: only the theme without any stays readable.
-        plain = self.console.color_system in (None, "standard") or self.no_color
+        colours = Console(color_system=constants.COLOR_SYSTEM, force_terminal=True).color_system
+        plain = colours in (None, "standard") or "NO_COLOR" in os.environ
         return HIGH_CONTRAST.name if plain else CALM.name
 
     def _keep_theme(self, theme: Theme) -> None:

@@ -15,6 +15,7 @@ from gputui.engine import presets
 from gputui.engine.options import OPTIONS
 from gputui.engine.presets import PresetError, first
 from gputui.tui.app import GputuiApp
+from gputui.tui.base.settings import Settings
 from gputui.tui.form.state import to_text
 
 LATER = ("pydantic", "yaml", "ruamel", "gputui.engine.runs", "gputui.engine.checks")
@@ -24,6 +25,7 @@ LATER = ("pydantic", "yaml", "ruamel", "gputui.engine.runs", "gputui.engine.chec
 PAINT = """
 import os, sys
 from gputui.tui.app import GputuiApp
+from gputui.tui.base.settings import Settings
 
 class FirstPaint(GputuiApp):
     def _display(self, screen, renderable):
@@ -43,8 +45,13 @@ def test_nothing_is_imported_for_the_first_paint_that_it_can_do_without(tmp_path
     assert done.stdout.endswith(" painted\n")  # it was the form
 
 
-def test_the_styles_are_made_once_for_the_first_paint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With gputui's own theme, from whose variables Textual would make them again after a change."""
+@pytest.mark.parametrize("chosen", ["", "gputui-light"])
+def test_the_styles_are_made_once_for_the_first_paint(monkeypatch: pytest.MonkeyPatch, chosen: str) -> None:
+    """With gputui's own theme, or that of the settings: after a change Textual would make them again."""
+    settings = Settings()
+    settings.change("theme", chosen)
+    settings.flush()
+    monkeypatch.setenv("COLORTERM", "truecolor")
     made: list[str] = []
     variables = GputuiApp.get_css_variables
 
@@ -54,7 +61,7 @@ def test_the_styles_are_made_once_for_the_first_paint(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(GputuiApp, "get_css_variables", noted)
     GputuiApp()
-    assert made == ["gputui"]
+    assert made == [chosen or "gputui"]
 
 
 def test_the_first_preset_is_what_its_file_says() -> None:

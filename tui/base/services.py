@@ -12,7 +12,7 @@ from textual import events
 from textual.app import App
 from textual.binding import Binding
 from textual.notifications import SeverityLevel
-from textual.reactive import Reactive, var
+from textual.reactive import Initialize, Reactive, var
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
 
@@ -59,16 +59,17 @@ class Host(App[None]):
     Toast { width: 100%; max-width: 100%; margin-top: 0; padding: 0 1; }
     """
 
-    theme: Reactive[str] = Reactive(CALM.name)  # from the start, so that the styles need not be made twice
+    # The right one from the start, so that the styles need not be made twice.
+    theme: Reactive[str] = Reactive(Initialize(lambda app: app.theme_at_start()))
     engines: list[Any]  # started here; kept so that their exit status is collected
     warm: Warm | None = None  # an engine that waits for the form's run
     running_count: var[int] = var(0)  # how many runs go on
     waiting_title: var[str] = var("")  # what waits until the devices are free
 
     def __init__(self) -> None:
+        self.settings = Settings()  # they name the theme, which Textual asks for
         super().__init__()
         self.typeahead = Typeahead(self, self.hand_over)
-        self.settings = Settings()
         ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar
 
     @cached_property
@@ -93,6 +94,10 @@ class Host(App[None]):
         from ...engine.runs.trash import Trash  # not needed for the first paint
 
         return Trash()
+
+    def theme_at_start(self) -> str:
+        """The theme of the first paint; asked for before there is a console."""
+        return CALM.name
 
     @property
     def available_themes(self) -> dict[str, Theme]:
