@@ -22,8 +22,8 @@ DIAGNOSIS: dict[str, Any] = {
     "evidence": [
         {"signal": "input_wait", "value": 0.62, "unit": "share", "threshold": 0.2,
          "text": "steps wait 62 % of their time for input", "source": "XProf (5 and 20 % of the step)"},
-        {"signal": "stage", "value": 41.2, "unit": "ms", "threshold": None,
-         "text": "its slowest stage is prepare: 41.2 ms per batch", "source": "measured"},
+        {"signal": "stage", "value": 20.6, "unit": "ms", "threshold": None,
+         "text": "its slowest stage is prepare: 20.6 ms per batch with 2 calls at a time", "source": "measured"},
         {"signal": "buffer_fill", "value": 0.0, "unit": "share", "threshold": None,
          "text": "the prefetch buffer is 0 % full", "source": "measured"},
         {"signal": "trainer_cores", "value": 1.7, "unit": "cores", "threshold": None,

@@ -22,6 +22,7 @@ from textual.pilot import Pilot
 
 from tests.support import recorded
 from tests.support.form_pilot import settled, told
+from tests.support.judged import PARALLEL
 from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, STAGES
 from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
@@ -51,7 +52,7 @@ def test_every_part_fits_and_is_told(width: int, glyphs: Any) -> None:
     shown = " ".join(text(DIAGNOSIS, STAGES, width, glyphs).split())
     for word in (
         "Input-bound: steps wait 62 % of their time", "sure, from 812 measured steps", "python overhead",
-        "input wait", "62 %", "20 %", "XProf", "1.7 cores", "41.2 ms", "cache=memory", "at most 2.60 times as fast",
+        "input wait", "62 %", "20 %", "XProf", "1.7 cores", "20.6 ms", "cache=memory", "at most 2.60 times as fast",
         "1 to 3 put one into the form",
         "changes what is learnt", "gain unknown until measured", "look after ?[31mthe disk[/red]", "4 % full",
     ):
@@ -59,14 +60,28 @@ def test_every_part_fits_and_is_told(width: int, glyphs: Any) -> None:
     assert glyphs is RICH or shown.isascii()
 
 
+def bars(stages: dict[str, Any], step_ms: float | None = None, width: int = 78) -> dict[str, str]:
+    shown = [plain(row) for row in rows(DIAGNOSIS, stages, width, RICH, step_ms)]
+    begin = next(at for at, line in enumerate(shown) if line.startswith("input stages"))
+    return {line.split()[0]: line for line in shown[begin + 1 : shown.index("", begin)]}
+
+
 def test_the_slowest_stage_is_marked_and_has_the_longest_bar() -> None:
-    lines = text(DIAGNOSIS, STAGES).split("\n")
-    stages = {name: next(line for line in lines if line.startswith(name)) for name in ("read", "prepare", "batch")}
-    assert "! slowest" in stages["prepare"]
-    assert "2 at a time" in stages["prepare"]
-    assert "slowest" not in stages["batch"] + stages["read"]
-    assert stages["prepare"].count("━") > 5 * stages["batch"].count("━") > stages["read"].count("━")
-    assert "- ms" in next(line for line in lines if line.startswith("augment"))
+    lines = bars(STAGES)
+    assert "! slowest" in lines["prepare"]
+    assert "2 at a time" in lines["prepare"]
+    assert "slowest" not in lines["batch"] + lines["read"]
+    assert lines["prepare"].count("━") > 5 * lines["batch"].count("━") > lines["read"].count("━")
+    assert lines["augment"].split() == ["augment", "-"]
+
+
+def test_calls_at_once_share_the_work_of_a_stage_and_the_step_is_drawn_beside_it() -> None:
+    lines = bars({"stages": PARALLEL}, step_ms=20.0, width=118)
+    cells = {name: line.count("━") for name, line in lines.items()}
+    assert list(lines) == ["load", "prepare", "step"]
+    assert cells["step"] == pytest.approx(2 * cells["load"], abs=1) == pytest.approx(4 * cells["prepare"], abs=2)
+    assert "10.0 ms ! slowest" in lines["load"]
+    assert "8 at a time: 40.0 ms of work" in lines["prepare"]
 
 
 def test_a_healthy_run_has_no_empty_headings() -> None:

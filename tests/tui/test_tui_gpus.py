@@ -99,7 +99,7 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
     ("fail=DeviceGetTemperature:4", ("temperature: no permission",)),
     ("unified=1", ("shared with host",)),
     ("gpus=2 lost=1+3", ("no readings: the GPU is lost", "GPU 0")),
-    ("gpus=0", ("no GPU: the NVIDIA driver sees no GPU",)),
+    ("gpus=0", (" time", "no GPU: the NVIDIA driver sees no GPU", "50 %", "2 s")),  # the host's chart with its axes
 ])
 def test_what_real_boxes_do_is_said_in_words(looked: Look, words: str, said: tuple[str, ...]) -> None:
     does = f"await wait_for(pilot, {said[0]!r}); told['shown'] = text_of(app)"

@@ -25,15 +25,16 @@ from .rows import Row, fit, fitting, headline, length
 Told = Mapping[str, Any]
 SIGNAL, WIDE_SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 24, 10, 11, 42
 WIDE = 140  # from this width on the explanation of a figure stands beside it
-NARROW = 100  # below this width TensorFlow's name of a stage is left out
+NARROW = 100  # below this width the names are shorter
 STAGE, OPERATION, FIGURE = 10, 22, 9
+ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
-def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs) -> list[Row]:
-    """All parts of the diagnosis, one below the other."""
+def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
+    """All parts of the diagnosis, one below the other; `step_ms` is the time of a step, where it is known."""
     waits = diagnosis.get("verdict") == "input_bound"
     parts = (_verdict(diagnosis, width, glyphs), _evidence(diagnosis, width, glyphs),
-             _stages(stages, waits, width, glyphs), _remedies(diagnosis, width, glyphs))
+             _stages(stages, waits, step_ms, width, glyphs), _remedies(diagnosis, width, glyphs))
     found: list[Row] = []
     for part in parts:
         found += ([[]] if found and part else []) + part
@@ -120,42 +121,55 @@ def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
 # ---- the input -------------------------------------------------------------------------------------
 
 
-def _stages(event: Told, warns: bool, width: int, glyphs: Glyphs) -> list[Row]:
-    """From the source to the end: where the time of a batch goes. Stages run in parallel, so their times do not add up.
+def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
+    """From the source to the end: how long each stage takes for a batch, beside the time of a step.
 
-    `warns`: the training waits for them.
+    Stages run side by side, so their times do not add up; calls of a stage that run at once share its work. `warns`:
+    the training waits for them.
     """
     found = [mapping(stage) for stage in _listed(event, "stages")]
-    times = [number(stage.get("ms_per_batch")) for stage in found]
-    most = max((time for time in times if time is not None), default=0.0)
     if not found:
         return []
     fill = number(event.get("buffer_fill"))
     right: Row = [("  prefetch buffer ", "label"), (f"{share(fill)} full", "value")] if fill is not None else []
-    out = [headline([("input stages", "title"), ("  ms of work for a batch", "label")], right, width, glyphs.rule)]
-    batch_ms = [stage_ms(stage) or 0.0 for stage in found]  # calls that run in parallel share the work
-    slowest = batch_ms.index(max(batch_ms)) if any(batch_ms) else -1
-    for position, (stage, time) in enumerate(zip(found, times, strict=True)):
-        style = "" if position != slowest else "warn" if warns else "value"
-        out.append(_stage(stage, time, most, style, width, glyphs))
+    head: Row = [("input stages", "title"), ("  time from one batch to the next", "label")]
+    out = [headline(head, right, width, glyphs.rule)]
+    times = [stage_ms(stage) for stage in found]
+    most = max(time or 0.0 for time in (*times, step_ms))
+    slowest = max(time or 0.0 for time in times)
+    calls = [_calls(stage, width) for stage in found]
+    room = width - max(map(len, calls))
+    for stage, time, said in zip(found, times, calls, strict=True):
+        style = "" if not time or time < slowest else "warn" if warns else "value"
+        out.append([*_stage(stage, time, most, style, room, glyphs), (said, "label")])
+    if step_ms is not None:
+        out.append(_stage({"name": "step", "op": "the training"}, step_ms, most, "", room, glyphs, bar="curve2"))
     return out
 
 
-def _stage(stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs) -> Row:
+def _stage(
+    stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs, bar: str = "curve1"
+) -> Row:
     """`slowest` is the style for the slowest stage, empty for the others."""
     name = fitting(clean(stage.get("name") or NONE), STAGE - 1, glyphs)
     operation = fitting(clean(stage.get("op") or ""), OPERATION - 1, glyphs)
-    parallel = number(stage.get("parallelism"))
-    several = f"{parallel:.0f} at a time" if parallel is not None and parallel > 1 else ""
     sign = glyphs.warn if slowest == "warn" else " " * len(glyphs.warn)
-    tail: Row = [(f"{_ms(time):>{FIGURE}} ms ", "title" if slowest else "value"),
-                 (f"{sign} slowest " if slowest else " " * (9 + len(sign)), slowest),
-                 (f"{several:<13}", "label")]
-    lead: Row = [(f"{name:<{STAGE}}", "value"), *([(f"{operation:<{OPERATION}}", "label")] if width >= NARROW else [])]
-    bar = gauge(max(4, width - length(lead) - length(tail)), time or 0.0, most or 1.0, glyphs)
-    if slowest == "warn":
-        bar = [(text, "warn" if style == "curve1" else style) for text, style in bar]
-    return [*lead, *bar, *tail]
+    tail: Row = [(f"{_ms(time):>{FIGURE}} {'ms' if time is not None else '  '} ", "title" if slowest else "value"),
+                 (f"{sign} slowest " if slowest else " " * (9 + len(sign)), slowest)]
+    lead: Row = [(f"{name:<{STAGE}}", "value"), *([(f"{operation:<{OPERATION}}", "label")] if width >= ROOMY else [])]
+    room = max(4, width - length(lead) - length(tail))
+    style = "warn" if slowest == "warn" else bar
+    drawn = [(" " * room, "")] if time is None else gauge(room, time, most or 1.0, glyphs, style=style)
+    return [*lead, *drawn, *tail]
+
+
+def _calls(stage: Told, width: int) -> str:
+    """How many calls of the stage run at once, and the work that they share."""
+    parallel = number(stage.get("parallelism"))
+    if parallel is None or parallel <= 1:
+        return ""
+    several = f"{parallel:.0f} at a time"
+    return f"{several}: {_ms(number(stage.get('ms_per_batch')))} ms of work" if width >= NARROW else several
 
 
 def _ms(time: float | None) -> str:

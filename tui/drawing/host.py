@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...engine.figures import HOST
-from ...engine.text import gibibytes, percent, share, size
+from ...engine.text import gibibytes, percent, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import Snapshot, number
 from . import load
 from .curves import Curve, Plot
 from .gauge import gauge
-from .plot import curve_rows
+from .plot import curve_rows, draw
 from .rows import Piece, Row, fit, headline, kept_items, length
 from .scales import soon
 
@@ -82,14 +82,9 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
     right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
     for more in (_io_wait(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
         right += more if length(left) + length(right) + length(more) <= width else []
-    rows = [headline(left, right, width, glyphs.rule)]
-    tall = max(1, height - 2)
+    head = headline(left, right, width, glyphs.rule)
     plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
-    labels = {0: share(1), tall - 1: share(0)} if tall > 1 else {}
-    for position, row in enumerate(curve_rows(plot, width - 8, tall, glyphs)):
-        edge = glyphs.tick if position in labels else glyphs.axis
-        rows.append([(f"{labels.get(position, ''):>6}", "label"), (edge, "track"), *row])
-    return [*rows, _host_memory(now, width, glyphs, alone)]
+    return [head, *draw(plot, width, max(2, height - 1), glyphs)[0][1:], _host_memory(now, width, glyphs, alone)]
 
 
 def _load(cpu: float | None) -> Piece:

@@ -45,12 +45,13 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
     slowest = max((time for time in times if time), default=None)
     rows = [
         [
-            stage["name"], stage.get("op") or NONE, amount(stage["ms_per_batch"]),
-            str(stage.get("parallelism") or NONE), "slowest" if slowest and time == slowest else "",
+            stage["name"], stage.get("op") or NONE, amount(time), str(stage.get("parallelism") or NONE),
+            amount(stage["ms_per_batch"]), "slowest" if slowest and time == slowest else "",
         ]
         for stage, time in zip(stages, times, strict=True)
     ]
-    show_table(table(["input stage", "operation", "ms of work per batch", "in parallel", ""], rows, right=(2, 3)))
+    head = ["input stage", "operation", "ms from batch to batch", "calls at a time", "ms of work", ""]
+    show_table(table(head, rows, right=(2, 3, 4)))
 
 
 def _evidence(evidence: Mapping[str, Any]) -> list[str]:

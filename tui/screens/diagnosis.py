@@ -20,7 +20,7 @@ from ..base.errors import clean
 from ..drawing.diagnosis import changing, rows
 from ..drawing.rows import Row, spread
 from ..drawing.verdict import MEASURING, is_due
-from ..reading.store import Snapshot, mapping
+from ..reading.store import Snapshot, mapping, number
 from ..widgets.key_footer import KeyFooter
 from ..widgets.page import Page
 from ..widgets.panel import Panel
@@ -103,9 +103,9 @@ class DiagnosisScreen(AppScreen):
     def _rows(self, width: int) -> list[Row]:
         now = self.now
         if self.diagnosis:
-            return rows(self.diagnosis, now.input_stages, width, self.glyphs)
+            return rows(self.diagnosis, now.input_stages, width, self.glyphs, _step_ms(now))
         said = MEASURING if is_due(now) else READING if now.outcome else NOT_BEGUN
-        stages = rows(EMPTY, now.input_stages, width, self.glyphs)[2:] if now.input_stages else []
+        stages = rows(EMPTY, now.input_stages, width, self.glyphs, _step_ms(now))[2:] if now.input_stages else []
         return [[(said, "label")], *stages]
 
     @work(exclusive=True, group="prove")
@@ -122,6 +122,12 @@ class DiagnosisScreen(AppScreen):
             self.app.notify(_no_such(number, len(remedies)))
         else:
             await applying.apply(self.app, self.run_folder, mapping(remedies[number - 1].get("changes")))
+
+
+def _step_ms(now: Snapshot) -> float | None:
+    """The median time of a step."""
+    whole = mapping(now.summary.get("step_ms")).get("p50")
+    return number(now.progress.get("step_ms_p50") if now.outcome is None else whole)
 
 
 def _no_such(number: int, count: int) -> str:
