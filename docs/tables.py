@@ -24,7 +24,7 @@ from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
 from gputui.engine.options.own import OWN_CODE_LABELS
 from gputui.engine.presets import first
 from gputui.engine.process.known_failures import FAILURES
-from gputui.engine.runs import events
+from gputui.engine.runs import event_entries, events
 from gputui.engine.telemetry import questions
 from gputui.tui.base import keys, settings
 
@@ -68,6 +68,11 @@ def code(*words: str) -> str:
 def prose(text: str) -> str:
     """A docstring as one paragraph."""
     return " ".join(inspect.cleandoc(text).split())
+
+
+def paragraphs(text: str) -> str:
+    """A docstring with its paragraphs."""
+    return "\n\n".join(map(prose, inspect.cleandoc(text).split("\n\n")))
 
 
 # ---- options ----------------------------------------------------------------------------------
@@ -114,14 +119,14 @@ def event_types() -> str:
     kinds = [kind for kind in kinds if kind is not events.Event]
     phases = code(*events.PHASES)
     return "\n\n".join(
-        f"### {kind.type}\n\n{prose(kind.__doc__ or '').replace('PHASES', phases)}\n\n{_declared(kind)}"
+        f"### {kind.type}\n\n{_said(paragraphs(kind.__doc__ or '')).replace('PHASES', phases)}\n\n{_declared(kind)}"
         for kind in kinds
     )
 
 
 def summary() -> str:
     """The fields of `result.json`."""
-    return f"{prose(events.Summary.__doc__ or '')}\n\n{_declared(events.Summary)}"
+    return f"{_said(paragraphs(events.Summary.__doc__ or ''))}\n\n{_declared(events.Summary)}"
 
 
 def run_figures() -> str:
@@ -149,15 +154,29 @@ def _declared(kind: type) -> str:
 
 def _comments(kind: type) -> dict[str, str]:
     """The comment behind the declaration of a field."""
-    return dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(kind), re.MULTILINE))
+    found = re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(kind), re.MULTILINE)
+    return {name: _said(words) for name, words in found}
 
 
 def _rows(name: str, hint: Any, remark: str) -> list[list[str]]:
     """A field, and below it what is declared of the entries of a mapping."""
     inner = _entries(hint)
     dots = f"{name}[]." if get_origin(hint) is not Annotated else f"{name}."
-    below = [[code(dots + key), typed(part), unit(key), ""] for key, part in inner.items()]
+    about = _entry_comments(inner)
+    below = [[code(dots + key), typed(part), unit(key), about.get(key, "")] for key, part in inner.items()]
     return [[code(name), typed(hint), unit(name), remark], *below]
+
+
+def _entry_comments(inner: Mapping[str, Any]) -> dict[str, str]:
+    """The comments behind the entries of a mapping that event_entries.py declares."""
+    name = next((name for name, hint in vars(event_entries).items() if inner and _entries(hint) is inner), "")
+    found = re.search(rf"^{name} = .*?^\]", inspect.getsource(event_entries), re.MULTILINE | re.DOTALL)
+    return {key: _said(words) for key, words in re.findall(r'"(\w+)": .*?,  # (.+)$', found[0] if found else "", re.M)}
+
+
+def _said(words: str) -> str:
+    """A text of the declaration in the words of JSON."""
+    return words.replace("None", "null")
 
 
 def _entries(hint: Any) -> Mapping[str, Any]:

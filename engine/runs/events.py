@@ -38,240 +38,195 @@ def waits_for_others(phase: str, detail: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event):
-    """Versions, devices, the requested options (`options`) and the actual state of the built training (`actual`).
-
-    `inapplicable` are options that have no effect on a user's own training, each with the reason; `not_applied` are
-    those of them that were set, each with `option` and `why`. `flops_per_step` (trainer/measure/flops.py) is counted
-    where the peak of the GPUs is known.
-
-    Each of `workers` has `index` (the chief's is 0), `address` (of the cluster), `host`, `run` (its id), `folder` (of
-    its run, on its machine), `replicas` and `gpus` (its own, by UUID).
+    """The training is built, and its first step follows: what was asked for, and what it became.
 
     Each of `gpu_devices` has `device` (TensorFlow's name of the first logical device on it), `pci_bus_id`, `uuid`,
     `index` (NVML's), `name`, `compute_capability`, `memory_limit_bytes` (what TensorFlow may take on the whole GPU),
-    `memory_total_bytes` and `mig`; what is not known is None. Without NVML `gpus` has places on the PCI bus.
+    `memory_total_bytes` and `mig`. What is not known is None.
     """
 
     type: ClassVar[str] = "started"
     pid: int
-    versions: Mapping[str, str]
-    devices: list[str]
-    gpus: Sequence[str] = ()  # UUIDs of the GPUs that the training uses, in TensorFlow's order
+    versions: Mapping[str, str]  # of Python, TensorFlow and Keras
+    devices: list[str]  # TensorFlow's names of the devices that train
+    gpus: Sequence[str] = ()  # UUIDs of those that train, in TensorFlow's order; without NVML places on the PCI bus
     gpu_devices: Sequence[Mapping[str, Any]] = ()  # the same GPUs, each with what TensorFlow and the driver say of it
-    options: Mapping[str, Any]
-    actual: Mapping[str, Any]
-    replicas: int
-    global_batch_size: int | None
+    options: Mapping[str, Any]  # as they were asked for
+    actual: Mapping[str, Any]  # what the built training has, read back from it
+    replicas: int  # copies of the model that train
+    global_batch_size: int | None  # samples of a step, over all replicas
     steps_per_epoch: int | None
     epochs: int
-    steps: int
+    steps: int  # over all epochs
     train_samples: int | None  # None: a user's own data of unknown size
     validation_samples: int | None
-    resumed_at_step: int | None = None
-    flops_per_step: float | None = None
-    peak_flops_per_second: float | None = None
+    resumed_at_step: int | None = None  # None: from the beginning
+    flops_per_step: float | None = None  # counted where the peak of the GPUs is known
+    peak_flops_per_second: float | None = None  # dense, of all GPUs that train
     cpus: int | None = None  # CPUs that the training may use
     cpu_bfloat16: bool | None = None  # whether they have instructions for bfloat16 products
     compute_capability: tuple[int, int] | None = None  # the lowest compute capability of the GPUs that train
-    not_applied: Sequence[Mapping[str, str]] = ()
-    inapplicable: Mapping[str, str] = field(default_factory=dict)
+    not_applied: Sequence[Mapping[str, str]] = ()  # set without effect on a user's own code: `option`, `why`
+    inapplicable: Mapping[str, str] = field(default_factory=dict)  # without effect on own code: key, reason
     sample_bytes: int | None = None  # one sample as the model gets it, without its label
     worker: int | None = None  # of a training on several machines: which of its workers this is
-    workers: Sequence[Worker] = ()
+    workers: Sequence[Worker] = ()  # all workers of a training on several machines
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase(Event):
-    """One of PHASES has begun.
-
-    `compiling` is work that is done once: at the first step, later at the first evaluation and at the first smaller
-    batch, which `detail` names.
-    """
+    """One of PHASES has begun. `compiling` is work that is done once."""
 
     type: ClassVar[str] = "phase"
     phase: PhaseName
-    detail: str = ""
+    detail: str = ""  # what of it; empty where it is `compiling` the first step
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Event):
-    """The progress of the training: `step` of `steps` counts over all epochs; speeds are of the last few seconds.
-
-    `mfu` is the share of the GPUs' dense peak that the model's arithmetic reaches. `python_share` is the share of the
-    step time in which no graph ran, which is Python's between two executions. `transfer` is the time that the copy of a
-    batch to an idle GPU takes, as a share of the step time, whether or not it overlaps with computing. `traces` is how
-    often the training function was traced: once or twice is normal, an increasing number means retracing. `loss` and
-    `metrics` are Keras' means over the epoch so far; `window_loss` is the mean loss of the steps since the last event.
-    """
+    """The progress of the training; speeds are of the last few seconds."""
 
     type: ClassVar[str] = "progress"
-    epoch: int
+    epoch: int  # counted from 1
     epochs: int
-    step: int
+    step: int  # counted over all epochs
     steps: int
-    samples_per_second: float | None
+    samples_per_second: float | None  # of all replicas together
     step_ms_p50: float | None
     step_ms_p95: float | None
-    input_wait: float | None
-    loss: float | None
-    metrics: Mapping[str, float | None]
-    eta_seconds: float | None
-    mfu: float | None = None
-    loss_scale: float | None = None
-    skipped_steps: int | None = None
-    python_share: float | None = None
-    traces: int | None = None
-    transfer: float | None = None
-    window_loss: float | None = None
+    input_wait: float | None  # the part of the step time that is spent waiting for the batch
+    loss: float | None  # Keras' mean over the epoch so far
+    metrics: Mapping[str, float | None]  # Keras' means over the epoch so far
+    eta_seconds: float | None  # until the last step
+    mfu: float | None = None  # the part of the GPUs' dense peak that the model's arithmetic reaches
+    loss_scale: float | None = None  # of mixed_float16
+    skipped_steps: int | None = None  # by the loss scaling of mixed_float16
+    python_share: float | None = None  # the part of the step time in which no graph ran, but Python
+    traces: int | None = None  # how often the training function was traced; a number that increases means retracing
+    transfer: float | None = None  # copy of a batch to an idle GPU, as a part of the step time, overlapping or not
+    window_loss: float | None = None  # mean over the steps since the event before
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputStages(Event):
-    """The time of the input pipeline's stages for one global batch, from the source to the end.
-
-    Each stage has `name` (read, shuffle, load, batch, prepare, augment ...), `op` (TensorFlow's), `ms_per_batch` (its
-    own time, without its inputs and not divided by its parallelism) and `parallelism` (how many calls run in parallel,
-    None for a sequential stage). `buffer_fill` is how full the last buffer was: 0 means that the training waits for the
-    pipeline, 1 that the pipeline is ahead; None without a buffer.
-    """
+    """How long the stages of the input pipeline work for one global batch, from the source to the end."""
 
     type: ClassVar[str] = "input_stages"
     stages: Sequence[Stage]
-    buffer_fill: float | None = None
+    buffer_fill: float | None = None  # of the last buffer; 0: the training waits for it; None: there is none
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuReadings(Event):
-    """A reading of every GPU, each a dict of values (telemetry/device.py); `missing` says why there are no readings.
-
-    `interval_seconds` is the time between two readings, longer than requested where the driver is slow.
-    """
+    """A reading of every GPU."""
 
     type: ClassVar[str] = "gpu"
-    gpus: Sequence[Gpu]
-    missing: str | None = None
-    interval_seconds: float | None = None
+    gpus: Sequence[Gpu]  # further fields of each stand below
+    missing: str | None = None  # why there are no readings
+    interval_seconds: float | None = None  # between two readings; longer than asked for where the driver is slow
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostReading(Event):
-    """The host: `cpu` and `io_wait` are shares of all cores, `trainer_cpu` and `engine_cpu` are in cores.
-
-    `others_cpu` is the part of `cpu` that is used by neither the engine nor the trainer and its child processes.
-
-    `trainer_read_bytes_per_second` was read from the disk, not from the page cache; the network is that of a training
-    on several machines.
-    """
+    """A reading of the host; its shares are those of all cores."""
 
     type: ClassVar[str] = "host"
-    cpu: float | None
+    cpu: float | None  # used by any program
     memory_used_bytes: int
     memory_total_bytes: int
-    engine_bytes: int
-    trainer_bytes: int | None
-    trainer_cpu: float | None
+    engine_bytes: int  # memory of the engine
+    trainer_bytes: int | None  # memory of the trainer
+    trainer_cpu: float | None  # of the trainer
     engine_cpu: float | None = None
-    others_cpu: float | None = None
-    io_wait: float | None = None
-    trainer_read_bytes_per_second: float | None = None
-    network_rx_bytes_per_second: float | None = None
-    network_tx_bytes_per_second: float | None = None
+    others_cpu: float | None = None  # the part of `cpu` of other programs: neither engine nor trainer nor its processes
+    io_wait: float | None = None  # CPUs that wait for the disk
+    trainer_read_bytes_per_second: float | None = None  # from the disk, not from the page cache
+    network_rx_bytes_per_second: float | None = None  # where several machines train
+    network_tx_bytes_per_second: float | None = None  # where several machines train
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocator(Event):
-    """Current and peak bytes of TensorFlow's allocator on each device."""
+    """The memory that TensorFlow's allocator has given out."""
 
     type: ClassVar[str] = "allocator"
-    devices: Mapping[str, Mapping[str, int]]
+    devices: Mapping[str, Mapping[str, int]]  # by the device's name: `current_bytes` and `peak_bytes`
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochEnd(Event):
-    """An epoch (counted from 1) has ended, including its evaluation; `seconds` is its total time."""
+    """An epoch has ended, with its evaluation."""
 
     type: ClassVar[str] = "epoch"
-    epoch: int
-    step: int
-    metrics: Mapping[str, float | None]
-    seconds: float
+    epoch: int  # counted from 1
+    step: int  # counted over all epochs
+    metrics: Mapping[str, float | None]  # means over the epoch, those of the validation too
+    seconds: float  # with the evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis(Event):
-    """What holds the training back (engine/diagnosis), judged from `steps` measured steps.
-
-    `confidence` is 0 to 1. Each piece of `evidence` has signal, value, unit, threshold, text, source; `others` are
-    weaker verdicts; each of `remedies` has step, changes (key -> value; none: advice), reason, expected_gain (the
-    greatest speed-up as a factor) and changes_learning.
-    """
+    """What holds the training back, as far as is known by then; a later one replaces it."""
 
     type: ClassVar[str] = "diagnosis"
     verdict: Verdict
-    sentence: str
+    sentence: str  # the verdict in words
     confidence: float
-    steps: int
+    steps: int  # measured steps that it was judged from
     evidence: Sequence[Evidence] = ()
-    others: Sequence[str] = ()
-    remedies: Sequence[Remedy] = ()
+    others: Sequence[str] = ()  # weaker verdicts
+    remedies: Sequence[Remedy] = ()  # in the order to try them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Warn(Event):
-    """A warning for the user; `option` is the key that it concerns, or empty."""
+    """A warning for the user."""
 
     type: ClassVar[str] = "warning"
     kind: str
     message: str
-    hint: str = ""
-    option: str = ""
+    hint: str = ""  # what to do about it
+    option: str = ""  # the key that it concerns, or empty
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAnswer(Event):
-    """Memory has run out, and the training goes on by itself as `run.on_oom` says: with `option` changed.
-
-    `number` counts the answers of this launch. It goes on from the checkpoint of `resumes_at_step`, or begins again
-    where that is None.
-    """
+    """Memory has run out, and the training goes on by itself with an option changed, as `run.on_oom` says."""
 
     type: ClassVar[str] = "memory_answer"
     answer: Literal["accumulate", "halve"]
-    number: int
-    option: str
-    before: int
-    after: int
+    number: int  # of the answers of this launch, from 1
+    option: str  # the key that is changed
+    before: int  # its value
+    after: int  # its new value
     ran_out_after_step: int | None  # None: no step was told of
-    resumes_at_step: int | None
+    resumes_at_step: int | None  # its checkpoint; None: it begins again
     message: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerReadings(Event):
-    """The newest figures of all workers of a training on several machines, as the chief's engine finds them.
+    """The newest figures of all workers of a training on several machines, read by the chief in their runs.
 
-    They are read in the workers' runs. Each has `index`, `address`, `samples_per_second` (its part), `step_ms_p50`,
-    `input_wait` (share of its steps) and `gpus_busy` (of each of its GPUs); `missing` says why there are none, as where
-    its folder cannot be read. All workers wait for the slowest in each step: `slowest` is the one that waits for its
-    input longer than the others do, by a tenth of the step or more, None where there is none.
+    All workers wait for the slowest in each step.
     """
 
     type: ClassVar[str] = "workers"
     workers: Sequence[WorkerFigures]
-    slowest: int | None = None
+    slowest: int | None = None  # waits longer for its input than the others, by a tenth of a step; None: none
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientExchange(Event):
-    """How long the workers of a training on several machines take to exchange the gradients of a step, `bytes` each.
+    """How long the workers of a training on several machines take to exchange the gradients of a step.
 
-    It is timed before the step after `step`, with nothing else to do, and not as a part of a step.
+    It is timed between two steps, with nothing else to do.
     """
 
     type: ClassVar[str] = "exchange"
     ms: float
-    bytes: int
-    step: int
+    bytes: int  # of the gradients
+    step: int  # after which it is timed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,52 +236,43 @@ class Fault(Event):
     type: ClassVar[str] = "error"
     kind: str
     message: str
-    hint: str = ""
+    hint: str = ""  # what to do about it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The content of `result.json`.
-
-    samples_per_second is global batch / step_ms.p50; step_ms is taken over `measured_steps` steps, in windows of at
-    least 50 ms, without the warm-up. Those steps took measured_seconds, so that the mean speed is measured_steps *
-    global_batch_size / measured_seconds. goodput is the share of the wall time that was training steps. One-time work
-    is listed separately: startup_seconds ends with the first step (first_step_seconds, including its tracing and
-    compiling); first_evaluation_seconds is the tracing and compiling of the evaluation with its first steps;
-    first_checkpoint_seconds is the first checkpoint. exchange_ms is the last `exchange` event's. memory_answers are the
-    changes that run.on_oom has made, each as its memory_answer event.
-    """
+    """How a run ended, and its figures. What is done only once is not part of the speed, and has fields of its own."""
 
     outcome: Outcome
-    trainer_returncode: int | None = None
-    samples_per_second: float | None = None
-    step_ms: Mapping[str, float] | None = None
-    measured_steps: int | None = 0  # None: the trainer died with its clock
-    measured_seconds: float | None = None
+    trainer_returncode: int | None = None  # negative: the signal that ended it
+    samples_per_second: float | None = None  # global_batch_size / step_ms.p50
+    step_ms: Mapping[str, float] | None = None  # over the measured steps, in windows of at least 50 ms
+    measured_steps: int | None = 0  # without the warm-up; None: the trainer died with its clock
+    measured_seconds: float | None = None  # of the measured steps; with the batch size they give the mean speed
     global_batch_size: int | None = None
-    first_step_seconds: float | None = None
-    startup_seconds: float | None = None
-    first_evaluation_seconds: float | None = None
+    first_step_seconds: float | None = None  # with tracing and compiling
+    startup_seconds: float | None = None  # from the command to the end of the first step
+    first_evaluation_seconds: float | None = None  # tracing and compiling the evaluation, and its first steps
     first_checkpoint_seconds: float | None = None
-    input_wait: float | None = None
-    python_share: float | None = None
-    transfer: float | None = None
-    exchange_ms: float | None = None
-    traces: int | None = None
-    peak_memory_bytes: int | None = None
-    peak_process_bytes: int | None = None
+    input_wait: float | None = None  # the part of the step time that is spent waiting for the batch
+    python_share: float | None = None  # the part of the step time in which no graph ran
+    transfer: float | None = None  # copy of a batch, as a part of the step time
+    exchange_ms: float | None = None  # of the last `exchange` event
+    traces: int | None = None  # how often the training function was traced
+    peak_memory_bytes: int | None = None  # of TensorFlow's allocator
+    peak_process_bytes: int | None = None  # of the trainer's process
     peak_address_space_bytes: int | None = None
     gpu_busy_mean: float | None = None
     gpu_power_mean_w: float | None = None
-    mfu: float | None = None
-    epochs: int = 0
-    steps: int = 0
-    skipped_steps: int | None = None
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    seconds: float | None = None
-    goodput: float | None = None
-    error: Mapping[str, str] | None = None
-    memory_answers: Sequence[Mapping[str, Any]] = ()
+    mfu: float | None = None  # the part of the GPUs' dense peak that the model's arithmetic reaches
+    epochs: int = 0  # that were completed
+    steps: int = 0  # over all epochs
+    skipped_steps: int | None = None  # by the loss scaling of mixed_float16
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # of the last epoch, or of its steps so far
+    seconds: float | None = None  # the wall time of the run
+    goodput: float | None = None  # the part of the wall time that was training steps
+    error: Mapping[str, str] | None = None  # `kind`, `message` and `hint`
+    memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,4 +281,4 @@ class Finished(Event):
 
     type: ClassVar[str] = "finished"
     outcome: Outcome
-    summary: Annotated[Mapping[str, Any], Fields(Summary)]
+    summary: Annotated[Mapping[str, Any], Fields(Summary)]  # what `result.json` holds

@@ -209,6 +209,28 @@ async def letters_are_commands_only_while_nothing_is_written(pilot: Pilot[None])
     assert pilot.app.screen is form(pilot)
 
 
+async def a_long_text_is_seen_while_it_is_written(pilot: Pilot[None]) -> None:
+    """Beside its name there are 16 cells for it; what is wrong with it stands above it."""
+    flags = "--xla_gpu_autotune_level=2 --xla_dump_to=/tmp/dump --wrong"
+    row = await go(pilot, "compile.xla_flags")
+    assert row.size.width - row.value_column < 20
+    await pilot.press("enter")
+    await write(pilot, flags)
+    shown = seen(pilot).split("\n")
+    at = next(number for number, line in enumerate(shown) if flags in line)
+    assert "xla_flags" in shown[at - 2]
+    assert "'--xla" in shown[at - 1]
+    await pilot.press(*["backspace"] * len(" --wrong"))
+    flags = flags.removesuffix(" --wrong")
+    shown = seen(pilot).split("\n")
+    at = next(number for number, line in enumerate(shown) if flags in line)
+    assert "xla_flags" in shown[at - 1]
+    await pilot.press("enter")
+    await pilot.pause()
+    assert form(pilot).state.texts["compile.xla_flags"] == flags
+    assert flags not in seen(pilot)
+
+
 async def switches_and_words(pilot: Pilot[None]) -> None:
     await go(pilot, "compile.xla")
     await pilot.press("right")
@@ -255,6 +277,8 @@ async def test_values_are_changed_by_keys_and_by_the_mouse() -> None:
         await arrows_end_the_writing_and_move_on(pilot)
         await anew(pilot)
         await letters_are_commands_only_while_nothing_is_written(pilot)
+        await anew(pilot)
+        await a_long_text_is_seen_while_it_is_written(pilot)
         await anew(pilot)
         await switches_and_words(pilot)
         for size in SIZES:

@@ -24,6 +24,7 @@ from ..form.state import INFO, FormState, kind, to_text
 LABEL_WIDTH, NARROW_LABEL_WIDTH = 22, 20
 FULL_WIDTH = 56  # a row that is narrower says less
 KEY_WIDTH = 28
+ROOM_FOR_TEXT = 48  # cells for a text such as flags or a path, which else is written below in the whole width
 MARK_WIDTH = 3
 ASIDE_COLUMN, FOUND_COLUMN, ASIDE_WIDTH = 48, 46, 16
 NOT_GIVEN = "not given"
@@ -179,6 +180,8 @@ class OptionRow(Widget, can_focus=True):
         return "" if self.state.is_default(self.key) else "*"
 
     def _value(self, style: str, changed: bool, with_unit: bool) -> list[Content | tuple[str, str]]:
+        if self.children:
+            return []  # it stands in the input
         text = clean(self.state.texts[self.key])
         strong = ("bold " if changed else "") + (style or ("$text-accent" if changed else "$foreground"))
         if self.kind == "bool":
@@ -219,6 +222,8 @@ class OptionRow(Widget, can_focus=True):
         height = 2 if self.key in self.state.errors else 1
         if height != self.size.height:
             self.styles.height = height
+        for field in self.query(".-below") if self.children else ():
+            self._put_below(field, height)
         self.refresh()
 
     def grey(self, reason: str) -> None:
@@ -259,10 +264,26 @@ class OptionRow(Widget, can_focus=True):
             select_on_focus=selected,
             suggester=SuggestFromList(self.info.choices) if self.info.choices else None,
         )
-        field.styles.margin = (0, 0, 0, self.value_column)
+        if self._needs_room:
+            field.add_class("-below")
+            self._put_below(field, self.size.height)
+        else:
+            field.styles.margin = (0, 0, 0, self.value_column)
         self.mount(field)
         self.add_class("-open")
         field.focus()
+
+    @property
+    def _needs_room(self) -> bool:
+        """Whether free text, which may be long, would be written into few cells."""
+        free = not (self.info.choices or self.info.is_number)
+        return free and self.size.width - self.value_column < ROOM_FOR_TEXT
+
+    def _put_below(self, field: Widget, height: int) -> None:
+        """The field below the row, as wide as all options together."""
+        whole = self.parent.scrollable_content_region if isinstance(self.parent, Widget) else self.region
+        field.styles.offset = (whole.x - self.region.x, height)
+        field.styles.width = whole.width
 
     def finish(self, take: bool) -> None:
         """Close the input; the value it held stays only if it is to be taken."""
