@@ -12,6 +12,7 @@ from ..files.located_yaml import printable
 from ..files.values import brief
 
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.GROUPS)
+LIST = "tag:yaml.org,2002:seq"
 _KNOWN = opts.by_key(opts.OPTIONS)
 
 
@@ -51,12 +52,16 @@ class Preset:
     file: Path | None = None
 
     def to_yaml(self) -> str:
-        """The preset with every value explicit, readable by `resolve` again."""
+        """The preset with every value explicit, one a line, readable by `resolve` again."""
         import yaml  # not needed for the first paint
 
+        class Dumper(yaml.SafeDumper):
+            """Writes lists in one line."""
+
+        Dumper.add_representer(list, lambda dumper, value: dumper.represent_sequence(LIST, value, flow_style=True))
         head = {"schema_version": opts.SCHEMA_VERSION, "description": self.description}
         body = head | asdict(self.options)
-        return yaml.safe_dump(body, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
+        return yaml.dump(body, Dumper=Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
 
     def changed(self) -> dict[str, Any]:
         """The options that differ from the defaults: key -> value."""

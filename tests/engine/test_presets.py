@@ -84,7 +84,9 @@ def test_the_description_is_that_of_the_file(tmp_path: Path) -> None:
 def test_a_resolved_preset_written_out_resolves_to_the_same(tmp_path: Path) -> None:
     settings = ["prefetch=off", "shuffle=off", "data=npz:a b.npz", "visible=0,1", "learning_rate=1e-5", "profile=3-4"]
     first = presets.resolve("quickstart", settings)
-    again = presets.resolve(str(write(tmp_path / "out.yaml", first.to_yaml())))
+    text = first.to_yaml()
+    assert {"input:", "  batch_size: 32", "  shape: [32, 32, 3]", "  args: {}"} < set(text.splitlines())
+    again = presets.resolve(str(write(tmp_path / "out.yaml", text)))
     assert again.options == first.options
     assert again.description == first.description
 

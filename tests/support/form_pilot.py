@@ -54,7 +54,8 @@ async def finished(pilot: Pilot[Any], *groups: str) -> None:
 
 
 async def write(pilot: Pilot[Any], text: str) -> None:
-    names = {"/": "slash", " ": "space", ".": "full_stop", "-": "minus", ":": "colon", "_": "underscore", "=": "equals_sign"}
+    names = {"/": "slash", " ": "space", ".": "full_stop", "-": "minus", ":": "colon", "_": "underscore"}
+    names["="] = "equals_sign"
     await pilot.press(*(names.get(c, c) for c in text))
 
 

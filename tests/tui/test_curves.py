@@ -318,6 +318,7 @@ def test_compared_runs_have_names_of_whole_words_that_differ() -> None:
     names = comparison.told_apart(titles, ("14:05", "14:06"))
     assert comparison.in_brief(names, titles, ("14:05", "14:06"), 17) == ["xla +2", "batch_size=256 +1"]
     assert comparison.in_brief(names, titles, ("14:05", "14:06"), 9) == ["xla +2", "+2"]
+    assert comparison.in_brief(names, titles, ("14:05", "14:06"), 14) == ["xla +2", "batch..=256 +1"]
     names = comparison.told_apart(same, ("Nov 21 14:05", "Nov 22 14:05"))
     assert comparison.in_brief(names, same, ("Nov 21 14:05", "Nov 22 14:05"), 16) == ["Nov 21 14:05", "Nov 22 14:05"]
     shared = ("epochs=60", "seed=1")

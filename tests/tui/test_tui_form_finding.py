@@ -12,6 +12,7 @@ from gputui.engine.runs import Run
 from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
+from gputui.tui.screens.changes import LEAST, shared
 from gputui.tui.widgets.option_row import OptionRow
 from textual.widgets import Static
 
@@ -127,6 +128,11 @@ async def test_small_terminals_show_what_concerns_the_gpu_and_the_speed_at_once(
         assert " communication  ‹ hierarchical_copy ›" in seen(pilot), "a long value gets the blanks behind the name"
 
 
+def test_the_columns_of_changes_are_as_wide_as_their_values_where_there_is_room() -> None:
+    assert shared(100, [12, 30, 5]) == [12, 30, LEAST]
+    assert shared(60, [12, 90, 5]) == [12, 38, LEAST]
+
+
 async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("compile: {xla: true}\ntrain: {seed: 3}\n")
@@ -136,7 +142,7 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await pilot.press("m")
         await wait_for(pilot, lambda: "no errors or warnings" in told(pilot))
         await pilot.press("c")
-        assert "in the file" in await wait_for(pilot, "0 not saved, 8 not the default"), "no heading is cut"
+        assert "in the file" in await wait_for(pilot, "0 not saved  * 8 not the default"), "no heading is cut"
         await pilot.press("escape")
         await go(pilot, "input.batch_size")
         await write(pilot, "128")
@@ -151,14 +157,14 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await pilot.press("U", "U")
         assert (texts["input.batch_size"], texts["strategy.kind"]) == ("128", "one_device")
         await pilot.press("c")
-        shown = await wait_for(pilot, "2 not saved, 9 not the default")
+        shown = await wait_for(pilot, "2 not saved  * 9 not the default")
         lines = [line.split() for line in shown.split("\n") if line.startswith(" +")]
         assert lines == [["+", "input.batch_size", "128", "32", "64"],
                          ["+", "strategy.kind", "one_device", "single", "single"]]  # fmt: skip
         await pilot.press("space")
-        await wait_for(pilot, "1 not saved, 9 not the default")
+        await wait_for(pilot, "1 not saved  * 9 not the default")
         await pilot.press("space", "d")
-        await wait_for(pilot, "2 not saved, 8 not the default")
+        await wait_for(pilot, "2 not saved  * 8 not the default")
         assert texts["input.batch_size"] == "64"
         await pilot.press("u", "down", "enter")
         assert texts["input.batch_size"] == "128"
@@ -175,7 +181,7 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await settled(pilot)
         assert screen.state.texts["train.seed"] == "3"
         await pilot.press("c")
-        assert "mine" in await wait_for(pilot, "0 not saved, 2 not the default")
+        assert "mine" in await wait_for(pilot, "0 not saved  * 2 not the default")
 
 
 async def test_a_restart_with_another_batch_size_takes_few_keys(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

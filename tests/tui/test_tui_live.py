@@ -73,7 +73,7 @@ async def test_a_running_run_and_the_verdict_in_its_head(home: Path) -> None:
             assert "Run again" not in shown
             line = next(line for line in shown.split("\n") if "Input-bound" in line)
             assert "steps wait 62 % of their time for input" in line
-            assert line.rstrip().endswith(" likely")
+            assert line.rstrip().endswith(" (likely)")
             assert "MFU  41 %" in shown
         longer = said | {"t": recorded.BEGAN + 100, "type": "diagnosis", "sentence": "Healthy: [b]\x1b " + "word " * 18}
         with run.file("telemetry.jsonl").open("a") as stream:
@@ -81,7 +81,7 @@ async def test_a_running_run_and_the_verdict_in_its_head(home: Path) -> None:
         for size in OTHER_SIZES:
             shown = await resized(pilot, size, "✓ Healthy: [b]? word")
             line = next(line for line in shown.split("\n") if "Healthy" in line)
-            assert line.split()[-2:] == ["…" if size[0] == 80 else "word", "sure"]
+            assert line.split()[-2:] == ["…" if size[0] == 80 else "word", "(sure)"]
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(11, False), (30, True)])

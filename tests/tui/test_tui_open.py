@@ -56,6 +56,7 @@ async def test_a_preset_of_this_folder_opens_with_two_keys_and_the_choice(projec
         await pilot.press("o")
         field = pilot.app.screen.query_one("#open", Input)
         assert "not a preset" in seen(pilot)
+        assert "Filter" not in seen(pilot)  # its key begins a path
         await burst(pilot, *"./sw")
         await wait_for(pilot, lambda: "sweeps/" in seen(pilot))
         await pilot.press("tab")

@@ -102,6 +102,7 @@ async def duplicate_and_delete(pilot: Pilot[None]) -> None:
     await pilot.press("S")
     await pilot.pause()
     assert isinstance(pilot.app.screen, AskText)
+    assert "enter accepts, esc leaves" in seen(pilot)
     await pilot.press("enter")
     await calm(pilot)
     own = presets.user_folder() / "quickstart-copy.yaml"
@@ -139,6 +140,7 @@ async def saving_a_shipped_preset_asks_for_a_name(pilot: Pilot[None]) -> None:
     await pilot.press("enter", "s")
     await pilot.pause()
     assert isinstance(pilot.app.screen, AskText)
+    assert "enter accepts, esc leaves" in seen(pilot)
     await write(pilot, "fast")
     await pilot.press("enter")
     await pilot.pause()

@@ -12,7 +12,7 @@ from ...engine.runs.events import LATER_COMPILING
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import Snapshot, number
-from .rows import Piece, Row, length, spread, whole_words
+from .rows import Piece, Row, fit, length, whole_words
 
 SURE, LIKELY = 0.8, 0.55
 MEASURING = "measuring what holds the training back ..."
@@ -29,10 +29,10 @@ def line(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
     """Sign, sentence and certainty."""
     if not now.diagnosis:
         return [(MEASURING, "label")]
-    sign, right = mark(now.diagnosis, glyphs), [(" ", ""), (confidence(now.diagnosis), "label")]
-    room = width - length([sign]) - length(right) - 1
-    text = whole_words(sentence(now.diagnosis), room, glyphs)
-    return spread([sign, (" ", ""), (text, "value")], right, width)
+    sign, sure = mark(now.diagnosis, glyphs), confidence(now.diagnosis)
+    after: Row = [(f" ({sure})", "label")] if sure else []
+    text = whole_words(sentence(now.diagnosis), width - length([sign]) - 1 - length(after), glyphs)
+    return fit([sign, (" ", ""), (text, "value"), *after], width)
 
 
 def sentence(diagnosis: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ def shared(room: int, wanted: list[int]) -> list[int]:
     """The room of three columns: a column gets what it wants, or an equal part of what the smaller ones leave."""
     widths = dict.fromkeys(range(len(wanted)), LEAST)
     for left, at in zip(range(len(wanted), 0, -1), sorted(widths, key=lambda at: wanted[at]), strict=True):
-        widths[at] = max(LEAST, room // left if left == 1 else min(wanted[at], room // left))
+        widths[at] = max(LEAST, min(wanted[at], room // left))
         room -= widths[at]
     return list(widths.values())
 
@@ -96,9 +96,11 @@ class ChangesScreen(AppScreen):
         other = sum(not state.is_default(key) for key in changed)
         self.query_one("#title", Static).update(
             Content.assemble(
-                ("changes  ", "bold $text-primary"),
-                f"{len(state.unsaved())} not saved, {other} not the default  ",
-                (clean(state.name), "bold"),
+                (clean(state.name), "bold $text-primary"),
+                ("  +", "bold $text-warning"),
+                f" {len(state.unsaved())} not saved",
+                ("  *", "bold $text-warning"),
+                f" {other} not the default",
             )
         )
 

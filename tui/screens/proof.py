@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
 
 LOW = 20  # below this height the large figures are one line
+LEAST_CHANGE = 48  # cells; where there is more room, the figures stay near what they are of
 WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
 GAIN_BAR = "  gain and spread"
 WIDE, BAR = 100, 24  # from this width on gains are also shown as bars
@@ -135,7 +136,9 @@ class ProofScreen(ProofView[dict[str, Any]]):
     def _widths(self) -> dict[str, int]:
         bar = {GAIN_BAR: BAR} if self.size.width >= WIDE else {}
         rest = self.size.width - 2 - sum(WIDTHS.values()) - sum(bar.values())
-        return {"change": max(12, rest), "at most": WIDTHS["at most"], "measured": WIDTHS["measured"], **bar,
+        longest = max((len(comparisons.changes(one)) for one in self.compared), default=0)
+        change = max(12, min(rest, max(longest + 1, LEAST_CHANGE)))
+        return {"change": change, "at most": WIDTHS["at most"], "measured": WIDTHS["measured"], **bar,
                 "  decision": WIDTHS["decision"]}
 
     def _column(self, name: str, width: int) -> Column:

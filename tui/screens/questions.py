@@ -18,6 +18,7 @@ from ..base.errors import clean
 
 SEEN_AFTER_SECONDS = 0.3
 MOOT_SECONDS = 1.0  # between two looks at whether a question has become moot
+KEYS = "enter accepts, esc leaves"
 BOX = """
 {name} {{
     align: center middle;
@@ -27,7 +28,8 @@ BOX = """
     #answers {{ height: 1; margin-top: 1; }}
     Button {{ margin-right: 2; width: auto; min-width: 8; }}
     #complaint {{ color: $text-error; display: none; }}
-    Input {{ margin-top: 1; }}
+    Input {{ margin-top: 1; background: $background; }}
+    #keys {{ color: $foreground-muted; }}
 }}
 """
 
@@ -107,6 +109,7 @@ class AskText(ModalScreen[str | None]):
             yield Label(id="complaint", markup=False)
             yield Input(self.text, compact=True)
             yield from self.below()
+            yield Label(KEYS, id="keys")
 
     def below(self) -> ComposeResult:
         """What stands below the field."""

@@ -43,8 +43,8 @@ def told_apart(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
 
 
 def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int) -> list[str]:
-    """The same in so many characters, of whole words: where a name is too long, the changes that fit and the number
-    of the others, or, where these are alike, the time.
+    """The same in so many characters: where a name is too long, the changes that fit and the number of the others, or,
+    where these are alike, the time.
     """
     alike = len({title.preset for title in titles}) == 1
     found = []
@@ -57,12 +57,23 @@ def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[st
 
 def _whole_words(words: Sequence[str], width: int) -> str:
     """`xla +2`: as many words as fit, and the number of the others."""
-    for shown in range(len(words), -1, -1):
-        rest = len(words) - shown
-        said = " ".join((*words[:shown], *([f"+{rest}"] if rest else [])))
+    for shown in range(len(words), 0, -1):
+        said = " ".join((*words[:shown], *_others(words, shown)))
         if len(said) <= width:
             return said
-    return ""
+    return _cut(words, width) if words else ""
+
+
+def _cut(words: Sequence[str], width: int) -> str:
+    """`steps_pe..=15 +1`: the first word with its value, where not even that fits."""
+    key, equals, value = words[0].partition("=")
+    end = " ".join((f"..{equals}{value}", *_others(words, 1)))
+    return key[: width - len(end)] + end if len(end) < width else f"+{len(words)}"
+
+
+def _others(words: Sequence[str], shown: int) -> list[str]:
+    """The number of the words that are not shown, if any."""
+    return [f"+{len(words) - shown}"] if len(words) > shown else []
 
 
 def moments_of(ids: Sequence[str]) -> list[str]:

@@ -136,9 +136,10 @@ def _clock(gpu: Gpu) -> Row:
 
 def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     right = _warmth(gpu) + (_clock(gpu) if width >= 46 else [])
-    left = [*_number(gpu, glyphs), *_throttled(gpu, glyphs)]
-    if length(left) + length(right) > width:  # the sign alone
-        left = [*_number(gpu, glyphs), *([(glyphs.warn, "warn")] if gpu.throttle else [])]
+    sign: Row = [(glyphs.warn, "warn")] if gpu.throttle else []
+    marks = [[(" ", ""), *_throttled(gpu, glyphs)], _throttled(gpu, glyphs), sign]
+    lefts = [[*_number(gpu, glyphs), *mark] for mark in marks]
+    left = next((one for one in lefts if length(one) + length(right) <= width), lefts[-1])
     name = _short_name(clean(gpu.name or ""), width - length(left) - length(right) - 1)
     return headline([*left, (name, "label")], right, width, glyphs.rule)
 

@@ -57,7 +57,7 @@ class KeyFooter(Footer):
 
     def _fitting(self) -> list[Told]:
         """The keys for which there is room, in the order of their importance; the last ones stay in any case."""
-        known = _by_action(self.screen.active_bindings.values())
+        known = _by_action(one for one in self.screen.active_bindings.values() if not self._is_written(one))
         named = self._has_keys_above()
         wanted = [one for one in known if one.binding.show and not (named and _goes_to_a_place(one))]
         shown = {one.binding.id for one in wanted}  # of the keys that are numbers the first stands for all
@@ -74,6 +74,11 @@ class KeyFooter(Footer):
                 break
             found.append(one)
         return [(one.binding, one.enabled, one.tooltip) for one in found + last]
+
+    def _is_written(self, one: ActiveBinding) -> bool:
+        """Whether the field that has the focus takes the key as text; Textual (8.2) does not see that of all signs."""
+        sign, focused = keys.shown(one.binding.key), self.screen.focused
+        return len(sign) == 1 and focused is not None and focused.check_consume_key(one.binding.key, sign)
 
     def _has_keys_above(self) -> bool:
         """Whether the header names the keys of the places."""
