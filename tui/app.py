@@ -86,7 +86,8 @@ class GputuiApp(Host):
             known = ", ".join(theme.name for theme in THEMES)
             self.settings.problems.append(f"{self.settings.path}: there is no theme {wanted!r}; known: {known}")
         # Sixteen colours have no shades: only the theme without any stays readable.
-        colours = Console(color_system=constants.COLOR_SYSTEM, force_terminal=True).color_system
+        system: Any = constants.COLOR_SYSTEM
+        colours = Console(color_system=system, force_terminal=True).color_system
         plain = colours in (None, "standard") or "NO_COLOR" in os.environ
         return HIGH_CONTRAST.name if plain else CALM.name
 

@@ -43,6 +43,10 @@ OWN_THEMES = {theme.name: theme for theme in THEMES}
 TOLD_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
 
 
+def _first_theme(app: Any) -> str:
+    return str(app.theme_at_start())
+
+
 class PlainBar(ScrollBarRender):
     """A scrollbar of blanks alone, for terminals without blocks."""
 
@@ -60,7 +64,7 @@ class Host(App[None]):
     """
 
     # The right one from the start, so that the styles need not be made twice.
-    theme: Reactive[str] = Reactive(Initialize(lambda app: app.theme_at_start()))
+    theme: Reactive[str] = Reactive(Initialize(_first_theme))
     engines: list[Any]  # started here; kept so that their exit status is collected
     warm: Warm | None = None  # an engine that waits for the form's run
     running_count: var[int] = var(0)  # how many runs go on
