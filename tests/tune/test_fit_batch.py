@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 from gputui.engine.options import Options
-from gputui.engine.proof import request, sentences
+from gputui.engine.proof import folder, request, sentences
 from gputui.engine.proof.comparing import BaselineFailed
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.proof.search import Limits, Memory, Search
 from gputui.engine.tune import asking
 from gputui.engine.tune.batches.largest_batch import STEP
 from gputui.engine.tune.batches.memory import ROOM
+from gputui.engine.tune.batches.prediction import Prediction
 from gputui.engine.tune.report.findings import largest_error
 
-from tests.support.proving import Planted, searching
+from tests.support.proving import HERE, Planted, PlantedBench, searching
 
 MB = 2**20
 LIMIT = 4000 * MB
@@ -162,3 +163,13 @@ def test_a_preset_that_runs_out_of_memory_is_measured_with_less_and_the_batch_th
     searcher.record.write("ended")
     data = dict(vars(searcher.record)) | {"search": None}
     assert sentences.conclusion(data) == "the preset runs out of memory, and trains with batch_size=1500"
+
+
+def test_a_prediction_without_time_for_its_trials_asks_for_more_minutes(tmp_path: Path) -> None:
+    """A trial is expected to take longer than these."""
+    wanted = replace(asked(), search=Limits(only=["batch_size"], minutes=0.15, dry_run=True))
+    bench = PlantedBench(tmp_path / "trials", lambda options, before: Planted(peak_memory_bytes=610 * MB))
+    prediction = Prediction(wanted, folder.record(tmp_path, wanted), bench, HERE)
+    with pytest.raises(BaselineFailed, match=r"0\.15 min do not allow .* give more --minutes"):
+        prediction.run()
+    assert bench.asked == []

@@ -101,6 +101,8 @@ def test_the_report_holds_everything(searched: Proof, capsys: pytest.CaptureFixt
 def test_the_report_of_a_prediction_claims_no_search(searched: Proof, capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads((searched.path / "proof.json").read_text())
     data["search"]["limits"] |= {"dry_run": True, "memory_bytes": 2**30}
+    rows = next(one["trials"] for one in data["search"]["candidates"] if one["trials"])
+    rows += [rows[0] | {"run": run} for run in ("100-s", "99-s")]
     data |= {"comparisons": [], "changes_kept": {}, "before": None, "preset_after": None, "gain_total": None,
              "ended_because": "batch 32 will take 1.0 GiB"}
     (searched.path / "proof.json").write_text(json.dumps(data))
@@ -108,6 +110,7 @@ def test_the_report_of_a_prediction_claims_no_search(searched: Proof, capsys: py
     report = capsys.readouterr().out
     assert report.startswith("# What memory it takes: quickstart\n\n**Batch 32 will take 1.0 GiB")
     assert report.count("will take 1.0 GiB") == 1
+    assert report.index("| 01-s") < report.index("| 99-s") < report.index("| 100-s"), "in the order of the search"
     for part in ("## Memory", "## Trials\n", "Limits: memory at most 1.0 GiB.", "a line of memory over the batch size"):
         assert part in report, part
     for part in ("pair", "minutes;", "searched", "nothing", "Leaderboard", "What each option brought"):

@@ -23,7 +23,7 @@ from ...runs.reading import TRAINER_FILE, read_events
 from ...telemetry.machine import Machine
 from ..measuring.screening import Screening
 from ..measuring.space import BATCH, Space, value_of
-from ..measuring.trials import Trials
+from ..measuring.trials import OutOfTime, Trials
 from ..report import memory_sentences
 from . import memory
 from .batch_size import rounded
@@ -53,7 +53,14 @@ class Prediction:
         )  # fmt: skip
 
     def run(self) -> None:
-        """Raises Stopped, and BaselineFailed where no probe could be trained."""
+        """Raises Stopped, and BaselineFailed where no probe could be trained, or not both in time."""
+        try:
+            self._predict()
+        except OutOfTime:
+            minutes = f"{self._limits.minutes:g} min"
+            raise BaselineFailed(f"{minutes} do not allow the trials of a prediction: give more --minutes") from None
+
+    def _predict(self) -> None:
         size = int(value_of(self._preset, BATCH))
         small = max(1, size // SMALLER)
         candidate = self._probe(small)

@@ -124,4 +124,4 @@ def _trials(data: Told, head: str = "Trials of the search") -> Iterator[str]:
     if rows:
         names: Mapping[str, Any] = {"s": "search", "a": "the preset, for its loss", "b": "for its loss"}
         yield f"## {head}"
-        yield trials_table([rows[run] for run in sorted(rows)], names)
+        yield trials_table([rows[run] for run in sorted(rows, key=lambda run: (len(run), run))], names)
