@@ -53,8 +53,8 @@ def pytest_cmdline_main(config: pytest.Config) -> object:
 # take long.
 SECONDS = {
     "test_fit_batch.py": 108, "test_ab.py": 97, "test_run_life.py": 85, "test_multi_worker.py": 75,
-    "test_matrix.py": 65, "test_export.py": 58, "test_gpu_devices.py": 57, "test_gpu_input.py": 56,
-    "test_tui_live.py": 50, "test_doctor.py": 46, "test_damaged_runs.py": 46, "test_export_own.py": 42,
+    "test_matrix.py": 65, "test_export.py": 63, "test_gpu_devices.py": 57, "test_gpu_input.py": 56,
+    "test_tui_live.py": 50, "test_doctor.py": 46, "test_damaged_runs.py": 75, "test_export_own.py": 42,
     "test_micro_batches.py": 39, "test_leaving.py": 38, "test_programs.py": 37, "test_tui_bursts.py": 34,
     "test_own_mirrored.py": 33, "test_tui_gpus.py": 33, "test_models.py": 31, "test_own_data.py": 28,
     "test_hangs.py": 28, "test_fork_server.py": 27, "test_telemetry.py": 26, "test_resuming.py": 26,

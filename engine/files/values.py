@@ -57,6 +57,8 @@ def moment(value: Any) -> float | None:
 
 def harmless(said: str) -> str:
     """Text without characters that would control a terminal; line breaks stay."""
+    if said.isprintable():  # nearly every text
+        return said
     return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in said)
 
 

@@ -280,3 +280,11 @@ def test_the_script_augments_holds_validates_and_optimizes_as_gputui_does(tmp_pa
                 "deterministic=true"]  # fmt: skip
     _, ours, theirs = trained_by_both(forks, presets.defaults([*settings, "seed=5"]), tmp_path)
     assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_script_of_quickstart_augments_and_drops_out_as_gputui_does(tmp_path: Path, forks: Forks) -> None:
+    settings = ["augment=heavy", "deterministic=true", "epochs=2", "batch_size=200", "schedule=exponential"]
+    _, ours, theirs = trained_by_both(forks, presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)
+    assert len(ours) == 2
+    assert ours == pytest.approx(theirs, rel=1e-6)

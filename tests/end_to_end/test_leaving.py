@@ -161,8 +161,8 @@ def test_a_trainer_that_is_killed_leaves_neither_processes_nor_files(folder: Pat
 
 # Who is asked, by which signal, and how many seconds after the engine was started.
 ASKED = [
-    ("engine", signal.SIGTERM, 0.0), ("trainer", signal.SIGINT, 0.0), ("both", signal.SIGINT, 0.05),
-    ("trainer", signal.SIGINT, 0.6),
+    ("engine", signal.SIGTERM, 0.0), ("engine", signal.SIGINT, 0.03), ("trainer", signal.SIGINT, 0.0),
+    ("both", signal.SIGINT, 0.05), ("trainer", signal.SIGINT, 0.6),
 ]  # fmt: skip
 
 
@@ -281,7 +281,7 @@ def test_whatever_hangs_at_the_end_is_left_in_time(name: str, tmp_path: Path) ->
 AS_NOBODY = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 6])
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 6])
 def test_the_limit_of_processes_is_told_wherever_it_is_met(most: int) -> None:
     """By the viewer, the engine or the trainer: each starts processes or threads."""
     if os.geteuid() == 0 and shutil.which("setpriv") is None:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,16 +57,14 @@ def home_of_two(home: Path) -> Path:
     return home
 
 
-def violations(
-    template: Path, home: Path, file: str, kind: Kind, seed: int = 0, commands: Sequence[tuple[str, ...]] = COMMANDS
-) -> list[str]:
+def violations(template: Path, home: Path, file: str, kind: Kind, seed: int = 0) -> list[str]:
     """What is wrong with the commands' answers where `file` of one run is damaged; `home` is made anew."""
     shutil.rmtree(home, ignore_errors=True)
     shutil.copytree(template, home)
     kind.damage(home / "runs" / BAD / file, seed)
     found = []
     with _environment(GPUTUI_HOME=str(home)):
-        for command in commands:
+        for command in COMMANDS:
             found += [f"{' '.join(command)}: {what}" for what in judged(command)]
         found += _read_by_screens(Run(home / "runs" / BAD))
     return found
@@ -141,7 +139,7 @@ def _read_by_screens(run: Run) -> Iterator[str]:
 
 
 def _steering(text: str) -> list[str]:
-    return sorted({c for c in text if not c.isprintable() and c != "\n"})
+    return [] if text.replace("\n", "").isprintable() else sorted({c for c in text if not c.isprintable()} - {"\n"})
 
 
 def _texts(messages: Any) -> Iterator[str]:
