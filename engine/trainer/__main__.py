@@ -58,6 +58,7 @@ def main() -> None:
     report, stop = RunReport(Run(Path(folder)), writer), StopSwitch()
     report.engine_pipe, report.heartbeat = engine_pipe, heartbeat
     process_exit = ProcessExit(stop)
+    report.when_finished = process_exit.limit
     stop.leave_result = partial(_leave_result, report)
     stop.exit = process_exit.at_once
     stop.listen(lifeline)

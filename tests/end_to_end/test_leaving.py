@@ -254,13 +254,15 @@ from gputui.engine.trainer.common.stopping import StopSwitch
 process_exit.THREADS_SECONDS, process_exit.LEAVING_SECONDS, process_exit.LAST_SECONDS = {seconds}
 left_open = open(sys.argv[1], "w")
 left_open.write("all of it")
+leaving = process_exit.ProcessExit(StopSwitch())
 {before}
-process_exit.ProcessExit(StopSwitch()).at_the_end(7)
+leaving.at_the_end(7)
 """
 # What it does, how long is waited for threads, for everything and after that, its exit code, and what is in its
 # file. A limit that is not to be reached is far away: a process may get no core for seconds.
 HANGS: dict[str, tuple[str, tuple[float, float, float], int, str]] = {
     "thread": ("threading.Thread(target=time.sleep, args=(600,)).start()", (0.5, 90, 1), 7, "all of it, atexit"),
+    "destructor": ("leaving.limit(7); time.sleep(600)", (90, 0.5, 90), 7, ""),
     "atexit": ("atexit.register(time.sleep, 600)", (90, 1.5, 90), 7, ""),
     "python-itself": ("atexit.register(ctypes.PyDLL(None).sleep, 600)", (90, 1.5, 0.5), 1, ""),  # keeps Python's lock
     "exit-in-atexit": ("atexit.register(sys.exit, 3)", (90, 90, 1), 7, "all of it, atexit"),

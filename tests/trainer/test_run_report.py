@@ -51,7 +51,11 @@ def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_m
         if number in (50, 116):
             report.pulse(Moment(epoch=1, step=before + number, spent=Spent(float(number)), metrics={}))
     speed.clock.mark(119.0, 1)  # the step that fails
-    report.finish("crashed", 1)
+    codes: list[int] = []
+    report.when_finished = codes.append
+    for _ in range(2):
+        report.finish("crashed", 1)
+    assert codes == [1], "once, and then the process ends within a time limit"
     result = run.result or {}
     assert result["measured_steps"] == 117, "the first step, which compiles, is not measured"
     assert result["steps"] == before + 118

@@ -23,7 +23,7 @@ from ...system import gc_freeze, reaper
 from .stopping import StopSwitch
 
 THREADS_SECONDS = 10.0  # for threads that are not daemons
-LEAVING_SECONDS = 30.0  # for everything
+LEAVING_SECONDS = 30.0  # for everything, from the moment when the result is written
 STOPPED_SECONDS = 3.0  # for everything, after a request to stop at once
 LAST_SECONDS = 5.0  # after these limits, for a process in which Python can no longer run
 
@@ -36,6 +36,11 @@ class ProcessExit:
         self._asked = threading.Lock()
         self._closing = threading.Lock()
         self._threads_gone = threading.Event()
+
+    def limit(self, code: int) -> None:
+        """Called when the run's result is written: destructors run next, and some of TensorFlow's wait for others."""
+        with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: `at_the_end` sees to that
+            _end_after(LEAVING_SECONDS, code)
 
     def at_the_end(self, code: int) -> None:
         """In the main thread, when the run's result is written."""
@@ -55,18 +60,9 @@ class ProcessExit:
         """Set the time limits; False where another thread was first."""
         if not self._asked.acquire(blocking=False):
             return False
-        limit = threading.Timer(seconds, os._exit, (code,))
-        patience = threading.Thread(target=meanwhile, name="patience")
         try:
-            for thread in (limit, patience):
-                thread.daemon = True
-                thread.start()
-            with contextlib.suppress(
-                ValueError, AttributeError, OSError
-            ):  # the user's code may have closed standard error
-                faulthandler.dump_traceback_later(
-                    seconds + LAST_SECONDS, exit=True
-                )  # works even if Python code can no longer run
+            _end_after(seconds, code)
+            threading.Thread(target=meanwhile, name="patience", daemon=True).start()
         except (RuntimeError, MemoryError):  # no thread can be started, so nothing would end a process that hangs
             _write_open_files()
             os._exit(code)
@@ -87,6 +83,15 @@ class ProcessExit:
                 reaper.end_descendants()
                 scratch.remove()
             os._exit(code)
+
+
+def _end_after(seconds: float, code: int) -> None:
+    limit = threading.Timer(seconds, os._exit, (code,))
+    limit.daemon = True
+    limit.start()
+    with contextlib.suppress(ValueError, AttributeError, OSError):  # the user's code may have closed standard error
+        # It works even if Python code can no longer run.
+        faulthandler.dump_traceback_later(seconds + LAST_SECONDS, exit=True)
 
 
 def _still_running() -> str:
