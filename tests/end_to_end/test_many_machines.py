@@ -150,7 +150,6 @@ def test_a_worker_that_ends_while_tensorflow_connects_the_workers_is_named(home:
     assert "left_behind" not in [told["kind"] for told in happened(run, "warning")]
 
 
-@pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
 def test_workers_that_exchange_more_than_they_compute_are_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
