@@ -11,6 +11,7 @@ from pathlib import Path
 from .. import entry as entries
 from ..files.values import NO_NAME, nameable
 from ..options import OPTIONS, Options
+from ..options.catalogue import nearest
 from ..options.field import About
 from ..options.workload import TESTED_SOURCES
 from ..presets import paths
@@ -70,6 +71,15 @@ def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
     cache = options.input.cache
     if cache not in ("off", "memory") and (what := _no_folder(cache)):
         yield error("input.cache", f"{paths.near(cache)} {what}", "give a folder, off or memory")
+    elif word := _misspelt(cache):
+        what = f"{paths.near(cache)} is taken as a folder, which will be made"
+        yield Finding("warning", ("input.cache",), what, f"did you mean {word}?")
+
+
+def _misspelt(cache: str) -> str | None:
+    """The word for which the name of a cache's folder that does not exist was probably meant."""
+    words = ("off", "memory")
+    return None if cache in words or os.path.isdir(cache) else nearest(os.path.basename(cache), words)
 
 
 def _validation(options: Options, machine: Machine) -> Iterator[Finding]:

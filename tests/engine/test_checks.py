@@ -162,6 +162,7 @@ TRIGGERS = [
     ("_paths", NONE, "data=images:/no", "error", "no folder /no"),
     ("_paths", NONE, "data=tfrecord:/no/*.tfrecord", "error", "no file matches /no/*.tfrecord"),
     ("_paths", NONE, f"cache={__file__}", "error", "is a file"),
+    ("_paths", NONE, "cache=memry", "warning", "memry is taken as a folder"),
     ("_data_fits_model", NONE, "data=synthetic shape=[8]", "error", "needs images"),
     ("_data_fits_model", NONE, "data=synthetic shape=[8,8] model=resnet50", "error", "needs images"),
 ]

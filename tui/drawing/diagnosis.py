@@ -31,10 +31,13 @@ ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
 def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
-    """All parts of the diagnosis, one below the other; `step_ms` is the time of a step, where it is known."""
+    """All parts of the diagnosis, one below the other; what to do comes first, to be seen without scrolling.
+
+    `step_ms` is the time of a step, where it is known.
+    """
     waits = diagnosis.get("verdict") == "input_bound"
-    parts = (_verdict(diagnosis, width, glyphs), _evidence(diagnosis, width, glyphs),
-             _stages(stages, waits, step_ms, width, glyphs), _remedies(diagnosis, width, glyphs))
+    parts = (_verdict(diagnosis, width, glyphs), _remedies(diagnosis, width, glyphs),
+             _evidence(diagnosis, width, glyphs), _stages(stages, waits, step_ms, width, glyphs))
     found: list[Row] = []
     for part in parts:
         found += ([[]] if found and part else []) + part
