@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,18 +20,24 @@ from tests.support.front_door import COMMAND, until
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
+_MOVES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")  # of the cursor, and colours: between the pieces of a line
+
 
 class Terminal:
     """One tmux server with one window, in which one command runs."""
 
-    def __init__(self, arguments: list[str], size: tuple[int, int], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: list[str], size: tuple[int, int], environment: Mapping[str, str], written: str
+    ) -> None:
         self._socket = f"gputui-{uuid.uuid4().hex[:8]}"
         width, height = size
         self._environment = dict(environment)
         command = shlex.join([*COMMAND, *arguments])
         # The window stays when the command has ended, so that its last words can be read.
         shell = f"{command}; echo exit code $?; exec cat"
-        self._tmux("new-session", "-d", "-s", "t", "-x", str(width), "-y", str(height), shell)
+        self._written, self._before_keys = Path(written), 0
+        self._tmux("new-session", "-d", "-s", "t", "-x", str(width), "-y", str(height), shell,
+                   ";", "pipe-pane", "-t", "t", f"exec cat > {shlex.quote(written)}")
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(
@@ -43,6 +52,7 @@ class Terminal:
 
     def type(self, *keys: str) -> None:
         """Press keys, named as tmux names them."""
+        self._before_keys = len(self._written.read_bytes())
         self._tmux("send-keys", "-t", "t", *keys)
 
     def write(self, text: str) -> None:
@@ -78,6 +88,10 @@ class Terminal:
             raise AssertionError(f"{texts} not seen on:\n{self.screen}") from None
         return self.screen
 
+    def has_said(self, text: str) -> None:
+        """Wait until the text has been written since the last keys: a message that may be gone again before a look."""
+        until(lambda: text.encode() in _MOVES.sub(b"", self._written.read_bytes()[self._before_keys :]))
+
     def still(self, seconds: float = 0.5) -> None:
         """Wait until the screen has not changed for as long as a person takes to read it."""
         shown, since, looks = self.screen, time.monotonic(), 0
@@ -96,8 +110,9 @@ def terminal(*arguments: str, size: tuple[int, int] = (120, 40), **more: str) ->
     """A terminal in which gputui runs, with the test's own home; more environment by keyword."""
     kept = [name for name in ("GPUTUI_HOME", "XDG_CONFIG_HOME", "PATH", "HOME") if name in os.environ]
     environment = {name: os.environ[name] for name in kept} | {"LANG": "C.UTF-8", "COLORTERM": "truecolor"} | more
-    opened = Terminal(list(arguments), size, environment)
-    try:
-        yield opened
-    finally:
-        opened.close()
+    with tempfile.NamedTemporaryFile() as written:
+        opened = Terminal(list(arguments), size, environment, written.name)
+        try:
+            yield opened
+        finally:
+            opened.close()
