@@ -150,7 +150,7 @@ EXCEPTIONS = [
      "detail.\n\t [[{{node NcclAllReduce}}]] [Op:__inference_train_function_44874]", "error", "nccl", "--shm-size"),
     ("InternalError", "{{function_node __wrapped__Mul}} 'cuLaunchKernel(...)' failed with 'CUDA_ERROR_INVALID_HANDLE'",
      "error", "cuda", "gputui doctor --deep"),
-    ("InternalError", "fakegpu: the GPU is lost", "crashed", "gpu_lost", "gputui resume"),
+    ("InternalError", "fakegpu: the GPU is lost", "crashed", "gpu_lost", "no checkpoint was saved to continue from"),
     ("UnknownError", "a text that nobody knows", "error", "UnknownError", "traceback"),
 ]  # fmt: skip
 
