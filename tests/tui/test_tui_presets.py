@@ -10,6 +10,7 @@ from gputui.engine.presets import saving
 from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
+from gputui.tui.reading.preset_files import Listing
 from gputui.tui.screens.presets import PresetsScreen
 from gputui.tui.screens.questions import Ask, AskText
 from textual.pilot import Pilot
@@ -57,6 +58,23 @@ async def presets_are_listed_with_what_they_change(pilot: Pilot[None]) -> None:
     assert pilot.app.screen is form(pilot)
 
 
+async def the_cursor_stays_where_it_was_moved_while_files_are_listed(pilot: Pilot[None]) -> None:
+    """As on a slow disk: some groups are not listed yet when the user moves the cursor."""
+    await pilot.press("o")
+    await calm(pilot)
+    screen = pilot.app.screen
+    assert isinstance(screen, PresetsScreen)
+    await wait_for(pilot, lambda: not screen._awaited)
+    screen._awaited, screen._select = {"here"}, presets.SHIPPED / "quickstart.yaml"
+    screen._show()
+    await calm(pilot)
+    point(screen, "mine")
+    await calm(pilot)
+    screen._listed("here")(Listing())
+    assert screen.chosen is not None
+    assert screen.chosen.path.stem == "mine"
+
+
 async def presets_of_the_current_folder_are_listed_and_opened_with_their_paths(
     pilot: Pilot[None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +104,8 @@ async def test_presets_are_duplicated_deleted_listed_and_opened(
         for size in SIZES:
             await anew(pilot, size)
             await presets_are_listed_with_what_they_change(pilot)
+        await anew(pilot)
+        await the_cursor_stays_where_it_was_moved_while_files_are_listed(pilot)
         await anew(pilot)
         await presets_of_the_current_folder_are_listed_and_opened_with_their_paths(pilot, tmp_path, monkeypatch)
 

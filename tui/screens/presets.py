@@ -88,7 +88,8 @@ class PresetsScreen(Screen[None]):
         self._previews: dict[Path, Found] = {}
         self._awaited: set[Group] = set()
         self._arrived = asyncio.Event()
-        self._select: Path | None = None
+        self._select: Path | None = None  # where the cursor goes once it is listed
+        self._placed: Path | None = None  # where the list was last put
 
     def compose(self) -> ComposeResult:
         yield Header(Static("Open a preset", id="title"))
@@ -146,6 +147,7 @@ class PresetsScreen(Screen[None]):
         free = [i for i, option in enumerate(options) if not option.disabled]
         wanted = [i for i in free if self.listed[int(options[i].id or 0)].path == select]
         entries.highlighted = next(iter(wanted or free), None)
+        self._placed = self.chosen.path if self.chosen else None
         if not self._awaited:
             self._select = None
         self._preview()
@@ -291,6 +293,12 @@ class PresetsScreen(Screen[None]):
     # ---- the preview ------------------------------------------------------------------------------
 
     @on(OptionList.OptionHighlighted)
+    def _moved(self) -> None:
+        """A cursor that the user has moved meanwhile stays where it is when more is listed."""
+        if self.chosen and self.chosen.path != self._placed:
+            self._select = None
+        self._preview()
+
     def _preview(self) -> None:
         chosen = self.chosen
         text: Content | str = ""

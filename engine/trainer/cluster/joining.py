@@ -78,7 +78,6 @@ def meet(
     }  # fmt: skip
     meeting = Meeting(cluster, hello)
     hellos = meeting.hold(tell, check)
-    SUSPENSION.start()
     for index, other in enumerate(hellos):
         _compare(cluster, hello, other, index)
     seed = hellos[0]["options"].get("train.seed")

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from ...options import Options
-from ..cluster.joining import Joined
+from ..cluster.joining import SUSPENSION, Joined
 from ..common.faults import TrainerError
 
 APART = 1_000_003  # between the seeds of two workers
@@ -27,10 +27,12 @@ def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
     wanted = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
     try:
         with joined.lines.watched(joined.cluster):
-            return tf.distribute.MultiWorkerMirroredStrategy(communication_options=wanted)
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=wanted)
     except (RuntimeError, ValueError, tf.errors.OpError) as fault:
         reason = " ".join(str(fault).split())[:200]
         raise TrainerError("peer", f"TensorFlow could not connect the workers: {reason}", _hint(joined)) from None
+    SUSPENSION.start()  # not before: that no thread ran while the others were waited for was no suspension
+    return strategy
 
 
 def require_alike(joined: Joined, kind: str, count: int) -> None:
