@@ -35,6 +35,20 @@ STARTED = Started(
 # ---- the rule -----------------------------------------------------------------------------------
 
 
+class AtWork(Children):
+    """Processes of a trainer that use a core."""
+
+    def cores(self) -> float:
+        return 1.0
+
+
+class AtRest(Children):
+    """Processes of a trainer that wait; those of the tests may be at work."""
+
+    def cores(self) -> float:
+        return 0.0
+
+
 class Watched:
     """A trainer under the engine's eyes, on a clock of its own; it uses a core unless `cores` says otherwise."""
 
@@ -45,6 +59,7 @@ class Watched:
         self.heartbeat = TrainerHeartbeat()
         self.writer = EventWriter(folder / "events.jsonl", folder.name)
         self.activity = Activity(Run(folder), os.getpid(), self.heartbeat, lambda: self.now)
+        self.activity._children = AtRest(1)
         self.hung = ""
 
     def phase(self, phase: PhaseName) -> Watched:
@@ -63,13 +78,6 @@ class Watched:
     def begun(self, first_step_seconds: float = 10.0) -> Watched:
         """It has trained its first step."""
         return self.phase("compiling").works(first_step_seconds).phase("training").works(1)
-
-
-class AtWork(Children):
-    """Processes of a trainer that use a core."""
-
-    def cores(self) -> float:
-        return 1.0
 
 
 @pytest.fixture
