@@ -147,3 +147,10 @@ def test_a_footnote_stands_only_where_a_figure_refers_to_it(searched: Proof, cap
     for form in ("table", "markdown"):
         command.show_proof(searched.id, form, None, stop=False)
     assert "one repeated batch" not in capsys.readouterr().out + "".join(dict(search_progress.news(data)).values())
+
+
+def test_of_an_option_that_brought_nothing_the_best_gain_is_told_also_where_it_is_none_at_all() -> None:
+    tried = [{"stage": "xla", "tried": {"compile.xla": True}, "decision": "rejected", "gain": gain}
+             for gain in (-0.1, 0.0, None)]  # fmt: skip
+    (one,) = findings.brought({"search": {"candidates": tried, "limits": {"only": ["xla"]}}})
+    assert (one.state, one.gain) == ("nothing", 0.0)

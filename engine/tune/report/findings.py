@@ -183,9 +183,14 @@ def _brought(stage: str, tried: list[Told], going_on: bool) -> Brought:
         return Brought(stage, "kept", _merged(kept), *_gain(kept))
     measured = [one for one in tried if one.get("decision") in ("rejected", "failed")]
     if measured:
-        best = max(measured, key=lambda one: number(one.get("gain")) or -math.inf)
+        best = max(measured, key=_gain_of)
         return Brought(stage, "nothing", {}, number(best.get("gain")), number(best.get("spread")))
     return Brought(stage, "to come" if going_on else "not tried", {})
+
+
+def _gain_of(candidate: Told) -> float:
+    gain = number(candidate.get("gain"))
+    return -math.inf if gain is None else gain
 
 
 def _stands(one: Brought, best: Told) -> bool:
