@@ -35,7 +35,7 @@ RUN: tuple[Figure, ...] = (
     Figure("python_share", "Python between steps", "share",
            "the part of the step time in which no graph runs: Python between two executions",
            "the step time without the executions and the input wait", short="Python", more_is_better=False,
-           progress="python_share", shown=("compare", "history")),
+           progress="python_share", shown=("compare", "trial", "history")),
     Figure("transfer", "copy to the GPU", "share",
            "the time of copying one batch to a GPU, compared with the step time: lost where nothing is copied ahead",
            "copies of such a batch to the idle GPU / step time", short="copy", more_is_better=False,

@@ -26,6 +26,7 @@ class Trial:
     samples_per_second: float | None = None
     step_ms: float | None = None
     input_wait: float | None = None
+    python_share: float | None = None
     peak_memory_bytes: int | None = None
     peak_process_bytes: int | None = None
     peak_address_space_bytes: int | None = None

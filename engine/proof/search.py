@@ -51,6 +51,7 @@ class Candidate:
 
     `settings` are all changes against the preset, `tried` those against the best settings of that moment, to which
     `gain` refers. `without_input`: measured on one repeated batch, as were the best settings then.
+    `gain_by_waits` is what its waits say of that, where they say something: `gain` is then made of it and the speeds.
     `predicted_bytes` is the memory that was expected of it.
     """
 
@@ -62,6 +63,7 @@ class Candidate:
     trials: list[Trial] = field(default_factory=list)
     samples_per_second: float | None = None
     gain: float | None = None
+    gain_by_waits: float | None = None
     spread: float | None = None
     predicted_bytes: int | None = None
     peak_bytes: int | None = None

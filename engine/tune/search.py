@@ -93,6 +93,7 @@ class Searcher:
         self._space = Space(self.limits, self.machine, found.started)
         self._memory = found.memory
         self.screening.may_take = found.memory.may_take
+        self.screening.waits_count = all("CPU:" in name for name in found.started.devices)
 
     def _in_order(self) -> None:
         """One option after another; where combinations are tried as well, a part of the time is left for them."""

@@ -3,7 +3,8 @@
 Less than the least gain that counts ends a candidate, and a gain that is clearly more than chance is kept; between the
 two, candidate and best are measured once more each. Chance is the relative spread of repeated measurements, pooled over
 the search: the difference of two means of n and m trials has the standard error spread * sqrt(1/n + 1/m), and twice
-that is called clear (95 % of a normal distribution).
+that is called clear (95 % of a normal distribution). Where the waits of the trials say what is gained (waits.py), that
+counts as well, each weighed by its error.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...presets import Preset
 from ...proof.comparing import LEAST_GAIN
 from ...proof.row import Trial
 from ...proof.search import Candidate
+from . import waits
 
 FIRST_NOISE = 0.03  # relative spread before anything was repeated: 2 to 4 % were measured on a shared two-core machine
 CLEAR = 2.0  # standard errors
@@ -65,21 +67,30 @@ def standard_error(noise: float, trials: int, others: int) -> float:
 
 def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, float]:
     """Its gain over the best settings and the standard error of that, both noted in it."""
-    candidate.gain = speed(candidate.good) / best.speed - 1
-    candidate.spread = standard_error(noise, len(candidate.good), len(best.trials))
-    return candidate.gain, candidate.spread
+    gain = speed(candidate.good) / best.speed - 1
+    error = standard_error(noise, len(candidate.good), len(best.trials))
+    if waits_gain(candidate) > gain:  # where the speeds gain more, the work itself has become faster
+        gain, error = waits.weighed(gain, error, waits_gain(candidate))
+    candidate.gain, candidate.spread = gain, error
+    return gain, error
 
 
 def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
-    """Whether its gain counts and may be chance."""
+    """Whether its gain counts, as far as its waits say at least, and may be chance."""
     gain, error = compare(candidate, best, noise)
-    return LEAST_GAIN < gain < CLEAR * error
+    return max(gain, waits_gain(candidate)) > LEAST_GAIN and gain < CLEAR * error
+
+
+def waits_gain(candidate: Candidate) -> float:
+    """What its waits say it gains, where that counts; else minus infinity."""
+    by_waits = candidate.gain_by_waits
+    return by_waits if by_waits is not None and by_waits > LEAST_GAIN else -math.inf
 
 
 def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
     """Keep it or not, by all its trials; `may_take` is the memory that may be planned."""
     gain, error = compare(candidate, best, noise)
-    told, too_much = text.change(gain), takes_too_much(candidate, best, may_take)
+    told, too_much = _told(candidate, gain), takes_too_much(candidate, best, may_take)
     if too_much:
         candidate.decision, candidate.why = "rejected", f"{told}: {too_much}"
     elif gain > max(LEAST_GAIN, error):
@@ -87,6 +98,11 @@ def decide(candidate: Candidate, best: Best, noise: float, may_take: float | Non
     else:
         why = "slower" if gain < -LEAST_GAIN else f"not more than {text.share(max(LEAST_GAIN, error))}"
         candidate.decision, candidate.why = "rejected", f"{told}: {why}"
+
+
+def _told(candidate: Candidate, gain: float) -> str:
+    by_waits = waits_gain(candidate)
+    return text.change(gain) + (f" ({text.change(by_waits)} by its waits)" if by_waits > gain else "")
 
 
 def decide_failed(candidate: Candidate, best: Best) -> None:
@@ -101,9 +117,9 @@ def decide_failed(candidate: Candidate, best: Best) -> None:
 
 def may_be_faster(rejected: Candidate, noise: float) -> bool:
     """Whether chance may have rejected a candidate: by the spread that is known by now, it was not clearly slower."""
-    if not rejected.good or rejected.gain is None:
+    if rejected.gain is None:
         return False
-    error = max(rejected.spread or 0.0, standard_error(noise, len(rejected.good), 1))
+    error = max(rejected.spread or 0.0, standard_error(noise, max(1, len(rejected.good)), 1))
     return rejected.gain > -CLEAR * error
 
 

@@ -17,7 +17,7 @@ from ...proof.row import Trial
 from ...proof.search import Candidate, Search
 from ...proof.trial import PROBE_SECONDS, with_changes
 from ...proof.watching import SLOWER, Judge, below
-from . import judging
+from . import judging, waits
 from .judging import Best, speed
 from .side_by_side import Asked
 from .space import value_of
@@ -42,6 +42,7 @@ class Screening:
         self.without_input = False
         self.peak_figure = ""  # of a trial: the memory that is limited here, as the first one tells
         self.may_take: float | None = None  # of it
+        self.waits_count = False  # waits and work add up to the time of a step, as they do on a CPU
 
     # ---- the best settings --------------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ class Screening:
         if not self._trial(candidate, preset).good:
             return
         if self._seems_to_gain(candidate):
-            self._best_once_more()
+            self.best_once_more()
         self._choose(candidate, preset)
         self._report("")
 
@@ -232,18 +233,24 @@ class Screening:
             return
         while len(candidate.trials) < MOST_TRIALS and self._seems_to_gain(candidate):
             self._trial(candidate, preset)
-            self._best_once_more()
+            self.best_once_more()
         self._choose(candidate, preset)
 
     def _seems_to_gain(self, candidate: Candidate) -> bool:
+        self._note_waits(candidate)
         return judging.seems_to_gain(candidate, self.best, self.noise)
 
-    def _best_once_more(self) -> None:
+    def _note_waits(self, candidate: Candidate) -> None:
+        if self.waits_count and waits.leaves_the_work(candidate.tried):
+            candidate.gain_by_waits = waits.gain(candidate.good, self.best.trials)
+
+    def best_once_more(self) -> None:
         """Measure the best settings again, at nearly the time of the candidate."""
         if self.best.measured is not None:
             self._trial(self.best.measured, self.best.preset)
 
     def _choose(self, candidate: Candidate, preset: Preset) -> None:
+        self._note_waits(candidate)
         judging.decide(candidate, self.best, self.noise, self.may_take)
         if candidate.decision == "kept":
             self.best = Best(preset, candidate.settings, candidate)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...proof.search import Candidate
 from ..batches.memory import MemoryModel
 from ..measuring.screening import Screening
 from ..measuring.space import Space
 from ..measuring.trials import OutOfTime
-from . import second_look
 from .device import DeviceStages
 from .input import InputStage
+from .second_look import SecondLook
 
 FOR_LARGEST = 3  # trials whose time is kept for the largest batch, where only the batch size is searched
 
@@ -43,32 +42,7 @@ class OrderedSearch:
         self._device.stage("threads")
         if left_out:
             self._device.stage("batch_size")  # with its input another one may be the fastest
-        self._look_again()
-
-    def _look_again(self) -> None:
-        """Try near misses once more, first together, and what follows where they gain after all."""
-        misses = second_look.near_misses(self._screening)
-        together = self._gain_together(misses)
-        if together:
-            return
-        for missed in misses[: second_look.MOST - (together is not None)]:
-            if self._screening.has(missed.tried):
-                continue
-            self._screening.search.stage = missed.stage
-            if second_look.measure(self._screening, missed).decision == "kept":
-                self._device.go_on_from(missed.stage)
-
-    def _gain_together(self, misses: list[Candidate]) -> bool | None:
-        """Whether near misses gain together; None where there are not several that may."""
-        parts = second_look.may_gain_together(misses, self._screening.noise)
-        if not parts:
-            return None
-        self._screening.search.stage = second_look.STAGE
-        if second_look.measure_together(self._screening, parts).decision != "kept":
-            return False
-        for part in parts:
-            self._device.go_on_from(part.stage)
-        return True
+        SecondLook(self._screening, self._device.go_on_from).run()
 
     def _fit_batch(self) -> None:
         """The batch size alone: the fastest, with the input as it stays, and the largest that fits."""

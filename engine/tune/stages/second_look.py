@@ -1,22 +1,65 @@
-"""Gives candidates that may have been rejected by chance another measurement, once everything has been tried.
+"""Gives candidates that may have been rejected by chance further measurements, once everything has been tried.
 
 A candidate has one trial where it seemed not to gain. With the usual spread of trials, one that gains a few percent is
-rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. Several
-such gains are each within the spread, but not their sum: so they are tried together first.
+rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. First
+the best settings are measured once more: how far two trials of the same settings are apart tells what chance can do
+here. Of several small gains each is within the spread, but not their sum: so they are tried together first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...proof.search import Candidate
 from ..measuring.judging import may_be_faster, standard_error, takes_too_much
 from ..measuring.screening import Screening
 
-MOST = 2  # candidates of one search: the combination, and one alone where it has not gained
+SHARE = 1 / 3  # of the time of all trials until then
+MOST_TRIALS = 3  # of one candidate
+MOST_ENDED = 2  # of one that was ended as slower each time
 STAGE = "together"
+
+
+class SecondLook:
+    """Measures near misses, the nearest first; `go_on_from` is told the stage of each that gains after all."""
+
+    def __init__(self, screening: Screening, go_on_from: Callable[[str], None]) -> None:
+        self._screening, self._go_on_from = screening, go_on_from
+        self._combined: list[dict[str, Any]] = []
+
+    def run(self) -> None:
+        """Raises Stopped and OutOfTime."""
+        if any(one.decision == "rejected" for one in self._screening.search.candidates):
+            self._screening.best_once_more()
+        until = (1 + SHARE) * self._trial_seconds
+        while self._trial_seconds < until and (misses := near_misses(self._screening)):
+            parts = may_gain_together(misses, self._screening.noise)
+            if parts and changes_of(parts) not in self._combined:
+                self._try_together(parts)
+            else:
+                self._try(misses[0])
+
+    @property
+    def _trial_seconds(self) -> float:
+        """Of all candidates; unlike a clock, a resumed search finds what it was."""
+        return sum(trial.seconds for one in self._screening.search.candidates for trial in one.trials)
+
+    def _try_together(self, parts: Sequence[Candidate]) -> None:
+        """In one trial on top of the best settings."""
+        tried = changes_of(parts)
+        self._combined.append(tried)
+        self._screening.search.stage = STAGE
+        reason = "together, as each was rejected within the spread of the trials"
+        if self._screening.attempt(STAGE, tried, reason).decision == "kept":
+            for part in parts:
+                self._go_on_from(part.stage)
+
+    def _try(self, missed: Candidate) -> None:
+        self._screening.search.stage = missed.stage
+        if measure(self._screening, missed).decision == "kept":
+            self._go_on_from(missed.stage)
 
 
 def near_misses(screening: Screening) -> list[Candidate]:
@@ -27,7 +70,8 @@ def near_misses(screening: Screening) -> list[Candidate]:
 
 def _is_near(one: Candidate, screening: Screening) -> bool:
     """What was rejected for its memory is not: another trial would find the same."""
-    if one.decision != "rejected" or screening.has(one.tried):
+    most = MOST_TRIALS if one.good else MOST_ENDED
+    if one.decision != "rejected" or screening.has(one.tried) or len(one.trials) >= most:
         return False
     return may_be_faster(one, screening.noise) and not takes_too_much(one, screening.best, screening.may_take)
 
@@ -51,21 +95,20 @@ def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candida
 
 def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
     """Whether the trials so far leave it open that these gain in sum."""
-    errors = (max(one.spread or 0.0, standard_error(noise, len(one.good), 1)) for one in parts)
+    errors = (max(one.spread or 0.0, standard_error(noise, max(1, len(one.good)), 1)) for one in parts)
     return sum(one.gain or 0.0 for one in parts) > -math.hypot(*errors)
 
 
-def measure_together(screening: Screening, parts: Sequence[Candidate]) -> Candidate:
-    """Measure what these have tried, in one trial on top of the best settings."""
-    tried: dict[str, Any] = {key: value for one in parts for key, value in one.tried.items()}
-    return screening.attempt(STAGE, tried, "together, as each was rejected within the spread of the trials")
+def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
+    """What these have tried, as one change."""
+    return {key: value for one in parts for key, value in one.tried.items()}
 
 
 def measure(screening: Screening, missed: Candidate) -> Candidate:
     """Measure it on top of the present best settings; returns what is known of these settings then."""
     settings = screening.settings_with(missed.tried)
     for one in screening.search.candidates:
-        if one.settings == settings and one.without_input == screening.without_input and one.good:
+        if one.settings == settings and one.without_input == screening.without_input and one.trials:
             screening.repeat(one)
             return one
     return screening.attempt(missed.stage, missed.tried, "once more, as chance may have rejected it")
