@@ -166,6 +166,29 @@ def test_what_chance_has_rejected_is_measured_once_more(tmp_path: Path) -> None:
     assert len(bench.asked) < 16
 
 
+@pytest.mark.parametrize("python_share", [0.066, 0.0])
+def test_waits_tell_a_gain_from_a_machine_that_was_slower(tmp_path: Path, python_share: float) -> None:
+    """4 steps in one execution save what Python takes; in their first trial the machine is slower just then."""
+    with_four: list[Options] = []
+
+    def figures(options: Options, before: int) -> Planted:
+        if options.compile.steps_per_execution == 1:
+            return Planted(samples_per_second=400, python_share=python_share, loss=2.0)
+        with_four.append(options)
+        return Planted(samples_per_second=352 if len(with_four) == 1 else 424, python_share=0.0, loss=2.0)
+
+    searcher, _ = searching(tmp_path / "p", asked(only=["steps_per_execution"]), figures)
+    searcher.run()
+    four = next(one for one in searcher.search.candidates if one.tried == {STEPS: 4})
+    if python_share:
+        assert searcher.search.best == {STEPS: 4}
+        assert four.gain_by_waits == pytest.approx(1 / 0.934 - 1)
+        assert four.why.endswith("(+7.1 % by its waits)")
+    else:
+        assert (four.decision, len(four.trials)) == ("rejected", 1)
+        assert four.gain == pytest.approx(-0.12)
+
+
 NEARLY = {"compile.steps_per_execution": 4, "input.parallel_calls": "auto", "input.prefetch": "auto"}
 
 
@@ -182,8 +205,11 @@ def little_each(together: float) -> Any:
 
 
 @pytest.mark.parametrize(("together", "kept"), [(1.09, True), (0.98, False)])
-def test_near_misses_are_tried_together(tmp_path: Path, together: float, kept: bool) -> None:
-    """In one trial; where that does not gain, only one of them is measured again alone."""
+def test_near_misses_are_tried_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: float, kept: bool
+) -> None:
+    """In one trial; where that does not gain, one of them is measured again alone, for which there is time here."""
+    monkeypatch.setattr(second_look, "SHARE", 0.5)
     wanted = asked(*PIPELINE[:2], only=["steps_per_execution", "input"], leave=["input.cache", "prefetch_to_device"])
     searcher, _ = searching(tmp_path / "p", wanted, little_each(together))
     searcher.run()

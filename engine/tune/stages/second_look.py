@@ -34,12 +34,17 @@ class SecondLook:
         if any(one.decision == "rejected" for one in self._screening.search.candidates):
             self._screening.best_once_more()
         until = (1 + SHARE) * self._trial_seconds
-        while self._trial_seconds < until and (misses := near_misses(self._screening)):
+        while self._may_start(until) and (misses := near_misses(self._screening)):
             parts = may_gain_together(misses, self._screening.noise)
             if parts and changes_of(parts) not in self._combined:
                 self._try_together(parts)
             else:
                 self._try(misses[0])
+
+    def _may_start(self, until: float) -> bool:
+        """Whether another trial is likely to end in time, as one of the best settings would."""
+        last = self._screening.best.trials[-1:]
+        return self._trial_seconds + sum(trial.seconds for trial in last) <= until
 
     @property
     def _trial_seconds(self) -> float:

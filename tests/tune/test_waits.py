@@ -1,0 +1,33 @@
+"""What a change gains by the waits of its trials."""
+
+from __future__ import annotations
+
+import pytest
+from gputui.engine.proof.row import Trial
+from gputui.engine.tune.measuring import waits
+
+
+def trial(input_wait: float | None, python_share: float | None) -> Trial:
+    return Trial(side="s", repeat=1, run="r", outcome="ok", input_wait=input_wait, python_share=python_share)
+
+
+def test_the_gain_is_that_of_the_share_in_which_the_training_works() -> None:
+    assert waits.gain([trial(0.0, 0.1)], [trial(0.3, 0.2), trial(0.5, 0.2)]) == pytest.approx(0.9 / 0.4 - 1)
+    assert waits.gain([trial(0.0, None)], [trial(0.3, 0.2)]) is None
+    assert waits.gain([trial(0.0, 0.0)], []) is None
+    assert waits.gain([trial(0.0, 0.0)], [trial(0.6, 0.4)]) is None, "nothing is left to compare with"
+
+
+def test_only_the_input_and_the_steps_of_an_execution_leave_the_work_as_it_is() -> None:
+    steps, prefetch = {"compile.steps_per_execution": 4}, {"input.prefetch": "auto"}
+    assert waits.leaves_the_work(steps | prefetch)
+    for other in ("input.batch_size", "precision.policy", "compile.xla"):
+        assert not waits.leaves_the_work(steps | {other: 64}), other
+
+
+def test_the_surer_of_two_gains_counts_for_more() -> None:
+    equal, error = waits.weighed(0.0, waits.ERROR, 0.1)
+    assert equal == pytest.approx(1.1**0.5 - 1)
+    assert error == pytest.approx(waits.ERROR / 2**0.5)
+    assert waits.weighed(0.0, 0.001, 0.1)[0] < 0.001
+    assert waits.weighed(0.0, 1.0, 0.1)[0] > 0.099
