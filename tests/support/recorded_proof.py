@@ -71,7 +71,7 @@ def trials(*speeds: tuple[str, float | None], first: int = 1, outcome: str = "ok
         rows.append({
             "side": side, "repeat": number // 2 + 1, "run": f"{first + number:02}-{side}",
             "outcome": "ok" if good else outcome, "samples_per_second": speed,
-            "step_ms": 64_000 / speed if speed else None, "input_wait": 0.62 if good else None,
+            "step_ms": 64_000 / speed if speed else None, "input_wait": 0.62 if good else None, "python_share": None,
             "peak_memory_bytes": int(1.4 * recorded.GIB) if good else None, "gpu_busy_mean": 0.31 if good else None,
             "loss_at_samples": None, "seconds": 12.4,
             "error": None if good else "out of memory at batch size 256: \x1b[2Jkilled",
