@@ -47,7 +47,6 @@ INPUT: list[dict[str, Any]] = [{}, READY, READY | {"input.cache": "memory"}]
 # settle for by hand, the last value above all.
 ONE_OR_MANY = [STEPS[0], *STEPS[2:]]  # 4 steps gain less than 16 where steps are short
 ONE_OR_FEW = STEPS[:2]  # of steps of 30 ms and more, more than 4 gain nothing
-ALL_OR_NOTHING = INPUT[::2]
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ WORKLOADS = {
         "quickstart",
         ("workload.model=resnet50", "workload.width=0.1", "workload.data=synthetic", "batch_size=8",
          "compile.xla=false", "train.epochs=1", "input.cache=off", "input.parallel_calls=off", "input.prefetch=off"),
-        (8, 16, 32, 64, 128), (ONE_OR_FEW, PRECISION, ALL_OR_NOTHING),
+        (8, 16, 32, 64, 128), (ONE_OR_FEW, PRECISION, INPUT),
         ("batch_size", "precision", "steps_per_execution", "input"),
     ),
     "own program (examples/arrays.py), 20,000 samples": Workload(

@@ -29,6 +29,7 @@ from gputui.engine.system import installed
 from gputui.engine.system.interpreter import Interpreter
 from gputui.engine.telemetry import chips, limits
 from gputui.tui.text import doctor as doctor_text
+from gputui.tui.text.doctor import conclusion
 
 from tests.support.fakenvml import FakeNvml
 
@@ -372,3 +373,12 @@ def test_terminals(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     found = doctor_text.terminal(environment, os.terminal_size(size))
     assert [finding.level for finding in found] == levels
+
+
+def test_the_conclusion_tells_what_only_a_gpu_lacks_from_what_no_training_can_do_without() -> None:
+    no_cuda, no_disk = Finding("error", "CUDA", "libcuda.so.1 is missing"), Finding("error", "runs", "the disk is full")
+    works, fails = Finding("ok", "GPU 0", "it answers"), Finding("error", "GPU 1", "its compute mode is PROHIBITED")
+    on_the_cpu = "see the lines marked error; device.visible=none trains on the CPU."
+    assert conclusion([no_cuda]) == f"Not ready to train on a GPU: {on_the_cpu}"
+    assert conclusion([works, fails]) == f"Not ready to train on every GPU: {on_the_cpu}"
+    assert conclusion([no_cuda, no_disk]) == "Not ready to train: see the lines marked error."

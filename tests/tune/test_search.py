@@ -209,7 +209,7 @@ def test_near_misses_are_tried_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: float, kept: bool
 ) -> None:
     """In one trial; where that does not gain, one of them is measured again alone, for which there is time here."""
-    monkeypatch.setattr(second_look, "SHARE", 0.5)
+    monkeypatch.setattr(second_look, "SHARE", 0.75)
     wanted = asked(*PIPELINE[:2], only=["steps_per_execution", "input"], leave=["input.cache", "prefetch_to_device"])
     searcher, _ = searching(tmp_path / "p", wanted, little_each(together))
     searcher.run()

@@ -26,8 +26,14 @@ def test_only_the_input_and_the_steps_of_an_execution_leave_the_work_as_it_is() 
 
 
 def test_the_surer_of_two_gains_counts_for_more() -> None:
-    equal, error = waits.weighed(0.0, waits.ERROR, 0.1)
-    assert equal == pytest.approx(1.1**0.5 - 1)
-    assert error == pytest.approx(waits.ERROR / 2**0.5)
-    assert waits.weighed(0.0, 0.001, 0.1)[0] < 0.001
-    assert waits.weighed(0.0, 1.0, 0.1)[0] > 0.099
+    small, error = waits.weighed(0.0, waits.LEAST_ERROR, 0.05)
+    assert small == pytest.approx(1.05**0.5 - 1)
+    assert error == pytest.approx(waits.LEAST_ERROR / 2**0.5)
+    assert waits.weighed(0.0, 0.001, 0.05)[0] < 0.001
+    assert waits.weighed(0.0, 1.0, 0.05)[0] > 0.049
+
+
+def test_waits_that_promise_much_more_than_is_measured_are_not_believed() -> None:
+    """An input that runs beside the training on busy cores is no longer waited for, and nothing is gained."""
+    gain, error = waits.weighed(0.0, 0.04, 1.0)
+    assert gain < error

@@ -12,7 +12,7 @@ from ...engine.compare.comparison import Comparison, compare
 from ...engine.runs import baseline
 from ...engine.runs.baseline import LineUp
 from ..base.errors import Refused, complain
-from ..printing.diagnosis import show_table
+from ..printing.tables import show_table
 from ..text.comparison import as_csv, as_json, as_markdown, remarks, table_rows
 
 

@@ -16,7 +16,7 @@ from ..base.errors import Refused
 from ..form.search import search
 from ..form.state import to_text
 from ..printing.console import console
-from ..printing.diagnosis import show_table, table
+from ..printing.tables import Columns, show_table
 
 NAME_WIDTH, TEXT_WIDTH = 11, 100
 
@@ -36,7 +36,7 @@ def show_options(words: str, as_json: bool) -> None:
             _show_in_brief(info)
     else:
         rows = [[info.key, _default(info), _takes(info), info.about.help, info.about.helps] for info in found]
-        show_table(table(["option", "default", "takes", "what it does", "helps"], rows))
+        show_table(Columns(["option", "default", "takes", "what it does", "helps"], rows))
 
 
 def fitting(words: str) -> list[OptionInfo]:

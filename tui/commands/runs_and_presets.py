@@ -23,7 +23,7 @@ from ...engine.runs.run import STATE_LABELS
 from ...engine.system import interpreter
 from ...engine.telemetry import machine
 from ..base.errors import DONE, WRONG, Refused, clean, complain
-from ..printing.diagnosis import show_table
+from ..printing.tables import show_table
 from .train import place
 
 

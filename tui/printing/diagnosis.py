@@ -3,13 +3,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from rich.console import JustifyMethod, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from ...engine import figures
 from ...engine.diagnosis import VERDICT_LABELS
@@ -17,10 +12,7 @@ from ...engine.diagnosis.measurements import stage_ms
 from ...engine.proof import sentences
 from ...engine.text import NONE, amount, counted, share, times
 from ..base.errors import clean
-from .console import console
-
-_UNLIMITED = 10_000
-WHOLE = 24  # characters of a name that is never divided, such as steps_per_execution=16
+from .tables import Columns, show_table
 
 
 def show(found: Mapping[str, Any]) -> None:
@@ -30,13 +22,13 @@ def show(found: Mapping[str, Any]) -> None:
         print(f"confidence {share(found['confidence'])}, from {counted(found['steps'], 'steps')}")
     if found["evidence"]:
         print()
-        show_table(table(["evidence", "value", "threshold", "source"], [_evidence(e) for e in found["evidence"]]))
+        show_table(Columns(["evidence", "value", "threshold", "source"], [_evidence(e) for e in found["evidence"]]))
     if found["others"]:
         print(f"\nalso: {', '.join(VERDICT_LABELS.get(name, name) for name in found['others'])}")
     if found["remedies"]:
         print()
         rows = [_remedy(number, remedy) for number, remedy in enumerate(found["remedies"], 1)]
-        show_table(table(["", "remedy", "reason", "expected"], rows))
+        show_table(Columns(["", "remedy", "reason", "expected"], rows))
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
@@ -51,7 +43,7 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
         for stage, time in zip(stages, times, strict=True)
     ]
     head = ["input stage", "operation", "ms from batch to batch", "calls at a time", "ms of work", ""]
-    show_table(table(head, rows, right=(2, 3, 4)))
+    show_table(Columns(head, rows, right=(2, 3, 4)))
 
 
 def _evidence(evidence: Mapping[str, Any]) -> list[str]:
@@ -65,30 +57,3 @@ def _remedy(number: int, remedy: Mapping[str, Any]) -> list[str]:
     learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
     what = sentences.changes(remedy["changes"]) if remedy["changes"] else "(advice)"
     return [str(number), what, remedy["reason"] + learns, NONE if gain is None else f"at most {times(gain)}"]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Table:
-    """Plain columns; where a terminal is too narrow for all, sentences are folded and nothing is cut. The first column
-    has names, which stay whole as far as they are short.
-    """
-    made = Table(box=None, pad_edge=False)
-    for position, name in enumerate(head):
-        whole = position == 0 and all(len(row[0]) <= WHOLE for row in rows)
-        side: JustifyMethod = "right" if position in right else "left"
-        made.add_column(Text(name), justify=side, overflow="fold", no_wrap=whole)
-    for row in rows:
-        made.add_row(*(Text(clean(cell)) for cell in row))
-    return made
-
-
-def show_table(made: RenderableType) -> None:
-    """On a terminal as wide as that is; elsewhere in whole lines, whatever FORCE_COLOR makes rich believe."""
-    out = console()
-    if not sys.stdout.isatty():
-        out.width = _UNLIMITED
-        out.width = out.measure(made).maximum
-        with out.capture() as lines:
-            out.print(made)
-        print("\n".join(line.rstrip() for line in lines.get().splitlines()))
-        return
-    out.print(made)

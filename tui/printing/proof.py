@@ -6,16 +6,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from ...engine import figures
 from ...engine.proof import scaling_words, sentences
 from ...engine.text import NONE, change, seconds, spread, times
 from ..base.errors import clean
 from . import profile, search
 from .console import say
-from .diagnosis import show, show_stages, show_table, table
+from .diagnosis import show, show_stages
 from .proof_progress import trials
+from .tables import Columns, show_table
 
 _FIGURES = figures.shown("trial")
 
@@ -30,7 +29,7 @@ def show_list(proofs: Sequence[Mapping[str, Any]]) -> None:
         ]
         for proof in proofs
     ]
-    show_table(table(["proof", "kind", "state", "started", "time", "result"], rows))
+    show_table(Columns(["proof", "kind", "state", "started", "time", "result"], rows))
 
 
 def show_trials(data: Mapping[str, Any]) -> None:
@@ -46,7 +45,8 @@ def show_trials(data: Mapping[str, Any]) -> None:
         for title, trial in known
     ]
     if rows:
-        show_table(table(head, rows, right=range(2, 3 + len(columns))))
+        figure_columns = range(3, 3 + len(columns))
+        show_table(Columns(head, rows, right=(2, *figure_columns), spare=figure_columns))
         print()
 
 
@@ -97,7 +97,7 @@ def _show_scaling(data: Mapping[str, Any]) -> None:
     """A row for each number of replicas, and what limits the scaling."""
     head, *rows = scaling_words.table(data)
     if rows:
-        show_table(table(head, rows, right=range(len(scaling_words.HEAD))))
+        show_table(Columns(head, rows, right=range(len(scaling_words.HEAD))))
         say(scaling_words.ABOUT)
         print()
     for line in scaling_words.remarks(data):
@@ -110,7 +110,7 @@ def _profile(data: Mapping[str, Any]) -> list[str]:
     return profile.lines(report) if report is not None else [clean(line) for line in sentences.profile_in_brief(data)]
 
 
-def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
+def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Columns:
     rows = [
         [
             sentences.changes(one["changes"]), change(one["gain"]),
@@ -120,10 +120,10 @@ def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Table:
         ]
         for one in comparisons
     ]
-    return table(["change", "gain", "spread", "expected", "decision", "why"], rows, right=range(1, 3))
+    return Columns(["change", "gain", "spread", "expected", "decision", "why"], rows, right=range(1, 3))
 
 
-def _before_and_after(data: Mapping[str, Any]) -> Table:
+def _before_and_after(data: Mapping[str, Any]) -> Columns:
     """Medians; of an A/B both sides, whatever came of it; of a loop what was kept, if anything."""
     before, after = data["before"], data.get("after") or {}
     rows = [
@@ -132,6 +132,6 @@ def _before_and_after(data: Mapping[str, Any]) -> Table:
         if before.get(figure.key) is not None or after.get(figure.key) is not None
     ]
     if data["kind"] in ("loop", "tune") and not after:
-        return table(["median", "as it is"], [row[:2] for row in rows], right=[1])
+        return Columns(["median", "as it is"], [row[:2] for row in rows], right=[1])
     names = ["without", "with"] if data["kind"] == "ab" else ["before", "after"]
-    return table(["median", *names], rows, right=range(1, 3))
+    return Columns(["median", *names], rows, right=range(1, 3))

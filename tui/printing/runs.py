@@ -13,7 +13,7 @@ from ...engine.figures import shown
 from ..base.errors import clean
 from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
 from ..reading.run_list import Entry
-from .diagnosis import show_table
+from .tables import show_table
 
 # In the order of their columns, and in the order in which they get room.
 LISTED = ("id", "state", "run", "done", "left", *(one.narrow_head for one in shown("listing")), "when", "tags", "note")

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from ...engine import figures
 from ...engine.proof import sentences as proof_sentences
 from ...engine.text import NONE, change, size, spread
 from ...engine.tune.report import memory_sentences, sentences
 from ...engine.tune.report.findings import brought, limits_of, ranked, search_of
 from .console import say
-from .diagnosis import show_table, table
 from .search_progress import ABOUT_INPUT, WITHOUT_INPUT, is_marked
+from .tables import Columns, show_table
 
 Told = Mapping[str, Any]
 _SPEED = figures.of_run("samples_per_second")
@@ -35,7 +33,7 @@ def show_tables(data: Told) -> None:
     print()
 
 
-def _leaderboard(candidates: list[Mapping[str, Any]]) -> Table:
+def _leaderboard(candidates: list[Mapping[str, Any]]) -> Columns:
     rows = [
         [
             str(place), _settings(one), _speed(one), change(one.get("gain")), spread(one.get("spread")),
@@ -43,7 +41,7 @@ def _leaderboard(candidates: list[Mapping[str, Any]]) -> Table:
         ]
         for place, one in enumerate(candidates, 1)
     ]
-    return table(["", "settings", _SPEED.head, "gain", "spread", "memory", "outcome"], rows, right=(0, 2, 3, 4, 5))
+    return Columns(["", "settings", _SPEED.head, "gain", "spread", "memory", "outcome"], rows, right=(0, 2, 3, 4, 5))
 
 
 def _settings(candidate: Told) -> str:
@@ -63,13 +61,13 @@ def _memory(candidate: Told) -> str:
     return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
 
 
-def _brought(data: Told) -> Table:
+def _brought(data: Told) -> Columns:
     rows = [
         [one.name, NONE if one.gain is None else change(one.gain), spread(one.spread), one.state,
          proof_sentences.changes(one.settings) if one.settings else ""]
         for one in brought(data)
     ]
-    return table(["option", "brought", "spread", "", "settings"], rows, right=(1, 2))
+    return Columns(["option", "brought", "spread", "", "settings"], rows, right=(1, 2))
 
 
 def show_words(data: Told, was_followed: bool) -> None:

@@ -54,15 +54,23 @@ def worst_first(found: Iterable[Finding]) -> list[Finding]:
 
 def conclusion(found: list[Finding]) -> str:
     """One line at the end."""
-    if doctor.blocks(found):
-        return "Training is not possible: see the lines marked error."
     has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU") for finding in found)
+    if doctor.blocks(found):
+        if not all(_is_of_gpus(finding.about) for finding in found if finding.level == "error"):
+            return "Not ready to train: see the lines marked error."
+        which = "every GPU" if has_gpu else "a GPU"
+        return f"Not ready to train on {which}: see the lines marked error; device.visible=none trains on the CPU."
     has_driver = any(finding.about == "driver" for finding in found)
     warnings = sum(finding.level == "warning" for finding in found)
     ready = "Ready to train" + ("" if has_gpu else " on the CPU")
     if has_driver and not has_gpu:
         ready = "No GPU has answered, so it is unknown whether training on a GPU works"
     return f"{ready}; {warnings} warning(s)." if warnings else f"{ready}."
+
+
+def _is_of_gpus(about: str) -> bool:
+    """Whether a finding of this part says nothing about training on the CPU."""
+    return about in ("driver", "CUDA") or about.startswith("GPU")
 
 
 def sign(level: str) -> str:

@@ -188,12 +188,14 @@ class Screening:
     def _trial(
         self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
     ) -> Trial:
-        """One more trial of a candidate or of the best settings, of which only the first may end early.
+        """One more trial of a candidate or of the best settings, of which only the first may end early, and where its
+        waits count not even that.
 
         `seconds` are measured if not those of all; then nothing is said about the speed.
         """
         measured = self._as_measured(preset, candidate.without_input)
-        if judge is None and candidate.tried and not candidate.good and seconds is None:
+        may_end = bool(candidate.tried) and not candidate.good and not self._waits_count_of(candidate)
+        if judge is None and may_end and seconds is None:
             judge = below(SLOWER * self.best.speed)
         self._report(self._doing(candidate))
         try:
@@ -241,8 +243,11 @@ class Screening:
         return judging.seems_to_gain(candidate, self.best, self.noise)
 
     def _note_waits(self, candidate: Candidate) -> None:
-        if self.waits_count and waits.leaves_the_work(candidate.tried):
+        if self._waits_count_of(candidate):
             candidate.gain_by_waits = waits.gain(candidate.good, self.best.trials)
+
+    def _waits_count_of(self, candidate: Candidate) -> bool:
+        return self.waits_count and waits.leaves_the_work(candidate.tried)
 
     def best_once_more(self) -> None:
         """Measure the best settings again, at nearly the time of the candidate."""

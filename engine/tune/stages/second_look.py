@@ -1,22 +1,24 @@
 """Gives candidates that may have been rejected by chance further measurements, once everything has been tried.
 
 A candidate has one trial where it seemed not to gain. With the usual spread of trials, one that gains a few percent is
-rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. First
-the best settings are measured once more: how far two trials of the same settings are apart tells what chance can do
-here. Of several small gains each is within the spread, but not their sum: so they are tried together first.
+rejected now and then, and what gained nothing with the settings of that moment may gain with those found since. Where
+nothing has been repeated, the best settings are measured once more first: how far two trials of the same settings are
+apart tells what chance can do here. Of several small gains each is within the spread, but not their sum: so they are
+tried together first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...proof.search import Candidate
 from ..measuring.judging import may_be_faster, standard_error, takes_too_much
 from ..measuring.screening import Screening
 
-SHARE = 1 / 3  # of the time of all trials until then
+SHARE = 0.25  # of the time of all trials until then,
+LEAST = 2  # or so many trials, where there were few
 MOST_TRIALS = 3  # of one candidate
 MOST_ENDED = 2  # of one that was ended as slower each time
 STAGE = "together"
@@ -31,9 +33,9 @@ class SecondLook:
 
     def run(self) -> None:
         """Raises Stopped and OutOfTime."""
-        if any(one.decision == "rejected" for one in self._screening.search.candidates):
+        until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
+        if self._chance_is_unknown:
             self._screening.best_once_more()
-        until = (1 + SHARE) * self._trial_seconds
         while self._may_start(until) and (misses := near_misses(self._screening)):
             parts = may_gain_together(misses, self._screening.noise)
             if parts and changes_of(parts) not in self._combined:
@@ -41,10 +43,20 @@ class SecondLook:
             else:
                 self._try(misses[0])
 
+    @property
+    def _chance_is_unknown(self) -> bool:
+        """Whether something was rejected, and nothing has been measured twice."""
+        candidates = self._screening.search.candidates
+        rejected = any(one.decision == "rejected" for one in candidates)
+        return rejected and not any(len(one.good) > 1 for one in candidates)
+
     def _may_start(self, until: float) -> bool:
         """Whether another trial is likely to end in time, as one of the best settings would."""
-        last = self._screening.best.trials[-1:]
-        return self._trial_seconds + sum(trial.seconds for trial in last) <= until
+        return self._trial_seconds + self._one_trial <= until
+
+    @property
+    def _one_trial(self) -> float:
+        return sum(trial.seconds for trial in self._screening.best.trials[-1:])
 
     @property
     def _trial_seconds(self) -> float:
@@ -75,8 +87,9 @@ def near_misses(screening: Screening) -> list[Candidate]:
 
 def _is_near(one: Candidate, screening: Screening) -> bool:
     """What was rejected for its memory is not: another trial would find the same."""
-    most = MOST_TRIALS if one.good else MOST_ENDED
-    if one.decision != "rejected" or screening.has(one.tried) or len(one.trials) >= most:
+    measured = known(screening, one.tried) or one
+    most = MOST_TRIALS if measured.good else MOST_ENDED
+    if one.decision != "rejected" or screening.has(one.tried) or len(measured.trials) >= most:
         return False
     return may_be_faster(one, screening.noise) and not takes_too_much(one, screening.best, screening.may_take)
 
@@ -109,11 +122,17 @@ def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
     return {key: value for one in parts for key, value in one.tried.items()}
 
 
+def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
+    """The candidate with these changes on top of the present best settings, if they were measured."""
+    settings, without_input = screening.settings_with(tried), screening.without_input
+    candidates = screening.search.candidates
+    found = (one for one in candidates if one.settings == settings and one.without_input == without_input)
+    return next((one for one in found if one.trials), None)
+
+
 def measure(screening: Screening, missed: Candidate) -> Candidate:
     """Measure it on top of the present best settings; returns what is known of these settings then."""
-    settings = screening.settings_with(missed.tried)
-    for one in screening.search.candidates:
-        if one.settings == settings and one.without_input == screening.without_input and one.trials:
-            screening.repeat(one)
-            return one
+    if measured := known(screening, missed.tried):
+        screening.repeat(measured)
+        return measured
     return screening.attempt(missed.stage, missed.tried, "once more, as chance may have rejected it")

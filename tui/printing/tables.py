@@ -1,0 +1,98 @@
+"""Prints tables as plain columns that fit the terminal: texts are folded between words, and figures are not divided."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from ..base.errors import clean
+from .console import console
+
+_UNLIMITED = 10_000
+_GAP = 2  # between two columns
+_NARROWEST = 8  # of a column of texts, even where its words are longer
+WHOLE = 24  # characters of a word or a name that is never divided, such as steps_per_execution=16
+
+
+class Columns:
+    """A table of texts and of figures, whose columns are `right`.
+
+    Where a terminal is too narrow for all, texts are folded. Where their words do not fit either, the columns `spare`
+    are left out, the last of them first, and a line below names them.
+    """
+
+    def __init__(
+        self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = (), spare: Sequence[int] = ()
+    ) -> None:
+        self._cells = [list(head), *([clean(cell) for cell in row] for row in rows)]
+        self._right, self._spare = right, spare
+        self._most = [max(map(_lines_width, column)) for column in zip(*self._cells, strict=True)]
+        self._least = [self._least_width(position) for position in range(len(head))]
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(_total(self._least), _total(self._most))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = self._shown(options.max_width)
+        made = Table(box=None, pad_edge=False)
+        for position, width in zip(shown, self._widths(shown, options.max_width), strict=True):
+            side: JustifyMethod = "right" if position in self._right else "left"
+            made.add_column(Text(self._cells[0][position]), justify=side, overflow="fold", width=width)
+        for row in self._cells[1:]:
+            made.add_row(*(Text(row[position]) for position in shown))
+        yield made
+        missing = [name for position, name in enumerate(self._cells[0]) if position not in shown]
+        if missing:
+            yield Text(f"a wider terminal also shows: {', '.join(missing)}")
+
+    def _least_width(self, position: int) -> int:
+        """Of figures and of short names the whole text, of others the longest word."""
+        most = self._most[position]
+        if position in self._right or (position == 0 and most <= WHOLE):
+            return most
+        words = (word for row in self._cells for word in row[position].split())
+        return min(WHOLE, max(map(cell_len, words), default=0))
+
+    def _shown(self, width: int) -> list[int]:
+        """The columns that fit."""
+        shown, spare = list(range(len(self._least))), list(self._spare)
+        while spare and _total([self._least[position] for position in shown]) > width:
+            shown.remove(spare.pop())
+        return shown
+
+    def _widths(self, shown: Sequence[int], width: int) -> list[int]:
+        """What is left of the width goes to the texts that are folded most; what is missing is the widest's loss."""
+        widths, most = [self._least[position] for position in shown], [self._most[position] for position in shown]
+        texts = [place for place, position in enumerate(shown) if position not in self._right]
+        while _total(widths) < width and (folded := [place for place in texts if widths[place] < most[place]]):
+            widths[max(folded, key=lambda place: most[place] / max(1, widths[place]))] += 1
+        while _total(widths) > width and (wide := [place for place in texts if widths[place] > _NARROWEST]):
+            widths[max(wide, key=lambda place: widths[place])] -= 1
+        return widths
+
+
+def _lines_width(text: str) -> int:
+    return max(map(cell_len, text.splitlines()), default=0)
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def show_table(made: RenderableType) -> None:
+    """On a terminal as wide as that is; elsewhere in whole lines, whatever FORCE_COLOR makes rich believe."""
+    out = console()
+    if not sys.stdout.isatty():
+        out.width = _UNLIMITED
+        out.width = out.measure(made).maximum
+        with out.capture() as lines:
+            out.print(made)
+        print("\n".join(line.rstrip() for line in lines.get().splitlines()))
+        return
+    out.print(made)
