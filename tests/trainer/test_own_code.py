@@ -456,6 +456,17 @@ def test_arrays_are_not_split_for_a_model_that_nothing_can_evaluate(own: Write) 
         assert evaluated.loop.built.pipeline.validation_batches == 2, known
 
 
+def test_a_validation_that_would_fail_after_the_first_epoch_is_refused(own: Write) -> None:
+    """A loss that a layer adds when it is called is found."""
+    steps = CUSTOM.replace("return RETURNED", "return {'loss': tf.reduce_mean(self(data[0]))}")
+    validated = steps.replace("return made, dataset()", "return made, dataset().batch(10), dataset()")
+    fault = refused(own, validated)
+    assert "Custom cannot be evaluated: it has a train_step of its own, but neither a test_step" in fault.message
+    assert "return no validation data" in fault.hint
+    adds = validated.replace("return self.dense(inputs)", "self.add_loss(1.0); return self.dense(inputs)")
+    assert own(source(adds), *SHORT).train().loop.built.pipeline.validation_batches
+
+
 def test_xla_over_replicas_is_refused_for_a_training_step_of_their_own(own: Write) -> None:
     fault = refused(own, CUSTOM.replace("RETURNED", "{'loss': 0.0}"), "xla=true", "strategy.kind=mirrored")
     assert "Custom has a train_step of its own, which XLA cannot compile over several replicas" in fault.message

@@ -5,24 +5,30 @@ from __future__ import annotations
 import pytest
 from gputui.engine.proof.row import Trial
 from gputui.engine.tune.measuring import waits
+from gputui.engine.tune.report import sentences
 
 
 def trial(input_wait: float | None, python_share: float | None) -> Trial:
     return Trial(side="s", repeat=1, run="r", outcome="ok", input_wait=input_wait, python_share=python_share)
 
 
-def test_the_gain_is_that_of_the_share_in_which_the_training_works() -> None:
-    assert waits.gain([trial(0.0, 0.1)], [trial(0.3, 0.2), trial(0.5, 0.2)]) == pytest.approx(0.9 / 0.4 - 1)
-    assert waits.gain([trial(0.0, None)], [trial(0.3, 0.2)]) is None
-    assert waits.gain([trial(0.0, 0.0)], []) is None
-    assert waits.gain([trial(0.0, 0.0)], [trial(0.6, 0.4)]) is None, "nothing is left to compare with"
+STEPS, PREFETCH = {"compile.steps_per_execution": 4}, {"input.prefetch": "auto"}
+
+
+def test_the_gain_is_that_of_the_time_beside_the_waits_that_the_options_change() -> None:
+    after, before = [trial(0.0, 0.1)], [trial(0.3, 0.2), trial(0.5, 0.2)]
+    assert waits.gain(STEPS, after, before) == pytest.approx(0.9 / 0.8 - 1)
+    assert waits.gain(PREFETCH, after, before) == pytest.approx(1.0 / 0.6 - 1)
+    assert waits.gain(STEPS | PREFETCH, after, before) == pytest.approx(0.9 / 0.4 - 1)
+    assert waits.gain(STEPS, [trial(0.0, None)], before) is None
+    assert waits.gain(STEPS, after, []) is None
+    assert waits.gain(STEPS | PREFETCH, after, [trial(0.6, 0.4)]) is None, "nothing is left to compare with"
 
 
 def test_only_the_input_and_the_steps_of_an_execution_leave_the_work_as_it_is() -> None:
-    steps, prefetch = {"compile.steps_per_execution": 4}, {"input.prefetch": "auto"}
-    assert waits.leaves_the_work(steps | prefetch)
+    assert waits.leaves_the_work(STEPS | PREFETCH)
     for other in ("input.batch_size", "precision.policy", "compile.xla"):
-        assert not waits.leaves_the_work(steps | {other: 64}), other
+        assert not waits.leaves_the_work(STEPS | {other: 64}), other
 
 
 def test_the_surer_of_two_gains_counts_for_more() -> None:
@@ -37,3 +43,9 @@ def test_waits_that_promise_much_more_than_is_measured_are_not_believed() -> Non
     """An input that runs beside the training on busy cores is no longer waited for, and nothing is gained."""
     gain, error = waits.weighed(0.0, 0.04, 1.0)
     assert gain < error
+
+
+def test_a_list_says_what_a_gain_by_waits_is_where_one_counted() -> None:
+    by_speed = {"gain": 0.04}, {"gain": 0.2, "gain_by_waits": 0.06}, {"gain": -0.04, "gain_by_waits": 0.01}
+    assert sentences.about_gains(by_speed) == sentences.ABOUT_GAINS
+    assert sentences.about_gains([*by_speed, {"gain": 0.04, "gain_by_waits": 0.06}]).endswith(sentences.ABOUT_WAITS)

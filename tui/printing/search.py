@@ -25,7 +25,7 @@ def show_tables(data: Told) -> None:
         return
     show_table(_leaderboard(candidates))
     if any(one.get("gain") is not None for one in candidates):
-        say(sentences.ABOUT_GAINS)
+        say(sentences.about_gains(candidates))
     if any(map(is_marked, candidates)):
         say(ABOUT_INPUT)
     print()

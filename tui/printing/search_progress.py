@@ -29,6 +29,8 @@ def news(data: Told) -> Iterator[tuple[str, str]]:
                 yield "without input", ABOUT_INPUT
             if candidate.get("gain") is not None:
                 yield "gains", f"({sentences.ABOUT_GAINS})"
+            if sentences.is_weighed(candidate):
+                yield "waits", f"({sentences.ABOUT_WAITS})"
             yield from _disturbed(candidate)
     yield from _losses(data)
     for number, comparison in enumerate(listed(data.get("comparisons"))):

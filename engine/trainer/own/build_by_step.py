@@ -37,7 +37,7 @@ def share_generator() -> None:
     """Create the generator that keras.random uses without a seed; a replica's thread would create another at each
     trace.
     """
-    with _host_random_kept():
+    with host_random_kept():
         global_seed_generator()
 
 
@@ -45,7 +45,7 @@ def _trace(model: keras.Model, batch: Any) -> Exception | None:
     def step(data: Any) -> None:
         model.train_step(data)
 
-    with _host_random_kept(), _no_gradients(), contextlib.ExitStack() as only_built:
+    with host_random_kept(), _no_gradients(), contextlib.ExitStack() as only_built:
         for optimizer in optimizers(model):
             only_built.enter_context(_not_applied(optimizer))
         try:
@@ -91,7 +91,7 @@ def _no_gradients() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _host_random_kept() -> Iterator[None]:
+def host_random_kept() -> Iterator[None]:
     states = random_states.read([])
     try:
         yield

@@ -21,7 +21,7 @@ from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..data.share import Share
 from ..measure.run_report import RunReport
 from ..setup.xla import Xla
-from . import context, fitting_batches, inapplicable, random_draws, returned, variables
+from . import context, evaluable, fitting_batches, inapplicable, random_draws, returned, variables
 from .callbacks import OwnCallbacks, usable
 from .compiling import compile_model, tell_overridden
 from .global_settings import GlobalSettings
@@ -134,6 +134,8 @@ def build(
         tell_overridden(found.model, options, report)
         compiler = compile_model(found, options, pipeline)
         variables.create(found.model, pipeline.spec, distribution, code)
+        if pipeline.held_out is not None and distribution is None:
+            evaluable.check(found.model, found.loss, pipeline.held_out.spec)
     settings.tell(code, report)
     follows = pipeline.global_batch_size == options.input.batch_size * replicas
     useless = inapplicable.reasons(handed, follows)

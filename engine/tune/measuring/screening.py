@@ -244,7 +244,7 @@ class Screening:
 
     def _note_waits(self, candidate: Candidate) -> None:
         if self._waits_count_of(candidate):
-            candidate.gain_by_waits = waits.gain(candidate.good, self.best.trials)
+            candidate.gain_by_waits = waits.gain(candidate.tried, candidate.good, self.best.trials)
 
     def _waits_count_of(self, candidate: Candidate) -> bool:
         return self.waits_count and waits.leaves_the_work(candidate.tried)

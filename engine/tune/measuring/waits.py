@@ -28,16 +28,21 @@ def leaves_the_work(tried: Mapping[str, Any]) -> bool:
     return all(key == TOGETHER or (key.startswith("input.") and key != BATCH) for key in tried)
 
 
-def gain(trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
-    """The relative gain in speed that follows from the shares of waiting in both; None where one has no reading."""
-    worked, worked_before = _worked(trials), _worked(before)
-    return worked / worked_before - 1 if worked and worked_before else None
+def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
+    """The relative gain in speed that follows from the shares of waiting in both; None where one has no reading.
+
+    Of the waits only those count that these options change: the others differ by chance.
+    """
+    figures = ["python_share"] if TOGETHER in tried else []
+    figures += ["input_wait"] if any(key != TOGETHER for key in tried) else []
+    rest, rest_before = _rest(trials, figures), _rest(before, figures)
+    return rest / rest_before - 1 if rest and rest_before else None
 
 
-def _worked(trials: Sequence[Trial]) -> float | None:
-    """The mean share of the time in which the training has worked."""
-    shares = [1 - trial.input_wait - trial.python_share for trial in trials
-              if trial.input_wait is not None and trial.python_share is not None]  # fmt: skip
+def _rest(trials: Sequence[Trial], figures: Sequence[str]) -> float | None:
+    """The mean share of the time that is left beside these; None without a reading."""
+    waited = [[getattr(trial, name) for name in figures] for trial in trials]
+    shares = [1 - sum(shares) for shares in waited if None not in shares]
     return statistics.fmean(shares) if shares else None
 
 

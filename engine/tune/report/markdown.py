@@ -62,7 +62,7 @@ def _leaderboard(data: Told) -> Iterator[str]:
         ]
         for place, one in enumerate(candidates, 1)
     ]
-    yield f"## Leaderboard\n\nThe best first; {sentences.ABOUT_GAINS}."
+    yield f"## Leaderboard\n\nThe best first; {sentences.about_gains(candidates)}."
     yield table(["", "settings", _SPEED.head, "gain", "spread", "memory", "outcome", "trials"], rows)
     if any(one.get("without_input") and one.get("samples_per_second") is not None for one in candidates):
         yield f"\\{WITHOUT_INPUT} {sentences.ABOUT_INPUT}."

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ... import text
 from ...files.values import mapping, number
 from ...proof import RESUMABLE, sentences
-from ...proof.comparing import gain
+from ...proof.comparing import LEAST_GAIN, gain
 from ...proof.value_reasons import BATCH
 from . import memory_sentences
 from .findings import WORDS, is_best, largest_error, limits_of, listed, memory_of, search_of
@@ -23,7 +23,19 @@ _KINDS = {
 HARMLESS = 0.05  # where the training is not faster than this without its input, the input does not hold it back
 ABOUT_INPUT = "measured on one repeated batch: the input would hide what the device gains"
 ABOUT_GAINS = "a gain is that over the best settings when it was measured"
+ABOUT_WAITS = "a gain by its waits follows from the shares of the time in which the training waits"
 _STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling"}
+
+
+def about_gains(candidates: Sequence[Told]) -> str:
+    """What the gains of a list are, for those who read one for the first time."""
+    return f"{ABOUT_GAINS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_GAINS
+
+
+def is_weighed(candidate: Told) -> bool:
+    """Whether its gain is not that of the speeds alone."""
+    by_waits, weighed = number(candidate.get("gain_by_waits")), number(candidate.get("gain"))
+    return by_waits is not None and weighed is not None and by_waits > max(weighed, LEAST_GAIN)
 
 
 # ---- one candidate --------------------------------------------------------------------------------

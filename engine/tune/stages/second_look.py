@@ -86,10 +86,12 @@ def near_misses(screening: Screening) -> list[Candidate]:
 
 
 def _is_near(one: Candidate, screening: Screening) -> bool:
-    """What was rejected for its memory is not: another trial would find the same."""
+    """What has failed or was rejected for its memory is not: another trial would find the same."""
     measured = known(screening, one.tried) or one
     most = MOST_TRIALS if measured.good else MOST_ENDED
-    if one.decision != "rejected" or screening.has(one.tried) or len(measured.trials) >= most:
+    if one.decision != "rejected" or measured.decision == "failed" or len(measured.trials) >= most:
+        return False
+    if screening.has(one.tried):
         return False
     return may_be_faster(one, screening.noise) and not takes_too_much(one, screening.best, screening.may_take)
 
