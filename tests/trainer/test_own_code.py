@@ -463,7 +463,8 @@ def test_a_validation_that_would_fail_after_the_first_epoch_is_refused(own: Writ
     fault = refused(own, validated)
     assert "Custom cannot be evaluated: it has a train_step of its own, but neither a test_step" in fault.message
     assert "return no validation data" in fault.hint
-    adds = validated.replace("return self.dense(inputs)", "self.add_loss(1.0); return self.dense(inputs)")
+    added = "self.add_loss(tf.reduce_mean(inputs)); return self.dense"
+    adds = validated.replace("return self.dense", added)
     assert own(source(adds), *SHORT).train().loop.built.pipeline.validation_batches
 
 
