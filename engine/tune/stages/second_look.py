@@ -17,7 +17,7 @@ from ...proof.search import Candidate
 from ..measuring.judging import may_be_faster, standard_error, takes_too_much
 from ..measuring.screening import Screening
 
-SHARE = 0.25  # of the time of all trials until then,
+SHARE = 1 / 3  # of the time of all trials until then,
 LEAST = 2  # or so many trials, where there were few
 MOST_TRIALS = 3  # of one candidate
 MOST_ENDED = 2  # of one that was ended as slower each time
@@ -25,7 +25,7 @@ STAGE = "together"
 
 
 class SecondLook:
-    """Measures near misses, the nearest first; `go_on_from` is told the stage of each that gains after all."""
+    """Measures near misses, one after another; `go_on_from` is told the stage of each that gains after all."""
 
     def __init__(self, screening: Screening, go_on_from: Callable[[str], None]) -> None:
         self._screening, self._go_on_from = screening, go_on_from
@@ -80,9 +80,16 @@ class SecondLook:
 
 
 def near_misses(screening: Screening) -> list[Candidate]:
-    """Rejected candidates that were not clearly slower, the nearest first; of one tried twice, the latest counts."""
-    latest = {repr(sorted(one.tried.items())): one for one in screening.search.candidates}
-    return sorted((one for one in latest.values() if _is_near(one, screening)), key=lambda one: -(one.gain or 0.0))
+    """Rejected candidates that were not clearly slower; of one tried twice, the latest counts.
+
+    Those of options that have gained nothing come first, as there another value of the option has not taken its gain
+    already. Then the nearest come first.
+    """
+    candidates = screening.search.candidates
+    latest = {repr(sorted(one.tried.items())): one for one in candidates}
+    gained = {key for one in candidates if one.decision == "kept" for key in one.tried}
+    near = (one for one in latest.values() if _is_near(one, screening))
+    return sorted(near, key=lambda one: (bool(gained & set(one.tried)), -(one.gain or 0.0)))
 
 
 def _is_near(one: Candidate, screening: Screening) -> bool:
@@ -97,7 +104,7 @@ def _is_near(one: Candidate, screening: Screening) -> bool:
 
 
 def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:
-    """Those whose changes make one combination, from the nearest on; none where there is only one.
+    """Those whose changes make one combination, from the first on; none where there is only one.
 
     Each changes options of its own. Neither its measured gain nor the sum of all may be below 0 by more than one
     standard error. The bound is narrower than the two errors of a second look: each part that is slower makes the whole
