@@ -1,6 +1,6 @@
 """Whether a candidate is faster than the best settings so far, and whether what is seen of it may be chance.
 
-Less than the least gain that counts ends a candidate, and a gain that is clearly more than chance is kept; between the
+A gain within the standard error ends a candidate for now, and one that is clearly more than chance is kept; between the
 two, candidate and best are measured once more each. Chance is the relative spread of repeated measurements, pooled over
 the search: the difference of two means of n and m trials has the standard error spread * sqrt(1/n + 1/m), and twice
 that is called clear (95 % of a normal distribution). Where the waits of the trials say what is gained (waits.py), that
@@ -69,16 +69,20 @@ def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, floa
     """Its gain over the best settings and the standard error of that, both noted in it."""
     gain = speed(candidate.good) / best.speed - 1
     error = standard_error(noise, len(candidate.good), len(best.trials))
-    if waits_gain(candidate) > gain:  # where the speeds gain more, the work itself has become faster
-        gain, error = waits.weighed(gain, error, waits_gain(candidate))
+    if waits_gain(candidate) > LEAST_GAIN:
+        weighed, error = waits.weighed(gain, error, waits_gain(candidate))
+        gain = max(gain, weighed)  # where the speeds gain more, the work itself has become faster
     candidate.gain, candidate.spread = gain, error
     return gain, error
 
 
 def seems_to_gain(candidate: Candidate, best: Best, noise: float) -> bool:
-    """Whether its gain counts, as far as its waits say at least, and may be chance."""
+    """Whether its gain, or what its waits say of that, counts and may be chance.
+
+    A gain of less than a standard error is not repeated at once, but at the end, where there is time.
+    """
     gain, error = compare(candidate, best, noise)
-    return max(gain, waits_gain(candidate)) > LEAST_GAIN and gain < CLEAR * error
+    return max(gain, waits_gain(candidate)) > max(LEAST_GAIN, error) and gain < CLEAR * error
 
 
 def waits_gain(candidate: Candidate) -> float:

@@ -47,7 +47,7 @@ class InputStage:
             if settings not in seen and not self._screening.has(settings):
                 seen.append(settings)
                 self._screening.attempt("input", settings)
-                if self._is_reached():
+                if self.is_harmless:
                     return
 
     @property
@@ -62,7 +62,9 @@ class InputStage:
         waited = best.trials[-1].input_wait
         return best.speed < (1 - REACHED) * self._search.ceiling or (waited or 0.0) > REACHED
 
-    def _is_reached(self) -> bool:
+    @property
+    def is_harmless(self) -> bool:
+        """Whether the best settings are about as fast as without their input."""
         ceiling = self._search.ceiling
         return ceiling is not None and self._screening.best.speed >= (1 - REACHED) * ceiling
 
