@@ -375,10 +375,11 @@ def test_terminals(
     assert [finding.level for finding in found] == levels
 
 
-def test_the_conclusion_tells_what_only_a_gpu_lacks_from_what_no_training_can_do_without() -> None:
+def test_the_conclusion_names_the_cpu_where_only_the_gpus_lack_something() -> None:
     no_cuda, no_disk = Finding("error", "CUDA", "libcuda.so.1 is missing"), Finding("error", "runs", "the disk is full")
-    works, fails = Finding("ok", "GPU 0", "it answers"), Finding("error", "GPU 1", "its compute mode is PROHIBITED")
-    on_the_cpu = "see the lines marked error; device.visible=none trains on the CPU."
-    assert conclusion([no_cuda]) == f"Not ready to train on a GPU: {on_the_cpu}"
-    assert conclusion([works, fails]) == f"Not ready to train on every GPU: {on_the_cpu}"
-    assert conclusion([no_cuda, no_disk]) == "Not ready to train: see the lines marked error."
+    without = Finding("error", "TensorFlow", "TensorFlow 2.21, built without CUDA: it cannot use a GPU")
+    missing = Finding("error", "TensorFlow", "TensorFlow is not installed")
+    on_the_cpu = "Not ready to train: see the lines marked error; device.visible=none trains on the CPU."
+    assert conclusion([no_cuda, without]) == on_the_cpu
+    for more in (no_disk, missing):
+        assert conclusion([no_cuda, more]) == "Not ready to train: see the lines marked error."

@@ -255,6 +255,20 @@ def test_only_what_another_trial_may_find_faster_is_a_near_miss(tmp_path: Path) 
     assert second_look.near_misses(screening) == [near]
 
 
+def test_options_that_gained_nothing_come_first_in_the_second_look(tmp_path: Path) -> None:
+    """Of another value of an option that has gained one trial with the present settings is enough; batches grow on."""
+    screening = searching(tmp_path / "p", asked("xla=off"), fast_input)[0].screening
+    kept = Candidate(stage="steps", settings={}, tried={STEPS: 16, BATCH: 64}, decision="kept")
+    fewer, xla, batch = rejected({STEPS: 4}, 0.01), rejected({XLA: True}, -0.02), rejected({BATCH: 128}, -0.01)
+    for one in (fewer, xla, batch):
+        one.settings = {"another": 1}
+    screening.search.candidates = [kept, fewer, xla, batch]
+    assert second_look.near_misses(screening) == [batch, xla, fewer]
+    for one in (fewer, xla, batch):
+        one.settings = one.tried
+    assert second_look.near_misses(screening) == [batch, xla]
+
+
 def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float = 1.0) -> Any:
     """Steps of 32 samples: the device's time by precision and XLA, or Python's beside it where that is longer."""
 
@@ -268,6 +282,7 @@ def with_overhead(device_ms: dict[tuple[str, bool], float], overhead_ms: float =
 
 SINGLE, MIXED = "float32", "mixed_bfloat16"
 STEPS, POLICY, XLA = "compile.steps_per_execution", "precision.policy", "compile.xla"
+BATCH = "input.batch_size"
 
 
 def test_what_one_option_hides_of_another_is_found(tmp_path: Path) -> None:

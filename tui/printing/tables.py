@@ -17,7 +17,7 @@ from .console import console
 _UNLIMITED = 10_000
 _GAP = 2  # between two columns
 _NARROWEST = 8  # of a column of texts, even where its words are longer
-WHOLE = 24  # characters of a word or a name that is never divided, such as steps_per_execution=16
+_WHOLE = 24  # characters of a word or a name that is not divided, such as steps_per_execution=16
 
 
 class Columns:
@@ -54,10 +54,10 @@ class Columns:
     def _least_width(self, position: int) -> int:
         """Of figures and of short names the whole text, of others the longest word."""
         most = self._most[position]
-        if position in self._right or (position == 0 and most <= WHOLE):
+        if position in self._right or (position == 0 and most <= _WHOLE):
             return most
         words = (word for row in self._cells for word in row[position].split())
-        return min(WHOLE, max(map(cell_len, words), default=0))
+        return min(_WHOLE, max(map(cell_len, words), default=0))
 
     def _shown(self, width: int) -> list[int]:
         """The columns that fit."""

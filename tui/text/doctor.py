@@ -54,12 +54,11 @@ def worst_first(found: Iterable[Finding]) -> list[Finding]:
 
 def conclusion(found: list[Finding]) -> str:
     """One line at the end."""
-    has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU") for finding in found)
     if doctor.blocks(found):
-        if not all(_is_of_gpus(finding.about) for finding in found if finding.level == "error"):
-            return "Not ready to train: see the lines marked error."
-        which = "every GPU" if has_gpu else "a GPU"
-        return f"Not ready to train on {which}: see the lines marked error; device.visible=none trains on the CPU."
+        only_gpus = all(_is_of_gpus(finding) for finding in found if finding.level == "error")
+        instead = "; device.visible=none trains on the CPU" if only_gpus else ""
+        return f"Not ready to train: see the lines marked error{instead}."
+    has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU") for finding in found)
     has_driver = any(finding.about == "driver" for finding in found)
     warnings = sum(finding.level == "warning" for finding in found)
     ready = "Ready to train" + ("" if has_gpu else " on the CPU")
@@ -68,9 +67,11 @@ def conclusion(found: list[Finding]) -> str:
     return f"{ready}; {warnings} warning(s)." if warnings else f"{ready}."
 
 
-def _is_of_gpus(about: str) -> bool:
-    """Whether a finding of this part says nothing about training on the CPU."""
-    return about in ("driver", "CUDA") or about.startswith("GPU")
+def _is_of_gpus(finding: Finding) -> bool:
+    """Whether it says nothing about training on the CPU; of TensorFlow's findings these speak of GPUs."""
+    if finding.about == "TensorFlow":
+        return "GPU" in finding.what
+    return finding.about in ("driver", "CUDA", "pynvml") or finding.about.startswith("GPU")
 
 
 def sign(level: str) -> str:

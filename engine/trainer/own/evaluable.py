@@ -15,7 +15,7 @@ _NO_LOSS = "No loss to compute"  # Keras' compute_loss, where nothing was compil
 
 def can_evaluate(model: keras.Model, loss: Any) -> bool:
     """`loss` is what the user's code returned beside the model; a compiled loss is in the model."""
-    steps = ("train_step", "test_step", "compute_loss")
+    steps = ("train_step", "test_step", "compute_loss", "make_test_function", "evaluate")
     own = [name for name in steps if getattr(type(model), name) is not getattr(keras.Model, name)]
     return own != ["train_step"] or loss is not None or model.loss is not None or bool(model.losses)
 
@@ -43,4 +43,6 @@ def _lacks_loss(model: keras.Model, spec: Any) -> bool:
             tf.function(model.test_step, autograph=False).get_concrete_function(spec)
     except Exception as fault:
         return _NO_LOSS in str(fault)
+    finally:
+        model._clear_losses()  # of the trace, which are no tensors
     return False

@@ -66,12 +66,16 @@ def standard_error(noise: float, trials: int, others: int) -> float:
 
 
 def compare(candidate: Candidate, best: Best, noise: float) -> tuple[float, float]:
-    """Its gain over the best settings and the standard error of that, both noted in it."""
+    """Its gain over the best settings and the standard error of that, both noted in it.
+
+    What its waits say counts as well, unless the speeds gain clearly more: then the work itself has become faster, as
+    TensorFlow's part of a call is shared by more steps.
+    """
     gain = speed(candidate.good) / best.speed - 1
     error = standard_error(noise, len(candidate.good), len(best.trials))
-    if waits_gain(candidate) > LEAST_GAIN:
-        weighed, error = waits.weighed(gain, error, waits_gain(candidate))
-        gain = max(gain, weighed)  # where the speeds gain more, the work itself has become faster
+    by_waits = waits_gain(candidate)
+    if gain - by_waits < math.hypot(error, waits.error_of(by_waits)):
+        gain, error = waits.weighed(gain, error, by_waits)
     candidate.gain, candidate.spread = gain, error
     return gain, error
 

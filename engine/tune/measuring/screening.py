@@ -99,11 +99,13 @@ class Screening:
     def repeat(self, candidate: Candidate) -> None:
         """Measure a candidate for the present best settings once more, and judge it again."""
         preset = with_changes(self.baseline, candidate.settings)
-        if not self._trial(candidate, preset).good:
-            return
-        if self._seems_to_gain(candidate):
+        good = self._trial(candidate, preset).good
+        if good and self._seems_to_gain(candidate):
             self.best_once_more()
-        self._choose(candidate, preset)
+        if good:
+            self._choose(candidate, preset)
+        elif not candidate.good:
+            judging.decide_failed(candidate, self.best)
         self._report("")
 
     def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
@@ -188,8 +190,8 @@ class Screening:
     def _trial(
         self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
     ) -> Trial:
-        """One more trial of a candidate or of the best settings, of which only the first may end early, and where its
-        waits count not even that.
+        """One more trial of a candidate or of the best settings. Only the first of a candidate may end early, and
+        where its waits count none does.
 
         `seconds` are measured if not those of all; then nothing is said about the speed.
         """

@@ -1,8 +1,8 @@
 """What a change gains by the waits of its trials, which are free of how fast the machine happens to be just then.
 
 A step on a CPU is waiting for input, Python, and the work itself, one after the other. Options of the input and the
-number of steps in one execution leave the work as it is: they gain the time that is no longer waited. Speeds of two
-trials also differ by what else the machine did meanwhile (on virtual machines by a quarter, for tens of seconds),
+number of steps in one execution leave most of the work as it is: they gain the time that is no longer waited. Speeds of
+two trials also differ by what else the machine did meanwhile (on virtual machines by a quarter, for tens of seconds),
 shares of the time within one trial do not. On a GPU the host's waits may be hidden behind the device's work, so that
 nothing follows from them there.
 """
@@ -46,8 +46,13 @@ def _rest(trials: Sequence[Trial], figures: Sequence[str]) -> float | None:
     return statistics.fmean(shares) if shares else None
 
 
+def error_of(by_waits: float) -> float:
+    """The error of a gain by waits; none is known of what promises nothing."""
+    return max(LEAST_ERROR, SHARE_ERROR * abs(math.log1p(by_waits))) if by_waits > 0 else 0.0
+
+
 def weighed(measured: float, error: float, by_waits: float) -> tuple[float, float]:
     """A gain of the speeds with its standard error and one by waits, each weighed by its error; both relative."""
-    weight, other = 1 / error**2, 1 / max(LEAST_ERROR, SHARE_ERROR * abs(math.log1p(by_waits))) ** 2
+    weight, other = 1 / error**2, 1 / error_of(by_waits) ** 2
     logarithm = (weight * math.log1p(measured) + other * math.log1p(by_waits)) / (weight + other)
     return math.expm1(logarithm), math.sqrt(1 / (weight + other))

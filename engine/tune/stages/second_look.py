@@ -10,16 +10,17 @@ tried together first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...proof.search import Candidate
 from ..measuring.judging import may_be_faster, standard_error, takes_too_much
 from ..measuring.screening import Screening
+from ..measuring.space import BATCH
 
 SHARE = 1 / 3  # of the time of all trials until then,
 LEAST = 2  # or so many trials, where there were few
-MOST_TRIALS = 3  # of one candidate
+MOST_MEASURED = 3  # trials of one candidate
 MOST_ENDED = 2  # of one that was ended as slower each time
 STAGE = "together"
 
@@ -38,7 +39,7 @@ class SecondLook:
             self._screening.best_once_more()
         while self._may_start(until) and (misses := near_misses(self._screening)):
             parts = may_gain_together(misses, self._screening.noise)
-            if parts and changes_of(parts) not in self._combined:
+            if parts and self._is_new(changes_of(parts)):
                 self._try_together(parts)
             else:
                 self._try(misses[0])
@@ -60,8 +61,13 @@ class SecondLook:
 
     @property
     def _trial_seconds(self) -> float:
-        """Of all candidates; unlike a clock, a resumed search finds what it was."""
-        return sum(trial.seconds for one in self._screening.search.candidates for trial in one.trials)
+        """Of all candidates: unlike what a clock shows, a resumed search finds it as it was."""
+        candidates = self._screening.search.candidates
+        return sum({trial.run: trial.seconds for one in candidates for trial in one.trials}.values())
+
+    def _is_new(self, tried: dict[str, Any]) -> bool:
+        """Whether this combination was neither tried nor measured as another candidate."""
+        return tried not in self._combined and not any(_measured(self._screening, tried))
 
     def _try_together(self, parts: Sequence[Candidate]) -> None:
         """In one trial on top of the best settings."""
@@ -82,20 +88,31 @@ class SecondLook:
 def near_misses(screening: Screening) -> list[Candidate]:
     """Rejected candidates that were not clearly slower; of one tried twice, the latest counts.
 
-    Those of options that have gained nothing come first, as there another value of the option has not taken its gain
-    already. Then the nearest come first.
+    Those of options that have gained nothing come first, and of these the nearest. Where another value of the option
+    has gained, little is left to gain: such a candidate is measured once with the present best settings. That does not
+    hold for batch sizes, as one that chance has rejected has ended the growth.
     """
     candidates = screening.search.candidates
     latest = {repr(sorted(one.tried.items())): one for one in candidates}
-    gained = {key for one in candidates if one.decision == "kept" for key in one.tried}
-    near = (one for one in latest.values() if _is_near(one, screening))
-    return sorted(near, key=lambda one: (bool(gained & set(one.tried)), -(one.gain or 0.0)))
+    gained = {key for one in candidates if one.decision == "kept" for key in one.tried} - {BATCH}
+    near = [one for one in latest.values() if _is_near(one, screening)]
+    first = [one for one in near if not gained & set(one.tried)]
+    later = [one for one in near if one not in first and known(screening, one.tried) is None]
+    return [*sorted(first, key=_distance), *sorted(later, key=_distance)]
+
+
+def _distance(one: Candidate) -> float:
+    return -(one.gain or 0.0)
 
 
 def _is_near(one: Candidate, screening: Screening) -> bool:
-    """What has failed or was rejected for its memory is not: another trial would find the same."""
+    """What has failed or was rejected for its memory is not, as another trial would find the same; a combination is
+    not, as its parts are; nor is what has had its trials.
+    """
+    if one.stage == STAGE:
+        return False
     measured = known(screening, one.tried) or one
-    most = MOST_TRIALS if measured.good else MOST_ENDED
+    most = MOST_MEASURED if measured.good else MOST_ENDED
     if one.decision != "rejected" or measured.decision == "failed" or len(measured.trials) >= most:
         return False
     if screening.has(one.tried):
@@ -133,10 +150,15 @@ def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
 
 def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
     """The candidate with these changes on top of the present best settings, if they were measured."""
+    return next((one for one in _measured(screening, tried) if one.tried == tried), None)
+
+
+def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candidate]:
+    """All that were measured with the settings that follow, whatever they were tried on top of."""
     settings, without_input = screening.settings_with(tried), screening.without_input
-    candidates = screening.search.candidates
-    found = (one for one in candidates if one.settings == settings and one.without_input == without_input)
-    return next((one for one in found if one.trials), None)
+    for one in screening.search.candidates:
+        if one.trials and one.settings == settings and one.without_input == without_input:
+            yield one
 
 
 def measure(screening: Screening, missed: Candidate) -> Candidate:
