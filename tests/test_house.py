@@ -139,6 +139,16 @@ def test_importing_all_but_the_trainer_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_packages_that_import_their_own_modules_are_imported_before_threads_start() -> None:
+    """Two threads that import one of them at once, one of them by its module, could both fail."""
+    code = "import sys, gputui.tui.app as a; a.import_for_threads(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own = [path for path in outside_trainer() if path.name == "__init__.py" and path.parent.parent.name == "engine"]
+    facades = [path for path in own if any(isinstance(one, ast.ImportFrom) and one.level == 1 for one in imports(path))]
+    assert facades
+    assert {f"gputui.{name_of(path)}" for path in facades} - set(done.stdout.split()) == set()
+
+
 @pytest.mark.parametrize("command", [["--help"], ["presets"], ["--preset", "quickstart", "--dry-run"]], ids=" ".join)
 def test_the_command_itself_loads_neither_tensorflow_nor_the_screen(command: list[str]) -> None:
     program = (

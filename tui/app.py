@@ -30,6 +30,7 @@ from ..engine.presets import Preset, PresetError
 from ..engine.system import interpreter
 from .base import keys
 from .base.errors import clean
+from .base.packages import import_for_threads
 from .base.services import Host
 from .base.themes import CALM, HIGH_CONTRAST, THEMES
 from .form.state import FormState
@@ -106,9 +107,11 @@ class GputuiApp(Host):
         self.settings.complain = partial(self.call_from_thread, self.complain)
         self._tell_faults()
         self.call_after_refresh(self._collect_seldom)
+        self.call_after_refresh(import_for_threads)
         self.call_after_refresh(self._sweep)
         self.call_after_refresh(self.run_watch.start)
         if self.watched is not None:
+            import_for_threads()
             self.open_run(self.watched)
         else:
             self.call_after_refresh(self._offer_running)

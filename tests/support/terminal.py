@@ -90,7 +90,10 @@ class Terminal:
 
     def has_said(self, text: str) -> None:
         """Wait until the text has been written since the last keys: a message that may be gone again before a look."""
-        until(lambda: text.encode() in _MOVES.sub(b"", self._written.read_bytes()[self._before_keys :]))
+        try:
+            until(lambda: text.encode() in _MOVES.sub(b"", self._written.read_bytes()[self._before_keys :]))
+        except AssertionError:
+            raise AssertionError(f"{text!r} not said on:\n{self.screen}") from None
 
     def still(self, seconds: float = 0.5) -> None:
         """Wait until the screen has not changed for as long as a person takes to read it."""
