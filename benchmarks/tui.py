@@ -140,9 +140,7 @@ def watching(home: Path, seconds: float, readings_a_second: float) -> tuple[floa
     """Share of a core and bytes a second while a run with eight GPUs is played at its own pace."""
     name = f"watched-{readings_a_second:g}"
     long = int(seconds) + 60
-    run = recorded.write(
-        home, name=name, gpus=8, seconds=long, readings_a_second=readings_a_second, epoch_seconds=20
-    )
+    run = recorded.write(home, name=name, gpus=8, seconds=long, readings_a_second=readings_a_second, epoch_seconds=20)
     return measured(Terminal(WATCH, str(run.path), home=home), seconds)
 
 

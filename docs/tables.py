@@ -279,6 +279,7 @@ def _purpose(path: Path) -> str:
 
 # ---- documents --------------------------------------------------------------------------------
 
+
 def settings_of_screens() -> str:
     """The settings of the screens, each with what it takes."""
     rows = [

@@ -51,8 +51,7 @@ def parse(text: str) -> Entry:
 
 
 def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = None) -> Path:
-    """The file that contains the function; raises EntryFault. `search_path` is the sys.path of the Python that trains.
-    """
+    """The file that contains the function; raises EntryFault. `search_path`: the sys.path of the Python that trains."""
     if entry.file is not None:
         path = folder / os.path.expanduser(entry.file)
         if not os.path.isfile(path):  # does not raise, whatever the name is

@@ -37,8 +37,9 @@ from .show import need_a_terminal, show
     "--dry-run", is_flag=True, help="Check the preset and print it as YAML with every value, without starting it."
 )
 @click.option(
-    "--resume-if-any", is_flag=True,
-    help="Resume the newest run of this preset with these settings, if it can be resumed; else start a new one."
+    "--resume-if-any",
+    is_flag=True,
+    help="Resume the newest run of this preset with these settings, if it can be resumed; else start a new one.",
 )
 @cluster_options.given
 @click.version_option(package_name="gputui", message="gputui %(version)s")

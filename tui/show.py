@@ -22,9 +22,7 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
         raise Refused(f"the screen needs a terminal (ssh -t gives one); {clean(instead)} without one")
 
 
-def show(
-    preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None
-) -> int:
+def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
     """The TUI, and what to know after it; its exit code."""
     need_a_terminal(*([f"gputui logs {watch.id} prints the log"] if watch else []))
     gc.disable()  # until the application has been painted

@@ -19,8 +19,21 @@ class Terminal:
     def __init__(self, case: Lab) -> None:
         self._tmux = ["tmux", "-L", f"faults-{case.mark}"]
         told = [f"{name}={value}" for name, value in case.environment.items() if name not in ("TMUX", "TERM")]
-        self._run("new-session", "-d", "-x", "100", "-y", "30", "env", "-i", "TERM=xterm-256color", *told,
-                  f"PATH={os.environ['PATH']}", "GPUTUI_WARM=0", COMMAND)
+        self._run(
+            "new-session",
+            "-d",
+            "-x",
+            "100",
+            "-y",
+            "30",
+            "env",
+            "-i",
+            "TERM=xterm-256color",
+            *told,
+            f"PATH={os.environ['PATH']}",
+            "GPUTUI_WARM=0",
+            COMMAND,
+        )
 
     def _run(self, *words: str) -> str:
         return subprocess.run([*self._tmux, *words], capture_output=True, text=True, check=True).stdout

@@ -24,8 +24,16 @@ COMMAND = str(Path(sys.executable).parent / "gputui")
 MARK = "GPUTUI_FAULTS_CASE"
 LIVES = ("running", "starting", "stopping")
 # Exact, resumable, and long enough to be disturbed: about 1,500 steps.
-LONG = ("model=mlp", "width=0.1", "epochs=5", "steps_per_epoch=300", "deterministic=true", "run.checkpoint=100",
-        "batch_size=16", "shuffle=500")
+LONG = (
+    "model=mlp",
+    "width=0.1",
+    "epochs=5",
+    "steps_per_epoch=300",
+    "deterministic=true",
+    "run.checkpoint=100",
+    "batch_size=16",
+    "shuffle=500",
+)
 SHORT = ("model=mlp", "width=0.1", "epochs=1", "steps_per_epoch=30", "batch_size=16")
 ENDLESS = ("model=mlp", "width=0.1", "epochs=100000", "batch_size=16", "run.checkpoint=20")
 

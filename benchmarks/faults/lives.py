@@ -239,4 +239,3 @@ def warm_killed(role: str) -> Callable[[random.Random], None]:
             form.wait(60)
 
     return case_of
-

@@ -274,4 +274,3 @@ def file_size_limit(chance: random.Random) -> None:
             return
         said = done.stdout + done.stderr
         check(done.returncode == 0 or "large" in said or "full" in said, f"exit code {done.returncode}: {said[-300:]}")
-

@@ -179,7 +179,6 @@ class Lab:
             "run.sample_seconds": 0.5,
         } | more
 
-
     def small_model(self, **more: Any) -> dict[str, Any]:
         """Settings of a small network that trains for some seconds, so that the driver's readings see it."""
         return {

@@ -23,7 +23,7 @@ HANG_SECONDS = 60
 NSYS = ("nsys", "profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "--wait=all", "--export=sqlite",
         "--trace-fork-before-exec=true", "--force-overwrite=true")  # fmt: skip
 # In front of the trainer: its clock of steps and input is left out, as where operations must be deterministic.
-CLOCK_OFF = '''
+CLOCK_OFF = """
 import importlib.util, sys
 NAME = "gputui.engine.trainer.measure.step_parts"
 class Finder:
@@ -40,9 +40,9 @@ class Finder:
         found.loader.exec_module = load_without
         return found
 sys.meta_path.insert(0, Finder())
-'''
+"""
 # A step that never ends, after enough that do.
-HANGS = '''
+HANGS = """
 import keras, numpy as np, tensorflow as tf
 
 class Hangs(keras.Model):
@@ -69,7 +69,7 @@ def build(context):
     model.compile("sgd", "mse", jit_compile=False)
     x = np.random.default_rng(0).standard_normal((4096, 32)).astype("float32")
     return model, (x, x[:, :1])
-'''
+"""
 
 
 # ---- tables -----------------------------------------------------------------------------------
@@ -270,8 +270,17 @@ def memory(lab: Lab) -> str:
         told = [gpu.get("memory_limit_bytes") for gpu in one.only("started").get("gpu_devices") or ()]
         used = [gpu["memory_used_bytes"] for gpu in one.readings() if gpu.get("memory_used_bytes") is not None]
         totals = [gpu["memory_total_bytes"] for gpu in one.readings() if gpu.get("memory_total_bytes")]
-        rows.append([f"growth {'on' if growth else 'off'}", _created(one), _mib(told), _mib([min(used, default=None)]),
-                     _mib([max(used, default=None)]), _mib(totals[:1]), _mib([one.summary.get("peak_memory_bytes")])])
+        rows.append(
+            [
+                f"growth {'on' if growth else 'off'}",
+                _created(one),
+                _mib(told),
+                _mib([min(used, default=None)]),
+                _mib([max(used, default=None)]),
+                _mib(totals[:1]),
+                _mib([one.summary.get("peak_memory_bytes")]),
+            ]
+        )
     return table(("training", "TensorFlow's line", "reported limit MiB", "in use at first", "at most", "in all",
                   "tensors at most"), rows)  # fmt: skip
 

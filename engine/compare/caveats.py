@@ -29,8 +29,16 @@ def caveats(
     """
     known = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, strict=True)]
-    said = (_baseline(results[0], states[0]), _workload(known), _one_batch(known), _batch(batches),
-            _samples(results, batches), _versions(versions), _environment(actual), _xla(options, actual))
+    said = (
+        _baseline(results[0], states[0]),
+        _workload(known),
+        _one_batch(known),
+        _batch(batches),
+        _samples(results, batches),
+        _versions(versions),
+        _environment(actual),
+        _xla(options, actual),
+    )
     return [text for text in said if text]
 
 
@@ -85,8 +93,11 @@ def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
 
 def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
     """The same option can mean another thing on another machine."""
-    by_itself = [found.get("jit_compile") for of_run, found in zip(options, actual, strict=False)
-                 if of_run.get("compile.xla") == "auto"]
+    by_itself = [
+        found.get("jit_compile")
+        for of_run, found in zip(options, actual, strict=False)
+        if of_run.get("compile.xla") == "auto"
+    ]
     if len({choice for choice in by_itself if choice is not None}) < 2:
         return ""
     return "compile.xla is auto, and XLA has compiled only some of these runs: see xla_reason in their events"

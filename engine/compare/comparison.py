@@ -100,9 +100,18 @@ def compare(line_up: LineUp) -> Comparison:
         groups=groups,
         options=tuple(_different(options)),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
-        notes=(*lost, *_damage(runs, [why for _, why in read]), *_together(runs),
-               *caveats(options, results, states, [found.actual if found else {} for found in started],
-                        [row.key for row in versions])),
+        notes=(
+            *lost,
+            *_damage(runs, [why for _, why in read]),
+            *_together(runs),
+            *caveats(
+                options,
+                results,
+                states,
+                [found.actual if found else {} for found in started],
+                [row.key for row in versions],
+            ),
+        ),
         titles=tuple(title_of(run) for run in runs),
         versions=versions,
     )
@@ -118,8 +127,9 @@ def _together(runs: Sequence[Run]) -> list[str]:
 
 def _damage(runs: Sequence[Run], presets: Sequence[str]) -> list[str]:
     """Sentences about files of the runs that cannot be used, so that their figures are missing."""
-    return [f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True)
-            for text in (*run.damage, preset) if text]
+    return [
+        f"{run.id}: {text}" for run, preset in zip(runs, presets, strict=True) for text in (*run.damage, preset) if text
+    ]
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:

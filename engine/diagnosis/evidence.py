@@ -51,8 +51,12 @@ def _beside(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
     if verdict == "healthy":
         rows += _row("compute_share", s.compute_share, "TensorFlow's graph takes {} of the step")
     if s.unseen and verdict in HOST_VIEWED:
-        rows += _row("compute_share", s.compute_share, "measured on the host alone: the driver reports no utilization "
-                     "of this GPU, so the graph's {} of the step may include idle time")
+        rows += _row(
+            "compute_share",
+            s.compute_share,
+            "measured on the host alone: the driver reports no utilization "
+            "of this GPU, so the graph's {} of the step may include idle time",
+        )
     if verdict in ("compute_bound", "healthy", "underfilled", "python_overhead"):
         rows += _row("sm_active", s.sm_active, "the GPU's multiprocessors work {} of the time")
         rows += _row("tensor_active", s.tensor_active, "its tensor cores work {} of the time")

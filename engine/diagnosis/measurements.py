@@ -170,7 +170,6 @@ class Measurements:
 
 
 def stage_ms(stage: Mapping[str, Any]) -> float | None:
-    """The shortest possible time from one batch of a stage to its next: its own work, divided among its parallel calls.
-    """
+    """The shortest possible time from one batch of a stage to its next: its own work divided by its parallel calls."""
     work = number(stage.get("ms_per_batch"))
     return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)

@@ -93,7 +93,8 @@ def neighbours(gpu: Reading) -> list[str]:
     return [
         str(process.get("name") or f"process {process.get('pid')}")
         for process in gpu.get("processes") or ()
-        if isinstance(process, Mapping) and process.get("own") is False
+        if isinstance(process, Mapping)
+        and process.get("own") is False
         and (number(process.get("memory_used_bytes")) or 0) >= SCREEN_BYTES
     ]
 

@@ -60,8 +60,10 @@ def _too_little(s: Measurements) -> str:
         return "the run ended before its first step was measured"
     if s.step_ms is None or s.steps < LEAST_STEPS or s.seconds < least:
         so_far = " so far" if s.outcome is None else ""
-        return (f"{counted(s.steps, 'steps')} in {seconds(s.seconds)} measured{so_far}; "
-                f"a verdict needs {LEAST_STEPS} steps and {least:g} s")
+        return (
+            f"{counted(s.steps, 'steps')} in {seconds(s.seconds)} measured{so_far}; "
+            f"a verdict needs {LEAST_STEPS} steps and {least:g} s"
+        )
     if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):
         return "train.deterministic hides where the time goes; diagnose without it"
     return ""

@@ -25,9 +25,7 @@ class Output:
 class Child:
     """The process, which starts when the object is made. `end` may be called by any thread at any time."""
 
-    def __init__(
-        self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable
-    ) -> None:
+    def __init__(self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable) -> None:
         self._began, self.seconds = time.monotonic(), 0.0
         pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
         command, variables = [python, "-P", *flags, "-c", program], os.environ | environment

@@ -39,8 +39,11 @@ def _nan(script: Script, wanted: Options) -> None:
 def _checkpoint(script: Script, wanted: Options) -> None:
     every = wanted.run.checkpoint
     if every == "epoch":
-        script.add('    keras.callbacks.BackupAndRestore("backup"),', "run.checkpoint",
-                   "starts again at the epoch; exact without shuffling and dropout")
+        script.add(
+            '    keras.callbacks.BackupAndRestore("backup"),',
+            "run.checkpoint",
+            "starts again at the epoch; exact without shuffling and dropout",
+        )
     elif every != "off":
         script.add(
             f'    keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every}),',

@@ -210,9 +210,10 @@ class Expressions:
 
     def _is_changed(self, key: str) -> bool:
         group, name = key.split(".")
-        return bool(getattr(self._options, group) != type(getattr(self._options, group))()
-                    and getattr(getattr(self._options, group), name)
-                    != getattr(GROUPS[group](), name))
+        return bool(
+            getattr(self._options, group) != type(getattr(self._options, group))()
+            and getattr(getattr(self._options, group), name) != getattr(GROUPS[group](), name)
+        )
 
 
 def _is_known(name: str, known: Mapping[str, Any]) -> bool:

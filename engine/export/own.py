@@ -107,7 +107,9 @@ def training(script: Script, wanted: Options) -> None:
     callbacks.callbacks(script, wanted, 'tf.nest.flatten(made.get("callbacks") or [])')
     script.blocks(extract("trainer/data/on_device.py", "fits_devices"))
     training_part.onto_devices(
-        script, wanted, "if validation is not None:\n    ",
+        script,
+        wanted,
+        "if validation is not None:\n    ",
         fits=" or isinstance(batches, keras.utils.PyDataset) or not fits_devices(batches.element_spec)",
     )
     _fit(script, wanted)

@@ -26,7 +26,11 @@ _SCALARS: Mapping[Any, Fits] = {
     type(None): lambda value: value is None,
 }
 _KINDS: Mapping[Any, tuple[type, ...]] = {
-    bool: (bool,), float: (float, int), int: (int,), str: (str,), type(None): (type(None),),
+    bool: (bool,),
+    float: (float, int),
+    int: (int,),
+    str: (str,),
+    type(None): (type(None),),
 }
 
 

@@ -70,8 +70,7 @@ class Run(Group):
     )
     measure_seconds: Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
         None,
-        "end the run, with outcome ok, as soon as this much time after the warm-up and at least 20 steps are "
-        "measured",
+        "end the run, with outcome ok, as soon as this much time after the warm-up and at least 20 steps are measured",
         helps="two settings are compared over the same time; slow steps take longer, up to 12 times the seconds; with "
         "input.cache on, the pass that fills the cache belongs to the warm-up",
         unit="seconds",

@@ -70,11 +70,14 @@ def _model_of(group: type[Group]) -> type[BaseModel]:
     declared: dict[str, Any] = {}
     for info in fields(group):  # type: ignore[arg-type]
         about = info.metadata["about"]
-        declared[info.name] = hints[info.name], Field(
-            default_of(info),
-            description=about.help,
-            json_schema_extra={"about": asdict(about)},
-            **info.metadata["limits"],
+        declared[info.name] = (
+            hints[info.name],
+            Field(
+                default_of(info),
+                description=about.help,
+                json_schema_extra={"about": asdict(about)},
+                **info.metadata["limits"],
+            ),
         )
     return create_model(
         group.__name__, __base__=_Checked, __doc__=group.__doc__, __validators__=_checks_of(group), **declared

@@ -1,5 +1,4 @@
-"""Presets: reads YAML files into options and writes options back. The functions that other packages use are named here.
-"""
+"""Presets: reads YAML files into options and writes options back. Names what other packages use."""
 
 from __future__ import annotations
 
@@ -11,6 +10,15 @@ from .preset import Preset, PresetError
 from .resolving import assemble, defaults, resolve, resolve_text
 
 __all__ = [
-    "SHIPPED", "Preset", "PresetError", "assemble", "available", "defaults", "find", "in_current_folder", "resolve",
-    "resolve_text", "user_folder",
+    "SHIPPED",
+    "Preset",
+    "PresetError",
+    "assemble",
+    "available",
+    "defaults",
+    "find",
+    "in_current_folder",
+    "resolve",
+    "resolve_text",
+    "user_folder",
 ]

@@ -58,7 +58,10 @@ def changed_since(path: Path, opened_text: str | None) -> str:
 
 
 def save_as(
-    preset: Preset, path: Path, source: Path | None = None, overwrite: bool = False,
+    preset: Preset,
+    path: Path,
+    source: Path | None = None,
+    overwrite: bool = False,
     comments: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
     """Save as a new preset file, with the layout of `source` where there is one; raises SaveError.

@@ -168,8 +168,7 @@ def detectable_gain(spread: float, count: int) -> float:
 
 
 def pairs_needed(median: float, spread: float) -> int:
-    """How many pairs distinguish such a gain from chance; a gain too small to count is taken as the least that counts.
-    """
+    """How many pairs distinguish such a gain from chance; a smaller gain is taken as the least that counts."""
     wanted = max(abs(math.log1p(median)), math.log1p(LEAST_GAIN))
     return max(LEAST_REPEATS, math.floor(LEAST_REPEATS * (SPREADS * spread / wanted) ** 2) + 1)
 
@@ -189,8 +188,10 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
 
 def _may_be_chance(median: float, spread: float, count: int) -> str:
     """What these pairs could detect, and how many would be needed."""
-    told = (f"{text.change(median)} may be chance: {text.counted(count, 'pairs')} with a spread of "
-            f"{text.spread(spread)} detect only more than {text.spread(detectable_gain(spread, count))}")
+    told = (
+        f"{text.change(median)} may be chance: {text.counted(count, 'pairs')} with a spread of "
+        f"{text.spread(spread)} detect only more than {text.spread(detectable_gain(spread, count))}"
+    )
     more = pairs_needed(median, spread) - count
     if more > MOST_MORE_PAIRS:
         return f"{told}; use a quieter machine or longer trials (--seconds on the command line)"

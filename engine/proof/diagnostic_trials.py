@@ -62,9 +62,7 @@ def stages(run: Run) -> list[Mapping[str, Any]]:
     return list(last.stages) if last else []
 
 
-def profile(
-    bench: Bench, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]
-) -> float | None:
+def profile(bench: Bench, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]) -> float | None:
     """Fill in the record's profile; the share of the step spent on exchange between devices, where known."""
     report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
     seconds = max(bench.measure_seconds, MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000)

@@ -22,8 +22,11 @@ def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
 
     Workers of several machines have waited for each other at their start, so that theirs tells nothing.
     """
-    known = [run.result["startup_seconds"] for run in runs.all_runs()[:LATEST]
-             if run.result and run.result.get("startup_seconds") and cluster.of_run(run) is None]
+    known = [
+        run.result["startup_seconds"]
+        for run in runs.all_runs()[:LATEST]
+        if run.result and run.result.get("startup_seconds") and cluster.of_run(run) is None
+    ]
     started = statistics.median(known) if known else STARTUP_SECONDS
     measured = plan.expected_seconds(measure_seconds, step_seconds)
     return started + BESIDE_SECONDS + plan.WARMUP_STEPS * step_seconds + measured

@@ -13,8 +13,13 @@ from ..text import NONE, amount, counted, seconds, share, size, times
 from . import scaling_words, sentences
 from .comparing import LEAST_GAIN, SPREADS, spreads
 
-_TITLES = {"tune": "The fastest settings", "scaling": "How well it scales",
-           "ab": "Before and after", "loop": "Faster, one change at a time", "diagnosis": "What the input costs"}
+_TITLES = {
+    "tune": "The fastest settings",
+    "scaling": "How well it scales",
+    "ab": "Before and after",
+    "loop": "Faster, one change at a time",
+    "diagnosis": "What the input costs",
+}
 _FIGURES = figures.shown("trial")
 
 
@@ -47,12 +52,17 @@ def _asked(data: Mapping[str, Any]) -> str:
     libraries = [f"{name} {version}" for name, version in versions.items()]
     rows = [
         ("proof", f"`{data['id']}`, {data['state']}"),
-        ("taken", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(data["started_t"]))
-         + f", in {seconds(data['seconds'])}"),
+        (
+            "taken",
+            time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(data["started_t"])) + f", in {seconds(data['seconds'])}",
+        ),
         ("asked", _question(data)),
         ("method", _method(data)),
-        ("machine", f"{machine.get('cpus', '-')} CPUs ({machine.get('processor') or 'unknown'}), "
-                    f"{size(machine.get('memory_bytes'))}, {machine.get('system', '-')}"),
+        (
+            "machine",
+            f"{machine.get('cpus', '-')} CPUs ({machine.get('processor') or 'unknown'}), "
+            f"{size(machine.get('memory_bytes'))}, {machine.get('system', '-')}",
+        ),
         ("GPUs", gpus),
         ("versions", ", ".join([f"gputui {machine.get('gputui', '-')}", *libraries])),
     ]
@@ -63,15 +73,21 @@ def _method(data: Mapping[str, Any]) -> str:
     if sentences.only_predicts(data):
         return "a line of memory over the batch size through short trials, each of a few steps in a process of its own"
     pairs = counted(data["repeats"], "pairs")
-    each = (f"each in fresh processes, {data['measure_seconds']:g} s and at least {LEAST_STEPS} steps measured after "
-            "the warm-up, speeds as means over it")
+    each = (
+        f"each in fresh processes, {data['measure_seconds']:g} s and at least {LEAST_STEPS} steps measured after "
+        "the warm-up, speeds as means over it"
+    )
     if data["kind"] == "scaling":
-        return (f"{counted(data['repeats'], 'rounds')} of trials, one for each number of replicas, up and down in "
-                f"turn, {each}; {scaling_words.kept(data)}; {scaling_words.ABOUT}")
+        return (
+            f"{counted(data['repeats'], 'rounds')} of trials, one for each number of replicas, up and down in "
+            f"turn, {each}; {scaling_words.kept(data)}; {scaling_words.ABOUT}"
+        )
     if data["kind"] == "diagnosis":
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
-    return (f"{pairs} of alternating trials (a b, b a, ...), {each}; a gain is the median of the pairs' gains, and "
-            f"counts beyond {share(LEAST_GAIN)} and {_spreads(data['repeats'])} their spread")
+    return (
+        f"{pairs} of alternating trials (a b, b a, ...), {each}; a gain is the median of the pairs' gains, and "
+        f"counts beyond {share(LEAST_GAIN)} and {_spreads(data['repeats'])} their spread"
+    )
 
 
 def _spreads(repeats: int) -> str:
@@ -130,8 +146,10 @@ def _ablation(data: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"## Without input\n\n{cell(capital(sentences.input_cost(told)))}."
     yield trials_table(told["trials"], {"a": "as it is", "b": "one repeated batch"})
-    stages = [[stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")),
-               str(stage.get("parallelism") or "-")] for stage in told.get("stages") or ()]
+    stages = [
+        [stage["name"], stage.get("op") or "-", amount(stage.get("ms_per_batch")), str(stage.get("parallelism") or "-")]
+        for stage in told.get("stages") or ()
+    ]
     if stages:
         yield table(["input stage", "operation", "ms per batch", "in parallel"], stages)
 
@@ -144,8 +162,7 @@ def _profile(data: Mapping[str, Any]) -> Iterator[str]:
     yield trials_table([data["profile_trial"]], {"p": "profiled"})
     report = sentences.profile_of(data)
     if report is not None and report.operations:
-        rows = [[phrases.kind(one), one.name, amount(one.ms), share(one.share)]
-                for one in report.operations]
+        rows = [[phrases.kind(one), one.name, amount(one.ms), share(one.share)] for one in report.operations]
         yield table(["operation", "name", "ms", "share"], rows)
 
 
@@ -232,7 +249,9 @@ def trials_table(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) ->
     head = ["trial", "side", "repeat", *(figure.head for figure in known), "outcome"]
     cells = [
         [
-            trial["run"], names[trial["side"]], str(trial["repeat"]),
+            trial["run"],
+            names[trial["side"]],
+            str(trial["repeat"]),
             *(figure.bare(trial.get(figure.key)) for figure in known),
             sentences.outcome(trial),
         ]

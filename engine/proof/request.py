@@ -63,10 +63,13 @@ class Request:
         if found is None:
             raise ProofError(f"{path} is not a request: {read.damage or 'part of it is missing'}")
         known = {name: found[name] for name in cls.__dataclass_fields__}
-        return cls(**known | {
-            "search": known["search"] and limits(known["search"]),
-            "scaling": known["scaling"] and scaling.asked(known["scaling"]),
-        })
+        return cls(
+            **known
+            | {
+                "search": known["search"] and limits(known["search"]),
+                "scaling": known["scaling"] and scaling.asked(known["scaling"]),
+            }
+        )
 
     def baseline(self) -> Preset:
         """The preset without changes."""
@@ -174,8 +177,10 @@ def _refuse_same_devices(request: Request, machine: Machine) -> None:
     same = gpus == [gpu.index for gpu in checks.training_gpus(without, machine)]
     if same and (gpus or isinstance(with_change.device.visible, str)):
         where = f"GPU {', '.join(map(str, gpus))}" if gpus else f"the CPU ({machine.no_gpu_reason or 'no GPU is used'})"
-        raise ProofError(f"device.visible={sentences.value(request.changes['device.visible'])} compares nothing here: "
-                         f"both sides train on {where}")
+        raise ProofError(
+            f"device.visible={sentences.value(request.changes['device.visible'])} compares nothing here: "
+            f"both sides train on {where}"
+        )
 
 
 def conflict(preset: Preset, request: Request, machine: Machine) -> str:

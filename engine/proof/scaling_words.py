@@ -14,8 +14,10 @@ GOOD = 0.9  # of n times the speed: below this it is told what grew (gputui's ow
 HALF = 0.5
 _SPEED, _STEP, _WAIT = (figures.of_run(key) for key in ("samples_per_second", "step_ms", "input_wait"))
 HEAD = ("replicas", "global batch", _SPEED.head, "speed-up", "efficiency", "spread", _STEP.head, _WAIT.head)
-ABOUT = ("efficiency: samples per second over n times those of one replica in the same round; spread: its standard "
-         "deviation over the rounds")
+ABOUT = (
+    "efficiency: samples per second over n times those of one replica in the same round; spread: its standard "
+    "deviation over the rounds"
+)
 
 
 def points(data: Told) -> list[Told]:
@@ -56,12 +58,17 @@ def conclusion(data: Told) -> str:
     more = [one for one in found if one.get("replicas") != 1]
     if not more:
         failed = [one for one in points(data) if outcome(one)]
-        return (f"{replicas(failed[-1].get('replicas'))} could not be measured: {outcome(failed[-1])}" if failed
-                else "stopped before several replicas were measured")
+        return (
+            f"{replicas(failed[-1].get('replicas'))} could not be measured: {outcome(failed[-1])}"
+            if failed
+            else "stopped before several replicas were measured"
+        )
     most = more[-1]
     beside = "" if most.get("spread") is None else f" (spread {spread(most['spread'])})"
-    return (f"{replicas(most.get('replicas'))} train {times(most.get('speedup'))} as fast as 1: an efficiency of "
-            f"{share(most['efficiency'])}{beside}; {kept(data)}")
+    return (
+        f"{replicas(most.get('replicas'))} train {times(most.get('speedup'))} as fast as 1: an efficiency of "
+        f"{share(most['efficiency'])}{beside}; {kept(data)}"
+    )
 
 
 def in_brief(data: Told) -> str:
@@ -79,8 +86,10 @@ def remarks(data: Told) -> Iterator[str]:
     first = found[0] if found else {}
     compiled = {one.get("xla") for one in found} - {None}
     if len(compiled) == 2 and first.get("xla"):
-        yield ("XLA compiles the step of one replica and not that of several (compile.xla: auto): a part of the "
-               "difference may be XLA's; give --set compile.xla=false, or true, to compare the same")
+        yield (
+            "XLA compiles the step of one replica and not that of several (compile.xla: auto): a part of the "
+            "difference may be XLA's; give --set compile.xla=false, or true, to compare the same"
+        )
     for one in found:
         if said := limit(first, one, strong=mapping(data.get("scaling")).get("keep") == "global"):
             yield said
@@ -111,8 +120,10 @@ def limit(first: Told, point: Told, strong: bool) -> str:
     wait = f"{_WAIT.phrase(point.get('input_wait'))} instead of {_WAIT.text(first.get('input_wait'))}"
     if part >= HALF:
         return f"{told}; most of what was added is waiting for the input ({wait})"
-    return (f"{told}; little of what was added is waiting for the input ({wait}): the step itself takes longer, by "
-            "computing and the exchange of gradients, which a profile tells apart (gputui diagnose --profile)")
+    return (
+        f"{told}; little of what was added is waiting for the input ({wait}): the step itself takes longer, by "
+        "computing and the exchange of gradients, which a profile tells apart (gputui diagnose --profile)"
+    )
 
 
 def _waiting(first: Told, point: Told, parts: int) -> float | None:

@@ -165,8 +165,10 @@ def _search(proof: Mapping[str, Any]) -> str:
     kept = [one for one in proof.get("comparisons") or () if one.get("decision") == "kept"]
     if proof.get("changes_kept") and kept:
         gain, spread = kept[-1].get("gain"), kept[-1].get("spread")
-        return (f"{speedup(proof)} with {changes(proof['changes_kept'])} "
-                f"(gain {text.change(gain)}, spread of the pairs {text.spread(spread)})")
+        return (
+            f"{speedup(proof)} with {changes(proof['changes_kept'])} "
+            f"(gain {text.change(gain)}, spread of the pairs {text.spread(spread)})"
+        )
     if proof.get("changes_kept"):
         return f"the preset runs out of memory, and trains with {changes(proof['changes_kept'])}"
     tried = sum(bool(one["tried"]) for one in (proof.get("search") or {}).get("candidates") or () if one["trials"])
@@ -194,8 +196,10 @@ def _nothing_tried(proof: Mapping[str, Any]) -> str:
     if str(proof.get("ended_because") or "").startswith(OUT_OF_TIME):
         return "the time budget allowed no change to be measured"
     if (proof.get("final_verdict") or {}).get("verdict") == "undecided":
-        return ("what holds the training back is undecided, so no change was tried; "
-                "gputui tune tries changes without a diagnosis")
+        return (
+            "what holds the training back is undecided, so no change was tried; "
+            "gputui tune tries changes without a diagnosis"
+        )
     return "nothing was found to make it faster (no change to try)"
 
 
@@ -205,8 +209,10 @@ def input_cost(ablation: Mapping[str, Any]) -> str:
     if cost is None:
         return f"the cost of the input is unknown: {ablation.get('why') or 'not measured'}"
     told = "is unknown" if wait is None else f"is {text.share(wait)}"
-    return (f"the input costs {text.share(cost)} of a step's time (measured by leaving it out); "
-            f"the training itself measured input_wait, which {told}")
+    return (
+        f"the input costs {text.share(cost)} of a step's time (measured by leaving it out); "
+        f"the training itself measured input_wait, which {told}"
+    )
 
 
 def others(diagnosis: Mapping[str, Any]) -> str:

@@ -40,10 +40,21 @@ ROOM_SECONDS = results.ENGINE_SECONDS  # how long a trial waits for a disk that 
 ORPHAN_SECONDS = 60.0  # how long a trainer without its engine may take to end
 
 # The trial's own; to change one of them would change nothing that a trial measures.
-OWN = frozenset({
-    "train.epochs", "train.steps_per_epoch", "train.seed", "run.checkpoint", "run.keep", "run.on_oom",
-    "run.save_model", "run.profile", "run.max_minutes", "run.stop_signal", "run.measure_seconds",
-})
+OWN = frozenset(
+    {
+        "train.epochs",
+        "train.steps_per_epoch",
+        "train.seed",
+        "run.checkpoint",
+        "run.keep",
+        "run.on_oom",
+        "run.save_model",
+        "run.profile",
+        "run.max_minutes",
+        "run.stop_signal",
+        "run.measure_seconds",
+    }
+)
 
 # A trial leaves nothing that would be gone on with, and ends where its memory runs out.
 LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False}
@@ -84,35 +95,42 @@ def as_trial(
     minutes = preset.options.run.max_minutes
     start_and_warmup = min(minutes, LIMIT_MINUTES) if isinstance(minutes, int | float) else LIMIT_MINUTES
     limit = start_and_warmup + plan.MOST_TIMES * measure_seconds / 60
-    return with_changes(preset, {
-        "train.epochs": 1,  # its end would evaluate
-        "train.steps_per_epoch": steps,
-        "train.decay_steps": decay_steps(preset.options, machine),
-        "train.seed": seed,
-        **LEAVES_NOTHING,
-        "run.profile": profile,
-        "run.max_minutes": min(limit, most_seconds / 60),
-        "run.measure_seconds": measure_seconds,
-    })
+    return with_changes(
+        preset,
+        {
+            "train.epochs": 1,  # its end would evaluate
+            "train.steps_per_epoch": steps,
+            "train.decay_steps": decay_steps(preset.options, machine),
+            "train.seed": seed,
+            **LEAVES_NOTHING,
+            "run.profile": profile,
+            "run.max_minutes": min(limit, most_seconds / 60),
+            "run.measure_seconds": measure_seconds,
+        },
+    )
 
 
-def as_training(preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
-                ) -> Preset:
+def as_training(
+    preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
+) -> Preset:
     """The preset as a trial trains it whose loss counts: so many epochs, each of so many steps or of one pass.
 
     Its learning rate is at each step that of the real run, where the length of that is known.
     """
     epochs, steps = length
-    return with_changes(preset, {
-        "train.epochs": epochs,
-        "train.steps_per_epoch": steps,
-        "train.decay_steps": decay_steps(preset.options, machine),
-        "train.seed": seed,
-        **LEAVES_NOTHING,
-        "run.profile": "off",
-        "run.max_minutes": most_seconds / 60,
-        "run.measure_seconds": None,
-    })
+    return with_changes(
+        preset,
+        {
+            "train.epochs": epochs,
+            "train.steps_per_epoch": steps,
+            "train.decay_steps": decay_steps(preset.options, machine),
+            "train.seed": seed,
+            **LEAVES_NOTHING,
+            "run.profile": "off",
+            "run.max_minutes": most_seconds / 60,
+            "run.measure_seconds": None,
+        },
+    )
 
 
 class Measures(Protocol):
@@ -137,8 +155,16 @@ class Bench:
     `beside` says what else trains on the devices of such a training (sharing.py), or nothing.
     """
 
-    def __init__(self, folder: Path, paths_from: Path, seed: int, seconds: float, machine: Machine, stop: Stop,
-                 beside: Callable[[Options], str] = lambda options: "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        paths_from: Path,
+        seed: int,
+        seconds: float,
+        machine: Machine,
+        stop: Stop,
+        beside: Callable[[Options], str] = lambda options: "",
+    ) -> None:
         self.folder, self.paths_from, self.machine, self.stop = folder, paths_from, machine, stop
         self.seed, self.measure_seconds, self.beside = seed, seconds, beside
         self.most_seconds: Callable[[], float] = lambda: math.inf  # of the next trial
@@ -156,7 +182,13 @@ class Bench:
         return Run(self.folder / trial.run)
 
     def measure(
-        self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, profile: str = "off",
+        self,
+        preset: Preset,
+        side: str,
+        repeat: int,
+        *,
+        seconds: float | None = None,
+        profile: str = "off",
         judge: Judge | None = None,
     ) -> Trial:
         """One trial, waited for; `seconds` to measure if not those of all, `profile` the steps of a profile.
@@ -239,9 +271,7 @@ class Bench:
         return slower
 
 
-def outcome(
-    run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True
-) -> Trial:
+def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
     """The row of a run that has ended; `asked`: a stop was asked for meanwhile, `slower`: it was ended as too slow.
 
     `timed`: without a speed it is no success.

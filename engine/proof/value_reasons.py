@@ -108,8 +108,11 @@ def leading_to(final: Mapping[str, Any], kept: Sequence[Told]) -> list[Told]:
     if not kept:
         return []
     alike = [one for one in kept if one.get("without_input") == kept[0].get("without_input")]
-    ends = [number for number, one in enumerate(alike)
-            if all(final[key] == value for key, value in mapping(one.get("tried")).items() if key in final)]
+    ends = [
+        number
+        for number, one in enumerate(alike)
+        if all(final[key] == value for key, value in mapping(one.get("tried")).items() if key in final)
+    ]
     return alike[: ends[-1] + 1] if ends else []
 
 

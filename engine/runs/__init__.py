@@ -12,6 +12,22 @@ from .run import GOES_ON, Run, RunError
 from .titles import title
 
 __all__ = [
-    "GOES_ON", "Follower", "Run", "RunError", "Survey", "Tail", "all_runs", "create", "create_at", "find", "follow",
-    "home", "request_stop", "reserved", "runs_folder", "signal_process", "survey", "title",
+    "GOES_ON",
+    "Follower",
+    "Run",
+    "RunError",
+    "Survey",
+    "Tail",
+    "all_runs",
+    "create",
+    "create_at",
+    "find",
+    "follow",
+    "home",
+    "request_stop",
+    "reserved",
+    "runs_folder",
+    "signal_process",
+    "survey",
+    "title",
 ]

@@ -16,8 +16,9 @@ from .events import EpochEnd, Event, GpuReadings, HostReading, Progress, fields_
 from .reading import RunEvents
 
 _OF_PROGRESS = tuple(figure.progress for figure in figures.shown("history"))
-_OF_GPU, _OF_HOST = (tuple(key for key, figure in group.items() if "history" in figure.shown)
-                     for group in (figures.GPU, figures.HOST))
+_OF_GPU, _OF_HOST = (
+    tuple(key for key, figure in group.items() if "history" in figure.shown) for group in (figures.GPU, figures.HOST)
+)
 
 
 def rows(run_events: RunEvents) -> list[dict[str, float]]:
@@ -63,9 +64,7 @@ def _rows(found: list[Event]) -> Iterator[dict[str, float]]:
 
 def _gpus(event: GpuReadings) -> dict[str, float]:
     return {
-        f"gpu{gpu.get('index')}_{name}": value
-        for gpu in event.gpus
-        for name, value in _known(gpu, _OF_GPU).items()
+        f"gpu{gpu.get('index')}_{name}": value for gpu in event.gpus for name, value in _known(gpu, _OF_GPU).items()
     }
 
 

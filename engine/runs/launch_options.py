@@ -32,5 +32,8 @@ def read_options(run: Run) -> tuple[dict[str, Any], str]:
     except OSError as fault:
         return {}, f"preset.yaml cannot be read: {why(fault)}"
     groups = {name: located.value for name, located in preset.items() if isinstance(located.value, dict)}
-    return {harmless(f"{group}.{name}"): harmless_in(located.value) for group, items in groups.items()
-            for name, located in items.items()}, ""
+    return {
+        harmless(f"{group}.{name}"): harmless_in(located.value)
+        for group, items in groups.items()
+        for name, located in items.items()
+    }, ""

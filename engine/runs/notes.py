@@ -57,9 +57,12 @@ def write_note(run: Run, said: str) -> Notes:
 def retag(run: Run, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Notes:
     """Add and remove tags; raises RunError for one that cannot be a tag, or OSError where they cannot be written."""
     wanted, unwanted = tags_in(add), set(tags_in(remove))
-    return _change(run, lambda notes: replace(
-        notes, tags=tuple(tag for tag in dict.fromkeys((*notes.tags, *wanted)) if tag not in unwanted)
-    ))
+    return _change(
+        run,
+        lambda notes: replace(
+            notes, tags=tuple(tag for tag in dict.fromkeys((*notes.tags, *wanted)) if tag not in unwanted)
+        ),
+    )
 
 
 def tags_in(words: Iterable[str]) -> list[str]:
@@ -67,8 +70,10 @@ def tags_in(words: Iterable[str]) -> list[str]:
     found = [word.removeprefix("#") for word in words]
     if wrong := [tag for tag in found if not _TAG.fullmatch(tag) or harmless(tag) != tag]:
         named = " and ".join(repr(tag[:LONGEST_TAG]) for tag in wrong)
-        raise RunError(f"{named} cannot be {'tags' if len(wrong) > 1 else 'a tag'}: use at most {LONGEST_TAG} "
-                       "characters, without blanks, commas or a leading -")
+        raise RunError(
+            f"{named} cannot be {'tags' if len(wrong) > 1 else 'a tag'}: use at most {LONGEST_TAG} "
+            "characters, without blanks, commas or a leading -"
+        )
     return found
 
 

@@ -129,7 +129,7 @@ def _checker(kind: Any) -> Quick:
     if tuple(found) != names:
         return False
     t, _, _{values} = found.values()
-    return type(t) is float and 0.0 <= t <= {LATEST_T!r} and {' and '.join(checks) or True}"""
+    return type(t) is float and 0.0 <= t <= {LATEST_T!r} and {" and ".join(checks) or True}"""
     scope: dict[str, Any] = {"names": ("t", "type", "run", *names), "fits": tests}
     exec(source, scope)  # of our own declarations alone
     checker: Quick = scope["checker"]
@@ -147,5 +147,3 @@ def _check(value: str, fit: str, hint: Any) -> str:
     if int in members:
         quick.append(f"type({value}) is int and {-LARGEST_WHOLE} <= {value} <= {LARGEST_WHOLE}")
     return f"({' or '.join([*quick, f'{fit}({value})'])})"
-
-

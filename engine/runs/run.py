@@ -32,10 +32,19 @@ GoingOn = Literal["running", "starting", "stopping"]
 RunState = Outcome | GoingOn
 GOES_ON: tuple[GoingOn, ...] = get_args(GoingOn)
 STATE_LABELS = {"ok": "done", "error": "failed"}  # what a person reads, where it is another word
-_STATUS = Form({
-    "phase": str, "ended_by": str, "host": str, "boot_id": str, "pid_namespace": str,
-    "engine_pid": int, "engine_start_ticks": int, "trainer_pid": int, "trainer_start_ticks": int,
-})
+_STATUS = Form(
+    {
+        "phase": str,
+        "ended_by": str,
+        "host": str,
+        "boot_id": str,
+        "pid_namespace": str,
+        "engine_pid": int,
+        "engine_start_ticks": int,
+        "trainer_pid": int,
+        "trainer_start_ticks": int,
+    }
+)
 
 
 class RunError(Exception):

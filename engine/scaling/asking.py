@@ -84,8 +84,10 @@ def _one_device(preset: Preset, here: Machine) -> str:
     if not gpus:
         why = here.no_gpu_reason or "no GPU is used"
         return f"there are no two devices to train on ({why}): give --set {REHEARSE} to rehearse on parts of the CPU"
-    return (f"only GPU {gpus[0].index} takes part, and scaling needs several devices: give --set {REHEARSE} --set "
-            "device.visible=none to rehearse on parts of the CPU")
+    return (
+        f"only GPU {gpus[0].index} takes part, and scaling needs several devices: give --set {REHEARSE} --set "
+        "device.visible=none to rehearse on parts of the CPU"
+    )
 
 
 def _usual(devices: int) -> list[int]:

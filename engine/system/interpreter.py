@@ -24,6 +24,8 @@ TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly", "
 KERAS = ("keras", "keras-nightly")
 CUDNN = "nvidia-cudnn-cu12"
 ASKED = (*TENSORFLOW, *KERAS, "numpy", CUDNN, "pip")
+
+
 class Unusable(Exception):
     """An interpreter in which no trainer can run; the text says why, `change` what to do."""
 

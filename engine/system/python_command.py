@@ -17,8 +17,7 @@ def of(python: str, module: str, *words: str) -> list[str]:
 
 
 def environment(python: str) -> dict[str, str]:
-    """That of this process; for another interpreter with its programs on the path, as where its environment is active.
-    """
+    """That of this process; for another interpreter with its programs on the path, as if it were activated."""
     found = dict(os.environ)
     found.pop(VARIABLE, None)
     if python == sys.executable:

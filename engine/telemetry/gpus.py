@@ -64,11 +64,13 @@ class Answers:
 
 def _gpu(told: Mapping[str, Any]) -> Gpu:
     capability = told["compute_capability"]
-    return Gpu(**{
-        **told,
-        "compute_capability": (capability[0], capability[1]) if capability else None,
-        "instances": tuple(Instance(**one) for one in told["instances"]),
-    })
+    return Gpu(
+        **{
+            **told,
+            "compute_capability": (capability[0], capability[1]) if capability else None,
+            "instances": tuple(Instance(**one) for one in told["instances"]),
+        }
+    )
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,16 @@ from .reasons import Code
 from .visible import VARIABLE
 
 __all__ = [
-    "PATIENCE_SECONDS", "Gpu", "Instance", "Machine", "answers", "gpus_of", "memory_free_bytes", "read",
-    "used_by_tensorflow", "visible_gpus",
+    "PATIENCE_SECONDS",
+    "Gpu",
+    "Instance",
+    "Machine",
+    "answers",
+    "gpus_of",
+    "memory_free_bytes",
+    "read",
+    "used_by_tensorflow",
+    "visible_gpus",
 ]
 
 PATIENCE_SECONDS = 10.0  # some drivers take seconds to wake up; one that hangs must not make gputui hang

@@ -55,8 +55,7 @@ def serve() -> None:
 
 
 def _prepared(words: list[str]) -> resident_files.Pages:
-    """Import TensorFlow; returns the pages that its libraries have in memory. Raises OSError where nothing is forked.
-    """
+    """Import TensorFlow; returns the pages that its libraries have in memory. Raises OSError if nothing is forked."""
     process_title.require_replaceable(words)
     if os.environ.get(_PLUGIN):
         raise OSError("a plugin may open its device when it is imported")

@@ -196,9 +196,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
     _warn(built, report, resume_at, actual, prepared)
 
 
-def _warn(
-    built: Any, report: RunReport, resume_at: int | None, actual: dict[str, Any], prepared: Prepared
-) -> None:
+def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str, Any], prepared: Prepared) -> None:
     """What is not as it was asked for, or not certain."""
     from .setup import actual_settings
 

@@ -24,8 +24,11 @@ from .wide.search import Member
 
 # The option of a stage that changes only one.
 ONLY_OPTION = {
-    "batch_size": "input.batch_size", "precision": "precision.policy", "xla": "compile.xla",
-    "steps_per_execution": "compile.steps_per_execution", "strategy": "strategy.kind",
+    "batch_size": "input.batch_size",
+    "precision": "precision.policy",
+    "xla": "compile.xla",
+    "steps_per_execution": "compile.steps_per_execution",
+    "strategy": "strategy.kind",
 }
 
 

@@ -159,4 +159,3 @@ class Searcher:
 def _shown(limits: Limits) -> Limits:
     """The limits without a database's password, as viewers read them."""
     return replace(limits, study=storage.shown(limits.study)) if limits.study else limits
-

@@ -139,7 +139,10 @@ def test_bash_completes_presets_runs_and_keys(tmp_path: Path) -> None:
     assert completed(tmp_path, "logs", "") == ["latest", run.id]
     assert completed(tmp_path, "--set", "batch") == ["compopt -o nospace", "batch_size="]
     assert completed(tmp_path, "options", "input.pre") == ["input.prefetch", "input.prefetch_to_device"]
-    assert completed(tmp_path, "pro", )[:1] == ["proof"]
+    assert completed(
+        tmp_path,
+        "pro",
+    )[:1] == ["proof"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

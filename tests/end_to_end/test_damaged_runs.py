@@ -217,8 +217,10 @@ def test_kinds_of_damage_differ(tmp_path: Path, template: Path) -> None:
         path.unlink(missing_ok=True)
         path.write_bytes(source.read_bytes())
         kind.damage(path)
-        return path.is_file() and path.stat().st_size == source.stat().st_size and path.read_bytes() == (
-            source.read_bytes()
+        return (
+            path.is_file()
+            and path.stat().st_size == source.stat().st_size
+            and path.read_bytes() == (source.read_bytes())
         )
 
     assert [kind.name for kind in KINDS if unchanged(kind)] == []

@@ -40,8 +40,16 @@ from tests.support.small_disk import small_disk as small_disk
 from tests.support.stale_handles import StaleHandles
 from tests.support.training import Build
 
-TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=1", "steps_per_epoch=6",
-        "checkpoint=2", "keep=9")
+TINY = (
+    "model=mlp",
+    "width=0.05",
+    "batch_size=32",
+    "validation_split=0",
+    "epochs=1",
+    "steps_per_epoch=6",
+    "checkpoint=2",
+    "keep=9",
+)
 
 
 def lines(path: Path) -> list[str]:
@@ -239,8 +247,10 @@ def test_a_checkpoint_that_finds_no_room_is_left_out_and_the_next_is_tried(
     training.train()
     assert checkpoint_files.whole_step(folder) == 6
     told = [event["message"] for event in training.events("warning") if event["kind"] == "checkpoint"]
-    assert told == [f"File too large: {folder}: no checkpoint of step 2 is written",
-                    "there is a checkpoint again, of step 6; 2 were left out"]
+    assert told == [
+        f"File too large: {folder}: no checkpoint of step 2 is written",
+        "there is a checkpoint again, of step 6; 2 were left out",
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in Keras' saving
@@ -399,9 +409,7 @@ def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(
     assert "no file named" not in done.stderr
 
 
-def test_a_fit_whose_run_finds_no_room_is_trained_unwatched(
-    cpus: Devices, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_whose_run_finds_no_room_is_trained_unwatched(cpus: Devices, capsys: pytest.CaptureFixture[str]) -> None:
     import keras
     import numpy as np
     from gputui.engine.trainer.monitor.callback import Monitor

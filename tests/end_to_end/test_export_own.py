@@ -123,7 +123,7 @@ def test_the_script_runs_from_anywhere_with_everything_switched(folder: Path, tm
     assert list((folder / "kept").iterdir())
 
 
-@pytest.mark.parametrize("entry", ["train.py:build", "pkg.train:build", "/a b/it's \"mine\".py:build"])
+@pytest.mark.parametrize("entry", ["train.py:build", "pkg.train:build", '/a b/it\'s "mine".py:build'])
 def test_scripts_compile_and_do_without_gputui(entry: str) -> None:
     for settings in ([], [f"{key}={text}" for key, text in own_changes().items()]):
         code = script(f"entry={entry}", *settings)
@@ -187,7 +187,7 @@ def test_what_their_code_reads_itself_is_left_out_for_that_reason() -> None:
 
 
 def test_the_entry_its_arguments_and_its_folder_are_named(tmp_path: Path) -> None:
-    code = script("args={units: [1, 0.5, null], name: \"a'b\"}", f"workload.folder={tmp_path}")
+    code = script('args={units: [1, 0.5, null], name: "a\'b"}', f"workload.folder={tmp_path}")
     assert {"workload.entry", "workload.args", "workload.folder"} <= named(code)
     assert """args={"units": [1, 0.5, None], "name": "a'b"},  # workload.args""" in code
     assert f'os.chdir("{tmp_path}")' in code

@@ -23,8 +23,16 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "replicas": (1, 2, 4),
 }  # fmt: skip
 SYNTHETIC = ("model=mlp", "data=synthetic", "shape=[1]", "classes=9", "epochs=2", "schedule=step")
-DIGITS = ("model=mlp", "data=digits", "logical_devices=2", "strategy.kind=mirrored", "batch_size=808", "epochs=2",
-          "schedule=cosine", "warmup_steps=1")
+DIGITS = (
+    "model=mlp",
+    "data=digits",
+    "logical_devices=2",
+    "strategy.kind=mirrored",
+    "batch_size=808",
+    "epochs=2",
+    "schedule=cosine",
+    "warmup_steps=1",
+)
 
 
 Case = dict[str, Any]

@@ -183,7 +183,7 @@ def test_what_takes_long_for_good_reasons_is_no_hang(watched: Callable[[], Watch
 
 # The engine itself tells that the trainer trains, before it starts it: on a busy machine a process may take more than a
 # second to begin.
-STANDS_IN = '''
+STANDS_IN = """
 import os, sys
 here = sys.orig_argv[-2:-1]
 in_a_callback = bool(os.environ.get("IN_A_CALLBACK"))
@@ -214,7 +214,7 @@ if here == ["gputui.engine.trainer"]:
         os._exit(0)
     while True:
         time.sleep(0.0005)
-'''
+"""
 
 
 @pytest.fixture

@@ -21,9 +21,7 @@ def test_tensorboard_reads_the_same_figures(run: Run, tmp_path: Path) -> None:
     from tensorflow.core.util import event_pb2
 
     (path,) = (tmp_path / "board").iterdir()
-    read: list[Any] = [
-        event_pb2.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))
-    ]
+    read: list[Any] = [event_pb2.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
     assert read[0].file_version == "brain.Event:2"
     told = [(event.step, {value.tag: value.simple_value for value in event.summary.value}) for event in read[1:]]
     assert told[0] == (5, {"epoch": 1.0, "loss": 2.0, "accuracy": 0.25})

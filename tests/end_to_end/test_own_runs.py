@@ -117,13 +117,19 @@ def test_their_own_modules_and_files_are_theirs_and_an_error_is_told_with_its_li
     (folder / "json.py").write_text("raise SystemExit('not this json')\n")
     (folder / "data.txt").write_text("2")
     (folder / "train.py").write_text(
-        "import engine, json, presets, sys, tui, utils\n" + MODEL
+        "import engine, json, presets, sys, tui, utils\n"
+        + MODEL
         + "    assert [m.NAME for m in (engine, tui, utils, presets)] == "
         "['my engine', 'my tui', 'my utils', 'my presets']\n"
     )
-    source = (folder / "train.py").read_text().replace(
-        "    return made", "    print(json.dumps(sys.path[0]), __name__)\n"
-        "    utils.check(int(open('data.txt').read()))\n    return made"
+    source = (
+        (folder / "train.py")
+        .read_text()
+        .replace(
+            "    return made",
+            "    print(json.dumps(sys.path[0]), __name__)\n"
+            "    utils.check(int(open('data.txt').read()))\n    return made",
+        )
     )
     (folder / "train.py").write_text(source + "\nif __name__ == '__main__':\n    raise SystemExit('main ran')\n")
     done = gputui("--preset", "preset.yaml")

@@ -48,9 +48,7 @@ def plain_fits(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_at_most_ten_lines_change(name: str) -> None:
-    plain, entry = (
-        (PROGRAMS / kind / f"{name}.py").read_text().splitlines() for kind in ("plain", "entry")
-    )
+    plain, entry = ((PROGRAMS / kind / f"{name}.py").read_text().splitlines() for kind in ("plain", "entry"))
     assert 1 <= changed_lines(plain, entry) <= MOST_CHANGED_LINES
 
 

@@ -81,8 +81,19 @@ def _memory_ran_out(run: Run) -> None:
     before = resolve(str(preset)).options.input.batch_size
     assert found == 1
     preset.write_text(text)
-    event = {"type": "memory_answer", "t": time.time(), "run": run.id, "answer": "halve", "number": 1, "before": before,
-             "option": "input.batch_size", "after": 3, "ran_out_after_step": 9, "resumes_at_step": None, "message": "x"}
+    event = {
+        "type": "memory_answer",
+        "t": time.time(),
+        "run": run.id,
+        "answer": "halve",
+        "number": 1,
+        "before": before,
+        "option": "input.batch_size",
+        "after": 3,
+        "ran_out_after_step": 9,
+        "resumes_at_step": None,
+        "message": "x",
+    }
     with run.file("telemetry.jsonl").open("a") as stream:
         stream.write(json.dumps(event) + "\n")
 

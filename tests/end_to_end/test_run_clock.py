@@ -68,8 +68,15 @@ def test_max_minutes_is_measured_by_a_clock_that_nobody_sets(stand_in: None, tmp
 def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
     begin = time.monotonic()
-    done = gputui("--preset", "quickstart", "--set", "epochs=2", "--set", "max_minutes=20",
-                  env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    done = gputui(
+        "--preset",
+        "quickstart",
+        "--set",
+        "epochs=2",
+        "--set",
+        "max_minutes=20",
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
     took = time.monotonic() - begin
     assert done.returncode == 0, done.stdout + done.stderr
     run = runs.all_runs()[0]
@@ -102,9 +109,7 @@ def test_a_run_begins_when_it_is_started_also_by_a_warm_engine_that_is_not_ready
     assert feed.picture.snapshot.elapsed == pytest.approx(result["seconds"], abs=0.5)
 
 
-def test_a_live_view_counts_on_whatever_the_wall_clock_says(
-    stand_in: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_live_view_counts_on_whatever_the_wall_clock_says(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
     run = training()
     feed = RunReader(Run(run.path))
     feed.poll()

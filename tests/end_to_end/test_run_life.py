@@ -127,8 +127,11 @@ def test_json_is_the_whole_story_and_nothing_else() -> None:
     assert told[-1]["type"] == "finished"
     assert told[-1]["summary"] == runs.find("latest").result
     phases = [event["phase"] for event in told if event["type"] == "phase"]
-    for earlier, later in zip(["importing", "configuring", "building", "compiling", "training", "ended"],
-                              ["configuring", "building", "compiling", "training", "ended", "ended"], strict=True):
+    for earlier, later in zip(
+        ["importing", "configuring", "building", "compiling", "training", "ended"],
+        ["configuring", "building", "compiling", "training", "ended", "ended"],
+        strict=True,
+    ):
         assert phases.index(earlier) <= phases.index(later)
     started = next(event for event in told if event["type"] == "started")
     assert started["actual"]["variables_on"] == {":CPU:0": 7}  # six weights and the seed of dropout

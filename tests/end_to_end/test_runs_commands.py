@@ -30,8 +30,14 @@ def three(home: Path) -> list[Run]:
     """The oldest first: a finished, a stopped and a running one."""
     made = []
     for number, (name, outcome, pid) in enumerate((("cnn", "ok", None), ("vit", "stopped", None), ("mlp", None, 1))):
-        run = recorded.write(home, name=f"20260921-1{number}0000-{name}", gpus=0, seconds=30, outcome=outcome,
-                             engine_pid=os.getpid() if pid else None)
+        run = recorded.write(
+            home,
+            name=f"20260921-1{number}0000-{name}",
+            gpus=0,
+            seconds=30,
+            outcome=outcome,
+            engine_pid=os.getpid() if pid else None,
+        )
         run.file("origin.json").write_text(record(name, f"/x/{name}.yaml", CHANGES))
         os.utime(run.file("preset.yaml"), (recorded.BEGAN + 3600 * number,) * 2)
         made.append(run)

@@ -62,9 +62,7 @@ def test_all_figures_of_a_healthy_gpu(nvml: FakeNvml) -> None:
     assert (gpu["sm_active"], gpu["tensor_active"]) == (0.2, 0.5)
     assert gpu["pcie_rx_bytes_per_second"] == 210 * MIB
     assert gpu["nvlink"] == {"links": 18, "rx_bytes_per_second": 600 * MIB, "tx_bytes_per_second": 610 * MIB}
-    assert gpu["processes"][0] | {"name": ""} == {
-        "pid": os.getpid(), "memory_used_bytes": GIB, "name": "", "own": True
-    }
+    assert gpu["processes"][0] | {"name": ""} == {"pid": os.getpid(), "memory_used_bytes": GIB, "name": "", "own": True}
     assert "dram_active" not in gpu  # the stand-in has no such metric
     assert gpu["reasons"] == {"dram_active": "unsupported"}
 

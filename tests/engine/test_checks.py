@@ -375,8 +375,11 @@ def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path
 
 def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    for name, file in (("mnist", "mnist.npz"), ("fashion_mnist", "fashion-mnist/train-labels-idx1-ubyte.gz"),
-                       ("cifar10", "cifar-10-batches-py-target.tar.gz")):
+    for name, file in (
+        ("mnist", "mnist.npz"),
+        ("fashion_mnist", "fashion-mnist/train-labels-idx1-ubyte.gz"),
+        ("cifar10", "cifar-10-batches-py-target.tar.gz"),
+    ):
         (found,) = found_by("_paths", NONE, f"data={name}")
         assert found.level == "warning"
         assert "download it at the start" in found.message

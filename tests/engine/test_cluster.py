@@ -170,8 +170,12 @@ def test_several_machines_and_what_does_not_go_with_them(
     told = capsys.readouterr().err
     assert all(way in told for way in ("on each by srun", "TF_CONFIG", "--cluster HOST1:PORT,HOST2:PORT --worker N"))
     change = ("--set", "strategy.kind=multi_worker")
-    for words in (("ab", "--preset", "quickstart", *change), ("diagnose", "--preset", "quickstart", *change),
-                  ("tune", "--preset", "quickstart", *change), ("fit-batch", "--preset", "quickstart", *change)):
+    for words in (
+        ("ab", "--preset", "quickstart", *change),
+        ("diagnose", "--preset", "quickstart", *change),
+        ("tune", "--preset", "quickstart", *change),
+        ("fit-batch", "--preset", "quickstart", *change),
+    ):
         assert cli.run(words) == 2, words
         assert "its trials would have to be started on all machines" in capsys.readouterr().err, words
     joining.name("localhost:1,localhost:2", 0)
@@ -217,8 +221,11 @@ def test_gpus_of_a_host_are_shared_out_unless_each_worker_has_its_own() -> None:
 def test_a_port_in_use_and_an_unknown_host_are_refused_before_anything_starts() -> None:
     (port,) = free_ports(1)
     with socket.create_server(("", port)):
-        for source, change in {"--cluster": "in --cluster, on every machine", "TF_CONFIG": "another port in TF_CONFIG",
-                               "Slurm job 7": f"GPUTUI_PORT={port + 100}"}.items():
+        for source, change in {
+            "--cluster": "in --cluster, on every machine",
+            "TF_CONFIG": "another port in TF_CONFIG",
+            "Slurm job 7": f"GPUTUI_PORT={port + 100}",
+        }.items():
             with pytest.raises(ClusterError) as refusal:
                 cluster_reach.check(Cluster((f"localhost:{port}", "localhost:1"), 0, source))
             told = str(refusal.value)

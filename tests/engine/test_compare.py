@@ -170,9 +170,7 @@ def test_a_baseline_for_one_time(four: list[Run], capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv"])
-def test_every_form_says_which_baseline_it_is(
-    four: list[Run], form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_form_says_which_baseline_it_is(four: list[Run], form: str, capsys: pytest.CaptureFixture[str]) -> None:
     baseline.pin(four[1])
     compare_command.show_comparison(["a"], form)
     out = capsys.readouterr().out

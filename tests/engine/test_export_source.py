@@ -94,7 +94,7 @@ def test_lines_name_the_options_that_made_them() -> None:
     text = extracted(options("shuffle=5", "deterministic=true", "prefetch=off"))
     assert "def chosen(given: int, data: Any, last: int = 3) -> Any:\n" in text
     assert "        min(5, given),  # input.shuffle, input.cache\n" in text
-    assert "    for name in (\"c\",):  # input.one_batch\n" in text
+    assert '    for name in ("c",):  # input.one_batch\n' in text
     assert '    found.append("more")  # train.deterministic\n' in text
     assert "        return value  # input.prefetch\n" in text
     assert "    # What stands alone.\n    found.append(inner(last + 1))\n" in text

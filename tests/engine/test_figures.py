@@ -51,8 +51,11 @@ def test_figures_of_events_are_fields_of_the_events() -> None:
     assert set(FIGURES) <= names(Trial)
     assert set(PROFILE) == names(Shares)
     evidence = ast.parse((ROOT / "engine/diagnosis/evidence.py").read_text())
-    beside = [node.args[0] for node in ast.walk(evidence)
-              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_row"]
+    beside = [
+        node.args[0]
+        for node in ast.walk(evidence)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_row"
+    ]
     named = [str(node.value) for node in beside if isinstance(node, ast.Constant)]
     assert len(named) > 5
     for name in (*named, *(rule.measurement for rule in RULES)):
@@ -130,8 +133,13 @@ def test_shares_and_bytes_are_formatted_in_the_text_module_alone() -> None:
         lines = [line for line, value in texts if field.search(value)]
         for node in ast.walk(tree):
             if isinstance(node, ast.JoinedStr):
-                lines += [node.lineno for before, part in pairwise(node.values) if isinstance(part, ast.Constant)
-                          and isinstance(before, ast.FormattedValue) and after_a_value.match(str(part.value))]
+                lines += [
+                    node.lineno
+                    for before, part in pairwise(node.values)
+                    if isinstance(part, ast.Constant)
+                    and isinstance(before, ast.FormattedValue)
+                    and after_a_value.match(str(part.value))
+                ]
             elif isinstance(node, ast.FormattedValue) and node.format_spec is not None:
                 lines += [node.lineno] if ast.unparse(node.format_spec).rstrip("'\"").endswith("%") else []
         found += [f"{name}:{line}" for line in lines]

@@ -66,10 +66,16 @@ LIMIT = card(memory_limit_bytes=int(5.3 * GIB))
         # A MIG instance is what trains, whichever way it is named, and others are not on it.
         ([started(card()), reading({"mig": MIG, "busy": None, "processes": DESKTOP})], {}, 5.2 / 20),
         ([started(card()), reading({"mig": MIG})], {"device.visible": ["MIG-1"]}, 5.2 / 10),
-        ([started(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-1"}}), reading({"mig": MIG})], {},
-         5.2 / 10),
-        ([started(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-0,MIG-1"}}), reading({"mig": MIG})],
-         {"device.visible": ["MIG-1"]}, 5.2 / 10),
+        (
+            [started(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-1"}}), reading({"mig": MIG})],
+            {},
+            5.2 / 10,
+        ),
+        (
+            [started(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-0,MIG-1"}}), reading({"mig": MIG})],
+            {"device.visible": ["MIG-1"]},
+            5.2 / 10,
+        ),
         ([started(card(uuid="MIG-1")), reading({"mig": MIG})], {}, 5.2 / 10),
         # A part of each GPU.
         ([started(LIMIT), reading({})], {"device.memory_limit_mb": 6144}, 5.2 / 6),
@@ -107,8 +113,12 @@ def test_where_no_larger_batch_fits_none_is_proposed_and_the_limit_is_reported()
     for name, head, gpu, full in (
         ("laptop", started(LIMIT, **GROWS), {"busy": 0.4, "processes": DESKTOP}, 5.2),
         ("MIG", started(card(uuid="MIG-1")), half | {"mig": [one | {"sm_active": 0.3} for one in MIG]}, 9.5),
-        ("others", started(card(memory_limit_bytes=78 * GIB), **GROWS),
-         half | {"processes": [DESKTOP[0] | {"memory_used_bytes": 50 * GIB}]}, 29.0),
+        (
+            "others",
+            started(card(memory_limit_bytes=78 * GIB), **GROWS),
+            half | {"processes": [DESKTOP[0] | {"memory_used_bytes": 50 * GIB}]},
+            29.0,
+        ),
     ):
         samples = {"train_samples": 10**6, "global_batch_size": 64}
         for gigabytes, limited, doubled in ((full, True, False), (full / 2, False, False), (full / 4, False, True)):

@@ -37,7 +37,8 @@ def test_an_interpreter_that_cannot_train_is_refused_in_one_line(tmp_path: Path)
         (tmp_path / "folder", "error", "folder has no bin/python"),
         (locked, "error", "locked cannot be executed"),
         (
-            script(tmp_path / "echo", "echo hello"), "error",
+            script(tmp_path / "echo", "echo hello"),
+            "error",
             "echo is not a usable Python: it does not answer as a Python",
         ),
         (script(tmp_path / "fails", "echo broken >&2; exit 1"), "error", "fails is not a usable Python: broken"),
@@ -48,8 +49,11 @@ def test_an_interpreter_that_cannot_train_is_refused_in_one_line(tmp_path: Path)
         (stand_in(tmp_path / "c", packages=old), "error", "c: TensorFlow 2.15.1 is too old"),
         (stand_in(tmp_path / "d", packages=VERSIONS | {"tensorflow": "2.99.0"}), "warning", "d: TensorFlow 2.99.0 is"),
         (stand_in(tmp_path / "e", packages={"tensorflow": "2.20.0"}), "error", "e has no Keras; "),
-        (stand_in(tmp_path / "g", packages={"tensorflow": "2.20.0", "keras": "3.12.0", "pip": "25"}), "error",
-         f"g has no NumPy; {tmp_path}/g -m pip install 'numpy'"),
+        (
+            stand_in(tmp_path / "g", packages={"tensorflow": "2.20.0", "keras": "3.12.0", "pip": "25"}),
+            "error",
+            f"g has no NumPy; {tmp_path}/g -m pip install 'numpy'",
+        ),
         (stand_in(tmp_path / "f"), "note", "/f: TensorFlow 2.20.0, Keras 3.12.0, Python 3.12.1; the preset or"),
     ]
     for path, level, words in cases:

@@ -23,9 +23,7 @@ from gputui.engine.system.run_clock import RunClock
 from tests.support.judged import OPTIONS, STAGES
 
 
-def _fed(
-    *events: dict[str, Any], options: Mapping[str, Any] = OPTIONS, visible: str | None = None
-) -> Measurements:
+def _fed(*events: dict[str, Any], options: Mapping[str, Any] = OPTIONS, visible: str | None = None) -> Measurements:
     collector = Collector(options, visible)
     collector.feed(recalled({"t": float(i)} | event) for i, event in enumerate(events))
     return collector.measurements()

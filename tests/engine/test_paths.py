@@ -50,9 +50,7 @@ def launched(capsys: pytest.CaptureFixture[str], *words: str) -> Options:
     """What would be trained."""
     capsys.readouterr()
     assert cli.run([*words, "--dry-run"]) == 0
-    return validated(
-        {key: value for key, value in yaml.safe_load(capsys.readouterr().out).items() if key in GROUPS}
-    )
+    return validated({key: value for key, value in yaml.safe_load(capsys.readouterr().out).items() if key in GROUPS})
 
 
 def test_what_is_written_counts_from_its_file_and_what_is_typed_from_the_current_folder(project: Path) -> None:
@@ -119,7 +117,7 @@ def test_a_path_that_is_right_from_the_current_folder_only_is_told_with_the_reme
         np.savez(file, x=np.zeros(3), y=np.zeros(3))
     for words in (("--preset", "general"), ("presets", "check", "general")):
         told = errors(capsys, *words)
-        assert told.endswith(typed.partition('=')[2] + "\n")  # a long one is cut, or has a second
+        assert told.endswith(typed.partition("=")[2] + "\n")  # a long one is cut, or has a second
         assert told.count("\n") <= 2
     found = checks.of_preset(presets.resolve("general"), machine.read())
     change = f"paths are relative to general.yaml; for the current folder give --set {typed}"

@@ -117,24 +117,28 @@ def tools(**others: Any) -> dict[str, Any]:
         "input_pipeline_analyzer": [
             table([]),
             table([step(1, 5, 0, 1, 1, 1, 2, 0, 0, 0), step(2, 5, 1, 1, 0, 1, 1, 0, 0, 1)], hardware_type="GPU"),
-            table([
-                stage("Iterator::Root", 4, 9),
-                stage("Iterator::Root::Prefetch", 4, 90),
-                stage("Iterator::Root::Prefetch::FlatMap[0]::BatchV2::Map", 30, 11),
-                stage("Iterator::Root::Prefetch::FlatMap[1]::BatchV2::Map", 30, 13),
-                stage("Iterator::Root::Prefetch::FlatMap[1]::BatchV2::Map::TFRecord", 30, 4, "Demanded file read"),
-                stage("Iterator::Root::Prefetch::Map", 4, 20),
-                stage("Enqueue", 4, 2, "Enqueue"),
-            ]),
+            table(
+                [
+                    stage("Iterator::Root", 4, 9),
+                    stage("Iterator::Root::Prefetch", 4, 90),
+                    stage("Iterator::Root::Prefetch::FlatMap[0]::BatchV2::Map", 30, 11),
+                    stage("Iterator::Root::Prefetch::FlatMap[1]::BatchV2::Map", 30, 13),
+                    stage("Iterator::Root::Prefetch::FlatMap[1]::BatchV2::Map::TFRecord", 30, 4, "Demanded file read"),
+                    stage("Iterator::Root::Prefetch::Map", 4, 20),
+                    stage("Enqueue", 4, 2, "Enqueue"),
+                ]
+            ),
         ],
         "framework_op_stats": [
             table([operation("Host", "IDLE", "IDLE", 1000)]),
-            table([
-                operation("Host", "Dataset", "Iterator::Root", 900),
-                operation("Host", "Cast", "cast", 700),
-                operation("Device", "MatMul", "dense/MatMul", 300),
-                operation("Device", "Relu", "dense/Relu", 100),
-            ]),
+            table(
+                [
+                    operation("Host", "Dataset", "Iterator::Root", 900),
+                    operation("Host", "Cast", "cast", 700),
+                    operation("Device", "MatMul", "dense/MatMul", 300),
+                    operation("Device", "Relu", "dense/Relu", 100),
+                ]
+            ),
         ],
         "kernel_stats": [table([{"kernel_name": "sgemm", "op_name": "dense/MatMul", "total_duration_us": 300.0}])],
         "memory": {

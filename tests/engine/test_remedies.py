@@ -59,8 +59,11 @@ def test_of_a_stage_that_is_not_the_slowest_the_gain_is_an_estimate_and_no_bound
 def test_where_no_option_is_left_the_slowest_stage_is_named_with_advice() -> None:
     used = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "auto"}
     own = ({"name": "interleave", "ms_per_batch": 3.0},)
-    for stages, words in ((STAGES, "load (40 ms per batch): store"), (own, "(3 ms per batch): make its work"),
-                          ((), "do it once and save the result")):
+    for stages, words in (
+        (STAGES, "load (40 ms per batch): store"),
+        (own, "(3 ms per batch): make its work"),
+        ((), "do it once and save the result"),
+    ):
         found = diagnose(measured(used, **waits(0.7), stages=stages, cpu=0.97))
         (advice,) = found.remedies
         assert advice["changes"] == {}

@@ -12,6 +12,7 @@ from tests.support.fakenvml.programs import calls, readings
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
+
 def test_calls_stay_within_the_budget(nvml: FakeNvml, tmp_path: Path) -> None:
     log = tmp_path / "calls"
     program = """

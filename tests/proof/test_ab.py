@@ -75,7 +75,7 @@ def build(context):
 """
 DEEP = f"""\
 description: deep
-workload: {{entry: "{PROGRAMS / 'runs_out.py'}:build", args: {{samples: 1024, units: 1024, depth: 20}}}}
+workload: {{entry: "{PROGRAMS / "runs_out.py"}:build", args: {{samples: 1024, units: 1024, depth: 20}}}}
 device: {{memory_limit_mb: 64}}
 input: {{batch_size: 16, shuffle: off}}
 train: {{seed: 1}}
@@ -269,8 +269,12 @@ def test_the_loop_makes_a_training_that_waits_for_its_input_three_times_as_fast(
         assert all(f"| {trial['run']} |" in report for trial in good)
     assert kept
     better = presets.resolve(str(sleepy / "better.yaml")).options
-    assert all(getattr(better.input, key.removeprefix("input.")) == value
-               for one in kept for key, value in one["changes"].items() if key.startswith("input."))
+    assert all(
+        getattr(better.input, key.removeprefix("input.")) == value
+        for one in kept
+        for key, value in one["changes"].items()
+        if key.startswith("input.")
+    )
 
 
 def _is_input_bound(data: dict[str, Any], shown: str) -> None:

@@ -107,8 +107,9 @@ def trains(run: Run) -> bool:
 
 def told(run: Run, kind: str) -> list[dict[str, Any]]:
     """Its events of a kind, without what differs between two equal runs."""
-    return [{name: value for name, value in event.items() if name not in OF_THE_PROCESS}
-            for event in happened(run, kind)]
+    return [
+        {name: value for name, value in event.items() if name not in OF_THE_PROCESS} for event in happened(run, kind)
+    ]
 
 
 def training_until_stopped(run: Run, engine_runs: Callable[[], bool]) -> None:
@@ -211,9 +212,7 @@ def test_however_trainer_engine_or_server_end_the_others_are_as_always(
     assert "(SIGKILL)" in ended(run)["error"]["message"]
 
 
-def test_a_server_that_cannot_fork_is_not_tried_again(
-    stand_in: None, server: ForkServer, tmp_path: Path
-) -> None:
+def test_a_server_that_cannot_fork_is_not_tried_again(stand_in: None, server: ForkServer, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with (tmp_path / "standing-in" / "sitecustomize.py").open("a") as stream:
         stream.write(NO_SERVER.format(told=log))

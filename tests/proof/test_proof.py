@@ -80,8 +80,9 @@ def test_noise_alone_passes_for_a_gain_as_rarely_as_the_docstring_says() -> None
 
 
 def test_a_trial_never_ends_its_epoch_and_writes_nothing(home: Path) -> None:
-    given = presets.defaults(["steps_per_execution=7", "run.checkpoint=epoch", "save_model=true", "epochs=3",
-                              "profile=5-9", "max_minutes=1"])
+    given = presets.defaults(
+        ["steps_per_execution=7", "run.checkpoint=epoch", "save_model=true", "epochs=3", "profile=5-9", "max_minutes=1"]
+    )
     made = trial.as_trial(given, 11, 30.0, HERE).options
     assert made.train.epochs == 1
     assert made.train.steps_per_epoch is not None
@@ -359,8 +360,17 @@ def test_the_report_holds_every_trial_and_its_tables_are_whole(tmp_path: Path) -
     text = as_markdown(made.written)
     for row in [row for one in made.written["comparisons"] for row in one["trials"]]:
         assert f"| {row['run']} |" in text
-    for word in ("kept", "rejected", "failed", "oom: planted", "keras 3.15", "a\\|b", "no driver", "cache: memory",
-                 "The input costs 80 % of a step's time (measured by leaving it out)"):
+    for word in (
+        "kept",
+        "rejected",
+        "failed",
+        "oom: planted",
+        "keras 3.15",
+        "a\\|b",
+        "no driver",
+        "cache: memory",
+        "The input costs 80 % of a step's time (measured by leaving it out)",
+    ):
         assert word in text, word
     for table in text.split("\n\n"):
         rows = [line.replace("\\|", "") for line in table.splitlines() if line.startswith("|")]

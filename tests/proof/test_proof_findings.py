@@ -42,10 +42,16 @@ train: {epochs: 3}
 input: {batch_size: 64}
 """
 REPORT = ProfileReport(
-    path=Path("/somewhere/profile"), device="CPU", steps=18, step_ms=12.34,
-    shares=Shares(input=0.81, compute=0.14, host=0.05), compute_16bit=None, operations_on="CPU",
+    path=Path("/somewhere/profile"),
+    device="CPU",
+    steps=18,
+    step_ms=12.34,
+    shares=Shares(input=0.81, compute=0.14, host=0.05),
+    compute_16bit=None,
+    operations_on="CPU",
     operations=(Operation("model/conv|1", "Conv2D", 30.0, 0.6), Operation("model/dense", "MatMul", 20.0, 0.4)),
-    slowest_stage=InputStage("load", "Map", 180.0, 0.91, 10.0), input_time=InputTime(180.0, 0.0, None, 3.0),
+    slowest_stage=InputStage("load", "Map", 180.0, 0.91, 10.0),
+    input_time=InputTime(180.0, 0.0, None, 3.0),
     peak_memory_bytes=2**20,
 )
 
@@ -126,8 +132,11 @@ def test_remedies_of_the_first_diagnosis_are_tried_where_a_later_one_tells_nothi
     told = proved(tmp_path, loop("deterministic=true", ablation_repeats=1), without_parts).written
     assert told["diagnosis"]["verdict"] == "input_bound"
     tried = [(one["changes"], one["decision"]) for one in told["comparisons"]]
-    assert tried == [({"input.cache": "memory"}, "kept"), ({"input.parallel_calls": "auto"}, "rejected"),
-                     ({"input.prefetch": "auto"}, "rejected")]
+    assert tried == [
+        ({"input.cache": "memory"}, "kept"),
+        ({"input.parallel_calls": "auto"}, "rejected"),
+        ({"input.prefetch": "auto"}, "rejected"),
+    ]
     assert [bool(one["expected_gain"]) for one in told["comparisons"]] == [True, False, False]
     assert told["final_verdict"]["verdict"] == "undecided"
     assert told["ended_because"].startswith("Undecided: train.deterministic hides")
@@ -148,10 +157,15 @@ def test_the_exchange_between_devices_is_known_until_it_is_measured_anew(
     assert told["final_verdict"]["verdict"] == "communication_bound"
 
 
-@pytest.mark.parametrize(("settings", "proposed"), [
-    (("epochs=1",), False), (("epochs=2",), True), (("epochs=9", "steps_per_epoch=3"), False),
-    (("epochs=9", "steps_per_epoch=30"), True),
-])
+@pytest.mark.parametrize(
+    ("settings", "proposed"),
+    [
+        (("epochs=1",), False),
+        (("epochs=2",), True),
+        (("epochs=9", "steps_per_epoch=3"), False),
+        (("epochs=9", "steps_per_epoch=30"), True),
+    ],
+)
 def test_a_cache_is_proposed_for_what_the_training_itself_goes_over_twice(
     tmp_path: Path, settings: tuple[str, ...], proposed: bool
 ) -> None:
@@ -178,10 +192,13 @@ def test_no_figures_stand_for_a_change_that_could_not_be_measured(tmp_path: Path
     assert "->" not in head(told)
 
 
-@pytest.mark.parametrize(("stop_at", "said"), [
-    (1, "stopped before the measurement of any change was complete"),
-    (8, "stopped: so far nothing was found to make it faster (1 change tried)"),
-])
+@pytest.mark.parametrize(
+    ("stop_at", "said"),
+    [
+        (1, "stopped before the measurement of any change was complete"),
+        (8, "stopped: so far nothing was found to make it faster (1 change tried)"),
+    ],
+)
 def test_a_stopped_loop_counts_only_what_was_decided(tmp_path: Path, stop_at: int, said: str) -> None:
     def figures(options: Options, before: int) -> Planted:
         if before == stop_at:
@@ -206,10 +223,17 @@ def test_a_loop_without_time_or_without_anything_to_try_says_so(tmp_path: Path) 
     assert "as it is" in shown(told)
 
 
-@pytest.mark.parametrize(("kind", "ended", "code"), [
-    ("ab", "oom", 3), ("ab", "error", 1), ("baseline", "oom", 3), ("baseline", "crashed", 1), ("diagnosis", "oom", 3),
-    ("loop", "oom", 0),
-])
+@pytest.mark.parametrize(
+    ("kind", "ended", "code"),
+    [
+        ("ab", "oom", 3),
+        ("ab", "error", 1),
+        ("baseline", "oom", 3),
+        ("baseline", "crashed", 1),
+        ("diagnosis", "oom", 3),
+        ("loop", "oom", 0),
+    ],
+)
 def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: str, ended: str, code: int) -> None:
     class NoPresses:
         count = 0

@@ -45,8 +45,10 @@ from tests.support.recorded_search import write_search
 
 NUMBER = r"[-+]?[\d,]*\.?\d+(?:e[-+]\d+)?"
 FASTER = re.compile(rf"({NUMBER}) times as fast")
-EIGHT = tuple(Gpu(index=i, uuid=f"GPU-{i}", name="H100", compute_capability=(9, 0), memory_total_bytes=80 * 2**30)
-              for i in range(8))
+EIGHT = tuple(
+    Gpu(index=i, uuid=f"GPU-{i}", name="H100", compute_capability=(9, 0), memory_total_bytes=80 * 2**30)
+    for i in range(8)
+)
 GPUS = Machine(gpus=EIGHT, no_gpu_reason="", cpus=8, memory_bytes=2**34)
 
 
@@ -63,11 +65,15 @@ def _measured(path: Path, seed: int) -> dict[str, Any]:
     def figures(options: Options, before: int) -> Planted:
         effect = drawn.choice([0.3, 0.97, 1.0, 1.004, 1.02, 1.05, 1.6, 4.0])
         speed = 1000 * speeds.setdefault(repr(options), effect) * drawn.lognormvariate(0, noise)
-        return Planted(speed, drawn.uniform(0, 0.6), drawn.uniform(0, 0.4),
-                       outcome="crashed" if drawn.random() < 0.02 else "ok")
+        return Planted(
+            speed, drawn.uniform(0, 0.6), drawn.uniform(0, 0.4), outcome="crashed" if drawn.random() < 0.02 else "ok"
+        )
 
-    asked = (request.of_change("quickstart", ["steps_per_execution=16"], repeats=repeats) if kind == "ab"
-             else request.of_preset("loop", "input-heavy", [], repeats=repeats))
+    asked = (
+        request.of_change("quickstart", ["steps_per_execution=16"], repeats=repeats)
+        if kind == "ab"
+        else request.of_preset("loop", "input-heavy", [], repeats=repeats)
+    )
     made = proving(path / f"proof-{seed}", asked, figures)
     try:
         made.prover.prove()
@@ -86,8 +92,12 @@ def _lines(told: dict[str, Any]) -> list[str]:
     with redirect_stdout(out):
         proof_tables.show_trials(told)
         proof_tables.show_result(told)
-    rows = [row for low in (False, True) for width in (48, 60, 118)
-            for row in drawing.head(told, told["started_t"], width, PLAIN, low)]
+    rows = [
+        row
+        for low in (False, True)
+        for width in (48, 60, 118)
+        for row in drawing.head(told, told["started_t"], width, PLAIN, low)
+    ]
     rows += [row for one in told["comparisons"] for row in comparisons.detail(one, 200, 30, PLAIN)]
     said = [*out.getvalue().splitlines(), *as_markdown(told).splitlines(), *map(plain, rows)]
     said += [trial_line(title, one) for title, one in trials(told)]
@@ -169,8 +179,11 @@ def _medians_are_explained(told: dict[str, Any], said: list[str]) -> None:
 def test_the_medians_and_the_pairs_of_a_machine_that_changes_are_both_said(tmp_path: Path) -> None:
     """One pair ran on a machine as fast as half: the middle of the gains and that of the speeds are of other pairs."""
     speeds = iter([1000, 2100, 2810, 1755, 1760, 3643])  # a b, b a, a b: 2.1, 1.6 and 2.07 times as fast
-    made = proving(tmp_path / "proof", request.of_change("quickstart", ["steps_per_execution=16"]),
-                   lambda options, before: Planted(next(speeds)))
+    made = proving(
+        tmp_path / "proof",
+        request.of_change("quickstart", ["steps_per_execution=16"]),
+        lambda options, before: Planted(next(speeds)),
+    )
     made.prover.prove()
     made.record.state = "done"
     made.record.write("ended")
@@ -189,14 +202,17 @@ def _asked(*settings: str) -> request.Request:
     return request.of_preset("loop", "input-heavy", list(settings))
 
 
-@pytest.mark.parametrize(("ours", "theirs", "shared"), [
-    (["device.visible=[0, 1]"], ["device.visible=[2]"], False),
-    (["device.visible=[0, 1]", "strategy.kind=mirrored"], ["device.visible=[1]"], True),
-    (["device.visible=[0, 1]"], ["device.visible=[1]"], False),
-    (["device.visible=[0]"], ["device.visible=all"], True),
-    (["device.visible=[0]"], ["device.visible=none"], True),
-    (["device.visible=none"], ["device.visible=none"], True),
-])
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shared"),
+    [
+        (["device.visible=[0, 1]"], ["device.visible=[2]"], False),
+        (["device.visible=[0, 1]", "strategy.kind=mirrored"], ["device.visible=[1]"], True),
+        (["device.visible=[0, 1]"], ["device.visible=[1]"], False),
+        (["device.visible=[0]"], ["device.visible=all"], True),
+        (["device.visible=[0]"], ["device.visible=none"], True),
+        (["device.visible=none"], ["device.visible=none"], True),
+    ],
+)
 def test_a_proof_is_kept_from_what_shares_its_devices(
     home: Path, monkeypatch: pytest.MonkeyPatch, ours: list[str], theirs: list[str], shared: bool
 ) -> None:
@@ -257,9 +273,11 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
         yield '{"t": 1, "type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}'
         yield '{"t": 1, "type": "phase", "phase": "training"}'
         yield f'{{"t": 2, "type": "host", "cpu": {host["cpu"]}, "others_cpu": {host["others"]}}}'
-        yield ('{"t": 2, "type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 1.0, "processes": ['
-               '{"pid": 1, "name": "python", "own": true, "memory_used_bytes": 9000000000}, '
-               f'{{"pid": 2, "name": "blender", "own": false, "memory_used_bytes": {host["held"]}}}]}}]}}')
+        yield (
+            '{"t": 2, "type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 1.0, "processes": ['
+            '{"pid": 1, "name": "python", "own": true, "memory_used_bytes": 9000000000}, '
+            f'{{"pid": 2, "name": "blender", "own": false, "memory_used_bytes": {host["held"]}}}]}}]}}'
+        )
 
     def seen(**host: float) -> str:
         Run(tmp_path).file("events.jsonl").write_text("\n".join(told(**host)) + "\n")

@@ -107,6 +107,7 @@ def test_the_global_batch_is_kept_where_that_is_asked_for(tmp_path: Path) -> Non
 
 def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path: Path) -> None:
     for wait, said in (0.5, "most of what was added is waiting for the input"), (0.1, "the step itself takes longer"):
+
         def figures(options: Options, before: int, waits: float = wait) -> Planted:
             alone = replicas(options) == 1
             return Planted(1000.0 if alone else 600.0 * replicas(options), input_wait=0.1 if alone else waits)
@@ -121,6 +122,7 @@ def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path:
 
 def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     for outcome, trials in ("oom", 1), ("crashed", 2):
+
         def figures(options: Options, before: int, ends: Any = outcome) -> Planted:
             return Planted(1000.0 * replicas(options), outcome=ends if replicas(options) == 4 else "ok")
 

@@ -72,9 +72,7 @@ P100 = Box(f"{_P100} {_R570}", packages={"nvidia-cudnn-cu12": "9.10.2.21"})
 H100_R535 = Box(f"{_H100} {_R535}", "8", 8)
 H100_R570 = Box(f"{_H100} {_R570}", "8", 8)
 A100_R535 = Box(f"{_A100} {_R535}", "8", 8)
-RTX_5090 = Box(
-    f"name=NVIDIA_GeForce_RTX_5090 capability=12.0 cores=21760 mem_total=32607 mem_used=800 ecc=0 {_R570}"
-)
+RTX_5090 = Box(f"name=NVIDIA_GeForce_RTX_5090 capability=12.0 cores=21760 mem_total=32607 mem_used=800 ecc=0 {_R570}")
 GH200 = Box(
     f"name=NVIDIA_GH200_480GB capability=9.0 cores=16896 mem_total=97871 mem_used=0 {_R570}",
     tensorflow=_WITHOUT_CUDA,

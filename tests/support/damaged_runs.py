@@ -41,18 +41,44 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 def home_of_two(home: Path) -> Path:
     """A home with two runs of which everything is told: GPUs, stages of the input, a diagnosis, a result."""
-    stages = [{"name": "read", "op": "TFRecord", "ms_per_batch": 3.0, "parallelism": None},
-              {"name": "augment", "op": "Map", "ms_per_batch": 9.0, "parallelism": 4}]
-    remedy = {"step": "input", "changes": {"input.cache": "memory"}, "reason": "it reads again", "expected_gain": 1.3,
-              "changes_learning": False}
-    evidence = {"signal": "input_wait", "value": 0.3, "unit": "share", "threshold": 0.2, "text": "it waits",
-                "source": "XProf"}
-    diagnosis = {"verdict": "input_bound", "sentence": "Input-bound", "confidence": 0.9, "steps": 90,
-                 "evidence": [evidence], "others": [], "remedies": [remedy]}
+    stages = [
+        {"name": "read", "op": "TFRecord", "ms_per_batch": 3.0, "parallelism": None},
+        {"name": "augment", "op": "Map", "ms_per_batch": 9.0, "parallelism": 4},
+    ]
+    remedy = {
+        "step": "input",
+        "changes": {"input.cache": "memory"},
+        "reason": "it reads again",
+        "expected_gain": 1.3,
+        "changes_learning": False,
+    }
+    evidence = {
+        "signal": "input_wait",
+        "value": 0.3,
+        "unit": "share",
+        "threshold": 0.2,
+        "text": "it waits",
+        "source": "XProf",
+    }
+    diagnosis = {
+        "verdict": "input_bound",
+        "sentence": "Input-bound",
+        "confidence": 0.9,
+        "steps": 90,
+        "evidence": [evidence],
+        "others": [],
+        "remedies": [remedy],
+    }
     for name in (BAD, GOOD):
         recorded.write(
-            home, name=name, gpus=2, seconds=40, input_stages={"stages": stages, "buffer_fill": 0.1},
-            diagnosis=diagnosis, warnings=(("memory", "little is left"),), mfu=0.4,
+            home,
+            name=name,
+            gpus=2,
+            seconds=40,
+            input_stages={"stages": stages, "buffer_fill": 0.1},
+            diagnosis=diagnosis,
+            warnings=(("memory", "little is left"),),
+            mfu=0.4,
         )
     return home
 

@@ -37,7 +37,6 @@ def closing_list(code: str) -> dict[str, str]:
     return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
 
 
-
 def trained_by_both(forks: Forks, preset: Preset, folder: Path) -> tuple[Run, list[float], list[float]]:
     """The run, its losses, and those of the exported script, which knows no gputui. Both train at once."""
     run, ours = trainer_of(preset)

@@ -32,7 +32,7 @@ ENVIRONMENT = {
     # Most of a short training with XLA is its compiler: it takes half the time where it optimizes little, and fuses
     # operations without MLIR.
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-                 + ("" if _HAS_NO_FUSION_EMITTERS else " --xla_cpu_use_fusion_emitters=false"),
+    + ("" if _HAS_NO_FUSION_EMITTERS else " --xla_cpu_use_fusion_emitters=false"),
 }
 
 # Forks a process for each who connects. Each line that this reads holds the processes that run side by side; it answers

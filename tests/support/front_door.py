@@ -26,9 +26,7 @@ LONG = ["--preset", "quickstart", "--set", "epochs=5000"]
 def gputui(*arguments: str, timeout: float = 180, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     command = [*AS_IN_A_TERMINAL, *COMMAND, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more)
 
 
 @dataclass(frozen=True)

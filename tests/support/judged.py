@@ -10,9 +10,7 @@ from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.presets import defaults
 
 OPTIONS = {
-    f"{group}.{name}": value
-    for group, values in asdict(defaults([]).options).items()
-    for name, value in values.items()
+    f"{group}.{name}": value for group, values in asdict(defaults([]).options).items() for name, value in values.items()
 }
 STAGES = (
     {"name": "read", "op": "Range", "ms_per_batch": 0.1},

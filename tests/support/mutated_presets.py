@@ -104,8 +104,11 @@ def _shipped() -> list[dict[str, Any]]:
 
 
 def _text(of: random.Random) -> bytes:
-    found = presets.resolve(of.choice(sorted(presets.available()))).to_yaml() if of.random() < 0.5 else (
-        of.choice(sorted(presets.SHIPPED.glob("*.yaml"))).read_text())
+    found = (
+        presets.resolve(of.choice(sorted(presets.available()))).to_yaml()
+        if of.random() < 0.5
+        else (of.choice(sorted(presets.SHIPPED.glob("*.yaml"))).read_text())
+    )
     return found.encode()
 
 
@@ -179,9 +182,11 @@ def _known() -> list[bytes]:
 
 
 def _rubbish(of: random.Random) -> bytes:
-    return of.randbytes(of.randint(0, 300)) if of.random() < 0.5 else "".join(
-        of.choice("{}[]:,-&*#?|>!%@`'\"\\ \n\tabc019._~=<") for _ in range(of.randint(0, 200))
-    ).encode()
+    return (
+        of.randbytes(of.randint(0, 300))
+        if of.random() < 0.5
+        else "".join(of.choice("{}[]:,-&*#?|>!%@`'\"\\ \n\tabc019._~=<") for _ in range(of.randint(0, 200))).encode()
+    )
 
 
 _VALUES: tuple[str | Callable[[random.Random], str], ...] = (

@@ -43,6 +43,7 @@ def _waiting(source: Source, wait: Callable[[], object]) -> Source:
 
 def slow_read(source: Source) -> Source:
     """Each sample takes SLEEP longer to come."""
+
     def numbers() -> Iterator[int]:
         for number in range(source.train.samples):
             time.sleep(SLEEP)

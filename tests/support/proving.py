@@ -56,7 +56,13 @@ class PlantedBench(Bench):
         self.asked: list[Options] = []
 
     def measure(
-        self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, profile: str = "off",
+        self,
+        preset: Preset,
+        side: str,
+        repeat: int,
+        *,
+        seconds: float | None = None,
+        profile: str = "off",
         judge: Judge | None = None,
     ) -> Trial:
         trial = as_trial(preset, self.seed, seconds or self.measure_seconds, self.machine, profile)
@@ -139,18 +145,36 @@ def leave(run: Run, options: Options, planted: Planted) -> None:
 
 def started(options: Options, batch: int) -> events.Started:
     return events.Started(
-        pid=1, versions=VERSIONS, devices=["/device:CPU:0"], options=asdict(options), actual={},
-        replicas=checks.replicas(options, HERE), global_batch_size=batch,
-        steps_per_epoch=options.train.steps_per_epoch or 0, epochs=1,
-        steps=options.train.steps_per_epoch or 0, train_samples=1000,
-        validation_samples=100, cpus=2, sample_bytes=1000,
+        pid=1,
+        versions=VERSIONS,
+        devices=["/device:CPU:0"],
+        options=asdict(options),
+        actual={},
+        replicas=checks.replicas(options, HERE),
+        global_batch_size=batch,
+        steps_per_epoch=options.train.steps_per_epoch or 0,
+        epochs=1,
+        steps=options.train.steps_per_epoch or 0,
+        train_samples=1000,
+        validation_samples=100,
+        cpus=2,
+        sample_bytes=1000,
     )
 
 
 def progress(step: int, loss: float, planted: Planted) -> events.Progress:
     return events.Progress(
-        epoch=1, epochs=1, step=step, steps=10**9, samples_per_second=planted.samples_per_second, step_ms_p50=1.0,
-        step_ms_p95=1.0, input_wait=planted.input_wait, loss=loss, metrics={}, eta_seconds=1.0,
+        epoch=1,
+        epochs=1,
+        step=step,
+        steps=10**9,
+        samples_per_second=planted.samples_per_second,
+        step_ms_p50=1.0,
+        step_ms_p95=1.0,
+        input_wait=planted.input_wait,
+        loss=loss,
+        metrics={},
+        eta_seconds=1.0,
         python_share=planted.python_share,
     )
 

@@ -128,8 +128,11 @@ class Writer:
 
     def _start(self) -> None:
         phases: tuple[tuple[float, events.PhaseName, str], ...] = (
-            (0.4, "importing", "TensorFlow"), (6.5, "configuring", ""), (6.8, "building", "model"),
-            (8.0, "compiling", "tracing"), (12.0, "training", ""),
+            (0.4, "importing", "TensorFlow"),
+            (6.5, "configuring", ""),
+            (6.8, "building", "model"),
+            (8.0, "compiling", "tracing"),
+            (12.0, "training", ""),
         )
         for at, phase, detail in phases:
             self.trainer.emit(events.Phase(phase=phase, detail=detail), BEGAN + at)

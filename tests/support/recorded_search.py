@@ -126,5 +126,3 @@ def write_trial(proof: Proof, name: str, **more: Any) -> Path:
     run = recorded.write(proof.path / "made", name=name, gpus=0, **more)
     (proof.path / "trials").mkdir(exist_ok=True)
     return run.path.rename(proof.path / "trials" / name)
-
-

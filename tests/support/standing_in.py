@@ -19,7 +19,7 @@ from gputui.engine.system.identity import Process
 
 from tests.support.front_door import until
 
-TRAINER = '''
+TRAINER = """
 import sys
 if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
     import json, os, signal, time
@@ -43,7 +43,7 @@ if sys.orig_argv[-2:-1] == ["gputui.engine.trainer"]:
         with open(f"{folder}/result.json", "w") as stream:
             stream.write('{"outcome": "stopped"}')
     os._exit(0)
-'''
+"""
 
 
 _engines: list[subprocess.Popen[bytes]] = []

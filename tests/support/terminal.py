@@ -36,8 +36,22 @@ class Terminal:
         # The window stays when the command has ended, so that its last words can be read.
         shell = f"{command}; echo exit code $?; exec cat"
         self._written, self._before_keys = Path(written), 0
-        self._tmux("new-session", "-d", "-s", "t", "-x", str(width), "-y", str(height), shell,
-                   ";", "pipe-pane", "-t", "t", f"exec cat > {shlex.quote(written)}")
+        self._tmux(
+            "new-session",
+            "-d",
+            "-s",
+            "t",
+            "-x",
+            str(width),
+            "-y",
+            str(height),
+            shell,
+            ";",
+            "pipe-pane",
+            "-t",
+            "t",
+            f"exec cat > {shlex.quote(written)}",
+        )
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(

@@ -23,8 +23,19 @@ from gputui.engine.trainer.setup.devices import Devices
 from tests.support.front_door import gputui, happened, last_losses
 from tests.support.training import Build, Training, built, options
 
-TINY = ("model=mlp", "width=0.05", "batch_size=32", "validation_split=0", "epochs=2", "steps_per_epoch=6",
-        "cache=off", "shuffle=100", "checkpoint=3", "keep=9", "deterministic=true")
+TINY = (
+    "model=mlp",
+    "width=0.05",
+    "batch_size=32",
+    "validation_split=0",
+    "epochs=2",
+    "steps_per_epoch=6",
+    "cache=off",
+    "shuffle=100",
+    "checkpoint=3",
+    "keep=9",
+    "deterministic=true",
+)
 DATA, INDEX = "state.data-00000-of-00001", "state.index"
 
 
@@ -193,9 +204,7 @@ def test_from_an_older_checkpoint_it_trains_on_to_the_same_weights(
     assert all((one == other).all() for one, other in zip(ours, theirs, strict=True))
 
 
-def test_what_is_renamed_has_reached_the_disk(
-    trained: Training, build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_renamed_has_reached_the_disk(trained: Training, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file, then the folder with their names; then its new name; only then an older checkpoint goes."""
     again = build(*TINY, "keep=1")
     shutil.copytree(trained.run.file("checkpoints"), again.run.file("checkpoints"))
@@ -215,8 +224,15 @@ def test_what_is_renamed_has_reached_the_disk(
         monkeypatch.setattr(module, function, spy)
     again.loop.built.checkpoints.save(13)
     draft, manifest = f".draft-{os.getpid()}", f".{MANIFEST}.{os.getpid()}"
-    assert told[:7] == [f"fsync {DATA}", f"fsync {INDEX}", f"fsync {manifest}", f"replace {manifest}",
-                        f"fsync {draft}", f"rename {draft}", "fsync checkpoints"]
+    assert told[:7] == [
+        f"fsync {DATA}",
+        f"fsync {INDEX}",
+        f"fsync {manifest}",
+        f"replace {manifest}",
+        f"fsync {draft}",
+        f"rename {draft}",
+        "fsync checkpoints",
+    ]
     assert set(told[7:]) == {f"rmtree step-{number:010d}" for number in (3, 6, 9, 12)}
     told.clear()
     again.loop.built.report.finish("ok", 0)

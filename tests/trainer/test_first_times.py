@@ -21,8 +21,15 @@ from gputui.engine.trainer.common.stopping import StopRequested
 from tests.support.judged import OPTIONS, measured, waits
 from tests.support.training import Build
 
-TINY = ("model=mlp", "width=0.05", "optimizer=sgd", "data=synthetic",
-        "shape=[8, 8, 1]", "samples=80", "validation_split=0.2")
+TINY = (
+    "model=mlp",
+    "width=0.05",
+    "optimizer=sgd",
+    "data=synthetic",
+    "shape=[8, 8, 1]",
+    "samples=80",
+    "validation_split=0.2",
+)
 
 
 def _compiled(events: list[dict[str, Any]]) -> list[str]:
@@ -67,25 +74,51 @@ def test_what_xla_compiles_for_a_smaller_batch_is_no_steps_time(build: Build, mo
 
 def _run(*phases: tuple[float, str, str], steps_until: float) -> Collector:
     """A run with these phases from their second on, and steps of 10 ms told each second."""
-    told: list[dict[str, Any]] = [{"t": t, "type": "phase", "phase": name, "detail": detail}
-                                  for t, name, detail in phases]
-    steps = [{"t": t + 0.5, "type": "progress", "step": 100 * t, "step_ms_p50": 10.0, "step_ms_p95": 11.0,
-              "input_wait": 0.01, "python_share": 0.01} for t in range(round(steps_until))]
+    told: list[dict[str, Any]] = [
+        {"t": t, "type": "phase", "phase": name, "detail": detail} for t, name, detail in phases
+    ]
+    steps = [
+        {
+            "t": t + 0.5,
+            "type": "progress",
+            "step": 100 * t,
+            "step_ms_p50": 10.0,
+            "step_ms_p95": 11.0,
+            "input_wait": 0.01,
+            "python_share": 0.01,
+        }
+        for t in range(round(steps_until))
+    ]
     collector = Collector(OPTIONS | {"compile.xla": True})
     collector.feed(in_time(map(recalled, [*told, *steps])))
     return collector
 
 
 def test_compiling_the_evaluation_is_no_stall() -> None:
-    found = _run((0, "training", ""), (10, "compiling", "evaluation"), (30, "evaluating", ""), (30.2, "training", ""),
-                 (40, "evaluating", ""), (40.3, "training", ""), (50, "ended", ""), steps_until=50).measurements()
+    found = _run(
+        (0, "training", ""),
+        (10, "compiling", "evaluation"),
+        (30, "evaluating", ""),
+        (30.2, "training", ""),
+        (40, "evaluating", ""),
+        (40.3, "training", ""),
+        (50, "ended", ""),
+        steps_until=50,
+    ).measurements()
     assert found.pauses == pytest.approx(0.6 / 30.3, rel=0.02)
     assert diagnose(found).verdict == "healthy"
 
 
 def test_the_first_checkpoint_counts_as_long_as_the_others() -> None:
-    found = _run((0, "training", ""), (10, "saving", "checkpoint"), (25, "training", ""),
-                 (35, "saving", "checkpoint"), (36, "training", ""), (46, "ended", ""), steps_until=46).measurements()
+    found = _run(
+        (0, "training", ""),
+        (10, "saving", "checkpoint"),
+        (25, "training", ""),
+        (35, "saving", "checkpoint"),
+        (36, "training", ""),
+        (46, "ended", ""),
+        steps_until=46,
+    ).measurements()
     assert found.pauses == pytest.approx(2 / 32)
 
 
@@ -96,8 +129,15 @@ def test_the_model_that_is_saved_in_the_end_is_no_stall() -> None:
 
 def test_one_short_evaluation_is_no_stall_and_a_long_one_is() -> None:
     def verdict(seconds: float) -> str:
-        return diagnose(_run((0, "training", ""), (20, "evaluating", ""), (20 + seconds, "training", ""),
-                             (20.1 + seconds, "ended", ""), steps_until=20).measurements()).verdict
+        return diagnose(
+            _run(
+                (0, "training", ""),
+                (20, "evaluating", ""),
+                (20 + seconds, "training", ""),
+                (20.1 + seconds, "ended", ""),
+                steps_until=20,
+            ).measurements()
+        ).verdict
 
     assert verdict(9) == "healthy"
     assert verdict(20) == "stalls"
@@ -113,8 +153,14 @@ def test_evaluations_that_take_half_of_the_time_are_a_stall() -> None:
 @pytest.mark.parametrize(("steps", "seconds"), [(11, 4.0), (400, 0.3)])
 def test_a_run_that_was_too_short_is_undecided_and_says_why(steps: int, seconds: float) -> None:
     collector = _run((0, "training", ""), steps_until=2)
-    summary = {"outcome": "ok", "measured_steps": steps, "measured_seconds": seconds, "input_wait": 0.9,
-               "python_share": 0.0, "step_ms": {"p50": 10.0, "p95": 11.0}}
+    summary = {
+        "outcome": "ok",
+        "measured_steps": steps,
+        "measured_seconds": seconds,
+        "input_wait": 0.9,
+        "python_share": 0.0,
+        "step_ms": {"p50": 10.0, "p95": 11.0},
+    }
     collector.feed([recalled({"t": 9.0, "type": "finished", "summary": summary})])
     found = diagnose(collector.measurements())
     assert found.verdict == "undecided"
@@ -127,8 +173,10 @@ def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path
     told: list[Event] = []
     watcher = Watcher(Run(tmp_path), told.append, RunClock.launched())
     summary = {"outcome": "ok", "steps": 4, "measured_steps": 0, "step_ms": None}
-    lines = [{"t": time.time(), "type": "phase", "phase": "training"},
-             {"t": time.time(), "type": "finished", "summary": summary}]
+    lines = [
+        {"t": time.time(), "type": "phase", "phase": "training"},
+        {"t": time.time(), "type": "finished", "summary": summary},
+    ]
     Run(tmp_path).file("events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     watcher._look()
     assert told == [], "a run that has just begun has no verdict"

@@ -1,6 +1,5 @@
 """A training that only measures goes on until it has enough steps, within bounds."""
 
-
 from __future__ import annotations
 
 import itertools
@@ -16,10 +15,16 @@ from gputui.engine.trainer.measure import pulses
 
 from tests.support.training import Build, Training
 
-DATA = ("model=mlp", "width=0.05", "optimizer=sgd", "data=digits",
-        "validation_split=0", "cache=memory", "one_batch=true")
+DATA = (
+    "model=mlp",
+    "width=0.05",
+    "optimizer=sgd",
+    "data=digits",
+    "validation_split=0",
+    "cache=memory",
+    "one_batch=true",
+)
 ENDLESS = (*DATA, "batch_size=8", "epochs=1", "steps_per_epoch=1000000")
-
 
 
 def slowed(training: Training, seconds: float) -> dict[str, Any]:

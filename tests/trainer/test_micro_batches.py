@@ -22,7 +22,10 @@ WAYS = {
     "single": (),
     "bytes to replicas": ("data=npz:{bytes}", "cast=device", "strategy.kind=mirrored", "batch_size=37"),
     "accumulated besides, several steps in one call": (
-        "gradient_accumulation=2", "optimizer=adam", "learning_rate=0.01", "steps_per_execution=5",
+        "gradient_accumulation=2",
+        "optimizer=adam",
+        "learning_rate=0.01",
+        "steps_per_execution=5",
         "validation_split=0.05",
     ),
 }

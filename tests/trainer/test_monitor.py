@@ -78,9 +78,7 @@ def test_a_fit_whose_length_nobody_knows_is_counted(cpus: Any, monkeypatch: pyte
 def test_several_steps_an_execution_and_a_batch_size_that_is_given(cpus: Any) -> None:
     data = tf.data.Dataset.from_tensor_slices((X, X[:, 0])).batch(32).repeat()
     monitor = Monitor(batch_size=32)
-    model(steps_per_execution=5).fit(
-        data, epochs=2, steps_per_epoch=20, verbose=0, callbacks=[monitor], shuffle=False
-    )
+    model(steps_per_execution=5).fit(data, epochs=2, steps_per_epoch=20, verbose=0, callbacks=[monitor], shuffle=False)
     summary = events(monitor.run, "finished")[0]["summary"]
     assert (summary["steps"], summary["epochs"], summary["global_batch_size"]) == (40, 2, 32)
     assert summary["samples_per_second"] == pytest.approx(32_000 / summary["step_ms"]["p50"])

@@ -69,8 +69,9 @@ def test_whatever_is_handed_over_trains(returned: str, own: Write) -> None:
     training = own(source(f"return {returned}"), *SHORT, "prefetch=off").train()
     assert training.loop.step == 10
     assert np.isfinite(training.losses()[0])
-    assert ("val_loss" in training.events("epoch")[0]["metrics"]) == ("[:20]" in returned or "take" in returned
-                                                                     or "batch(30)" in returned)
+    assert ("val_loss" in training.events("epoch")[0]["metrics"]) == (
+        "[:20]" in returned or "take" in returned or "batch(30)" in returned
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,8 +186,10 @@ def test_a_remedy_that_no_option_brings_is_advice_on_the_code(own: Write) -> Non
 
 # ---- what applies -------------------------------------------------------------------------------
 
-CHANGED = ("batch_size=20", "shuffle=off", "cache=memory", "augment=light", "drop_remainder=true", "parallel_calls=2",
-           "validation_split=0.2", "clip_norm=1", "prefetch=2", "private_threads=2", "epochs=1")
+CHANGED = (
+    *("batch_size=20", "shuffle=off", "cache=memory", "augment=light", "drop_remainder=true", "parallel_calls=2"),
+    *("validation_split=0.2", "clip_norm=1", "prefetch=2", "private_threads=2", "epochs=1"),
+)
 BATCHED = "your code has batched the data"
 
 
@@ -205,23 +208,30 @@ BATCHED = "your code has batched the data"
         (
             "{'model': model(False), 'loss': 'mse', 'train': dataset().batch(7)}",
             dict.fromkeys(
-                ("input.batch_size", "input.shuffle", "input.parallel_calls", "input.cache", "input.augment",
-                 "input.drop_remainder"), BATCHED,
-            ) | {"train.validation_split": "only arrays are split"},
+                (
+                    "input.batch_size",
+                    "input.shuffle",
+                    "input.parallel_calls",
+                    "input.cache",
+                    "input.augment",
+                    "input.drop_remainder",
+                ),
+                BATCHED,
+            )
+            | {"train.validation_split": "only arrays are split"},
         ),
         (
             "{'model': model(False), 'loss': 'mse', 'train': dataset().batch(context.global_batch_size)}",
             dict.fromkeys(
                 ("input.shuffle", "input.parallel_calls", "input.cache", "input.augment", "input.drop_remainder"),
                 BATCHED,
-            ) | {"train.validation_split": "only arrays are split"},
+            )
+            | {"train.validation_split": "only arrays are split"},
         ),
     ],
     ids=["arrays", "unbatched", "batched", "batched-as-told"],
 )
-def test_what_does_not_apply_is_told_with_the_reason(
-    returned: str, expected: dict[str, str], own: Write
-) -> None:
+def test_what_does_not_apply_is_told_with_the_reason(returned: str, expected: dict[str, str], own: Write) -> None:
     assert not_applied(own(source(f"return {returned}"), *CHANGED)) == expected
 
 
@@ -371,36 +381,43 @@ REFUSED = {
     "batched-twice": ("return {'model': model(), 'train': dataset().batch(5), 'map': None}", "already batched", ""),
     "endless": ("return model(), dataset().repeat().batch(10)", "train has no end", "set train.steps_per_epoch"),
     "endless-validation": (
-        "return model(), (x, y), dataset().repeat().batch(10)", "validation has no end",
+        "return model(), (x, y), dataset().repeat().batch(10)",
+        "validation has no end",
         "return validation_steps beside it",
     ),
     "option": ("return {'model': model(), 'train': (x, y), 'epochs': 3}", "epochs is an option", "set train.epochs in"),
     "class-weight": ("return {'model': model(), 'train': (x, y), 'class_weight': [1]}", "class_weight is [1]", "dict"),
     "class-weight-of-many": (
         "return {'model': model(), 'train': (x, (y, y)), 'class_weight': {0: 2.0}}",
-        "class_weight needs batches of (x, y)", "third element",
+        "class_weight needs batches of (x, y)",
+        "third element",
     ),
     "weighted-twice": (
         "return {'model': model(), 'train': (x, y, y), 'sample_weight': y}",
-        "sample_weight is given twice", "remove one",
+        "sample_weight is given twice",
+        "remove one",
     ),
     "both-weights": (
         "return {'model': model(), 'train': (x, y), 'sample_weight': y, 'class_weight': {0: 2.0}}",
-        "class_weight and sample_weight are both given", "multiply",
+        "class_weight and sample_weight are both given",
+        "multiply",
     ),
     "weights-of-a-dataset": (
-        "return {'model': model(), 'train': dataset().batch(5), 'sample_weight': y}", "can be used only with arrays",
+        "return {'model': model(), 'train': dataset().batch(5), 'sample_weight': y}",
+        "can be used only with arrays",
         "third element",
     ),
     "begins-at-its-end": (
-        "return {'model': model(), 'train': (x, y), 'initial_epoch': 9}", "initial_epoch is 9 and train.epochs",
+        "return {'model': model(), 'train': (x, y), 'initial_epoch': 9}",
+        "initial_epoch is 9 and train.epochs",
         "raise train.epochs",
     ),
     "never": ("return {'model': model(), 'train': (x, y), 'validation_freq': 0}", "validation_freq is 0", "from 1"),
     "too-few": ("return model(), (x, y)", "100 samples do not fill one global batch of 200", "lower input.batch_size"),
     "no-pass": (
         "return {'model': model(), 'train': dataset().repeat(), 'map': None}",
-        "input.cache needs to know the number of samples", "return samples",
+        "input.cache needs to know the number of samples",
+        "return samples",
     ),
 }
 WITH = {"too-few": ("batch_size=200", "drop_remainder=true"), "no-pass": ("cache=memory", "steps_per_epoch=3")}

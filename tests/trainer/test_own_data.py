@@ -166,8 +166,10 @@ def __getitem__(self, index):
 @pytest.mark.parametrize("sequence", [False, True])
 def test_batches_of_a_pydataset_may_be_padded_to_lengths_of_their_own(sequence: bool, own: Write) -> None:
     pooled = "" if sequence else "keras.layers.GlobalAveragePooling1D(),"
-    made = (f"keras.Sequential([keras.Input((None,), dtype='int32'), keras.layers.Embedding(50, 4), {pooled} "
-            "keras.layers.Dense(1)])")
+    made = (
+        f"keras.Sequential([keras.Input((None,), dtype='int32'), keras.layers.Embedding(50, 4), {pooled} "
+        "keras.layers.Dense(1)])"
+    )
     text = with_class(PADDED.replace("SEQUENCE", str(sequence)), "{'model': made, 'train': Data(), 'loss': 'mse'}")
     text = text.replace("    return {'model'", f"    made = {made}\n    return {{'model'")
     training = own(text, *SHORT).train()
@@ -204,8 +206,10 @@ def summing():
 
 
 def test_all_of_sorted_arrays_are_shuffled_anew_in_each_pass(own: Write) -> None:
-    body = "classes = np.repeat(np.arange(10), 1000).astype('float32')[:, None]\n" \
-           "return model(), (np.repeat(classes, 4, axis=1), classes), (x, y)"
+    body = (
+        "classes = np.repeat(np.arange(10), 1000).astype('float32')[:, None]\n"
+        "return model(), (np.repeat(classes, 4, axis=1), classes), (x, y)"
+    )
     for settings in ((), ("cache=memory",), ("shuffle=5",)):
         pipe = own(source(body), "epochs=1", "batch_size=50", *settings).loop.built.pipeline
         passes = np.concatenate([batch[1].numpy().ravel() for batch in pipe.stream().take(400)])
@@ -289,9 +293,7 @@ def test_validation_data_without_a_batch_are_refused(own: Write) -> None:
     assert "validation has no batch" in refused(own, "return model(), (x, y), dataset().take(0).batch(5, True)").message
 
 
-@pytest.mark.parametrize(
-    ("shape", "given"), [("(28, 28, 1)", "(28, 28)"), ("(1,)", "()"), ("(28, 28)", "(28, 28, 1)")]
-)
+@pytest.mark.parametrize(("shape", "given"), [("(28, 28, 1)", "(28, 28)"), ("(1,)", "()"), ("(28, 28)", "(28, 28, 1)")])
 @pytest.mark.parametrize("way", ["batched", "mapped"])
 def test_an_axis_of_one_at_the_end_is_adjusted_as_keras_does_it(shape: str, given: str, way: str, own: Write) -> None:
     body = f"""

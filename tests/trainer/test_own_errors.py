@@ -19,54 +19,63 @@ def model():
 CASES = {
     "in-build": (
         "def helper(n):\n    return x @ np.zeros((n, 1))\ndef build(context):\n    helper(3)\n",
-        "train.py:8 in helper: ValueError: matmul", "return x @ np.zeros((n, 1))",
+        "train.py:8 in helper: ValueError: matmul",
+        "return x @ np.zeros((n, 1))",
     ),
     "importing": (
         "import no_such_module_here\ndef build(context): ...\n",
-        "train.py:7: ModuleNotFoundError: No module named 'no_such_module_here'", "import no_such_module_here",
+        "train.py:7: ModuleNotFoundError: No module named 'no_such_module_here'",
+        "import no_such_module_here",
     ),
     "in-keras": (
         "def build(context):\n    keras.layers.Dense(8, 'unknown')\n",
-        "train.py:8 in build: ValueError: ", "keras.layers.Dense(8, 'unknown')",
+        "train.py:8 in build: ValueError: ",
+        "keras.layers.Dense(8, 'unknown')",
     ),
     "exit": ("import sys\ndef build(context):\n    sys.exit(3)\n", "train.py ended the process with sys.exit", ""),
     "in-map": (
         "def load(a, b):\n    a = a.reshape(3)\n    return a, b\ndef build(context):\n"
         "    data = tf.data.Dataset.from_tensor_slices((x, y))\n"
         "    return {'model': model(), 'train': data, 'map': load}\n",
-        "train.py:8 in load: AttributeError: ", "a = a.reshape(3)",
+        "train.py:8 in load: AttributeError: ",
+        "a = a.reshape(3)",
     ),
     "in-train-step": (
         "class Mine(keras.Model):\n    def train_step(self, data):\n        return {'loss': undefined}\n"
         "def build(context):\n    made = Mine()\n    made.compile('sgd')\n"
         "    return made, tf.data.Dataset.from_tensor_slices((x, y)).batch(8)\n",
-        "train.py:9 in train_step: NameError: name 'undefined' is not defined", "return {'loss': undefined}",
+        "train.py:9 in train_step: NameError: name 'undefined' is not defined",
+        "return {'loss': undefined}",
     ),
     "in-generator": (
         "def samples():\n    yield x[0], y[0]\n    raise RuntimeError('bad record')\ndef build(context):\n"
         "    spec = (tf.TensorSpec((4,), tf.float32), tf.TensorSpec((), tf.float32))\n"
         "    data = tf.data.Dataset.from_generator(samples, output_signature=spec)\n"
         "    return {'model': model(), 'train': data, 'map': None, 'samples': 64}\n",
-        "train.py:9 in samples: RuntimeError: bad record", "raise RuntimeError('bad record')",
+        "train.py:9 in samples: RuntimeError: bad record",
+        "raise RuntimeError('bad record')",
     ),
     "in-pydataset": (
         "class Data(keras.utils.PyDataset):\n    def __len__(self): return 4\n    def __getitem__(self, index):\n"
         "        if index: raise KeyError('file two')\n        return x[:8], y[:8]\n"
         "def build(context):\n    return model(), Data()\n",
-        "train.py:10 in __getitem__: KeyError: 'file two'", "if index: raise KeyError('file two')",
+        "train.py:10 in __getitem__: KeyError: 'file two'",
+        "if index: raise KeyError('file two')",
     ),
     "in-callback": (
         "class Told(keras.callbacks.Callback):\n    def on_epoch_end(self, epoch, logs=None):\n"
         "        self.history[logs['accuracy']]\ndef build(context):\n"
         "    return {'model': model(), 'train': (x, y), 'callbacks': [Told()]}\n",
-        "train.py:9 in on_epoch_end: ", "self.history[logs['accuracy']]",
+        "train.py:9 in on_epoch_end: ",
+        "self.history[logs['accuracy']]",
     ),
     "at-run-time": (
         "class Mine(keras.Model):\n    def __init__(self):\n        super().__init__()\n"
         "        self.dense = keras.layers.Dense(1)\n    def call(self, a):\n"
         "        tf.debugging.assert_less(tf.reduce_sum(a), -1.0, 'too large')\n        return self.dense(a)\n"
         "def build(context):\n    made = Mine()\n    made.compile('sgd', 'mse')\n    return made, (x, y)\n",
-        "train.py:12 in call: InvalidArgumentError: ", "tf.debugging.assert_less(tf.reduce_sum(a), -1.0, 'too large')",
+        "train.py:12 in call: InvalidArgumentError: ",
+        "tf.debugging.assert_less(tf.reduce_sum(a), -1.0, 'too large')",
     ),
 }
 

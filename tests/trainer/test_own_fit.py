@@ -118,7 +118,9 @@ def test_a_stream_that_does_not_end_is_given_up(own: Write) -> None:
     assert refused.value.hint == "return samples beside it, or set train.steps_per_epoch"
 
 
-SETS = HEAD + """
+SETS = (
+    HEAD
+    + """
 tf.config.threading.set_intra_op_parallelism_threads(4)
 tf.config.optimizer.set_jit(True)
 for gpu in tf.config.list_physical_devices("CPU"):
@@ -127,6 +129,7 @@ def build(context):
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     return model(), (x, y)
 """
+)
 
 
 def test_settings_that_an_option_makes_are_told_and_break_nothing(own: Write) -> None:

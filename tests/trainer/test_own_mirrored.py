@@ -39,7 +39,9 @@ x = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
 def network():
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 """
-AT_THE_TOP = HEAD + """
+AT_THE_TOP = (
+    HEAD
+    + """
 class Momentum(keras.optimizers.Optimizer):
     def build(self, variables):
         super().build(variables)
@@ -64,6 +66,7 @@ made.compile(Momentum(0.01))
 def build(context):
     return made, (x, x.sum(axis=1, keepdims=True))
 """
+)
 
 
 def test_a_model_made_at_the_top_of_its_module_and_an_optimizer_of_their_own(own: Write) -> None:

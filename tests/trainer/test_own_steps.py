@@ -45,7 +45,9 @@ def seen() -> list[Any]:
 
 # ---- figures that are no plain numbers ----------------------------------------------------------------
 
-F1 = HEAD + """
+F1 = (
+    HEAD
+    + """
 class See(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         assert logs == {}
@@ -64,6 +66,7 @@ def build(context):
     classes = keras.utils.to_categorical(rng.integers(0, 3, 100), 3)
     return {"model": made, "train": (x, classes), "validation": (x, classes), "callbacks": [See()]}
 """
+)
 
 
 @pytest.mark.parametrize("settings", [("steps_per_execution=3", "xla=true"), ("strategy.kind=mirrored",)])
@@ -98,7 +101,9 @@ def test_names_that_are_no_text_and_values_that_are_no_numbers_do_no_harm() -> N
     assert floats(logs) == {"7": 1.5, "('a', 1)": 2.0, "None": 3.0, "Odd": 4.0}  # type: ignore[arg-type]
 
 
-PER_SAMPLE = HEAD + """
+PER_SAMPLE = (
+    HEAD
+    + """
 class Mine(keras.Model):
     def __init__(self):
         super().__init__()
@@ -112,6 +117,7 @@ def build(context):
     made.compile("sgd")
     return made, (x[:95], y[:95])
 """
+)
 
 
 def test_a_figure_of_each_sample_and_a_smaller_last_batch(own: Write) -> None:
@@ -121,7 +127,9 @@ def test_a_figure_of_each_sample_and_a_smaller_last_batch(own: Write) -> None:
 
 # ---- their callbacks -------------------------------------------------------------------------------------
 
-EVALUATES = HEAD + """
+EVALUATES = (
+    HEAD
+    + """
 class Test(keras.callbacks.Callback):
     def test(self):
         told = self.model.evaluate(x[:90], y[:90], batch_size=18, verbose=0, return_dict=True)
@@ -136,6 +144,7 @@ class Test(keras.callbacks.Callback):
 def build(context):
     return {"model": model(), "train": (x, y), "validation": (x[:30], y[:30]), "callbacks": [Test()]}
 """
+)
 
 
 @pytest.mark.parametrize("settings", [(), ("steps_per_execution=2", "mirrored")])
@@ -148,7 +157,9 @@ def test_evaluate_in_a_callback_tells_the_truth(settings: tuple[str, ...], own: 
         assert told == pytest.approx(true, rel=1e-4)
 
 
-FILES = HEAD + """
+FILES = (
+    HEAD
+    + """
 class Best(keras.callbacks.ModelCheckpoint):
     pass
 def build(context):
@@ -156,6 +167,7 @@ def build(context):
     return {"model": model(), "train": (x, y),
             "callbacks": [keras.callbacks.CSVLogger("log.csv"), Best("best.keras"), kept]}
 """
+)
 
 
 def test_a_run_that_only_measures_leaves_their_files_alone(own: Write, tmp_path: Path) -> None:
@@ -173,11 +185,11 @@ def test_a_run_that_only_measures_leaves_their_files_alone(own: Write, tmp_path:
 
 def test_backup_and_restore_is_refused(own: Write) -> None:
     with pytest.raises(TrainerError, match=r"BackupAndRestore would train epochs twice here; run\.checkpoint") as fault:
-        own(FILES.replace("CSVLogger(\"log.csv\")", "BackupAndRestore(\"backup\")"), *SHORT)
+        own(FILES.replace('CSVLogger("log.csv")', 'BackupAndRestore("backup")'), *SHORT)
     assert "gputui resume" in fault.value.hint
 
 
-UNCOMPILED = FILES.replace("model(), ", "model(False), \"loss\": \"mse\", ")
+UNCOMPILED = FILES.replace("model(), ", 'model(False), "loss": "mse", ')
 
 
 def test_what_they_compiled_and_an_option_takes_the_place_of_is_told(own: Write) -> None:
@@ -193,7 +205,9 @@ def test_what_they_compiled_and_an_option_takes_the_place_of_is_told(own: Write)
 
 # ---- resuming ----------------------------------------------------------------------------------------------
 
-NESTED = HEAD + """
+NESTED = (
+    HEAD
+    + """
 class Mine(keras.Model):
     def __init__(self):
         super().__init__()
@@ -216,6 +230,7 @@ def build(context):
     made.compile({"one": keras.optimizers.Adam(0.05), "rest": [keras.optimizers.Adam(0.02)]})
     return made, (x, y)
 """
+)
 
 
 def resumed(own: Write, whole: Training, step: int, source: str, *settings: str) -> Training:
@@ -246,7 +261,9 @@ def test_optimizers_of_models_within_are_found() -> None:
     assert [type(found).__name__ for found in optimizers(outer)] == ["SGD", "Adam"]
 
 
-RATES = HEAD + """
+RATES = (
+    HEAD
+    + """
 class Tell(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         seen.append(round(float(self.model.optimizer.learning_rate), 4))
@@ -254,6 +271,7 @@ def build(context):
     rate = keras.callbacks.LearningRateScheduler(lambda epoch, now: 0.1 / (epoch + 1))
     return {"model": model(), "train": (x, y), "callbacks": [rate, Tell()]}
 """
+)
 
 
 def test_a_resumed_epoch_has_the_rate_that_their_callback_sets(own: Write) -> None:

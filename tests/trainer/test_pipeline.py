@@ -279,9 +279,7 @@ def test_one_batch_leaves_the_validation_whole() -> None:
 # ---- prefetch and parallel calls ---------------------------------------------------------------
 
 
-def loaded_ahead(
-    pipe: Pipeline, batches: tf.data.Dataset | Any, loaded: list[int], took: int, least: int = 0
-) -> int:
+def loaded_ahead(pipe: Pipeline, batches: tf.data.Dataset | Any, loaded: list[int], took: int, least: int = 0) -> int:
     """Samples loaded beyond those taken, once so many are and no more come."""
     iterator = iter(batches)
     for _ in range(took):

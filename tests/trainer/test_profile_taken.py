@@ -16,8 +16,15 @@ from tests.support.training import Build
 needs_xprof = pytest.mark.skipif(
     importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'xprof>=2.24'"
 )
-TINY = ("model=mlp", "width=0.05", "optimizer=sgd", "batch_size=32",
-        "validation_split=0", "epochs=1", "steps_per_epoch=30")
+TINY = (
+    "model=mlp",
+    "width=0.05",
+    "optimizer=sgd",
+    "batch_size=32",
+    "validation_split=0",
+    "epochs=1",
+    "steps_per_epoch=30",
+)
 
 
 @pytest.fixture

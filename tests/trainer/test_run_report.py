@@ -33,8 +33,10 @@ def test_busy_and_power_are_means_over_the_gpus_and_the_moments_that_train(tmp_p
         (111.0, "GPU-a", 0.0, 60.0), (116.0, "GPU-a", 0.0, 60.0), (131.0, "GPU-a", 0.0, 60.0),  # not while it trains
         (121.0, "GPU-a", 0.7, 400.0),
     )  # fmt: skip
-    lines = [json.dumps({"t": t, "type": "gpu", "gpus": [{"uuid": uuid, "busy": busy, "power_w": power}]})
-             for t, uuid, busy, power in readings]
+    lines = [
+        json.dumps({"t": t, "type": "gpu", "gpus": [{"uuid": uuid, "busy": busy, "power_w": power}]})
+        for t, uuid, busy, power in readings
+    ]
     run.file("telemetry.jsonl").write_text("\n".join(lines) + "\n")
     report.finish("ok", 0)
     result = run.result or {}

@@ -107,9 +107,7 @@ def test_every_declared_stage_is_found_in_its_order_and_nothing_else() -> None:
                 _stages_are_the_declared_ones(*form)
 
 
-def _stages_are_the_declared_ones(
-    data: str, calls: str, cache: str, augment: str, shuffle: str, replicas: int
-) -> None:
+def _stages_are_the_declared_ones(data: str, calls: str, cache: str, augment: str, shuffle: str, replicas: int) -> None:
     settings = (data, f"parallel_calls={calls}", f"cache={cache}", f"augment={augment}", f"shuffle={shuffle}")
     pipe = piped(*settings, "samples=1024", replicas=replicas)  # more than the pipeline reads ahead
     meter = StageMeter(pipe.stages(), replicas)
@@ -268,8 +266,14 @@ def test_without_a_model_nothing_is_said_and_it_is_looked_for_once(monkeypatch: 
 
 def test_a_training_says_its_stages_while_it_runs(build: Build) -> None:
     """Over replicas, whose iterator is not that of the pipeline."""
-    settings = ("model=mlp", "width=0.05", "optimizer=sgd", "strategy.kind=mirrored",
-                "steps_per_epoch=100000", "epochs=1")
+    settings = (
+        "model=mlp",
+        "width=0.05",
+        "optimizer=sgd",
+        "strategy.kind=mirrored",
+        "steps_per_epoch=100000",
+        "epochs=1",
+    )
     training = build(*DATA, *settings, "measure_seconds=1.5")
     pipe = training.pipeline
     training.loop.built.pipeline = dataclasses.replace(pipe, source=slow_load(pipe.source))

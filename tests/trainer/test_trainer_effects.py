@@ -61,7 +61,8 @@ def test_xla_compiles_when_on_and_nothing_when_off(tmp_path: Path, forks: Forks)
     # off before on. Off takes what asks for XLA out of the environment, so that on has nothing of it.
     dump = tmp_path / "dump"
     (tmp_path / "train.py").write_text(
-        HEAD + f"""
+        HEAD
+        + f"""
 told = open("told", "w")
 for xla, kind in (("false", "single"), ("false", "mirrored"), ("true", "single"), ("true", "mirrored")):
     common = ("model=mlp", "width=0.05", "optimizer=sgd", "steps_per_epoch=3", "epochs=1", "logical_devices=2",
@@ -162,7 +163,8 @@ def test_deterministic_gives_bitwise_the_same_twice_and_tells_neither_input_wait
     tmp_path: Path, forks: Forks
 ) -> None:
     (tmp_path / "train.py").write_text(
-        HEAD + f"""
+        HEAD
+        + f"""
 import hashlib
 told = open("told", "w")
 for number in range(2):

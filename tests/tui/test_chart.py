@@ -115,7 +115,13 @@ def test_throughput_starts_at_zero_and_the_scale_does_not_jump() -> None:
 
 def test_labels_say_what_they_mean() -> None:
     assert [axis_time(s) for s in (0, 20, 300, 330, 5400, 7200, 200_000)] == [
-        "0", "20 s", "5 min", "5:30 min", "1:30 h", "2 h", "2.31 d",
+        "0",
+        "20 s",
+        "5 min",
+        "5:30 min",
+        "1:30 h",
+        "2 h",
+        "2.31 d",
     ]
     assert tick_text(1500000, 500000) == "1.5M"
     assert tick_text(0.25, 0.25) == "0.25"
@@ -207,8 +213,20 @@ def test_a_whole_card_tells_everything(width: int, glyphs: Glyphs) -> None:
     assert {length(row) for row in rows} == {width}
     text = "\n".join(plain(row) for row in rows)
     for word in (
-        "SM  87 %", "tensor  45 %", "DRAM  61 %", "clock 2,619 MHz", "state P0", "1.5 GiB/s", "210 MiB/s", "30.0 GiB/s",
-        "4 corrected, 1 uncorrected", "off", "5303 python", "60.8 GiB", "this run", "911 Xorg?[2J",
+        "SM  87 %",
+        "tensor  45 %",
+        "DRAM  61 %",
+        "clock 2,619 MHz",
+        "state P0",
+        "1.5 GiB/s",
+        "210 MiB/s",
+        "30.0 GiB/s",
+        "4 corrected, 1 uncorrected",
+        "off",
+        "5303 python",
+        "60.8 GiB",
+        "this run",
+        "911 Xorg?[2J",
     ):
         assert word in text, word
     assert "not asked" not in text

@@ -14,9 +14,15 @@ from gputui.tui.reading.store import Snapshot
 from rich.console import Console
 
 
-@pytest.mark.parametrize(("outcome", "steps", "early"), [
-    ("ok", 4500, True), ("ok", 135, False), ("stopped", 4500, False), ("ok", 2_000_000_000, False),
-])
+@pytest.mark.parametrize(
+    ("outcome", "steps", "early"),
+    [
+        ("ok", 4500, True),
+        ("ok", 135, False),
+        ("stopped", 4500, False),
+        ("ok", 2_000_000_000, False),
+    ],
+)
 def test_a_training_that_a_callback_has_ended_is_told_from_one_that_is_complete(
     outcome: events.Outcome, steps: int, early: bool, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

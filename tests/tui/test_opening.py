@@ -44,8 +44,10 @@ def test_a_word_is_a_command_or_a_preset_or_is_explained(capsys: pytest.CaptureF
             ("no.yaml", "no.yaml: no such file"),
             ("broken.yaml", "broken.yaml:1: input.batch_size: 'many' does not fit"),
             ("quickstart --set xla=maybe", "--set xla=maybe: compile.xla: 'maybe' does not fit"),
-            ("--preset quickstart --set strategy.kind=multi_worker",
-             "--set strategy.kind=multi_worker: nothing names the machines to train on; "),
+            (
+                "--preset quickstart --set strategy.kind=multi_worker",
+                "--set strategy.kind=multi_worker: nothing names the machines to train on; ",
+            ),
             ("--preset quickstart --set kind=multi_worker", "--set kind=multi_worker: strategy.kind: nothing names"),
             ("--json quickstart", "--json, --detach and --dry-run need no screen"),
             ("--set xla=true runs", "--preset and what belongs to it do not go with the command 'runs'"),

@@ -32,8 +32,16 @@ from tests.support.form_pilot import go, opened, settled
 from tests.support.tiny import text_of, wait_for
 
 BASES = {
-    Screen, ModalScreen, base.AppScreen, base.FollowingScreen,
-    FormView, CheckedForm, ComparedCurves, LiveView, ProofView, RunActions,
+    Screen,
+    ModalScreen,
+    base.AppScreen,
+    base.FollowingScreen,
+    FormView,
+    CheckedForm,
+    ComparedCurves,
+    LiveView,
+    ProofView,
+    RunActions,
 }
 
 

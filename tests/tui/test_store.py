@@ -183,9 +183,13 @@ def test_a_resumed_run_goes_on_without_the_pause() -> None:
     assert now.outcome is None
     assert now.elapsed == pytest.approx(13.0)
     assert now.line("samples_per_second").breaks == {1}
-    store.feed([recalled({"t": 90_005.0, "type": "phase", "phase": "ended"}),
-                recalled({"t": 90_005.4, "type": "host", "cpu": 0.5}),
-                recalled({"t": 90_100.0, "type": "host", "cpu": 0.5})])  # the next engine's, before its trainer says so
+    store.feed(
+        [
+            recalled({"t": 90_005.0, "type": "phase", "phase": "ended"}),
+            recalled({"t": 90_005.4, "type": "host", "cpu": 0.5}),
+            recalled({"t": 90_100.0, "type": "host", "cpu": 0.5}),
+        ]
+    )  # the next engine's, before its trainer says so
     assert store.snapshot(90_101.0).elapsed == pytest.approx(14.0)
     store.feed([recalled({"t": 90_099.0, "type": "phase", "phase": "starting"})])
     assert store.snapshot(90_101.0).elapsed == pytest.approx(16.0)

@@ -275,9 +275,7 @@ async def the_filter_of_the_runs(pilot: Pilot[None], home: Path) -> None:
     assert left(home) == 3
 
 
-async def a_question_is_not_answered_unread(
-    pilot: Pilot[None], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def a_question_is_not_answered_unread(pilot: Pilot[None], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ask, "seen_after_seconds", SEEN_AFTER_SECONDS)
     for seed in SEEDS:
         await burst(pilot, "d", *"ddk", LEFT, ENTER, seed=seed)
@@ -337,9 +335,7 @@ async def a_paste_is_never_a_command(pilot: Pilot[None], home: Path, started: li
     assert left(home) == 3
 
 
-async def test_keys_in_the_table_of_runs(
-    home: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_in_the_table_of_runs(home: Path, started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     async with runs_seen(home) as pilot:
         await the_filter_of_the_runs(pilot, home)
         with monkeypatch.context() as patched:

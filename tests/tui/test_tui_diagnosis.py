@@ -51,10 +51,22 @@ def test_every_part_fits_and_is_told(width: int, glyphs: Any) -> None:
     assert all(length(row) <= width for row in rows(DIAGNOSIS, STAGES, width, glyphs))
     shown = " ".join(text(DIAGNOSIS, STAGES, width, glyphs).split())
     for word in (
-        "Input-bound: steps wait 62 % of their time", "sure, from 812 measured steps", "python overhead",
-        "input wait", "62 %", "20 %", "XProf", "1.7 cores", "20.6 ms", "cache=memory", "at most 2.60 times as fast",
+        "Input-bound: steps wait 62 % of their time",
+        "sure, from 812 measured steps",
+        "python overhead",
+        "input wait",
+        "62 %",
+        "20 %",
+        "XProf",
+        "1.7 cores",
+        "20.6 ms",
+        "cache=memory",
+        "at most 2.60 times as fast",
         "1 to 3 put one into the form",
-        "changes what is learnt", "gain unknown until measured", "look after ?[31mthe disk[/red]", "4 % full",
+        "changes what is learnt",
+        "gain unknown until measured",
+        "look after ?[31mthe disk[/red]",
+        "4 % full",
     ):
         assert word in shown, word
     assert glyphs is RICH or shown.isascii()
@@ -97,10 +109,15 @@ def test_what_is_undecided_says_what_to_do_next() -> None:
     assert "gputui tune (T in the form) tries changes" in text({"verdict": "undecided", "remedies": []}, {})
 
 
-@pytest.mark.parametrize("odd", [
-    {}, {"verdict": "astrology"}, {"evidence": [None, {}, {"value": "x", "unit": [1]}], "others": [7]},
-    {"remedies": ["x", {"changes": [1], "expected_gain": "much"}], "confidence": "high", "steps": None},
-])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {},
+        {"verdict": "astrology"},
+        {"evidence": [None, {}, {"value": "x", "unit": [1]}], "others": [7]},
+        {"remedies": ["x", {"changes": [1], "expected_gain": "much"}], "confidence": "high", "steps": None},
+    ],
+)
 def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
     assert text(odd, {"stages": [None, {"name": 3}], "buffer_fill": "full"})
 

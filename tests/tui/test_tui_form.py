@@ -66,8 +66,14 @@ async def the_form_shows_options_help_and_start(pilot: Pilot[None]) -> None:
         await pilot.resize_terminal(*size)
         await settled(pilot)
         text = seen(pilot)
-        for part in ("quickstart", "precision", "calls keras.mixed_precision", "Start", "global batch 32",
-                     "policy", "xla", "steps_per_execution", "batch_size"):  # what most people change first
+        for part in (
+            "quickstart",
+            "precision",
+            "calls keras.mixed_precision",
+            "Start",
+            "global batch 32",
+            *("policy", "xla", "steps_per_execution", "batch_size"),  # what most people change first
+        ):
             assert part in text, (part, size)
         assert "4 CPU cores (no GPU: no NVIDIA driver" in text
 

@@ -27,7 +27,6 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "read", lambda: NO_GPU)
 
 
-
 async def test_search_narrows_and_escape_shows_all() -> None:
     async with opened() as pilot:
         for size in reversed(SIZES):
@@ -115,8 +114,12 @@ async def test_small_terminals_show_what_concerns_the_gpu_and_the_speed_at_once(
         options = form(pilot).options
         for key in ("precision.policy", "compile.xla", "input.batch_size", "strategy.kind", "device.memory_growth"):
             assert options.region.contains_region(options.rows[key].region), key
-        for part in (" steps_per_execution 1 step ", " kind                single",
-                     " memory_growth       auto", " batch_size          32 samples"):
+        for part in (
+            " steps_per_execution 1 step ",
+            " kind                single",
+            " memory_growth       auto",
+            " batch_size          32 samples",
+        ):
             assert part in seen(pilot), part
         entry, last = options.rows["workload.model"].region, options.rows["input.one_batch"].region
         assert (entry.width, entry.y > last.y) == (options.scrollable_content_region.width, True), "one column below"

@@ -84,5 +84,3 @@ async def test_the_form_tells_what_a_users_code_decides(own_preset: Path) -> Non
         await the_help_says_what_applies_to_a_users_code(pilot, own_preset)
         await anew(pilot, (120, 40))
         await an_entry_that_is_written_marks_the_rows_at_once(pilot)
-
-

@@ -85,22 +85,39 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
         assert word in told["chart"], word
     assert re.search("▌(F5 )?GPUs▐", told["chart"])  # the place from which it was opened
     for word in (
-        "GPU 0", "GPU 1", "! power cap", "10.0/80.0 GiB", "321/700 W", "tensor  50 %", "clock 2,619 MHz", "P0",
-        "210 MiB/s", "600 MiB/s", "4 corrected", "MIG    off", str(os.getpid()), "1.0 GiB", "read every 1.0 s", "host",
+        "GPU 0",
+        "GPU 1",
+        "! power cap",
+        "10.0/80.0 GiB",
+        "321/700 W",
+        "tensor  50 %",
+        "clock 2,619 MHz",
+        "P0",
+        "210 MiB/s",
+        "600 MiB/s",
+        "4 corrected",
+        "MIG    off",
+        str(os.getpid()),
+        "1.0 GiB",
+        "read every 1.0 s",
+        "host",
         "disk wait",
     ):
         assert word in shown, word
     assert "trainer" not in shown
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ("mig=3", ("busy: unsupported", "3 instances")),
-    ("mig=0", ("on, no instances",)),
-    ("fail=DeviceGetTemperature:4", ("temperature: no permission",)),
-    ("unified=1", ("shared with host",)),
-    ("gpus=2 lost=1+3", ("no readings: the GPU is lost", "GPU 0")),
-    ("gpus=0", (" time", "no GPU: the NVIDIA driver sees no GPU", "50 %", "2 s")),  # the host's chart with its axes
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("mig=3", ("busy: unsupported", "3 instances")),
+        ("mig=0", ("on, no instances",)),
+        ("fail=DeviceGetTemperature:4", ("temperature: no permission",)),
+        ("unified=1", ("shared with host",)),
+        ("gpus=2 lost=1+3", ("no readings: the GPU is lost", "GPU 0")),
+        ("gpus=0", (" time", "no GPU: the NVIDIA driver sees no GPU", "50 %", "2 s")),  # the host's chart with its axes
+    ],
+)
 def test_what_real_boxes_do_is_said_in_words(looked: Look, words: str, said: tuple[str, ...]) -> None:
     does = f"await wait_for(pilot, {said[0]!r}); told['shown'] = text_of(app)"
     shown = looked(words, does)["shown"]
@@ -248,8 +265,11 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
 
 def test_the_feed_tells_what_the_host_says() -> None:
     feed = machine_reader.MachineReader()
-    feed._tell(HostReading(cpu=0.5, memory_used_bytes=1, memory_total_bytes=2, engine_bytes=3, trainer_bytes=None,
-                           trainer_cpu=None))
+    feed._tell(
+        HostReading(
+            cpu=0.5, memory_used_bytes=1, memory_total_bytes=2, engine_bytes=3, trainer_bytes=None, trainer_cpu=None
+        )
+    )
     (event,) = feed._events()
     assert isinstance(event, HostReading)
     assert (event.type, event.cpu) == ("host", 0.5)

@@ -79,8 +79,11 @@ async def presets_of_the_current_folder_are_listed_and_opened_with_their_paths(
     pilot: Pilot[None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, text in (("preset.yaml", "workload: {data: 'npz:a.npz'}"), ("compose.yaml", "services: {a: 1}"),
-                       ("broken.yaml", "a: [")):
+    for name, text in (
+        ("preset.yaml", "workload: {data: 'npz:a.npz'}"),
+        ("compose.yaml", "services: {a: 1}"),
+        ("broken.yaml", "a: ["),
+    ):
         Path(name).write_text(text + "\n")
     await pilot.press("o")
     await calm(pilot)
@@ -264,5 +267,3 @@ async def a_preset_that_is_gone_is_said(pilot: Pilot[None]) -> None:
     pilot.app.open_form(Path("/no/such.yaml"))
     await calm(pilot)
     assert "no such file" in told(pilot)
-
-

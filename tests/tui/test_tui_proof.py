@@ -88,10 +88,16 @@ def test_a_pair_is_measured_against_its_own_baseline() -> None:
     assert not any("%  " in row.split("without")[1][:20] for row in rows if "without" in row and row.startswith(" "))
 
 
-@pytest.mark.parametrize("odd", [
-    {}, {"state": "running"}, {"kind": "loop", "state": "done"}, {"before": 7, "comparisons": [None, {}]},
-    {"comparisons": [{"trials": [None, {"side": 3}], "gain": "much", "changes": "x", "learning": 3}], "state": "x"},
-])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {},
+        {"state": "running"},
+        {"kind": "loop", "state": "done"},
+        {"before": 7, "comparisons": [None, {}]},
+        {"comparisons": [{"trials": [None, {"side": 3}], "gain": "much", "changes": "x", "learning": 3}], "state": "x"},
+    ],
+)
 def test_what_is_not_as_expected_is_no_obstacle(odd: dict[str, Any]) -> None:
     assert drawing.head(odd, 0.0, 78, RICH)
     for one in comparisons.compared(odd):
@@ -109,9 +115,21 @@ async def test_a_proof_that_is_done(home: Path) -> None:
             await pilot.resize_terminal(*size)
             shown = await wait_for(pilot, "✓ done")
             for word in (
-                "input-heavy", "one change after another", "3.70 times as fast", "cache=memory", "+290 %",
-                "+257 % ±  3.7 %", "✓ kept", "✗ rejected", "✗ failed", "learning:", "0.61", "0.72", "1,533",
-                "Improved preset", "Healthy:",
+                "input-heavy",
+                "one change after another",
+                "3.70 times as fast",
+                "cache=memory",
+                "+290 %",
+                "+257 % ±  3.7 %",
+                "✓ kept",
+                "✗ rejected",
+                "✗ failed",
+                "learning:",
+                "0.61",
+                "0.72",
+                "1,533",
+                "Improved preset",
+                "Healthy:",
             ):
                 assert word in shown, word
             assert "Stop" not in shown
@@ -415,8 +433,11 @@ def test_the_data_by_hand_are_those_of_the_engine() -> None:
 
     from gputui.engine.proof import record, row
 
-    for kind, data in ((record.Record, PROOF), (record.Comparison, PROOF["comparisons"][0]),
-                       (row.Trial, PROOF["comparisons"][0]["trials"][0])):
+    for kind, data in (
+        (record.Record, PROOF),
+        (record.Comparison, PROOF["comparisons"][0]),
+        (row.Trial, PROOF["comparisons"][0]["trials"][0]),
+    ):
         known = {field.name for field in fields(kind)} - {"path"}
         assert set(data) == known, kind
     assert json.loads(json.dumps(recorded_proof.PROOF))

@@ -101,8 +101,14 @@ def test_what_each_option_brought() -> None:
     assert (found["wide"].name, found["wide"].figures) == ("combination", "+9.0 % ± 2.1 %")
     assert found["precision"].figures == "+24.0 % ± 2.1 %"
     now = {one.stage: one.figures for one in told.brought(ENDED | running())}
-    assert now == {"batch_size": "+192 % ± 5.0 %", "precision": "+24.0 % ± 2.1 %", "xla": "being tried",
-                   "steps_per_execution": "to come", "threads": "to come", "input": "to come"}
+    assert now == {
+        "batch_size": "+192 % ± 5.0 %",
+        "precision": "+24.0 % ± 2.1 %",
+        "xla": "being tried",
+        "steps_per_execution": "to come",
+        "threads": "to come",
+        "input": "to come",
+    }
 
 
 def test_memory_as_a_line_with_its_points_and_the_limit() -> None:
@@ -197,10 +203,14 @@ def test_a_small_terminal_keeps_the_head_and_the_candidates() -> None:
 
 
 def test_the_data_by_hand_are_those_of_the_engine() -> None:
-    for kind, data in ((shapes.Search, ENDED["search"]), (shapes.Candidate, ENDED["search"]["candidates"][0]),
-                       (shapes.Limits, ENDED["search"]["limits"]), (shapes.Memory, recorded_search.MEMORY),
-                       (shapes.MemoryPoint, recorded_search.MEMORY["points"][0]),
-                       (shapes.LossCheck, ENDED["search"]["losses"][0])):
+    for kind, data in (
+        (shapes.Search, ENDED["search"]),
+        (shapes.Candidate, ENDED["search"]["candidates"][0]),
+        (shapes.Limits, ENDED["search"]["limits"]),
+        (shapes.Memory, recorded_search.MEMORY),
+        (shapes.MemoryPoint, recorded_search.MEMORY["points"][0]),
+        (shapes.LossCheck, ENDED["search"]["losses"][0]),
+    ):
         assert set(data) <= {field.name for field in fields(kind)}, kind  # what is left out has its default
 
 
@@ -213,10 +223,22 @@ async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[
     trial = write_trial(proof, "07-b", seconds=40, outcome=None)
     async with Tiny(lambda: TuneScreen(proof)).run_test(size=size, notifications=True) as pilot:
         shown = await wait_for(pilot, "07-b")
-        for word in ("cnn", "the fastest settings, within 10 min", " of 10:00, ", "XLA: trial 7",
-                     "without input 655, now 1,490" if size[0] > 100 else "412", "measuring",
-                     "1,490*", "✗ no memory", "~22.6 GiB", "batch size", "being tried",
-                     "x Stop", "Open run", "samples/s"):
+        for word in (
+            "cnn",
+            "the fastest settings, within 10 min",
+            " of 10:00, ",
+            "XLA: trial 7",
+            "without input 655, now 1,490" if size[0] > 100 else "412",
+            "measuring",
+            "1,490*",
+            "✗ no memory",
+            "~22.6 GiB",
+            "batch size",
+            "being tried",
+            "x Stop",
+            "Open run",
+            "samples/s",
+        ):
             assert word in shown, word
         assert ("predicted" in shown) == ("throughput" in shown) == (size[0] > 100)  # the charts
         assert "should fit into 14.6 GiB" in shown or size[0] > 100
@@ -229,8 +251,14 @@ async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[
         await wait_for(pilot, "policy=mixed_bfloat16  with batch_size=256")
         rewrite(proof, ENDED)
         shown = await wait_for(pilot, "✓ done")
-        for word in ("3.57 times as fast with batch_size=256", "validation loss after 8,085 samples (5 passes) 0.61",
-                     "+257 % ±  3.7 %", "a Apply", "s Save preset", "time limit"):
+        for word in (
+            "3.57 times as fast with batch_size=256",
+            "validation loss after 8,085 samples (5 passes) 0.61",
+            "+257 % ±  3.7 %",
+            "a Apply",
+            "s Save preset",
+            "time limit",
+        ):
             assert word in shown, word
         assert "x Stop" not in shown
         assert "policy=mixed_bfloat16  with batch_size=256" in shown  # the cursor stays on its candidate

@@ -73,14 +73,18 @@ def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: P
     found = searched(tmp_path / "p", asked(learning_rate="linear", warmup_steps=7))
     assert [one.decision for one in found["search"].losses] == ["no worse"]
     assert found["changes_kept"] == {
-        "input.batch_size": 128, "compile.steps_per_execution": 7, "train.learning_rate": 0.008,
+        "input.batch_size": 128,
+        "compile.steps_per_execution": 7,
+        "train.learning_rate": 0.008,
         "train.warmup_steps": 7,
     }
     scaled = learning_rate.scaled
     given = defaults(["batch_size=16", "learning_rate=0.01", "schedule=cosine", "decay_steps=100", "warmup_steps=3"])
     larger = {"input.batch_size": 64}
     assert scaled(given, larger, Limits(learning_rate="sqrt"), HERE) == larger | {
-        "train.learning_rate": 0.02, "train.decay_steps": 25, "train.warmup_steps": 1,
+        "train.learning_rate": 0.02,
+        "train.decay_steps": 25,
+        "train.warmup_steps": 1,
     }
     assert scaled(given, larger, Limits(), HERE) == larger
     mirrored = {"strategy.kind": "mirrored", "device.logical_devices": 2}
@@ -111,9 +115,7 @@ def test_a_worse_loss_may_be_allowed_and_the_end_says_what_may_mend_it(tmp_path:
 
 
 @pytest.mark.parametrize(("outcome", "decision"), [("oom", "failed"), ("error", "failed"), ("crashed", "not judged")])
-def test_settings_that_cannot_be_trained_to_the_end_are_not_chosen(
-    tmp_path: Path, outcome: Any, decision: str
-) -> None:
+def test_settings_that_cannot_be_trained_to_the_end_are_not_chosen(tmp_path: Path, outcome: Any, decision: str) -> None:
     def ending(options: Options, before: int) -> Planted:
         planted = figures(options, before)
         if options.run.measure_seconds is None and options.input.batch_size == 128:
@@ -170,7 +172,9 @@ def test_settings_nearer_to_the_preset() -> None:
     large = {"input.batch_size": 512, "precision.policy": "mixed_bfloat16", "compile.xla": True}
     rest = {key: value for key, value in large.items() if key != "input.batch_size"}
     assert list(fallbacks.nearer(preset, large)) == [
-        large | {"input.batch_size": 128}, large | {"input.batch_size": 64}, rest,
+        large | {"input.batch_size": 128},
+        large | {"input.batch_size": 64},
+        rest,
     ]
     assert fallbacks.learns_alike(preset, large) == {"compile.xla": True}
     assert list(fallbacks.nearer(preset, rest)) == []

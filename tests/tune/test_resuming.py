@@ -238,8 +238,10 @@ def test_what_has_ended_a_search_is_tried_anew_and_trials_that_it_has_left_runni
 
 
 def test_the_gpus_of_all_strategies_that_may_be_tried_count(home: Path) -> None:
-    gpus = tuple(Gpu(index=number, uuid=f"GPU-{number}", name="A", compute_capability=(8, 0),
-                     memory_total_bytes=2**34) for number in range(2))
+    gpus = tuple(
+        Gpu(index=number, uuid=f"GPU-{number}", name="A", compute_capability=(8, 0), memory_total_bytes=2**34)
+        for number in range(2)
+    )
     here = Machine(gpus=gpus, no_gpu_reason="", cpus=2, memory_bytes=2**34)
     for limits, expected in [
         (Limits(), {"GPU-0", "GPU-1"}),

@@ -39,8 +39,9 @@ def figures(options: Options, before: int) -> Planted:
     """Batches of 128 are the fastest, and learn worse than those of 64 at the same learning rate."""
     batch, together = options.input.batch_size, options.compile.steps_per_execution
     learns = batch <= 64 or options.train.learning_rate > 0.001
-    return Planted(samples_per_second=1000 * (batch / 32) ** 0.5 * (1.2 if together >= 4 else 1.0),
-                   loss=0.5 if learns else 0.7)
+    return Planted(
+        samples_per_second=1000 * (batch / 32) ** 0.5 * (1.2 if together >= 4 else 1.0), loss=0.5 if learns else 0.7
+    )
 
 
 def saved(source: Path, target: Path, *settings: str, **limits: Any) -> str:

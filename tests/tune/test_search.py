@@ -71,7 +71,10 @@ def test_a_slow_input_is_made_faster_until_its_ceiling_is_reached(tmp_path: Path
     assert search.best_speed == pytest.approx(1200)
     assert searcher.record.changes_kept["input.cache"] == "memory"
     assert [one.stage for one in search.candidates if one.tried and one.without_input] == [
-        "batch_size", "batch_size", "steps_per_execution", "xla",
+        "batch_size",
+        "batch_size",
+        "steps_per_execution",
+        "xla",
     ]  # the input would have hidden what they gain
     tried = [one for one in search.candidates if one.stage == "input" and one.tried]
     assert [one.decision for one in tried] == ["kept"]

@@ -89,9 +89,19 @@ def test_the_report_holds_everything(searched: Proof, capsys: pytest.CaptureFixt
     command.show_proof(searched.id, "markdown", None, stop=False)
     report = capsys.readouterr().out
     for part in (
-        "# The fastest settings: quickstart", "left as they are: input.shuffle", "## Leaderboard", "| 64.0 MiB |",
-        "## What each option brought", "## Memory", "out of memory", "## What is learnt", "| worse |",
-        "## Trials of the search", "## Proof: `batch_size=40", "## Before and after", "## The resulting preset",
+        "# The fastest settings: quickstart",
+        "left as they are: input.shuffle",
+        "## Leaderboard",
+        "| 64.0 MiB |",
+        "## What each option brought",
+        "## Memory",
+        "out of memory",
+        "## What is learnt",
+        "| worse |",
+        "## Trials of the search",
+        "## Proof: `batch_size=40",
+        "## Before and after",
+        "## The resulting preset",
     ):
         assert part in report, part
     for trial in findings.listed(json.loads(json.dumps(searched.data))["search"]["candidates"]):
@@ -103,8 +113,14 @@ def test_the_report_of_a_prediction_claims_no_search(searched: Proof, capsys: py
     data["search"]["limits"] |= {"dry_run": True, "memory_bytes": 2**30}
     rows = next(one["trials"] for one in data["search"]["candidates"] if one["trials"])
     rows += [rows[0] | {"run": run} for run in ("100-s", "99-s")]
-    data |= {"comparisons": [], "changes_kept": {}, "before": None, "preset_after": None, "gain_total": None,
-             "ended_because": "batch 32 will take 1.0 GiB"}
+    data |= {
+        "comparisons": [],
+        "changes_kept": {},
+        "before": None,
+        "preset_after": None,
+        "gain_total": None,
+        "ended_because": "batch 32 will take 1.0 GiB",
+    }
     (searched.path / "proof.json").write_text(json.dumps(data))
     command.show_proof(searched.id, "markdown", None, stop=False)
     report = capsys.readouterr().out

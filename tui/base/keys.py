@@ -117,8 +117,9 @@ def bind(verb: str, action: str = "", label: str = "", *, show: bool = True, mea
     """The binding of a verb; `action` is called like the verb unless it is given, and so is the label."""
     known = VERBS[verb]
     said = meaning or known.meaning
-    return Binding(known.keys, action or verb, label or known.label, show=show, id=verb, tooltip=said,
-                   priority=verb == "quit")
+    return Binding(
+        known.keys, action or verb, label or known.label, show=show, id=verb, tooltip=said, priority=verb == "quit"
+    )
 
 
 def numbered(verb: str, action: str = "") -> list[BindingType]:

@@ -40,11 +40,13 @@ class Runs:
 class Charts:
     """The charts of the live view and of the comparison."""
 
-    x_axis: str = setting("auto", "what the horizontal axis shows; auto: steps for the loss and metrics, else the time",
-                          choices=X_AXES)
+    x_axis: str = setting(
+        "auto", "what the horizontal axis shows; auto: steps for the loss and metrics, else the time", choices=X_AXES
+    )
     logarithmic: bool = setting(False, "whether charts have a logarithmic vertical axis, except those of shares")
-    smoothing: float = setting(0.0, "the weight of earlier values in a smoothed line; 0 smooths nothing",
-                               limits=(0.0, 0.99))
+    smoothing: float = setting(
+        0.0, "the weight of earlier values in a smoothed line; 0 smooths nothing", limits=(0.0, 0.99)
+    )
     fill: bool = setting(True, "whether the area below the first line is filled, where the axis begins at zero")
 
 

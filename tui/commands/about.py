@@ -56,5 +56,7 @@ def completion(context: click.Context, shell: str) -> None:
     completer = kind(context.find_root().command, {}, "gputui", VARIABLE)
     # A key ends with `=`, behind which its value is typed, and no space; fish knows that by itself.
     plain = "COMPREPLY+=($value)"
-    print(completer.source_template.replace(plain, f"{plain}; [[ $value == *= ]] && compopt -o nospace")
-          % completer.source_vars())
+    print(
+        completer.source_template.replace(plain, f"{plain}; [[ $value == *= ]] && compopt -o nospace")
+        % completer.source_vars()
+    )

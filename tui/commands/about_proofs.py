@@ -22,7 +22,10 @@ from .search_options import ANYWAY_HELP, SECONDS
 @preset_option("The preset to measure with and without the change.", required=True)
 @settings_option("The change to measure; several settings are measured as one change.")
 @click.option(
-    "--repeats", type=click.IntRange(min=LEAST_REPEATS), default=LEAST_REPEATS, show_default=True,
+    "--repeats",
+    type=click.IntRange(min=LEAST_REPEATS),
+    default=LEAST_REPEATS,
+    show_default=True,
     help="Number of pairs of trials.",
 )
 @click.option(
@@ -59,8 +62,9 @@ def ab(
 @settings_option()
 @click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
 @click.option(
-    "--repeats", type=click.IntRange(min=1),
-    help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS})."
+    "--repeats",
+    type=click.IntRange(min=1),
+    help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS}).",
 )
 @click.option("--seconds", type=SECONDS, help=f"Measured seconds of each trial (default: {TRIAL_SECONDS:g}).")
 @click.option(
@@ -87,15 +91,28 @@ def diagnose(
 @preset_option("The preset to make faster.")
 @settings_option()
 @click.option("--only", metavar="NAME", multiple=True, help=f"Search only this; may be repeated: {', '.join(STAGES)}.")
-@click.option("--precision", "precisions", metavar="POLICY", multiple=True,
-              help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: those the "
-              "devices are made for).")
-@click.option("--wide", metavar="[after|instead]", is_flag=False, flag_value="after",
-              type=click.Choice(("after", "instead")),
-              help="Let Optuna combine options, after the ordered search (the default) or instead of it, given as "
-              "--wide=instead; needs Optuna: pip install 'optuna>=5,<6'.")
-@click.option("--study", metavar="FILE_OR_URL",
-              help="With --wide: a shared file or a database; several machines search together in one study.")
+@click.option(
+    "--precision",
+    "precisions",
+    metavar="POLICY",
+    multiple=True,
+    help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: those the "
+    "devices are made for).",
+)
+@click.option(
+    "--wide",
+    metavar="[after|instead]",
+    is_flag=False,
+    flag_value="after",
+    type=click.Choice(("after", "instead")),
+    help="Let Optuna combine options, after the ordered search (the default) or instead of it, given as "
+    "--wide=instead; needs Optuna: pip install 'optuna>=5,<6'.",
+)
+@click.option(
+    "--study",
+    metavar="FILE_OR_URL",
+    help="With --wide: a shared file or a database; several machines search together in one study.",
+)
 @click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
 @search_options.limits
 @click.pass_context
@@ -137,19 +154,47 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 @click.command("scaling")
 @preset_option("The preset whose scaling to measure.")
 @settings_option()
-@click.option("--replicas", metavar="1,2,4",
-              help="Numbers of replicas; 1 is always measured (default: 1, 2, 4 ... and all devices).")
-@click.option("--keep", type=click.Choice(KEEPS), default=KEEPS[0], show_default=True,
-              help="The batch size that stays the same: that of each replica (weak scaling), or the global one "
-              "(strong scaling).")
-@click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
-              show_default=True, help="Rounds of one trial for each number of replicas.")
-@click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
-              help="Measured seconds of each trial.")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES",
-              help="Time limit: begin no round that would take longer.")
-@click.option("--resume", metavar="[PROOF]", is_flag=False, flag_value="latest",
-              help="Go on with a measurement that was stopped or killed (default: the latest).")
+@click.option(
+    "--replicas",
+    metavar="1,2,4",
+    help="Numbers of replicas; 1 is always measured (default: 1, 2, 4 ... and all devices).",
+)
+@click.option(
+    "--keep",
+    type=click.Choice(KEEPS),
+    default=KEEPS[0],
+    show_default=True,
+    help="The batch size that stays the same: that of each replica (weak scaling), or the global one (strong scaling).",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=LEAST_REPEATS),
+    metavar="N",
+    default=LEAST_REPEATS,
+    show_default=True,
+    help="Rounds of one trial for each number of replicas.",
+)
+@click.option(
+    "--seconds",
+    type=SECONDS,
+    metavar="SECONDS",
+    default=TRIAL_SECONDS,
+    show_default=True,
+    help="Measured seconds of each trial.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Time limit: begin no round that would take longer.",
+)
+@click.option(
+    "--resume",
+    metavar="[PROOF]",
+    is_flag=False,
+    flag_value="latest",
+    help="Go on with a measurement that was stopped or killed (default: the latest).",
+)
 @click.option("--json", "form", flag_value="json", help="Print the measurement as one JSON object, at the end.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
 @click.option("--wait", is_flag=True, help="Wait until nothing else trains on these devices, then begin.")

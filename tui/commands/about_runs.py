@@ -17,15 +17,24 @@ STATES = ("running", "starting", "stopping", "done", "stopped", "failed", "oom",
 
 @click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@click.option("--tag", "tags", metavar="TAG", multiple=True, shell_complete=completion.tag,
-              help="Only runs with this tag; given several times, with all of them.")
-@click.option("--state", "states", type=click.Choice(STATES), multiple=True,
-              help="Only runs in this state; given several times, in any of them.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="TAG",
+    multiple=True,
+    shell_complete=completion.tag,
+    help="Only runs with this tag; given several times, with all of them.",
+)
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(STATES),
+    multiple=True,
+    help="Only runs in this state; given several times, in any of them.",
+)
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the latest N of them.")
 @click.pass_context
-def runs(
-    context: click.Context, as_json: bool, tags: Sequence[str], states: Sequence[str], last: int | None
-) -> None:
+def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Sequence[str], last: int | None) -> None:
     """List runs, the latest first."""
     if context.invoked_subcommand is not None:
         if as_json or tags or states or last:

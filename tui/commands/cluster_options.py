@@ -18,11 +18,15 @@ Command = Callable[..., Any]
 def given(command: Command) -> Command:
     """Declare --cluster and --worker for a command, which gets them as `workers` and `worker`."""
     of_which = click.option(
-        "--worker", type=click.IntRange(min=0), metavar="N",
-        help="With --cluster: which of its addresses is this worker's, counted from 0."
+        "--worker",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="With --cluster: which of its addresses is this worker's, counted from 0.",
     )
     named = click.option(
-        "--cluster", "workers", metavar="HOST:PORT,...",
+        "--cluster",
+        "workers",
+        metavar="HOST:PORT,...",
         help="The workers of strategy.kind=multi_worker, the same list on each machine; the first is the chief.",
     )
     return named(of_which(command))

@@ -37,9 +37,7 @@ def diagnose(run: str | None, preset: str | None, settings: Sequence[str], wante
         _refuse_idle(wanted, OF_TRIALS, False, "--apply or --preset, which measure")
         return _show_run(run_folders.find(run), wanted["as_json"])
     asked = _of_run(run_folders.find(run), wanted) if run is not None else _of_preset(str(preset), settings, wanted)
-    return proof.run_proof(
-        asked, as_json=wanted["as_json"], anyway=wanted["anyway"], output=wanted["output"]
-    )
+    return proof.run_proof(asked, as_json=wanted["as_json"], anyway=wanted["anyway"], output=wanted["output"])
 
 
 def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:

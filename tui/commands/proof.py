@@ -46,7 +46,12 @@ def measure_change(
 
 
 def run_proof(
-    asked: Request, *, as_json: bool, anyway: bool, wait: bool = False, output: str | None = None,
+    asked: Request,
+    *,
+    as_json: bool,
+    anyway: bool,
+    wait: bool = False,
+    output: str | None = None,
     report: bool = False,
 ) -> int:
     """Start, follow and show a proof, or print only its report in Markdown; save the improved preset where that is
@@ -73,7 +78,12 @@ def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
 
 
 def go_on(
-    proof: Proof, start: Callable[[], subprocess.Popen[bytes]], *, as_json: bool, wait: bool, output: str | None,
+    proof: Proof,
+    start: Callable[[], subprocess.Popen[bytes]],
+    *,
+    as_json: bool,
+    wait: bool,
+    output: str | None,
     report: bool = False,
 ) -> int:
     """Start what has ended before its time again, follow and show it; the exit code."""

@@ -19,8 +19,7 @@ RESUMING = {"resume", "output", "as_json", "wait", "anyway"}  # what may be give
 
 
 def tune(preset: str | None, settings: Sequence[str], wanted: dict[str, Any], given: Collection[str]) -> int:
-    """Search, or go on with a search; `given` are the names of the options on the command line. Returns the exit code.
-    """
+    """Search, or go on with a search; `given`: the options named on the command line. Returns the exit code."""
     as_json, anyway, wait, output = (wanted.pop(name) for name in ("as_json", "anyway", "wait", "output"))
     if wanted["dry_run"] and output is not None:
         raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")

@@ -45,12 +45,14 @@ def compared(data: Told) -> list[Told]:
     found: list[Told] = []
     if ablation:
         known = number(ablation.get("input_cost")) is not None
-        found.append({
-            "changes": {"input.one_batch": True},
-            "trials": ablation.get("trials"),
-            "decision": "measured" if known or data.get("state") != "running" else "running",
-            "why": sentences.input_cost(ablation),
-        })
+        found.append(
+            {
+                "changes": {"input.one_batch": True},
+                "trials": ablation.get("trials"),
+                "decision": "measured" if known or data.get("state") != "running" else "running",
+                "why": sentences.input_cost(ablation),
+            }
+        )
     if trial := mapping(data.get("profile_trial")):
         found.append(_of_profile(data, trial))
     listed = data.get("comparisons")

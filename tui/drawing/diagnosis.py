@@ -36,8 +36,12 @@ def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: flo
     `step_ms` is the time of a step, where it is known.
     """
     waits = diagnosis.get("verdict") == "input_bound"
-    parts = (_verdict(diagnosis, width, glyphs), _remedies(diagnosis, width, glyphs),
-             _evidence(diagnosis, width, glyphs), _stages(stages, waits, step_ms, width, glyphs))
+    parts = (
+        _verdict(diagnosis, width, glyphs),
+        _remedies(diagnosis, width, glyphs),
+        _evidence(diagnosis, width, glyphs),
+        _stages(stages, waits, step_ms, width, glyphs),
+    )
     found: list[Row] = []
     for part in parts:
         found += ([[]] if found and part else []) + part
@@ -157,8 +161,10 @@ def _stage(
     name = fitting(clean(stage.get("name") or NONE), STAGE - 1, glyphs)
     operation = fitting(clean(stage.get("op") or ""), OPERATION - 1, glyphs)
     sign = glyphs.warn if slowest == "warn" else " " * len(glyphs.warn)
-    tail: Row = [(f"{_ms(time):>{FIGURE}} {'ms' if time is not None else '  '} ", "title" if slowest else "value"),
-                 (f"{sign} slowest " if slowest else " " * (9 + len(sign)), slowest)]
+    tail: Row = [
+        (f"{_ms(time):>{FIGURE}} {'ms' if time is not None else '  '} ", "title" if slowest else "value"),
+        (f"{sign} slowest " if slowest else " " * (9 + len(sign)), slowest),
+    ]
     lead: Row = [(f"{name:<{STAGE}}", "value"), *([(f"{operation:<{OPERATION}}", "label")] if width >= ROOMY else [])]
     room = max(4, width - length(lead) - length(tail))
     style = "warn" if slowest == "warn" else bar
@@ -214,6 +220,9 @@ def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
     changes = clean(sentences.changes(mapping(remedy.get("changes"))))
     row: Row = [(f"{order:>2} ", "label"), (changes, "title"), (f"  {most}", "value"), (learns, "warn")]
     if length(row) > width:
-        return [row[:2], *_wrapped(f"{most}{learns}", width, 3, "value"),
-                *_wrapped(remedy.get("reason") or "", width, 3, "label")]
+        return [
+            row[:2],
+            *_wrapped(f"{most}{learns}", width, 3, "value"),
+            *_wrapped(remedy.get("reason") or "", width, 3, "label"),
+        ]
     return [row, *_wrapped(remedy.get("reason") or "", width, 3, "label")]

@@ -1,6 +1,6 @@
 """A bar of used and total, with TensorFlow's own share and its peak marked in the same bar.
 
-    ━━━━━━━━━━──────······┃····     own, used by anything, free, and the peak of the own share
+━━━━━━━━━━──────······┃····     own, used by anything, free, and the peak of the own share
 """
 
 from __future__ import annotations

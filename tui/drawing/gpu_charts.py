@@ -39,8 +39,9 @@ def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
     cpu = figures.HOST["cpu"]
     found.append(Plot(f"host {cpu.label}", "", (Curve("", now.line("cpu")),), "share"))
     end = max(1.0, now.elapsed)
-    return [as_drawn(replace(plot, key=plot.title, x_end=end, since="after the first reading"), drawn)
-            for plot in found]
+    return [
+        as_drawn(replace(plot, key=plot.title, x_end=end, since="after the first reading"), drawn) for plot in found
+    ]
 
 
 def _chart(now: Snapshot, key: str, name: str, indices: list[int]) -> Plot:

@@ -18,7 +18,13 @@ LEFT, GAP = 42, 2  # the least width of the first of two, of which these cells s
 
 # The figures in the gauges and the head of a card.
 _OF_THE_HEAD = (
-    "busy", "memory_used_bytes", "temperature_c", "power_w", "power_limit_w", "sm_clock_mhz", "throttle",
+    "busy",
+    "memory_used_bytes",
+    "temperature_c",
+    "power_w",
+    "power_limit_w",
+    "sm_clock_mhz",
+    "throttle",
 )
 
 
@@ -46,8 +52,9 @@ def whole_height(width: int) -> int:
 # ---- rows, each with whether it is noteworthy ------------------------------------------------------
 
 _Told = tuple[Row, bool]
-_WIDTHS = {GPU[key].unit: width for key, width in
-           (("busy", 5), ("pcie_rx_bytes_per_second", 10), ("memory_clock_mhz", 9))}
+_WIDTHS = {
+    GPU[key].unit: width for key, width in (("busy", 5), ("pcie_rx_bytes_per_second", 10), ("memory_clock_mhz", 9))
+}
 
 
 def _rows(gpu: Gpu, width: int) -> list[_Told]:

@@ -21,8 +21,14 @@ _SPEED = figures.of_run("samples_per_second")
 LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
 # The width of each column at the right of the settings, and its head.
 WIDTHS = {"speed": 10, "gain": 9, "spread": 9, "memory": 10, "outcome": 14}
-HEADS = {"speed": _SPEED.short, "gain": "gain", "spread": "spread", "memory": "memory", "outcome": "  outcome",
-         "why": "  why"}
+HEADS = {
+    "speed": _SPEED.short,
+    "gain": "gain",
+    "spread": "spread",
+    "memory": "memory",
+    "outcome": "  outcome",
+    "why": "  why",
+}
 _DECISIONS = {
     "kept": ("kept", "good"), "rejected": ("rejected", "warn"), "failed": ("failed", "bad"),
     "left out": ("left out", "label"), "running": ("measuring", "curve2"), "reference": ("reference", "label"),

@@ -33,10 +33,16 @@ def plot(data: Told) -> Plot:
     end = (max(tried, largest) if is_near else 2 * tried) * _BEYOND
     limit = number(memory.get("limit_bytes")) if is_near else None
     unit, scale = _unit(limit, points)
-    measured = [(batch, peak) for batch, point in zip(batches, points, strict=True)
-                if (peak := number(point.get("peak_bytes"))) is not None]
-    lost = [(batch, _reached(memory, point, batch)) for batch, point in zip(batches, points, strict=True)
-            if number(point.get("peak_bytes")) is None]
+    measured = [
+        (batch, peak)
+        for batch, point in zip(batches, points, strict=True)
+        if (peak := number(point.get("peak_bytes"))) is not None
+    ]
+    lost = [
+        (batch, _reached(memory, point, batch))
+        for batch, point in zip(batches, points, strict=True)
+        if number(point.get("peak_bytes")) is None
+    ]
     curves = (
         Curve("predicted", _prediction(memory, end, scale), value=_scaled(_of_last(memory, measured), scale)),
         *([Curve("limit", _level(limit, end, scale), lesser=True)] if limit is not None else ()),
@@ -44,8 +50,9 @@ def plot(data: Told) -> Plot:
         *([Curve("out of memory", _apart(lost, scale), short="out")] if lost else ()),
     )
     shown = curves if end else ()
-    return Plot("memory", unit, shown, "zero", x_unit="batch", x_end=end, final=True, key=KEY,
-                note=kind_of_memory(memory))
+    return Plot(
+        "memory", unit, shown, "zero", x_unit="batch", x_end=end, final=True, key=KEY, note=kind_of_memory(memory)
+    )
 
 
 def _unit(limit: float | None, points: Sequence[Told]) -> tuple[str, float]:

@@ -170,7 +170,7 @@ class _Canvas:
 
     def _is_point(self, columns: dict[int, tuple[int, int]], style: str) -> bool:
         """One reading alone gets a mark, as nobody would see its dot."""
-        (column, (low, high)), = columns.items()
+        ((column, (low, high)),) = columns.items()
         if low == high:
             self._put(low // self._down, column // self._across, self._glyphs.point, style)
         return low == high

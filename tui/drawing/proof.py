@@ -44,8 +44,12 @@ def head(data: Told, clock: float, width: int, glyphs: Glyphs, low: bool = False
 
 
 def _about(data: Told) -> str:
-    what = {"ab": "one change", "loop": "one change after another", "diagnosis": "what the input costs",
-            "scaling": "how well it scales"}
+    what = {
+        "ab": "one change",
+        "loop": "one change after another",
+        "diagnosis": "what the input costs",
+        "scaling": "how well it scales",
+    }
     repeats, measured = number(data.get("repeats")), number(data.get("measure_seconds"))
     unit = "rounds" if data.get("kind") == "scaling" else "pairs"
     pairs = "1 pair" if repeats == 1 else f"{repeats or 0:.0f} {unit}"
@@ -137,8 +141,11 @@ def _findings(data: Told, width: int, glyphs: Glyphs) -> list[Row]:
         "also ": sentences.others(found),
         "to try ": "; ".join(sentences.changes(mapping(changes)) for changes in remedies if changes),
     }
-    return [[(name, "label"), (fitting(clean(text), width - len(name), glyphs), "value")]
-            for name, text in lines.items() if text]
+    return [
+        [(name, "label"), (fitting(clean(text), width - len(name), glyphs), "value")]
+        for name, text in lines.items()
+        if text
+    ]
 
 
 def conclusion(data: Told) -> str:

@@ -117,5 +117,3 @@ def table(plot: Plot) -> str:
         cells = [f"{known[x] * scale:.6g}" if x in known else "" for known in values]
         found.append("\t".join([f"{x:.6g}", *cells]))
     return "\n".join(found)
-
-

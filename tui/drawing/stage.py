@@ -170,5 +170,7 @@ def _estimate(
     said += f": an estimate from {starts} of this preset on this machine"
     lead = f"    {glyphs.hint} "
     lines = textwrap.wrap(said, max(10, width - len(lead)))
-    return [fit([(lead if number_ == 0 else " " * len(lead), "value"), (line, "label")], width)
-            for number_, line in enumerate(lines)]
+    return [
+        fit([(lead if number_ == 0 else " " * len(lead), "value"), (line, "label")], width)
+        for number_, line in enumerate(lines)
+    ]

@@ -53,9 +53,7 @@ def search(words: str) -> list[Hit]:
     hits = [hit for info in OPTIONS if (hit := _hit(info, asked)) is not None]
     meant = keys_of(words)  # of an other name of several options the one that is mostly meant comes first
     order = {key: number for number, key in enumerate(meant)}
-    return sorted(
-        hits, key=lambda hit: (hit.rank, hit.elsewhere is not None, order.get(hit.info.key, len(order)))
-    )
+    return sorted(hits, key=lambda hit: (hit.rank, hit.elsewhere is not None, order.get(hit.info.key, len(order))))
 
 
 def suggestion(words: str) -> str:

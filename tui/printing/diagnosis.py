@@ -1,5 +1,4 @@
-"""Prints a diagnosis: the sentence, its evidence with thresholds and sources, other findings, remedies, input stages.
-"""
+"""Prints a diagnosis: the sentence, its evidence with thresholds and sources, findings, remedies, input stages."""
 
 from __future__ import annotations
 
@@ -37,8 +36,12 @@ def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
     slowest = max((time for time in times if time), default=None)
     rows = [
         [
-            stage["name"], stage.get("op") or NONE, amount(time), str(stage.get("parallelism") or NONE),
-            amount(stage["ms_per_batch"]), "slowest" if slowest and time == slowest else "",
+            stage["name"],
+            stage.get("op") or NONE,
+            amount(time),
+            str(stage.get("parallelism") or NONE),
+            amount(stage["ms_per_batch"]),
+            "slowest" if slowest and time == slowest else "",
         ]
         for stage, time in zip(stages, times, strict=True)
     ]

@@ -74,4 +74,4 @@ def _shortened(name: str, keep_front: bool) -> str:
     """What is done stands at the front of a kernel's name and at the back of an operation's."""
     if len(name) <= WIDTH:
         return name
-    return f"{name[:WIDTH - 3]}..." if keep_front else f"...{name[3 - WIDTH:]}"
+    return f"{name[: WIDTH - 3]}..." if keep_front else f"...{name[3 - WIDTH :]}"

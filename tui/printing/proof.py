@@ -23,8 +23,11 @@ def show_list(proofs: Sequence[Mapping[str, Any]]) -> None:
     """All proofs, a row each."""
     rows = [
         [
-            proof["id"], proof["kind"], proof["state"],
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(proof["started_t"])), seconds(proof["seconds"]),
+            proof["id"],
+            proof["kind"],
+            proof["state"],
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(proof["started_t"])),
+            seconds(proof["seconds"]),
             sentences.conclusion(proof) if proof["state"] != "running" else proof["doing"],
         ]
         for proof in proofs
@@ -39,7 +42,10 @@ def show_trials(data: Mapping[str, Any]) -> None:
     head = ["trial", "", "repeat", *(figure.head for figure in columns), "outcome"]
     rows = [
         [
-            trial["run"], title, str(trial["repeat"]), *(figure.bare(trial.get(figure.key)) for figure in columns),
+            trial["run"],
+            title,
+            str(trial["repeat"]),
+            *(figure.bare(trial.get(figure.key)) for figure in columns),
             sentences.outcome(trial),
         ]
         for title, trial in known
@@ -113,10 +119,12 @@ def _profile(data: Mapping[str, Any]) -> list[str]:
 def _comparisons(comparisons: Sequence[Mapping[str, Any]]) -> Columns:
     rows = [
         [
-            sentences.changes(one["changes"]), change(one["gain"]),
+            sentences.changes(one["changes"]),
+            change(one["gain"]),
             spread(one["spread"]),
             NONE if one["expected_gain"] is None else f"at most {times(one['expected_gain'])}",
-            one["decision"], one["why"],
+            one["decision"],
+            one["why"],
         ]
         for one in comparisons
     ]

@@ -29,8 +29,12 @@ def show(entries: Sequence[Entry]) -> None:
     widths = _fitting(columns, entries, shutil.get_terminal_size().columns) if terminal else dict.fromkeys(columns, 0)
     table = Table(box=None, pad_edge=False, padding=(0, APART, 0, 0))
     for name in widths:
-        table.add_column("title" if name == "run" else name, justify="right" if COLUMNS[name].right else "left",
-                         no_wrap=True, overflow="crop")
+        table.add_column(
+            "title" if name == "run" else name,
+            justify="right" if COLUMNS[name].right else "left",
+            no_wrap=True,
+            overflow="crop",
+        )
     for entry in entries:
         table.add_row(*(Text(_cell(name, entry, width)) for name, width in widths.items()))
     show_table(table)

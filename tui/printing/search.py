@@ -36,8 +36,13 @@ def show_tables(data: Told) -> None:
 def _leaderboard(candidates: list[Mapping[str, Any]]) -> Columns:
     rows = [
         [
-            str(place), _settings(one), _speed(one), change(one.get("gain")), spread(one.get("spread")),
-            _memory(one), sentences.outcome(one) or "measured",
+            str(place),
+            _settings(one),
+            _speed(one),
+            change(one.get("gain")),
+            spread(one.get("spread")),
+            _memory(one),
+            sentences.outcome(one) or "measured",
         ]
         for place, one in enumerate(candidates, 1)
     ]
@@ -63,8 +68,13 @@ def _memory(candidate: Told) -> str:
 
 def _brought(data: Told) -> Columns:
     rows = [
-        [one.name, NONE if one.gain is None else change(one.gain), spread(one.spread), one.state,
-         proof_sentences.changes(one.settings) if one.settings else ""]
+        [
+            one.name,
+            NONE if one.gain is None else change(one.gain),
+            spread(one.spread),
+            one.state,
+            proof_sentences.changes(one.settings) if one.settings else "",
+        ]
         for one in brought(data)
     ]
     return Columns(["option", "brought", "spread", "", "settings"], rows, right=(1, 2))

@@ -45,8 +45,10 @@ def candidate_line(candidate: Told) -> str:
     speed = candidate.get("samples_per_second")
     told = "" if speed is None else _SPEED.text(speed) + mark
     gain = "" if candidate.get("gain") is None else change(candidate["gain"])
-    return f"{_head(sentences.stage(candidate), sentences.title(candidate))} {told:>17} {gain:>8}  " \
-           f"{sentences.outcome(candidate)}".rstrip()
+    return (
+        f"{_head(sentences.stage(candidate), sentences.title(candidate))} {told:>17} {gain:>8}  "
+        f"{sentences.outcome(candidate)}".rstrip()
+    )
 
 
 def _head(what: str, title: str) -> str:

@@ -52,15 +52,30 @@ def _one_line(said: str) -> str:
 
 
 _BY_LIST = (
-    RunColumn("run", "the preset, and what was changed of it", 0, lambda entry: entry.title.whole,
-              lambda entry: (entry.title.whole.casefold(), entry.run.id), right=False),
+    RunColumn(
+        "run",
+        "the preset, and what was changed of it",
+        0,
+        lambda entry: entry.title.whole,
+        lambda entry: (entry.title.whole.casefold(), entry.run.id),
+        right=False,
+    ),
     _words("id", "the name of its folder", 28, lambda entry: entry.run.id),
     _words("state", "whether it goes on, and how it ended", 10, lambda entry: entry.state_word),
-    RunColumn("done", "the part of its steps that it has done, while it goes on", 5,
-              lambda entry: text.share(entry.done) if entry.done is not None else "", lambda entry: entry.done),
-    RunColumn("left", "the time that the steps left will take", LEFT.width,
-              lambda entry: text.clock(entry.figures.get(LEFT.key)) if entry.goes_on else "",
-              lambda entry: entry.figures.get(LEFT.key)),
+    RunColumn(
+        "done",
+        "the part of its steps that it has done, while it goes on",
+        5,
+        lambda entry: text.share(entry.done) if entry.done is not None else "",
+        lambda entry: entry.done,
+    ),
+    RunColumn(
+        "left",
+        "the time that the steps left will take",
+        LEFT.width,
+        lambda entry: text.clock(entry.figures.get(LEFT.key)) if entry.goes_on else "",
+        lambda entry: entry.figures.get(LEFT.key),
+    ),
     *map(_figure, FIGURES),
     RunColumn("when", "when it was started", 6, lambda entry: when_text(entry.when), lambda entry: entry.when),
     _words("tags", "your tags", 12, lambda entry: " ".join(f"#{tag}" for tag in entry.notes.tags)),
@@ -73,8 +88,20 @@ _FIGURES_SHOWN = [figure.narrow_head for figure in shown("runs")]
 # Without a choice: in the order in which they stand, and in the order in which they get room.
 USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "when", "tags", "note", "description")
 FIRST = (
-    "run", "state", SPEED, "when", "loss", "done", "memory", "wait", "left", STEP_TIME, "tags", "note",
-    "description", "id",
+    "run",
+    "state",
+    SPEED,
+    "when",
+    "loss",
+    "done",
+    "memory",
+    "wait",
+    "left",
+    STEP_TIME,
+    "tags",
+    "note",
+    "description",
+    "id",
 )
 LEAST_WORDS = 18  # cells of a note or description
 ONLY_GOING_ON = {"done", "left"}
@@ -114,5 +141,3 @@ def _tells(name: str, entries: Sequence[Entry]) -> bool:
 def matching(entries: Iterable[Entry], words: str) -> list[Entry]:
     """Those that a filter leaves."""
     return [entry for entry in entries if entry.matches(words)]
-
-

@@ -190,9 +190,7 @@ class RunReader:
             summary = {**snapshot.summary, "seconds": whole["seconds"], "goodput": whole.get("goodput")}
             # as the table of runs tells it
             snapshot = replace(snapshot, elapsed=whole["seconds"], summary=MappingProxyType(summary))
-        self.picture = Picture(
-            snapshot, self._log.lines, self._log.arrived, self._log.count, behind
-        )
+        self.picture = Picture(snapshot, self._log.lines, self._log.arrived, self._log.count, behind)
         return behind
 
     def _is_resumed(self) -> bool:

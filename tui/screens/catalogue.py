@@ -42,36 +42,88 @@ class ScreenEntry:
 
 
 SCREENS = (
-    ScreenEntry("form", "Form", "The options of the preset", "FormScreen", "form", "a preset",
-                verb="form", in_footer=True),
-    ScreenEntry("live", "Live view", "The running run, or the latest", "LiveScreen", "live", "a run",
-                verb="live", in_footer=True),
-    ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs",
-                verb="runs", in_footer=True),
-    ScreenEntry("proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proofs",
-                place="runs"),
-    ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus",
-                verb="gpus"),
-    ScreenEntry("doctor", "Doctor", "Checks GPUs, driver, TensorFlow and host for problems", "DoctorScreen", "doctor",
-                verb="doctor"),
-    ScreenEntry("diagnosis", "Diagnosis", "What holds a run back", "DiagnosisScreen", "diagnosis", "a live view",
-                place="live"),
-    ScreenEntry("chart", "Chart", "One chart alone, with a cursor", "ChartScreen", "chart",
-                "a live view, a comparison or the GPUs"),
-    ScreenEntry("compare", "Comparison", "Runs side by side", "CompareScreen", "compare", "two or more runs",
-                place="runs"),
-    ScreenEntry("proof", "Proof", "A proof as it is made, or as it ended", "ProofScreen", "proof", "a proof",
-                place="runs"),
-    ScreenEntry("tune", "Tune", "A search for the fastest settings, as it is made or as it ended", "TuneScreen", "tune",
-                "a search", place="runs"),
-    ScreenEntry("scaling", "Scaling", "How the speed grows with the replicas, as it is measured or as it ended",
-                "ScalingScreen", "scaling", "a measurement of scaling", place="runs"),
-    ScreenEntry("changes", "Changes", "What differs from the file and from the defaults", "ChangesScreen", "changes",
-                "a form", place="form"),
-    ScreenEntry("presets", "Open", "Presets of this folder, recent, own and shipped ones", "PresetsScreen", "presets",
-                "a form", place="form"),
-    ScreenEntry("text", "Text", "YAML, command line or Python of the form", "TextScreen", "text", "a form",
-                place="form"),
+    ScreenEntry(
+        "form", "Form", "The options of the preset", "FormScreen", "form", "a preset", verb="form", in_footer=True
+    ),
+    ScreenEntry(
+        "live",
+        "Live view",
+        "The running run, or the latest",
+        "LiveScreen",
+        "live",
+        "a run",
+        verb="live",
+        in_footer=True,
+    ),
+    ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs", verb="runs", in_footer=True),
+    ScreenEntry(
+        "proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proofs", place="runs"
+    ),
+    ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus", verb="gpus"),
+    ScreenEntry(
+        "doctor",
+        "Doctor",
+        "Checks GPUs, driver, TensorFlow and host for problems",
+        "DoctorScreen",
+        "doctor",
+        verb="doctor",
+    ),
+    ScreenEntry(
+        "diagnosis", "Diagnosis", "What holds a run back", "DiagnosisScreen", "diagnosis", "a live view", place="live"
+    ),
+    ScreenEntry(
+        "chart",
+        "Chart",
+        "One chart alone, with a cursor",
+        "ChartScreen",
+        "chart",
+        "a live view, a comparison or the GPUs",
+    ),
+    ScreenEntry(
+        "compare", "Comparison", "Runs side by side", "CompareScreen", "compare", "two or more runs", place="runs"
+    ),
+    ScreenEntry(
+        "proof", "Proof", "A proof as it is made, or as it ended", "ProofScreen", "proof", "a proof", place="runs"
+    ),
+    ScreenEntry(
+        "tune",
+        "Tune",
+        "A search for the fastest settings, as it is made or as it ended",
+        "TuneScreen",
+        "tune",
+        "a search",
+        place="runs",
+    ),
+    ScreenEntry(
+        "scaling",
+        "Scaling",
+        "How the speed grows with the replicas, as it is measured or as it ended",
+        "ScalingScreen",
+        "scaling",
+        "a measurement of scaling",
+        place="runs",
+    ),
+    ScreenEntry(
+        "changes",
+        "Changes",
+        "What differs from the file and from the defaults",
+        "ChangesScreen",
+        "changes",
+        "a form",
+        place="form",
+    ),
+    ScreenEntry(
+        "presets",
+        "Open",
+        "Presets of this folder, recent, own and shipped ones",
+        "PresetsScreen",
+        "presets",
+        "a form",
+        place="form",
+    ),
+    ScreenEntry(
+        "text", "Text", "YAML, command line or Python of the form", "TextScreen", "text", "a form", place="form"
+    ),
 )
 _BY_NAME = {entry.name: entry for entry in SCREENS}
 

@@ -289,7 +289,7 @@ def _options(row: OptionRow, room: int = 0) -> list[str]:
     same = sum(1 for _ in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False)))
     same = min(same, *(len(part) - 1 for part in parts))
     shorter = [f"..{'/'.join(part[same:])}" if same > 1 else text for text, part in zip(texts, parts, strict=True)]
-    return [text if len(text) <= room else f"{text[:room - 2]}.." for text in shorter]
+    return [text if len(text) <= room else f"{text[: room - 2]}.." for text in shorter]
 
 
 def _right(text: str) -> Text:

@@ -58,9 +58,16 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         titles = distinct(found.titles)
         names = told_apart(titles, moments)
         short = in_brief(names, titles, moments, SHORT_NAME)
-        return [compared_charts.Named(clean(names[at]), clean(short[at]), self._curves[id_],
-                                      {row.key: row.values[at] for row in found.figures})
-                for at, id_ in enumerate(found.runs) if id_ in self._curves]
+        return [
+            compared_charts.Named(
+                clean(names[at]),
+                clean(short[at]),
+                self._curves[id_],
+                {row.key: row.values[at] for row in found.figures},
+            )
+            for at, id_ in enumerate(found.runs)
+            if id_ in self._curves
+        ]
 
     @property
     def about(self) -> str:

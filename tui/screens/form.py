@@ -50,16 +50,18 @@ class FormScreen(CheckedForm):
         keys.bind("save", meaning="save the preset; comments in the file stay"),
         keys.bind("help", "app.help"),
         keys.bind("copy", "text('yaml')", "YAML", meaning="show YAML, command line and Python, to be copied"),
-        keys.bind("compare", "changes", "Changes", show=False,
-                  meaning="list all changes against the file and the defaults"),
+        keys.bind(
+            "compare", "changes", "Changes", show=False, meaning="list all changes against the file and the defaults"
+        ),
         keys.bind("save_as", show=False),
         keys.bind("editor", show=False, meaning="open the preset's file in $EDITOR, and read it again afterwards"),
         keys.bind("undo", show=False),
         keys.bind("redo", show=False),
         keys.bind("edit", "describe", "Describe", show=False, meaning="change the description of the preset"),
         keys.bind("next_match", "next_remark(1)", "Next remark", show=False, meaning="the next error or remark"),
-        keys.bind("previous_match", "next_remark(-1)", "Remark before", show=False,
-                  meaning="the error or remark before"),
+        keys.bind(
+            "previous_match", "next_remark(-1)", "Remark before", show=False, meaning="the error or remark before"
+        ),
         keys.bind("messages", "remarks", "List of remarks", show=False, meaning="the list of errors and remarks"),
         keys.bind("part", "remarks", show=False),
         keys.bind("page_on", "scroll_help(4)", "Scroll the help", show=False, meaning="scroll the help"),

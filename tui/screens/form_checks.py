@@ -157,8 +157,9 @@ class CheckedForm(FormView):
         self._hold(wanted.state)
         if other:  # which is seen only in the title
             held = f"the form now holds {self.state.name}; {self.app.key(back)} takes that back"
-            self.app.notify(clean(f"{said}: {act.what}; {held}"), title="Another preset", severity="warning",
-                            markup=False)
+            self.app.notify(
+                clean(f"{said}: {act.what}; {held}"), title="Another preset", severity="warning", markup=False
+            )
         elif len(keys) != 1:
             self.app.notify(clean(act.what), title=said.capitalize(), markup=False)
         if keys and not other:

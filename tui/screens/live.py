@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 SPEED = (
     "Figures of a run",
-    tuple((figures.of_run(key).label, figures.of_run(key).about)
-          for key in ("step_ms.p50", "step_ms.p95", "input_wait", "mfu", "goodput", "measured_steps")),
+    tuple(
+        (figures.of_run(key).label, figures.of_run(key).about)
+        for key in ("step_ms.p50", "step_ms.p95", "input_wait", "mfu", "goodput", "measured_steps")
+    ),
 )
 
 

@@ -138,8 +138,13 @@ class ProofScreen(ProofView[dict[str, Any]]):
         rest = self.size.width - 2 - sum(WIDTHS.values()) - sum(bar.values())
         longest = max((len(comparisons.changes(one)) for one in self.compared), default=0)
         change = max(12, min(rest, max(longest + 1, LEAST_CHANGE)))
-        return {"change": change, "at most": WIDTHS["at most"], "measured": WIDTHS["measured"], **bar,
-                "  decision": WIDTHS["decision"]}
+        return {
+            "change": change,
+            "at most": WIDTHS["at most"],
+            "measured": WIDTHS["measured"],
+            **bar,
+            "  decision": WIDTHS["decision"],
+        }
 
     def _column(self, name: str, width: int) -> Column:
         return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from ...engine.proof.request import Request
     from ..base.services import Host
 
-STOP_FIRST = (
-    "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
-)
+STOP_FIRST = "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
 
 
 async def prove(app: Host, run: Run, diagnosis: Mapping[str, Any]) -> None:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from .copying import Copyable
 
 STOP_NOW = (
-    "This run has been asked to stop and finishes its step.\n"
-    "Stop it now? Everything after the last checkpoint is lost."
+    "This run has been asked to stop and finishes its step.\nStop it now? Everything after the last checkpoint is lost."
 )
 
 

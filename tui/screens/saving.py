@@ -137,7 +137,7 @@ def short(path: Path) -> str:
     whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
     if whole.startswith(here.rstrip(os.sep) + os.sep):
         return os.path.join(".", os.path.relpath(whole, here))
-    return f"~{whole[len(home):]}" if whole.startswith(home.rstrip(os.sep) + os.sep) else whole
+    return f"~{whole[len(home) :]}" if whole.startswith(home.rstrip(os.sep) + os.sep) else whole
 
 
 class AskName(AskText):

@@ -69,15 +69,24 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             yield LimitRow("minutes", _field("minutes", texts.minutes), "for the whole search")
             yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
             yield LimitRow("precisions", Words("precisions", [(one, one) for one in POLICIES], texts.precisions))
-            yield LimitRow("largest batch", _field("largest_batch", texts.largest_batch),
-                           "global; empty: a tenth of the samples")
+            yield LimitRow(
+                "largest batch", _field("largest_batch", texts.largest_batch), "global; empty: a tenth of the samples"
+            )
             yield LimitRow("memory", _field("memory_gb", texts.memory_gb), "GB at most; empty: what there is")
             yield LimitRow("leave alone", _field("leave", texts.leave), "options that keep their values: cache, xla")
-            yield LimitRow("learning rate",
-                           Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, one=True))
+            yield LimitRow(
+                "learning rate",
+                Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, one=True),
+            )
             yield LimitRow("warm-up", _field("warmup_steps", texts.warmup_steps), "steps, with linear or sqrt")
-            yield LimitRow("worse loss", Words("allow_worse_loss", [("allow", "choose the fastest all the same")],
-                                               {"allow"} if texts.allow_worse_loss else set()))
+            yield LimitRow(
+                "worse loss",
+                Words(
+                    "allow_worse_loss",
+                    [("allow", "choose the fastest all the same")],
+                    {"allow"} if texts.allow_worse_loss else set(),
+                ),
+            )
             yield Label(id="complaint", markup=False)
             yield Label(self._said(), id="said", markup=False)
 

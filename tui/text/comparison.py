@@ -51,8 +51,10 @@ def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[st
     for name, title in zip(names, titles, strict=True):
         short = _whole_words(title.changes, width) if alike else title.preset
         found.append(name if len(name) <= width else short)
-    return [moment if name not in names and (found.count(name) > 1 or len(name) > width) else name
-            for name, moment in zip(found, moments, strict=True)]
+    return [
+        moment if name not in names and (found.count(name) > 1 or len(name) > width) else name
+        for name, moment in zip(found, moments, strict=True)
+    ]
 
 
 def _whole_words(words: Sequence[str], width: int) -> str:
@@ -82,8 +84,10 @@ def moments_of(ids: Sequence[str]) -> list[str]:
     times = [datetime.strptime(found[0], "%Y%m%d-%H%M%S") if found else None for found in known]
     one_day = len({time.date() for time in times if time}) <= 1
     day = "" if one_day else "%b %d " if len({time.year for time in times if time}) <= 1 else "%Y-%m-%d "
-    said = [[time.strftime(day + clock) if time else id_ for time, id_ in zip(times, ids, strict=True)]
-            for clock in ("%H:%M", "%H:%M:%S")]
+    said = [
+        [time.strftime(day + clock) if time else id_ for time, id_ in zip(times, ids, strict=True)]
+        for clock in ("%H:%M", "%H:%M:%S")
+    ]
     said.append([name + (re.search(r"-\d{1,3}$|$", id_) or [""])[0] for name, id_ in zip(said[-1], ids, strict=True)])
     return next((names for names in said if len(set(names)) == len(names)), list(ids))
 

@@ -33,8 +33,7 @@ ANEW = (
 
 
 class State:
-    """The state of one model; `look` finds what else a user's code has. For gputui's own models Keras lists everything.
-    """
+    """The state of one model; `look` finds what else user code has. Keras lists everything of gputui's own models."""
 
     def __init__(self, model: keras.Model, look: Callable[[], Found] | None = None) -> None:
         self._model, self._look = model, look
@@ -179,10 +178,12 @@ def _parts(variable: Any) -> list[tf.Variable]:
 
 
 def _counts(objects: dict[str, Any]) -> Counter[str]:
-    return Counter({
-        group: 1 if group in (_HOST, _WORKERS) else len({id(part) for part in tf.nest.flatten(value)})
-        for group, value in objects.items()
-    })
+    return Counter(
+        {
+            group: 1 if group in (_HOST, _WORKERS) else len({id(part) for part in tf.nest.flatten(value)})
+            for group, value in objects.items()
+        }
+    )
 
 
 def _held(prefix: str) -> Counter[str]:

@@ -67,9 +67,7 @@ def read() -> Cluster:
 _HOW = "start gputui on each machine by srun, with TF_CONFIG, or with --cluster HOST1:PORT,HOST2:PORT --worker N"
 
 
-def meet(
-    options: Options, run: Run, tell: Callable[[str], None], check: Callable[[], None]
-) -> tuple[Options, Joined]:
+def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callable[[], None]) -> tuple[Options, Joined]:
     """Wait for all workers; returns the options with the chief's seed. Raises TrainerError."""
     cluster = read()
     hello = {

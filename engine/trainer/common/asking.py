@@ -16,8 +16,7 @@ class NoAnswer(Exception):
 
 
 def ask(module: str, *words: str, given: str = "") -> Any:
-    """What `python -m gputui.engine.MODULE WORDS` prints as JSON, with a text on its standard input; raises NoAnswer.
-    """
+    """What `python -m gputui.engine.MODULE WORDS` prints as JSON, given a text on standard input; raises NoAnswer."""
     command = [own_python.path(), "-P", "-m", f"gputui.engine.{module}", *words]
     try:
         done = subprocess.run(

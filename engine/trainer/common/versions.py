@@ -102,6 +102,5 @@ def memory_limits() -> dict[str, int]:
 def _memory_by_name(listing: Any, found: Any) -> dict[str, int]:
     places = range(listing.TF_DeviceListCount(found))
     return {
-        listing.TF_DeviceListName(found, place): int(listing.TF_DeviceListMemoryBytes(found, place))
-        for place in places
+        listing.TF_DeviceListName(found, place): int(listing.TF_DeviceListMemoryBytes(found, place)) for place in places
     }

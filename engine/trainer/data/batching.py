@@ -86,9 +86,7 @@ def validation_batches(
     return batched(samples, data.load is not None, sizes, False, share, options).take(sizes.per_pass)
 
 
-def pass_batches(
-    data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options
-) -> tf.data.Dataset:
+def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
     """One pass: shuffled while the elements are still small, loaded, varied, then batched."""
     wanted = options.input
     if wanted.shuffle != "off" and data.arrays is not None:
@@ -116,9 +114,7 @@ def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.dat
     return data.dataset.shuffle(buffer, seed=tf.constant(seed, tf.int64) + number)
 
 
-def drawn_batches(
-    data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options
-) -> tf.data.Dataset:
+def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
     """Batches taken out of the arrays, in the order of the pass with this number."""
     seed = tf.stack([tf.constant(sizes.seed, tf.int64), number])
     order = tf.random.experimental.stateless_shuffle(tf.range(data.samples, dtype=tf.int64), seed)
@@ -161,8 +157,10 @@ def batched(
     """
     wanted = options.input
     size = sizes.global_batch if share is None else share.size(sizes.global_batch)
-    if made or wanted.parallel_calls == "off" or (
-        wanted.parallel_calls == "auto" and batch_bytes(samples.element_spec, size) < COPIED_TOGETHER_BYTES
+    if (
+        made
+        or wanted.parallel_calls == "off"
+        or (wanted.parallel_calls == "auto" and batch_bytes(samples.element_spec, size) < COPIED_TOGETHER_BYTES)
     ):
         return samples.batch(size, drop_remainder=drop_remainder)
     calls = tf.data.AUTOTUNE if wanted.parallel_calls == "auto" else wanted.parallel_calls

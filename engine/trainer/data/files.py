@@ -177,9 +177,7 @@ def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(paths)
     files = min(len(paths), MAX_READS if wanted.parallel_reads == "auto" else wanted.parallel_reads)
     names = tf.data.Dataset.from_tensor_slices(paths)
-    return names.interleave(
-        tf.data.TFRecordDataset, cycle_length=files, num_parallel_calls=files, deterministic=True
-    )
+    return names.interleave(tf.data.TFRecordDataset, cycle_length=files, num_parallel_calls=files, deterministic=True)
 
 
 def record_sample(record: Any, options: Options) -> Batch:

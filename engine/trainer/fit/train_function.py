@@ -79,8 +79,7 @@ def _cast(scale: float | None) -> Callable[[Any], Any]:
 
 
 def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock) -> Execute:
-    """One graph with a loop over the steps. The loop traces the step a second time, so a single step goes without it.
-    """
+    """One graph with a loop over the steps. The loop traces the step a second time, so a single step has none."""
     function = _single(one, clock) if int(model.steps_per_execution) == 1 else _repeated(one, clock)
     return cast(Execute, tf.function(function, reduce_retracing=True))
 
@@ -140,7 +139,8 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
         figures = {name: _mean(value, strategy) for name, value in logs.items() if _is_figure(value, strategy)}
         if not figures:
             raise TrainerError(
-                "user_code", f"the train_step or test_step of {type(model).__name__} returns no figures",
+                "user_code",
+                f"the train_step or test_step of {type(model).__name__} returns no figures",
                 "return a dict of metrics, such as {'loss': loss}",
             )
         return figures

@@ -35,9 +35,7 @@ def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: in
     return yaml.safe_dump(known, sort_keys=False, default_flow_style=None, allow_unicode=True)
 
 
-def started(
-    report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None
-) -> events.Started:
+def started(report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None) -> events.Started:
     """What is known of the fit at its beginning."""
     return events.Started(
         pid=os.getpid(),

@@ -32,7 +32,12 @@ class Life:
     """The run's status, readings and stop signal while the fit runs; restored as they were at its end."""
 
     def __init__(
-        self, run: Run, sample_seconds: float, fit: Fit, stop: Callable[[], None], gone: Callable[[], None],
+        self,
+        run: Run,
+        sample_seconds: float,
+        fit: Fit,
+        stop: Callable[[], None],
+        gone: Callable[[], None],
         clock: RunClock,
     ) -> None:
         self._run, self._fit, self._stop, self._gone = run, fit, stop, gone

@@ -50,9 +50,7 @@ def usable(
 class OwnCallbacks(EpochCallbacks):
     """Calls the loop before the user's callbacks, or after them where a checkpoint is to contain their changes."""
 
-    def __init__(
-        self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]
-    ) -> None:
+    def __init__(self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]) -> None:
         super().__init__(loop, model)
         self._theirs = list(theirs)
         self._begun = False

@@ -14,9 +14,7 @@ from .compiling import custom_step
 from .user_code import UserCode, UserError
 
 
-def create(
-    model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode
-) -> None:
+def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode) -> None:
     """Create the variables from what a batch looks like; where that fails, the first step creates them."""
     batch = tf.nest.map_structure(_symbol, spec)
     try:

@@ -21,8 +21,7 @@ MOMENTUM = 0.9
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model:
-    """An uncompiled model with logits of (batch, classes); raises TrainerError where the shape does not fit the model.
-    """
+    """An uncompiled model with logits of (batch, classes); raises TrainerError if the shape does not fit it."""
     workload = options.workload
     name, width, norm = workload.model, workload.width, workload.normalization_of_model
     if name == "transformer":
@@ -33,7 +32,8 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model
     else:
         if len(shape) != 3:
             raise TrainerError(
-                "model", f"{name} needs images (height, width, channels), but the data has shape {list(shape)}",
+                "model",
+                f"{name} needs images (height, width, channels), but the data has shape {list(shape)}",
                 "choose workload.model=mlp or transformer, or other data",
             )
         features = _IMAGE_MODELS[name](inputs, width, norm)
@@ -126,7 +126,8 @@ def _transformer(shape: tuple[int, ...], classes: int, width: float, norm: str, 
     length = sequence_length(shape)
     if length > MAX_TOKENS:
         raise TrainerError(
-            "model", f"a sample of shape {list(shape)} is {length} tokens; the transformer takes at most {MAX_TOKENS}",
+            "model",
+            f"a sample of shape {list(shape)} is {length} tokens; the transformer takes at most {MAX_TOKENS}",
             "use smaller samples or workload.model=cnn",
         )
     size = _units(64, width)

@@ -202,4 +202,3 @@ class MemoryModel:
     def _between(self, predicted: int) -> int:
         limited = min(one for one in (predicted, self.beyond and self.beyond - 1, self.most_batch) if one is not None)
         return max(limited, self.fits or 0)
-

@@ -36,9 +36,7 @@ Settings = Mapping[str, Any]
 class Deciding:
     """Fills in the record's comparisons, and what of the search is kept."""
 
-    def __init__(
-        self, request: Request, record: Record, trials: Trials, report: Callable[[str], None]
-    ) -> None:
+    def __init__(self, request: Request, record: Record, trials: Trials, report: Callable[[str], None]) -> None:
         self._request, self._record, self._trials, self._report = request, record, trials, report
         self._baseline = request.baseline()
         self._chosen = "the fastest settings"
@@ -149,8 +147,11 @@ class Deciding:
     def _speed_of(self, settings: Settings, best: Best) -> float:
         """As far as the search has measured that batch size; else as if it were that of the preset."""
         batch = settings.get(BATCH)
-        speeds = [one.samples_per_second for one in self._search.candidates
-                  if one.samples_per_second and one.settings.get(BATCH) == batch]
+        speeds = [
+            one.samples_per_second
+            for one in self._search.candidates
+            if one.samples_per_second and one.settings.get(BATCH) == batch
+        ]
         return max(speeds, default=self._search.before_speed or best.speed)
 
     # ---- the pairs ----------------------------------------------------------------------------------
@@ -159,9 +160,7 @@ class Deciding:
         comparison = Comparison(changes=dict(settings), reason=reason)
         self._record.comparisons.append(comparison)
         best = with_changes(self._baseline, settings)
-        measuring = Comparing(
-            self._trials, comparison, self._baseline, best, self._request.repeats, self._report
-        )
+        measuring = Comparing(self._trials, comparison, self._baseline, best, self._request.repeats, self._report)
         try:
             gains = self._more_where_undecided(measuring, measuring.measure())
         except OutOfTime:
@@ -196,4 +195,3 @@ class Deciding:
         record.changes_kept = dict(comparison.changes)
         record.gain_total = 1 + (comparison.gain or 0.0)
         record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
-

@@ -1,5 +1,4 @@
-"""Settings to take where the fastest learn clearly worse, from the nearest to them to those that change nothing learnt.
-"""
+"""Settings to take if the fastest learn clearly worse: from the nearest to those that change nothing learnt."""
 
 from __future__ import annotations
 

@@ -152,8 +152,14 @@ class Losses:
         known = [fall for fall in falls if fall is not None]
         apart = margin(made.loss_a, statistics.fmean(known) if known else None)
         made.worse_from = made.loss_a + apart
-        pairs = [{trial.side: trial.loss_at_samples or 0.0 for trial in made.trials if trial.repeat == repeat
-                  and trial.loss_at_samples is not None} for repeat in {trial.repeat for trial in made.trials}]
+        pairs = [
+            {
+                trial.side: trial.loss_at_samples or 0.0
+                for trial in made.trials
+                if trial.repeat == repeat and trial.loss_at_samples is not None
+            }
+            for repeat in {trial.repeat for trial in made.trials}
+        ]
         made.decision = "worse" if all(pair["b"] > pair["a"] + apart for pair in pairs) else "no worse"
 
 

@@ -77,7 +77,11 @@ class Screening:
     # ---- candidates ---------------------------------------------------------------------------------
 
     def attempt(
-        self, stage: str, tried: Mapping[str, Any], reason: str = "", predicted_bytes: int | None = None,
+        self,
+        stage: str,
+        tried: Mapping[str, Any],
+        reason: str = "",
+        predicted_bytes: int | None = None,
         judge: Judge | None = None,
     ) -> Candidate:
         """Measure the best settings with `tried` on top; they become the best where they are faster.
@@ -151,8 +155,13 @@ class Screening:
         """Record settings that are not measured, and why."""
         self.search.candidates.append(
             Candidate(
-                stage=stage, settings=self.settings_with(tried), tried=dict(tried), decision="left out", why=why,
-                without_input=self.without_input, predicted_bytes=predicted_bytes,
+                stage=stage,
+                settings=self.settings_with(tried),
+                tried=dict(tried),
+                decision="left out",
+                why=why,
+                without_input=self.without_input,
+                predicted_bytes=predicted_bytes,
             )
         )
         self._report("")

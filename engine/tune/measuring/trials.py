@@ -84,7 +84,13 @@ class Trials:
         return _key(preset, side, repeat, seconds) in self._known
 
     def measure(
-        self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, judge: Judge | None = None,
+        self,
+        preset: Preset,
+        side: str,
+        repeat: int,
+        *,
+        seconds: float | None = None,
+        judge: Judge | None = None,
         trained: Preset | None = None,
     ) -> Trial:
         """One trial, which `judge` may end early; raises Stopped, and OutOfTime where it would not end in time.
@@ -92,7 +98,8 @@ class Trials:
         `trained` is the preset with a device of its own, where several are measured at once.
         """
         return self._once(
-            _key(preset, side, repeat, seconds), self.trial_seconds,
+            _key(preset, side, repeat, seconds),
+            self.trial_seconds,
             lambda: self._bench.measure(trained or preset, side, repeat, seconds=seconds, judge=judge),
         )
 
@@ -101,8 +108,10 @@ class Trials:
         most = min(LATE * seconds, max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds))
         epochs, steps = length
         return self._once(
-            f"{_key(preset, side, repeat)}:{epochs}:{steps or ''}", seconds,
-            lambda: self._bench.learn(preset, side, repeat, length, most), timed=False,
+            f"{_key(preset, side, repeat)}:{epochs}:{steps or ''}",
+            seconds,
+            lambda: self._bench.learn(preset, side, repeat, length, most),
+            timed=False,
         )
 
     def length_known(self, preset: Preset) -> tuple[int, int | None] | None:

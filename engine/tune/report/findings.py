@@ -162,14 +162,19 @@ def brought(data: Told) -> list[Brought]:
     found = [one if _stands(one, best) else _with_others(one, combined) for one in found]
     dropped = {str(one.get("stage")) for one in candidates if is_dropped(one, data)}
     left = {key for key, value in best.items() if is_decided(data) and chosen(data).get(key) != value}
-    return [replace(one, state="not chosen", settings={}) if one.stage in dropped or left & set(one.settings) else one
-            for one in found]
+    return [
+        replace(one, state="not chosen", settings={}) if one.stage in dropped or left & set(one.settings) else one
+        for one in found
+    ]
 
 
 def _with_others(one: Brought, combined: Told) -> Brought:
     """Of values that no trial of the stage itself has kept: whether a combination has."""
-    mine = {key: value for key, value in combined.items()
-            if one.stage == _STAGE_OF.get(key, _STAGE_OF.get(key.partition(".")[0]))}
+    mine = {
+        key: value
+        for key, value in combined.items()
+        if one.stage == _STAGE_OF.get(key, _STAGE_OF.get(key.partition(".")[0]))
+    }
     if mine:
         return Brought(one.stage, "kept", mine)
     return Brought(one.stage, "nothing", {}) if one.state == "kept" else one

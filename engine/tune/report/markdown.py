@@ -56,8 +56,13 @@ def _leaderboard(data: Told) -> Iterator[str]:
         return
     rows = [
         [
-            str(place), _settings(one), _speed(one), change(one.get("gain")), spread(one.get("spread")),
-            size(one.get("peak_bytes")), sentences.outcome(one) or "measured",
+            str(place),
+            _settings(one),
+            _speed(one),
+            change(one.get("gain")),
+            spread(one.get("spread")),
+            size(one.get("peak_bytes")),
+            sentences.outcome(one) or "measured",
             ", ".join(str(trial.get("run")) for trial in listed(one.get("trials"))) or NONE,
         ]
         for place, one in enumerate(candidates, 1)
@@ -82,8 +87,13 @@ def _speed(candidate: Told) -> str:
 
 def _options(data: Told) -> Iterator[str]:
     rows = [
-        [one.name, change(one.gain), spread(one.spread), one.state,
-         f"`{proof_sentences.changes(one.settings)}`" if one.settings else ""]
+        [
+            one.name,
+            change(one.gain),
+            spread(one.spread),
+            one.state,
+            f"`{proof_sentences.changes(one.settings)}`" if one.settings else "",
+        ]
         for one in brought(data)
     ]
     if rows:
@@ -97,8 +107,14 @@ def _memory(data: Told) -> Iterator[str]:
     if not points:
         return
     yield f"## Memory\n\n{cell(capital(sentences.memory_in_words(data)))} ({sentences.kind_of_memory(memory)})."
-    rows = [[count(point.get("batch_size")), size(point.get("predicted_bytes")),
-             "out of memory" if point.get("peak_bytes") is None else size(point["peak_bytes"])] for point in points]
+    rows = [
+        [
+            count(point.get("batch_size")),
+            size(point.get("predicted_bytes")),
+            "out of memory" if point.get("peak_bytes") is None else size(point["peak_bytes"]),
+        ]
+        for point in points
+    ]
     yield table(["batch size", "predicted", "measured"], rows)
     if limits_of(data).get("only") == ["batch_size"] and (said := memory_sentences.fitted(data)):
         yield f"{capital(said)}."
@@ -110,8 +126,14 @@ def _learning(data: Told) -> Iterator[str]:
         return
     yield "## What is learnt\n\n" + "\n".join(f"- {cell(capital(line))}." for line in sentences.learning(data))
     rows = [
-        [f"`{proof_sentences.changes(mapping(one.get('settings')))}`", sentences.which_loss(one),
-         amount(one.get("loss_a")), amount(one.get("loss_b")), amount(one.get("worse_from")), str(one.get("decision"))]
+        [
+            f"`{proof_sentences.changes(mapping(one.get('settings')))}`",
+            sentences.which_loss(one),
+            amount(one.get("loss_a")),
+            amount(one.get("loss_b")),
+            amount(one.get("worse_from")),
+            str(one.get("decision")),
+        ]
         for one in checks
     ]
     yield table(["settings", "which", "the preset", "with them", "clearly worse above", ""], rows)

@@ -225,8 +225,11 @@ def _learns_worse(data: Told) -> Iterator[str]:
     scaled = limits_of(data).get("learning_rate") != "keep"
     if not scaled and any(BATCH in mapping(check.get("settings")) for check in worse):
         fixed = search_of(data).get("rate_fixed")
-        yield (f"a lower loss may need another learning rate, which only your code can set: {fixed}" if fixed else
-               "the same command with --learning-rate linear (sqrt for adam) and --warmup-steps N scales the learning "
-               "rate with the batch size, which often mends the loss")
+        yield (
+            f"a lower loss may need another learning rate, which only your code can set: {fixed}"
+            if fixed
+            else "the same command with --learning-rate linear (sqrt for adam) and --warmup-steps N scales the "
+            "learning rate with the batch size, which often mends the loss"
+        )
     if not limits_of(data).get("allow_worse_loss"):
         yield "with --allow-worse-loss the fastest settings are chosen although they learn worse"

@@ -51,8 +51,9 @@ class Member:
         """The member that a request asks for; without a study of its own it is alone with a file in its folder."""
         limits = request.search or Limits()
         location = limits.study or str(folder / "study.journal")
-        return cls(Study(location, limits.study_name or request.preset_name, folder),
-                   members.common(request, machine, seconds))
+        return cls(
+            Study(location, limits.study_name or request.preset_name, folder), members.common(request, machine, seconds)
+        )
 
     def join(self) -> None:
         """Raises StudyError."""

@@ -193,7 +193,10 @@ class Study:
             ))  # fmt: skip
 
     def ask(
-        self, space: Sequence[Axis], settings_of: Callable[[Params], Mapping[str, Any]], trial_seconds: float,
+        self,
+        space: Sequence[Axis],
+        settings_of: Callable[[Params], Mapping[str, Any]],
+        trial_seconds: float,
         at_random: bool = False,
     ) -> Proposal:
         """The next combination, by the model or at random; the other members see that it is being measured."""

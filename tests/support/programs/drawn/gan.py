@@ -39,7 +39,8 @@ class GAN(keras.Model):
 def build(context):
     gan = GAN()
     gan.compile(
-        keras.optimizers.SGD(0.02, momentum=0.9), keras.optimizers.SGD(0.05, momentum=0.9),
+        keras.optimizers.SGD(0.02, momentum=0.9),
+        keras.optimizers.SGD(0.05, momentum=0.9),
         keras.losses.BinaryCrossentropy(from_logits=True),
     )
     return gan, np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
