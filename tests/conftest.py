@@ -140,6 +140,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     if "textual" not in sys.modules:
         return
     from gputui.tui.base import services, typeahead
+    from gputui.tui.base.faults import Faults
     from gputui.tui.base.services import Host
     from gputui.tui.screens import presets
     from gputui.tui.screens.questions import Ask
@@ -164,6 +165,7 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("textual.app.wait_for_idle", a_moment)
     monkeypatch.setattr("textual.pilot.Pilot._wait_for_screen", at_rest)
     monkeypatch.setattr(Host, "_press_keys", press)
+    monkeypatch.setattr(Faults, "tolerated", False)
     monkeypatch.setattr(Ask, "seen_after_seconds", 0.0)
     monkeypatch.setattr(services, "TOLD_SECONDS", dict.fromkeys(services.TOLD_SECONDS, 90.0))
     monkeypatch.setattr(typeahead, "LIMIT_SECONDS", 90.0)

@@ -11,16 +11,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import sys
 import time
-import traceback
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.text import Text
 from textual import constants, events, work
 from textual.app import SystemCommand
 from textual.screen import ModalScreen, Screen
@@ -30,7 +27,6 @@ from ..engine.presets import Preset, PresetError
 from ..engine.system import interpreter
 from .base import keys
 from .base.errors import clean
-from .base.packages import import_for_threads
 from .base.services import Host
 from .base.themes import CALM, HIGH_CONTRAST, THEMES
 from .form.state import FormState
@@ -107,11 +103,9 @@ class GputuiApp(Host):
         self.settings.complain = partial(self.call_from_thread, self.complain)
         self._tell_faults()
         self.call_after_refresh(self._collect_seldom)
-        self.call_after_refresh(import_for_threads)
         self.call_after_refresh(self._sweep)
         self.call_after_refresh(self.run_watch.start)
         if self.watched is not None:
-            import_for_threads()
             self.open_run(self.watched)
         else:
             self.call_after_refresh(self._offer_running)
@@ -338,15 +332,6 @@ class GputuiApp(Host):
         # One that does not answer is not started: it would go on after this application.
         if not any(finding.level == "error" for finding in checks.of_packages(option)) and self.is_running:
             self.warm = Warm(interpreter.chosen(option))
-
-    def _fatal_error(self) -> None:
-        """Of an error nobody expected: one line on the terminal, where Textual would print the traceback."""
-        from ..engine import runs
-
-        log = runs.home() / "tui.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(traceback.format_exc(), encoding="utf-8")
-        self.panic(Text(f"gputui ended by an unexpected {type(sys.exception()).__name__}; please report {log}"))
 
     def going_on(self) -> list[Run]:
         """The runs that go on on this machine without this application."""

@@ -5,10 +5,10 @@ Textual's own workers would be waited for when the application is left.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from textual.widget import Widget
@@ -18,15 +18,18 @@ Result = TypeVar("Result")
 
 def in_background(owner: Widget, reading: Callable[[], Result], take: Callable[[Result], None]) -> None:
     """Call `reading` in a thread of its own, and `take` with the result here, if `owner` is then still shown."""
-    loop = asyncio.get_running_loop()
-
-    def done(result: Result) -> None:
-        if owner.is_attached:
-            take(result)
 
     def run() -> None:
-        result = reading()
+        try:
+            act = partial(take, reading())
+        except Exception as error:
+            act = partial(_raise, error)
         with contextlib.suppress(RuntimeError):  # the application has been left
-            loop.call_soon_threadsafe(done, result)
+            owner.call_later(act)
 
     threading.Thread(target=run, daemon=True).start()
+
+
+def _raise(error: Exception) -> None:
+    """Where the faults of screens are handled."""
+    raise error

@@ -1,14 +1,36 @@
-"""Imports the packages that several threads use, in the main thread and before the first of them starts.
+"""Lets one thread at a time import what no thread has imported yet.
 
-A package that imports its own modules must not be imported by two threads at once: Python 3.11 lets one of them fail
-where the other came in by one of the modules (`_DeadlockError`, or a name that is missing).
+Python takes the lock of a module before it imports the package of the module. Two threads that import the same package
+for the first time, one of them by a module of it, then each wait for a lock that the other holds. Python (3.11 to 3.13)
+lets one of the two fail: with `_DeadlockError`, with `KeyError` in importlib, or with a name that is missing. That
+happens to packages of gputui and to those of others, wherever imports are deferred.
 
-Deferred imports: they would delay the first paint.
+With a single lock that is taken before all others, the thread that imports is the only one that holds any.
 """
 
 from __future__ import annotations
 
+import threading
+from importlib import _bootstrap
+from typing import Any
 
-def import_for_threads() -> None:
-    """To be called in the main thread, after the first paint; costs nothing when it is called again."""
-    from ...engine import checks, diagnosis, doctor, figures, runs  # noqa: F401
+_importlib: Any = _bootstrap
+_one_at_a_time = threading.RLock()
+
+
+def import_one_at_a_time() -> None:
+    """To be called before the first thread starts; does nothing when it is called again.
+
+    `_find_and_load` is where the import statement (in C), `import_module` and submodules of a package all come, and
+    only for modules that are not there yet: what has been imported takes no lock, and costs what it did before.
+    """
+    find_and_load = _importlib._find_and_load
+    if getattr(find_and_load, "one_at_a_time", False):
+        return
+
+    def locked(name: str, import_: Any) -> Any:
+        with _one_at_a_time:
+            return find_and_load(name, import_)
+
+    vars(locked)["one_at_a_time"] = True
+    _importlib._find_and_load = locked

@@ -5,9 +5,11 @@ Screens depend on this interface and not on app.py, which knows all of them.
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.text import Text
 from textual import events
 from textual.app import App
 from textual.binding import Binding
@@ -18,7 +20,9 @@ from textual.scrollbar import ScrollBar, ScrollBarRender
 
 from . import keys
 from .errors import clean
+from .faults import Faults
 from .glyphs import glyphs_of
+from .packages import import_one_at_a_time
 from .settings import Settings
 from .themes import CALM, THEMES, own_colours
 from .typeahead import Typeahead
@@ -27,8 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from textual.dom import DOMNode
     from textual.driver import Driver
+    from textual.message import Message
     from textual.theme import Theme
+    from textual.widget import Widget
 
     from ...engine.options import Options
     from ...engine.process.launch import Warm
@@ -71,6 +78,8 @@ class Host(App[None]):
     waiting_title: var[str] = var("")  # what waits until the devices are free
 
     def __init__(self) -> None:
+        import_one_at_a_time()
+        self.faults = Faults(self)
         self.settings = Settings()  # they name the theme, which Textual asks for
         super().__init__()
         self.typeahead = Typeahead(self, self.hand_over)
@@ -127,6 +136,28 @@ class Host(App[None]):
     async def hand_over(self, event: events.Event) -> None:
         """A key or a click whose turn has come goes to Textual."""
         await super().on_event(event)
+
+    # ---- exceptions that nobody expected ----------------------------------------------------------
+
+    def _register_child(self, parent: DOMNode, child: Widget, before: int | None, after: int | None) -> None:
+        """An exception in a screen or a widget would end its handling of messages."""
+        super()._register_child(parent, child, before, after)
+        vars(child)["_dispatch_message"] = partial(self.faults.guard, child, child._dispatch_message)
+
+    async def _dispatch_message(self, message: Message) -> None:
+        await self.faults.guard(self, super()._dispatch_message, message)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """What Textual calls where it would end: for timers, workers, painting, and what the guard lets through."""
+        if not self.faults.goes_on(error):
+            super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        """One line on the terminal, where Textual would print the traceback."""
+        error = sys.exception()
+        assert error is not None
+        log = self.faults.log(error)
+        self.panic(Text(f"gputui ended by an unexpected {type(error).__name__}; please report {log}"))
 
     def key(self, verb: str) -> str:
         """The key of a verb, as the settings have it, for a line of text."""

@@ -12,7 +12,6 @@ from textual import on, work
 from textual.timer import Timer
 
 from ..base.errors import clean
-from ..base.packages import import_for_threads
 from ..form.history import Act, History, Moment
 from ..form.state import FormState, to_text
 from ..widgets.findings import Findings
@@ -38,7 +37,6 @@ class CheckedForm(FormView):
 
     def _built(self) -> None:
         super()._built()
-        self.call_after_refresh(import_for_threads)
         self.call_after_refresh(self._read_machine)
 
     def load(self, state: FormState) -> None:

@@ -1,0 +1,140 @@
+"""What happens when code of a screen, a widget or a thread raises an exception that nobody expected.
+
+Textual ends the application with any such exception. Here a run may be watched meanwhile, so that only what has failed
+ends: the traceback goes to tui.log, one line on the screen says what failed, and everything else goes on.
+
+An exception of a screen that is being removed, or of an application that is being left, is only logged: a thread, a
+timer or a message may come too late, and there is nobody left whom its work would concern.
+
+A screen that cannot be built, or that fails again and again, is closed. If that is the one at the bottom, the
+application ends, with one line on the terminal and exit code 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from textual._context import active_message_pump
+from textual.app import App
+from textual.dom import DOMNode
+from textual.message import Message
+from textual.message_pump import MessagePump
+from textual.screen import ModalScreen, Screen
+from textual.worker import WorkerFailed, get_current_worker
+
+from ...engine.files import places
+from .errors import clean
+
+TOO_MANY, WITHIN_SECONDS = 5, 10.0  # so many faults of one screen in this time close it
+LOG_BYTES = 1_000_000  # a longer log begins anew
+
+Dispatch = Callable[[Message], Awaitable[None]]
+
+
+class Faults:
+    """What has failed in an application."""
+
+    tolerated = True  # tests end with a fault
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self._recent: WeakKeyDictionary[MessagePump, deque[float]] = WeakKeyDictionary()
+        self._ended_by: Exception | None = None
+        self.lines: list[str] = []  # what was said
+
+    async def guard(self, node: MessagePump, dispatch: Dispatch, message: Message) -> None:
+        """Dispatch a message of a node; an exception ends neither the node nor its application."""
+        try:
+            await dispatch(message)
+        except Exception as error:
+            if not self.goes_on(error, node):
+                raise
+
+    def goes_on(self, error: Exception, node: MessagePump | None = None) -> bool:
+        """Whether the application goes on without what has failed."""
+        if error is self._ended_by:
+            return False
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        node = node or self._failed(error)
+        if self._is_gone(node):
+            self.log(cause)
+        elif not self.tolerated or not self._can_go_on(node):
+            self._ended_by = error
+            return False
+        else:
+            self.log(cause)
+            self._say(cause)
+        return True
+
+    def _can_go_on(self, node: MessagePump) -> bool:
+        """Whether there is something to go on with; a screen that is of no use any more is closed."""
+        screen = _screen_of(node)
+        being_built = node in (screen, self._app) and not node._is_mounted
+        if not self._is_too_much(screen or node, being_built):
+            return True
+        if screen is None or screen is self._app.screen_stack[0]:
+            return False
+        self._app.call_later(self._close, screen)
+        return True
+
+    def log(self, error: BaseException) -> Path:
+        """Write the traceback to the log; returns its path."""
+        path = places.home() / "tui.log"
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            mode = "w" if path.exists() and path.stat().st_size > LOG_BYTES else "a"
+            with path.open(mode, encoding="utf-8", errors="replace") as file:
+                file.write(time.strftime("%Y-%m-%d %H:%M:%S\n") + "".join(traceback.format_exception(error)) + "\n")
+        return path
+
+    def _failed(self, error: Exception) -> MessagePump:
+        """The node whose code has failed: that of the worker, or the one that handles a message."""
+        if isinstance(error, WorkerFailed):
+            return get_current_worker().node
+        return active_message_pump.get(self._app)
+
+    def _is_gone(self, node: MessagePump) -> bool:
+        """Whether the node, or all of the application, is being removed."""
+        if self._app._exit or self._app._closing:
+            return True
+        if isinstance(node, App) or not isinstance(node, DOMNode):
+            return False
+        above = node.ancestors_with_self
+        return above[-1] is not self._app or any(one._closing or one._closed or one._pruning for one in above)
+
+    def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
+        """Whether what has failed cannot be used any more."""
+        times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
+        times.append(now := time.monotonic())
+        return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
+
+    def _say(self, error: BaseException) -> None:
+        """One line, once for each place in the code."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+        line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")
+        if line not in self.lines:
+            self.lines.append(line)
+            self._app.notify(f"{line}{places.home() / 'tui.log'}", severity="error", markup=False)
+
+    def _close(self, screen: Screen[Any]) -> None:
+        """Leave the screen, with all that lies over it."""
+        while screen in self._app.screen_stack:
+            above = self._app.screen
+            if isinstance(above, ModalScreen):
+                above.dismiss(None)
+            else:
+                self._app.pop_screen()
+
+
+def _screen_of(node: MessagePump) -> Screen[Any] | None:
+    if isinstance(node, Screen) or not isinstance(node, DOMNode) or isinstance(node, App):
+        return node if isinstance(node, Screen) else None
+    return next((above for above in node.ancestors if isinstance(above, Screen)), None)
