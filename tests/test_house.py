@@ -140,20 +140,23 @@ def test_importing_all_but_the_trainer_loads_nothing_heavy() -> None:
 
 
 RACE = """
-import importlib, sys, threading, time
+import importlib.machinery, importlib.util, sys, threading, time
 from gputui.tui.app import GputuiApp
 GputuiApp()
-begun, faults = threading.Event(), []
-class Slow:
+begun, faults, folder = threading.Event(), [], sys.argv[1] + "/parted"
+class Slow(importlib.machinery.SourceFileLoader):
+    def create_module(self, spec):
+        begun.set()
+        time.sleep(0.2)
     def find_spec(name, path, target=None):
         if name == "parted":
-            begun.set()
-            time.sleep(0.2)
+            file = folder + "/__init__.py"
+            places = {"submodule_search_locations": [folder]}
+            return importlib.util.spec_from_file_location(name, file, loader=Slow(name, file), **places)
 def take(name):
     try: importlib.import_module(name)
     except BaseException as fault: faults.append(repr(fault))
 sys.meta_path.insert(0, Slow)
-sys.path.insert(0, sys.argv[1])
 threads = [threading.Thread(target=take, args=(name,)) for name in ("parted", "parted.part")]
 threads[0].start(); begun.wait(); threads[1].start()
 for thread in threads: thread.join()
