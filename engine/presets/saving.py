@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +103,39 @@ def place(name_or_path: str, folder: Path | None = None) -> Path:
     return given
 
 
-def delete(path: Path) -> None:
-    """Delete a preset of the user; raises SaveError."""
+@dataclass(frozen=True)
+class Deleted:
+    """A preset's file that was deleted, with its content; of a symbolic link, where it led."""
+
+    path: Path
+    content: bytes
+    target: str = ""
+
+    def bring_back(self) -> None:
+        """Write the file again; raises SaveError."""
+        if os.path.lexists(self.path):
+            raise SaveError(f"{self.path} cannot be restored: there is another file of this name now")
+        try:
+            if self.target:
+                self.path.symlink_to(self.target)
+            else:
+                with self.path.open("xb") as stream:
+                    stream.write(self.content)
+        except OSError as fault:
+            raise SaveError(f"{self.path} cannot be restored: {fault.strerror}") from None
+
+
+def delete(path: Path) -> Deleted:
+    """Delete a preset of the user, and return what brings it back; raises SaveError."""
     if path.resolve().parent == SHIPPED:
         raise SaveError(f"{path.stem} ships with gputui and cannot be deleted")
     try:
+        target = os.readlink(path) if path.is_symlink() else ""
+        deleted = Deleted(path, b"" if target else path.read_bytes(), target)
         path.unlink()
     except OSError as fault:
         raise SaveError(f"{path} cannot be deleted: {fault.strerror}") from None
+    return deleted
 
 
 def updated(text: str, preset: Preset, path: Path) -> str:

@@ -123,6 +123,23 @@ def test_shipped_presets_are_refused() -> None:
         saving.place("quickstart")
 
 
+def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path) -> None:
+    path, link = tmp_path / "mine.yaml", tmp_path / "link.yaml"
+    path.write_bytes(b"\xef\xbb\xbf# mine\r\ntrain: {epochs: 3}\r\n")
+    link.symlink_to(path)
+    whole = path.read_bytes()
+    saving.delete(link).bring_back()
+    assert link.readlink() == path
+    deleted = saving.delete(path)
+    assert not path.exists()
+    path.write_text("new")
+    with pytest.raises(SaveError, match="another file of this name"):
+        deleted.bring_back()
+    path.unlink()
+    deleted.bring_back()
+    assert path.read_bytes() == whole
+
+
 def test_a_file_changed_by_another_is_not_overwritten(file: Path) -> None:
     preset = changed(presets.resolve(str(file)), {"train.epochs": 9})
     file.write_text(LAID_OUT + "compile: {xla: true}\n")

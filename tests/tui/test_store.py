@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,12 +18,17 @@ from gputui.engine.files.reading import open_regular
 from gputui.engine.runs import Run, Tail, reading
 from gputui.engine.runs.baseline import line_up
 from gputui.engine.runs.parsing import recalled
+from gputui.tui.base.glyphs import RICH
+from gputui.tui.drawing import panels
+from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import run_reader as feeding
 from gputui.tui.reading.log_tail import LogTail
 from gputui.tui.reading.run_list import entry_of
 from gputui.tui.reading.run_reader import MergedTail, RunReader
 from gputui.tui.reading.series import Series
 from gputui.tui.reading.store import Snapshot, Store, by_physical_gpu
+from gputui.tui.screens.live import LiveScreen
+from gputui.tui.screens.live_view import NOTHING_READ
 
 from tests.support import recorded
 
@@ -383,3 +389,22 @@ def test_time_and_goodput_of_a_resumed_run_are_those_of_all_its_sittings_in_ever
     table = {row.key: row.values[0] for row in compare(line_up([run, run])).figures}
     assert now.elapsed == now.summary["seconds"] == listed["seconds"] == table["seconds"] == 40
     assert now.summary["goodput"] == listed["goodput"] == table["goodput"] == pytest.approx(0.8)
+
+
+def test_a_view_that_still_reads_shows_no_state_of_the_past(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a run was resumed: the end of its first part is held back, so that a full reading gives one less."""
+    run = recorded.write(home, gpus=1, seconds=60, outcome=None, engine_pid=os.getpid())
+    events = run.file("events.jsonl").read_text().splitlines()
+    stopped = json.dumps({"t": json.loads(events[9])["t"], "type": "finished", "outcome": "stopped", "summary": {}})
+    run.file("events.jsonl").write_text("\n".join([*events[:10], stopped, *events[10:]]) + "\n")
+    monkeypatch.setattr(feeding, "EVENTS_A_READ", 30)
+    reader, leaving = RunReader(run), threading.Event()
+    assert reader.poll()
+    assert reader.picture.reading
+    given = LiveScreen(run).readings(leaving)
+    first = next(given)
+    leaving.set()
+    told = [event for event in map(json.loads, events) if event["type"] == "progress"]
+    assert first.snapshot.progress["step"] == told[-1]["step"]
+    head = panels.head(panels.Named("a", "b", ""), "", NOTHING_READ.snapshot, 80, RICH)
+    assert "catching up" in plain(head[0])

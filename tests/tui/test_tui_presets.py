@@ -141,6 +141,14 @@ async def duplicate_and_delete(pilot: Pilot[None]) -> None:
     await pilot.press("d")
     await calm(pilot)
     assert not own.exists()
+    assert "deleted quickstart-copy; u in the list brings it back" in told(pilot)
+    await pilot.press("u")
+    await calm(pilot)
+    assert own.read_text() == (presets.SHIPPED / "quickstart.yaml").read_text()
+    assert screen.chosen is not None
+    assert screen.chosen.path == own
+    await pilot.press("u")
+    assert "no deleted preset" in told(pilot)
 
 
 async def save_over_an_own_preset_keeps_its_comments(pilot: Pilot[None]) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from ...engine.options import Options
+    from ...engine.presets.saving import Deleted
     from ...engine.process.launch import Warm
     from ...engine.proof.folder import Proof
     from ...engine.runs import Run
@@ -81,6 +82,7 @@ class Host(App[None]):
         import_one_at_a_time()
         self.faults = Faults(self)
         self.settings = Settings()  # they name the theme, which Textual asks for
+        self.deleted_presets: list[Deleted] = []  # the latest last
         super().__init__()
         self.typeahead = Typeahead(self, self.hand_over)
         ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar

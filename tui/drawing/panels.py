@@ -61,7 +61,7 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
         if now.phase in NOT_WAITED_FOR:
             return [(doing, "good")]
         if now.phase == stage.READING:
-            return [(doing, "label")]
+            return [(stage.CATCHING_UP, "label")]
         turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
         return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
     mark = glyphs.ok if now.outcome == "ok" else glyphs.failed

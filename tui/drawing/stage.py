@@ -21,7 +21,8 @@ from .rows import Row, fit, length, spread, whole_words
 _STARTUP = figures.of_run("startup_seconds").label
 _NAME, _TIME, _BAR = 34, 9, 24
 _FEW_SECONDS = 5
-READING = "reading"  # in place of a phase, before the first reading of the run
+READING = "reading"  # in place of a phase, until the events that are there have been read
+CATCHING_UP = "catching up"
 _LEAST_SECONDS = 0.05  # what takes no longer is not told
 
 

@@ -81,6 +81,7 @@ class MergedTail(Tail):
     def __init__(self, run: Run, *, thin: bool = True) -> None:
         self._files = [_Lines(run.file(name), thin) for name in EVENT_FILES]
         self._running: Iterator[Event] = iter(())
+        self.behind = False  # the files hold more than the last reading gave
 
     @property
     def damages(self) -> list[Damage]:
@@ -94,7 +95,9 @@ class MergedTail(Tail):
         return self._take()
 
     def _take(self) -> list[Event]:
-        return [event for _, event in zip(range(EVENTS_A_READ), self._running, strict=False)]
+        taken = [event for _, event in zip(range(EVENTS_A_READ), self._running, strict=False)]
+        self.behind = len(taken) == EVENTS_A_READ
+        return taken
 
 
 class _BulkFollower(Follower):
@@ -102,7 +105,13 @@ class _BulkFollower(Follower):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._tails = [MergedTail(run)]
+        self._merged = MergedTail(run)
+        self._tails = [self._merged]
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more to read at once. The number of events passed on does not tell: some are held back."""
+        return self._merged.behind
 
 
 class Replay:
@@ -181,7 +190,7 @@ class RunReader:
         self._store.feed(fresh)
         self._onward.take(fresh)
         self._log.poll()
-        behind = self._replay is None and len(fresh) >= EVENTS_A_READ
+        behind = self._replay is None and self._follower.behind
         now = self._replay.now() if self._replay else self._clock()
         snapshot = self._store.snapshot(None if behind else now)
         if snapshot.phase == "ended" and snapshot.outcome is None and self._is_resumed():

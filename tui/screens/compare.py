@@ -42,7 +42,7 @@ from ..widgets.option_row import NOT_GIVEN
 from ..widgets.panel import Panel
 from ..widgets.partial_updates import ChangedCellsCompositor
 from ..widgets.table import Column, OpeningTable, Table
-from .compared_curves import HIGH, ComparedCurves, moment_of
+from .compared_curves import HIGH, LEAST_HEIGHT, ComparedCurves, moment_of
 from .header import Header
 
 NOISE, NARROW_NOISE = "spread of repeats", "spread"
@@ -214,6 +214,8 @@ class CompareScreen(ComparedCurves):
         if remarked and table.row_count and table.virtual_size.width > table.size.width:
             left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
             remarked[0] += f"; {right} and {left} show the rest of the table"
+        if self.catching_up and self.size.height >= LEAST_HEIGHT:
+            remarked.append("catching up: the curves are still being read")
         if self.size.height >= HIGH and (short := self.hardly_seen):
             zoom, first = self.app.key("zoom"), self.app.key("first")
             remarked.append(f"{short}; {zoom}, {first} and {self.app.key('zoom_in')} zoom in on it")

@@ -84,6 +84,11 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
         return [("the time of each run begins with its first step", "label")]
 
     @property
+    def catching_up(self) -> bool:
+        """Whether curves are still being read."""
+        return not self._curves
+
+    @property
     def hardly_seen(self) -> str:
         """What is to be said of the axis of the chosen chart."""
         plots = self.charts(self.app.settings.charts)

@@ -6,8 +6,8 @@ A thread reads the run folder a few times a second; what differs on the screen i
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from textual import on
 from textual.app import ComposeResult
@@ -95,17 +95,20 @@ class LiveView(FollowingScreen[Picture]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Picture]:
-        """A picture a few times a second; what is behind reads on without a pause."""
+        """A picture a few times a second; while events wait to be read, no past state is given as the present."""
         self.read_names()
         self.goes_on_at_first = self.run_folder.goes_on
         reader = RunReader(self.run_folder, self.replay_speed, self._clock)
-        picture, due = reader.picture, 0.0
+        picture, given = reader.picture, NOTHING_READ
         while not leaving.is_set():
             behind = reader.poll()
             if reader.picture.snapshot.outcome is not None or not self.goes_on_at_first:
                 self.has_checkpoint = bool(steps_in(self.run_folder.file("checkpoints")))
-            if reader.picture is not picture and (not behind or time.monotonic() >= due):
-                picture, due = reader.picture, time.monotonic() + READ_SECONDS
+            if behind and not given.reading:
+                given = replace(given, reading=True)
+                yield given
+            elif not behind and reader.picture is not picture:
+                picture = given = reader.picture
                 yield picture
                 self._look_at_earlier_starts()
             if not behind:
@@ -193,6 +196,8 @@ class LiveView(FollowingScreen[Picture]):
 
     def _head(self, width: int, height: int) -> list[Row]:
         note = "stopping" if self.stopping and self.now.outcome is None else ""
+        if self.picture.reading and self.now.phase != stage.READING:  # which says so itself
+            note = stage.CATCHING_UP
         if self.replay_speed:
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
         name = panels.Named(self.title_now, self.run_folder.id, self.description)

@@ -77,6 +77,7 @@ class PresetsScreen(Screen[None]):
         keys.bind("search", "to_field", "Filter", show=False, meaning="back to the field"),
         keys.bind("save_as", "duplicate", "Duplicate", meaning="save a copy of the preset under another name"),
         keys.bind("delete", meaning="delete this preset's file"),
+        keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back the preset deleted last"),
         *keys.back(),
     ]
 
@@ -279,14 +280,37 @@ class PresetsScreen(Screen[None]):
         path = chosen.path
         if path.parent == presets.SHIPPED:
             self.app.complain(f"{path.stem} ships with gputui and cannot be deleted")
-        elif await self.app.push_screen_wait(Ask(f"Delete {path}?", ("Delete", "Cancel"))) == "Delete":
-            self._change(lambda: saving.delete(path), None)
+        elif await self.app.push_screen_wait(Ask(self._deletion(path), ("Delete", "Cancel"))) == "Delete":
+            self._change(lambda: self.app.deleted_presets.append(saving.delete(path)), None, self._deleted(path))
 
-    def _change(self, change: Callable[[], None], select: Path | None) -> None:
+    def _deletion(self, path: Path) -> str:
+        return f"Delete {path}?\nUntil you quit gputui, {self.app.key('undo')} brings it back."
+
+    def _deleted(self, path: Path) -> str:
+        return f"deleted {path.stem}; {self.app.key('undo')} in the list brings it back"
+
+    def action_bring_back(self) -> None:
+        """The preset that was deleted last."""
+        if not self.app.deleted_presets:
+            self.notify("there is no deleted preset to bring back")
+            return
+        deleted = self.app.deleted_presets[-1]
+
+        def bring_back() -> None:
+            deleted.bring_back()
+            self.app.deleted_presets.remove(deleted)
+
+        self._change(bring_back, deleted.path, f"{deleted.path.stem} was restored")
+
+    def _change(self, change: Callable[[], None], select: Path | None, said: str = "") -> None:
+        """Change a file and read the list anew; `said` tells of the change that was made."""
         try:
             change()
         except SaveError as fault:
             self.app.complain(str(fault))
+        else:
+            if said:
+                self.notify(clean(said), markup=False)
         self._select = select
         self._read_all()
 
