@@ -93,7 +93,7 @@ async def test_the_header_has_the_places_counts_the_running_runs_and_can_be_clic
     recorded.write(home, name="first", gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
     recorded.write(home, name="second", gpus=0, seconds=20)
     async with opened((80, 24)) as pilot:
-        first = (await wait_for(pilot, "▌Form▐ Live ▶1  Runs  GPUs  Doctor   quickstart")).split("\n")[0]
+        first = (await wait_for(pilot, "▌F2 Form▐ F3 Live ▶1  F4 Runs  F5 GPUs  F6 Doctor   quickstart")).split("\n")[0]
         for place in ("GPUs", "Runs", "Live", "Form"):
             await pilot.click(offset=(first.index(place) + 1, 0))
             marked = f"{place} ▶1▐" if place == "Live" else f"{place}▐"
@@ -109,7 +109,7 @@ async def test_a_badge_that_comes_while_the_screen_is_laid_out_cuts_no_place() -
         pilot.app.screen.query_one(Places).refresh(layout=True)
         pilot.app.screen._refresh_layout()
         pilot.app.running_count = 1  # type: ignore[attr-defined]
-        await wait_for(pilot, "Live ▶1  Runs  GPUs  Doctor   quickstart")
+        await wait_for(pilot, "F3 Live ▶1  F4 Runs  F5 GPUs  F6 Doctor   quickstart")
 
 
 async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

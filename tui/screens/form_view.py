@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ...engine.telemetry.machine import Machine
 
 WIDE, HIGH = 172, 30  # from these sizes on: help beside the options, full remarks
+SIDE = 53  # columns beside the options, without the edge
 LOW = 20  # below this height the help gives rows to the options
 
 
@@ -154,7 +155,8 @@ class FormView(AppScreen):
     def _show_help(self) -> None:
         stop = self.options.current
         laid_out = self.query_one("#help-scroll").size.width
-        width = laid_out - 1 if laid_out else min(40, self.app.size.width - 3)
+        side = SIDE if self.has_class("-wide") else self.app.size.width
+        width = (laid_out or side - 2) - 1  # one for a scrollbar
         text = (
             help_text(stop.key, self.state, stop.locked, self.remarks, width)
             if isinstance(stop, OptionRow)

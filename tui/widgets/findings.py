@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,8 +71,9 @@ class Findings(OptionList):
         self._fill()
 
     def _fill(self) -> None:
-        at, width = self.highlighted, self.size.width or self.app.size.width
-        self.set_options([Option(_prompt(remark, width - 2)) for remark in self.remarks])
+        at, width = self.highlighted, (self.size.width or self.app.size.width) - 2
+        wraps = self.styles.text_wrap == "wrap"
+        self.set_options([Option(_prompt(remark, width, wraps)) for remark in self.remarks])
         if at is not None and self.remarks:
             self.highlighted = min(at, len(self.remarks) - 1)
 
@@ -84,10 +86,15 @@ class Findings(OptionList):
         self.post_message(self.Jump(self.remarks[event.option_index].keys[0]))
 
 
-def _prompt(remark: Remark, width: int) -> Content:
-    """In one line of the width where paths that are shortened make it one; what to change is never shortened."""
+def _prompt(remark: Remark, width: int, wraps: bool) -> Content:
+    """In one line of the width where paths that are shortened make it one; what to change is never shortened.
+
+    Where the list `wraps`, further lines begin below the first word of the message.
+    """
     keys = ", ".join(remark.keys) + " "
     room = width - LEVEL_WIDTH - cell_len(keys) - (cell_len(remark.change) + 2 if remark.change else 0)
     message = within(clean(remark.message), room)
     text = f"{message}; {clean(remark.change)}" if remark.change else message
-    return Content.assemble((remark.level.ljust(LEVEL_WIDTH), STYLES[remark.level]), (keys, "bold"), text)
+    lines = textwrap.wrap(keys + text, max(16, width - LEVEL_WIDTH), break_on_hyphens=False) if wraps else [keys + text]
+    body = Content(("\n" + " " * LEVEL_WIDTH).join(lines)).stylize("bold", 0, len(keys))
+    return Content.assemble((remark.level.ljust(LEVEL_WIDTH), STYLES[remark.level]), body)

@@ -12,7 +12,7 @@ from ..base.glyphs import Glyphs
 from ..drawing.rows import Row, length
 from .painted import Painted
 
-KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on the keys are named, too: alone, and beside a title
+KEYS_FROM, KEYS_BESIDE_FROM = 60, 80  # columns from which on the keys are named, too: alone, and beside a title
 
 
 class Place(NamedTuple):
