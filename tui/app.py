@@ -28,7 +28,7 @@ from ..engine.system import interpreter
 from .base import keys
 from .base.errors import clean
 from .base.services import Host
-from .base.themes import CALM, HIGH_CONTRAST, THEMES
+from .base.themes import CALM, HIGH_CONTRAST, MONOCHROME, THEMES
 from .form.state import FormState
 from .reading import LOOKED_AT, recent_files
 from .screens import catalogue
@@ -75,7 +75,9 @@ class GputuiApp(Host):
         self._theme_kept = self.theme
 
     def theme_at_start(self) -> str:
-        """The theme of the settings, else the one that suits the terminal."""
+        """The theme of the settings, else the one that suits the terminal; without colours the one made for that."""
+        if "NO_COLOR" in os.environ:  # which Textual takes out of it later
+            return MONOCHROME.name
         wanted = self.settings.theme
         if wanted in self.available_themes:
             return wanted
@@ -85,8 +87,7 @@ class GputuiApp(Host):
         # Sixteen colours have no shades: only the theme without any stays readable.
         system: Any = constants.COLOR_SYSTEM
         colours = Console(color_system=system, force_terminal=True).color_system
-        plain = colours in (None, "standard") or "NO_COLOR" in os.environ
-        return HIGH_CONTRAST.name if plain else CALM.name
+        return HIGH_CONTRAST.name if colours in (None, "standard") else CALM.name
 
     def _keep_theme(self, theme: Theme) -> None:
         """The theme that was chosen, and not the one that the terminal got by itself."""

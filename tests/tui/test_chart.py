@@ -11,7 +11,7 @@ import pytest
 from gputui.engine.text import axis_time
 from gputui.tui.base.glyphs import PLAIN, RICH, Glyphs, suited
 from gputui.tui.drawing import layout
-from gputui.tui.drawing.axes import tick_text, y_scale
+from gputui.tui.drawing.axes import tick_text, x_scale, y_scale
 from gputui.tui.drawing.curves import Curve, Plot
 from gputui.tui.drawing.gauge import gauge
 from gputui.tui.drawing.gpu_details import whole
@@ -125,6 +125,10 @@ def test_labels_say_what_they_mean() -> None:
     ]
     assert tick_text(1500000, 500000) == "1.5M"
     assert tick_text(0.25, 0.25) == "0.25"
+    assert [tick_text(tick, 2.5) for tick in (0, 2.5, 5, 7.5)] == ["0.0", "2.5", "5.0", "7.5"]
+    ten = Plot("loss", "", (Curve("train", line(1.0, 2.0)),), x_end=10, x_unit="epoch", final=True)
+    assert x_scale(ten, 40).step == 2.5
+    assert x_scale(replace(ten, x_unit="step"), 40).step == 5
     assert soon(63) <= 75
     assert soon(63) >= 63
 

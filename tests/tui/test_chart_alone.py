@@ -33,6 +33,11 @@ def row_of(pilot: Pilot[None], start: str) -> str:
     return next((row for row in text_of(pilot.app).split("\n") if row.strip().startswith(start)), "")
 
 
+async def click_at(pilot: Pilot[None], text: str) -> None:
+    """Click on a text in the first line of the screen."""
+    await pilot.click(offset=(text_of(pilot.app).split("\n")[0].index(text), 0))
+
+
 def append(run: Run, **event: object) -> None:
     with run.file("events.jsonl").open("a") as stream:
         stream.write(json.dumps(event) + "\n")
@@ -47,6 +52,10 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
         shown = await wait_for(pilot, "1/9")
         assert "throughput" in row_of(pilot, "throughput")
         assert "start-up 11.6 s" in shown
+        await click_at(pilot, "] next")
+        await wait_for(pilot, lambda: row_of(pilot, "loss "))
+        await click_at(pilot, "[ before")
+        await wait_for(pilot, "1/9")
         await pilot.press("right_square_bracket")
         await wait_for(pilot, lambda: row_of(pilot, "loss "))
         await wait_for(pilot, lambda: any(row.rstrip().endswith(" step") for row in text_of(app).split("\n")))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from gputui.tui.base.themes import HIGH_CONTRAST, THEMES
+import pytest
+from gputui.tui.app import GputuiApp
+from gputui.tui.base.themes import HIGH_CONTRAST, MONOCHROME, THEMES
 from gputui.tui.screens.columns import ColumnsScreen
 from gputui.tui.screens.copying import Copyable, CopyScreen
 from gputui.tui.widgets.painted import STYLES, Painted
@@ -61,6 +64,21 @@ async def test_text_and_curves_stand_out_from_every_ground_in_every_theme() -> N
             assert pilot.app.get_css_variables()["heavy"], other
     assert set(PAINTED_TEXT) | set(CURVES) < set(STYLES)
     assert HIGH_CONTRAST.dark
+
+
+async def test_without_colours_nothing_that_matters_is_dimmer_than_plain_text(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = GputuiApp()
+    assert app.theme == MONOCHROME.name
+    async with Tiny(Grounds).run_test(size=(80, 60)) as pilot:
+        pilot.app.theme = MONOCHROME.name
+        await pilot.pause()
+        for panel in pilot.app.screen.query(Painted):
+            light = {name: _luminance(Color.from_rich_color(panel._style(name).color)) for name in PAINTED_TEXT}
+            assert all(light[name] >= light["value"] for name in set(PAINTED_TEXT) - {"label"}), light
+            assert light["label"] < light["value"]
 
 
 async def test_the_marked_line_of_a_list_can_be_read_in_every_theme() -> None:

@@ -88,7 +88,35 @@ HIGH_CONTRAST = Theme(
     },
 )
 
-THEMES = (CALM, LIGHT, HIGH_CONTRAST)
+# What is shown without colours (NO_COLOR): nothing that matters is dimmer than plain text, only labels are.
+MONOCHROME = Theme(
+    name="monochrome",
+    primary="#ffffff",
+    secondary="#ffffff",
+    accent="#ffffff",
+    success="#ffffff",
+    warning="#ffffff",
+    error="#ffffff",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#000000",
+    panel="#000000",
+    boost="#000000",
+    text_alpha=1.0,
+    variables=HIGH_CONTRAST.variables
+    | {
+        "moderate": "#ffffff",
+        "heavy": "#ffffff",
+        "text-muted": "#b0b0b0",
+        "text-disabled": "#b0b0b0",
+        "foreground-muted": "#b0b0b0",
+        "block-cursor-background": "#ffffff",
+        "footer-key-foreground": "#ffffff",
+        "input-selection-background": "#606060",
+    },
+)
+
+THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 
 def own_colours(theme: Theme) -> dict[str, str]:

@@ -39,6 +39,7 @@ def x_scale(plot: Plot, width: int) -> Scale:
         return _from_round(low, soon(high) if plot.window is None and not plot.final else high, step)
     whole = 0.0 if plot.x_unit == "epoch" else 1.0
     step = max(whole, round_step((high - low) / wanted))
+    step = 5.0 if whole and step == 2.5 else step  # there is no half a step
     if plot.window is None and not plot.final:
         quantum = max(whole, round_step(high / 8))
         high = math.ceil(high / quantum) * quantum
@@ -82,7 +83,7 @@ def tick_text(value: float, step: float) -> str:
         power, letter = (1e9, "G") if abs(value) >= 1e9 else (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
         return f"{value / power:.4g}{letter}"
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    if digits and round(step * 10**digits, 6) != round(step * 10**digits):
+    if step < 10 and round(step * 10**digits, 6) != round(step * 10**digits):  # 2.5, 0.25
         digits += 1
     text = f"{value + 0.0:,.{digits}f}"
     return text if len(text) <= GUTTER - 1 else f"{value:.0e}"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.reactive import var
@@ -17,6 +17,7 @@ from textual.reactive import var
 from ...engine.text import times
 from ..base import keys
 from ..base.errors import clean
+from ..base.services import Host
 from ..base.settings import Charts
 from ..drawing import readout
 from ..drawing.curves import Plot
@@ -55,6 +56,24 @@ class ChartSource(Protocol):
         """What there is to say below a chart, such as how long the start took."""
 
 
+class Pager(Panel):
+    """The title, at whose right end stand the keys of the other charts; a click on one of them does the same."""
+
+    app: Host
+
+    def keys(self) -> Row:
+        """Both keys with their labels, in two pieces each."""
+        back, on = self.app.key("page_back"), self.app.key("page_on")
+        return [(f"  {back}", "title"), (" before", "label"), (f"  {on}", "title"), (" next", "label")]
+
+    async def on_click(self, event: events.Click) -> None:
+        from_right = self.size.width + self.styles.padding.left - event.x
+        if from_right <= length(self.keys()[2:]):
+            await self.screen.run_action("page(1)")
+        elif from_right <= length(self.keys()):
+            await self.screen.run_action("page(-1)")
+
+
 class ChartScreen(AppScreen):
     """`key` names the chart that is seen first. How charts are drawn is kept in the settings."""
 
@@ -86,7 +105,7 @@ class ChartScreen(AppScreen):
         self._values_height = 0
 
     def compose(self) -> ComposeResult:
-        yield Header(Panel(self._title, id="title"))
+        yield Header(Pager(self._title, id="title"))
         yield BigChart(id="chart")
         yield Panel(self._values, id="values")
         yield Panel(lambda width, height: [fit(self.source.foot(width), width)], id="foot")
@@ -135,7 +154,7 @@ class ChartScreen(AppScreen):
     def _title(self, width: int, height: int) -> list[Row]:
         names = [plot.key for plot in self._all]
         at = f"{names.index(self.key) + 1}/{len(names)}" if self.key in names else ""
-        right: Row = [(f"  {at}", "value"), ("  [ ] others", "label")]
+        right: Row = [(f"  {at}", "value"), *self.query_one(Pager).keys()]
         about = whole_words(clean(self.source.about), width - len(self.key) - 2 - length(right), self.glyphs)
         return [spread([(self.key, "title"), (f"  {about}", "label")], right, width)]
 
