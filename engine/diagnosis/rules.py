@@ -330,7 +330,7 @@ VERDICT_LABELS: Mapping[Verdict, str] = {
     "underfilled": "GPU underused",
     "compute_bound": "Compute-bound",
     "healthy": "Healthy",
-    "undecided": "Undecided",
+    "undecided": "No verdict",
 }
 
 

@@ -36,7 +36,12 @@ def diagnose(measured: Measurements) -> Diagnosis:
     """The verdict on the present figures, `undecided` where there are too few."""
     too_little = _too_little(measured)
     if too_little:
-        return Diagnosis(verdict="undecided", sentence=f"Undecided: {too_little}", confidence=0.0, steps=measured.steps)
+        return Diagnosis(
+            verdict="undecided",
+            sentence=f"{VERDICT_LABELS['undecided']}: {too_little}",
+            confidence=0.0,
+            steps=measured.steps,
+        )
     all_found = findings(measured)
     found = sorted(_sure(all_found) if measured.doubtful else all_found, key=lambda finding: finding.order)
     well = _computes(measured) and not any(finding.is_faint_loss for finding in all_found)

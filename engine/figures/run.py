@@ -8,8 +8,9 @@ from .figure import Figure, View
 
 _CLOCK = "the trainer's clock around steps, warm-up left out"
 LOSS = Figure(
-    "metrics.loss", "loss", "value", "mean over the steps of the last whole epoch; of a run that goes on, of the "
-    "epoch so far", "Keras's metrics", progress="loss", more_is_better=False,
+    "metrics.loss", "training loss", "value",
+    "mean over the steps of the last whole epoch; of a run that goes on, of the epoch so far", "Keras's metrics",
+    short="loss", progress="loss", more_is_better=False,
     shown=("summary", "runs", "listing", "live"),
 )  # fmt: skip
 # In the order of the views' rows and columns.
@@ -53,14 +54,15 @@ RUN: tuple[Figure, ...] = (
            shown=("compare", "summary", "trial")),
     Figure("gpu_power_mean_w", "GPU power", "W", "the mean power that a GPU draws while it trains",
            "NVML's power, mean without evaluation and saving", digits=0, shown=("compare", "summary")),
-    Figure("peak_memory_bytes", "peak memory", "bytes", "the most that TensorFlow's tensors have taken of one device",
-           "tf.config.experimental.get_memory_info", narrow="memory", more_is_better=False, of_gpu=True,
+    Figure("peak_memory_bytes", "peak tensor memory", "bytes",
+           "the most that TensorFlow's tensors have taken of one device", "tf.config.experimental.get_memory_info",
+           narrow="memory", more_is_better=False, of_gpu=True,
            shown=("compare", "summary", "runs", "listing", "trial")),
     Figure("peak_process_bytes", "peak host memory", "bytes",
            "the most memory of the host that the training's process has had at one time, libraries included; that of "
            "other processes, such as workers of a user's own input, is not in it",
            "VmHWM of /proc/self/status; of a trainer that died, ru_maxrss", narrow="host", more_is_better=False,
-           shown=("compare", "summary", "trial")),
+           shown=("compare", "summary", "runs", "listing", "trial")),
     Figure("peak_address_space_bytes", "peak address space", "bytes",
            "the most address space that the training's process has reserved; only where it is limited (ulimit -v)",
            "VmPeak of /proc/self/status", narrow="space", more_is_better=False, shown=("trial",)),
@@ -86,8 +88,9 @@ RUN: tuple[Figure, ...] = (
            short="first save", more_is_better=False, shown=("compare",)),
     Figure("seconds", "whole time", "seconds", "from the command to the result", "the run's clock", narrow="time",
            shown=("compare", "summary", "listing", "trial")),
-    Figure("goodput", "goodput", "share", "the part of the whole time that was training steps",
-           "time of all steps / whole time", more_is_better=True, shown=("compare", "summary")),
+    Figure("goodput", "time in steps", "share",
+           "the part of the whole time that was training steps, also called goodput",
+           "time of all steps / whole time", narrow="goodput", more_is_better=True, shown=("compare", "summary")),
     Figure("epochs", "epochs", "count", "whole epochs", "counted", shown=("summary",)),
     Figure("steps", "steps", "count", "training steps, over all epochs", "counted", shown=("compare", "summary")),
     Figure("measured_steps", "measured steps", "count", "the steps on which the step time rests", "counted",

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..files.values import harmless, mapping, text
 from ..files.writing import write_atomically
+from ..text import counted
 from . import cluster
 from .reading import read_object
 from .run import Run
@@ -38,20 +39,20 @@ class Title:
         return f"{self.preset}: {' '.join(self.changes)}" if self.changes else self.preset
 
     def within(self, width: int) -> str:
-        """As many whole changes as fit in the width, and the number of the others: `fast: batch_size=256 +3`.
+        """As many whole changes as fit in the width, and the number of the others: `fast: batch_size=256 +3 more`.
 
         Where not even the first fits, its beginning.
         """
         for shown in range(len(self.changes), 0, -1):
             rest = len(self.changes) - shown
-            said = " ".join((*self.changes[:shown], *([f"+{rest}"] if rest else [])))
+            said = " ".join((*self.changes[:shown], *([f"+{rest} more"] if rest else [])))
             if len(self.preset) + 2 + len(said) <= width:
                 return f"{self.preset}: {said}"
-        room = width - len(self.preset) - len(f":  +{len(self.changes) - 1}")
+        room = width - len(self.preset) - len(f":  +{len(self.changes) - 1} more")
         if self.changes and room > _LEAST_OF_A_CHANGE:
-            more = f" +{len(self.changes) - 1}" if len(self.changes) > 1 else ""
+            more = f" +{len(self.changes) - 1} more" if len(self.changes) > 1 else ""
             return f"{self.preset}: {self.changes[0][: room - 2]}..{more}"
-        return f"{self.preset}: +{len(self.changes)}" if self.changes else self.preset
+        return f"{self.preset}: {counted(len(self.changes), 'changes')}" if self.changes else self.preset
 
     def __str__(self) -> str:
         return self.within(LONGEST)

@@ -49,10 +49,10 @@ def test_a_run_without_a_record_has_the_name_of_its_preset(home: Path) -> None:
 def test_a_long_title_is_cut_at_whole_changes() -> None:
     long = Title("fast", ("batch_size=256", "xla", "no shuffle", "epochs=3"))
     assert long.whole == long.within(80) == "fast: batch_size=256 xla no shuffle epochs=3"
-    assert long.within(35) == "fast: batch_size=256 xla +2"
-    assert long.within(23) == "fast: batch_size=256 +3"
-    assert long.within(20) == "fast: batch_siz.. +3"
-    assert long.within(10) == "fast: +4"
+    assert long.within(35) == "fast: batch_size=256 xla +2 more"
+    assert long.within(28) == "fast: batch_size=256 +3 more"
+    assert long.within(25) == "fast: batch_siz.. +3 more"
+    assert long.within(10) == "fast: 4 changes"
     origin = {"preset": "own", "changes": {"workload.args": {"to": {"side": "right/left"}}}}
     assert recorded(origin, "").whole == 'own: args={"side":"right/left"}'
     assert Title("fast").within(2) == "fast"

@@ -108,7 +108,7 @@ def test_where_steps_are_too_slow_for_a_verdict_it_says_so_and_what_to_do(tmp_pa
     made = proved(tmp_path, loop(), lambda o, n: Planted(5.0, 0.8))  # 6.4 s a step
     told = made.written
     assert told["comparisons"] == []
-    assert told["ended_because"].startswith("Undecided: 9 steps in 57.6 s measured")
+    assert told["ended_because"].startswith("No verdict: 9 steps in 57.6 s measured")
     assert "measure longer: --seconds 17" in told["ended_because"]
     for text in (shown(told), as_markdown(told), head(told)):
         assert "nothing was found" not in text
@@ -139,7 +139,7 @@ def test_remedies_of_the_first_diagnosis_are_tried_where_a_later_one_tells_nothi
     ]
     assert [bool(one["expected_gain"]) for one in told["comparisons"]] == [True, False, False]
     assert told["final_verdict"]["verdict"] == "undecided"
-    assert told["ended_because"].startswith("Undecided: train.deterministic hides")
+    assert told["ended_because"].startswith("No verdict: train.deterministic hides")
 
 
 def test_the_exchange_between_devices_is_known_until_it_is_measured_anew(
@@ -399,5 +399,5 @@ def test_a_run_that_is_too_short_for_a_verdict_says_what_measures_it_for_longer(
     run = recorded.write(home, seconds=1, gpus=0)
     assert cli.run(["diagnose", run.id]) == 0
     told = capsys.readouterr().out
-    assert "Undecided: the run ended before its first step was measured" in told
+    assert "No verdict: the run ended before its first step was measured" in told
     assert f"gputui diagnose {run.id} --apply measures" in told

@@ -183,7 +183,7 @@ def test_a_run_that_is_too_short_for_figures_is_told_as_undecided(tmp_path: Path
     watcher._look(final=True)  # nothing has happened since
     (found,) = told
     assert isinstance(found, Diagnosis)
-    assert found.sentence.startswith("Undecided: the run ended before its first step was measured")
+    assert found.sentence.startswith("No verdict: the run ended before its first step was measured")
 
 
 def test_in_a_short_run_and_beside_others_only_what_decides_counts() -> None:

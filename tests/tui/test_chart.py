@@ -239,13 +239,13 @@ def test_a_whole_card_tells_everything(width: int, glyphs: Glyphs) -> None:
 def test_a_figure_that_is_missing_says_why_in_a_word() -> None:
     reasons = {"busy": "unsupported", "temperature_c": "no_permission", "processes": "no_permission", "mig": "error"}
     text = "\n".join(plain(row) for row in card(Gpu(0, reasons=reasons), 10, 78, 12, RICH, all_of_it=True))
-    assert "busy: unsupported, temperature: no permission" in text
+    assert "busy: not offered, temperature: no permission" in text
     assert "procs  no permission" in text
     assert "MIG    error" in text
     assert "PCIe   not asked" in text
-    assert text.count("unsupported") == 2  # in the place of the history, too
+    assert text.count("not offered") == 2  # in the place of the history, too
     low = plain(card(Gpu(0, reasons=reasons), 10, 90, 1, RICH)[0])
-    assert "unsupported" in low
+    assert "not offered" in low
 
 
 def test_what_is_shown_first_where_there_is_little_room() -> None:
@@ -276,7 +276,7 @@ def test_nothing_is_taken_from_the_history_where_nothing_else_is_known() -> None
 def test_figures_beside_each_other_are_whole_words(width: int) -> None:
     gpu = replace(FULL, dram_active=None, reasons={"dram_active": "unsupported"})
     first = plain(whole(gpu, width, 8, RICH)[0])
-    expected = r"% DRAM unsupported  memory" if width > 100 else r"tensor +[0-9]+ %  +memory"
+    expected = r"% DRAM not offered  memory" if width > 100 else r"tensor +[0-9]+ %  +memory"
     assert re.search(expected, first), first
 
 

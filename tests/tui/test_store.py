@@ -9,6 +9,7 @@ import math
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +20,7 @@ from gputui.engine.runs import Run, Tail, reading
 from gputui.engine.runs.baseline import line_up
 from gputui.engine.runs.parsing import recalled
 from gputui.tui.base.glyphs import RICH
-from gputui.tui.drawing import panels
+from gputui.tui.drawing import panels, verdict
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import run_reader as feeding
 from gputui.tui.reading.log_tail import LogTail
@@ -127,7 +128,7 @@ def test_all_that_is_told_of_a_gpu_is_read(home: Path) -> None:
     assert (gpus[1].memory_clock_mhz, gpus[1].pstate, gpus[1].nvlink_links, gpus[1].mig_off) == (2619, 0, 18, True)
     assert gpus[1].sm_active
     assert gpus[3].ecc_uncorrected == 2
-    assert gpus[0].why("memory_reserved_bytes") == "unsupported"
+    assert gpus[0].why("memory_reserved_bytes") == "not offered"
     assert gpus[0].why("fan") == "not asked"
     own, other = gpus[1].processes or ()
     assert (own.pid, own.own, other.name, other.own) == (5303, True, "Xorg", False)
@@ -153,8 +154,17 @@ def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
     assert now.diagnosis["verdict"] == "healthy"
     assert now.input_stages["stages"] == [{"name": "read"}]
     again = fed({"type": "phase", "phase": "training"}, *told, {"type": "phase", "phase": "importing"})
-    assert not again.diagnosis
+    assert again.diagnosis["verdict"] == "healthy", "until there are enough steps"
     assert not again.input_stages
+    resumed = {"type": "phase", "phase": "training"}, *told, {"type": "phase", "phase": "importing"}
+    few = fed(*resumed, {"type": "diagnosis", "verdict": "undecided", "confidence": 0.0})
+    assert few.diagnosis["verdict"] == "healthy"
+    sure = replace(few, diagnosis={**few.diagnosis, "confidence": 0.9})
+    assert "(before it was resumed)" in plain(verdict.line(sure, 80, RICH))
+    later = fed(
+        *resumed, {"type": "diagnosis", "verdict": "input_bound"}, {"type": "diagnosis", "verdict": "undecided"}
+    )
+    assert later.diagnosis["verdict"] == "undecided"
 
 
 def test_a_lost_gpu_keeps_its_name_and_says_why(home: Path) -> None:

@@ -110,7 +110,7 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("mig=3", ("busy: unsupported", "3 instances")),
+        ("mig=3", ("busy: not offered", "3 instances")),
         ("mig=0", ("on, no instances",)),
         ("fail=DeviceGetTemperature:4", ("temperature: no permission",)),
         ("unified=1", ("shared with host",)),

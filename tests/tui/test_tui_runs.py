@@ -56,10 +56,10 @@ def names(pilot: Pilot[None]) -> list[str]:
 
 async def test_the_table_shows_what_a_run_came_to(five: list[Run]) -> None:
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
-        for size in [(80, 24), (160, 40)]:
+        for size in [(80, 24), (200, 40)]:
             await pilot.resize_terminal(*size)
             shown = await wait_for(pilot, "5 of 5 runs")
-            for word in ("running", "crashed", "oom", "done", "3,000", "57.9 GiB", "8 %", "samples/s"):
+            for word in ("train loss", "running", "crashed", "oom", "done", "3,000", "57.9 GiB", "8 %", "samples/s"):
                 assert word in shown, word
             assert names(pilot) == ["mlp", "vit", "resnet50", "cnn-2", "cnn"]
             assert "  cnn 11:00 " in shown  # two of one name on one day
@@ -96,11 +96,11 @@ async def test_the_cursor_opens_marks_compare_and_the_table_is_filtered_and_sort
         await wait_for(pilot, "5 of 5")
         await pilot.press("down", "enter")
         assert tiny(pilot).opened.pop() == ("run", five[3])
-        await pilot.press("down", "space", "space")
+        await pilot.press("down", "space", "down", "space")
         await wait_for(pilot, "2 marked")
         await pilot.press("c")
         assert tiny(pilot).opened.pop() == ("compare", [five[1], five[2]])
-        await pilot.press("up", "space", "c")
+        await pilot.press("space", "c")
         await wait_for(pilot, "mark two or more")
         await pilot.press("home", "slash", *"cnn done")
         await wait_for(pilot, "2 of 5 runs")
@@ -121,7 +121,7 @@ async def test_the_cursor_opens_marks_compare_and_the_table_is_filtered_and_sort
 
 
 async def test_columns_order_and_filter_are_chosen_and_kept(five: list[Run]) -> None:
-    async with Tiny(RunsScreen).run_test(size=(100, 30), notifications=True) as pilot:
+    async with Tiny(RunsScreen).run_test(size=(120, 30), notifications=True) as pilot:
         await wait_for(pilot, "5 of 5")
         table = pilot.app.screen.query_one(RunsTable)
         assert "step ms" in table.names
@@ -183,7 +183,7 @@ async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: 
     kept = five[0].file("result.json").read_bytes()
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "5 of 5")
-        await pilot.press("down", "down", "down", "space", "space")
+        await pilot.press("down", "down", "down", "space", "down", "space")
         await wait_for(pilot, "2 marked, M clears")
         await pilot.press("slash", *"oom", "enter")
         await wait_for(pilot, "2 marked (2 hidden)")
@@ -197,6 +197,9 @@ async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: 
         await pilot.press("escape", "u")
         await wait_for(pilot, "5 of 5")
         assert five[0].file("result.json").read_bytes() == kept
+        screen = pilot.app.screen
+        assert isinstance(screen, RunsScreen)
+        await wait_for(pilot, lambda: screen.table.current_key in (five[0].id, five[1].id))
         await pilot.press("u")
         await wait_for(pilot, "there is no deleted run")
         await pilot.press("space", "M")

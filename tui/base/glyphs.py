@@ -37,6 +37,7 @@ class Glyphs:
     spinner: str
     ok: str
     failed: str
+    stopped: str
     warn: str
     hint: str
     more: str
@@ -72,6 +73,7 @@ RICH = Glyphs(
     spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
     ok="✓",
     failed="✗",
+    stopped="■",
     warn="!",
     hint="→",
     more="…",
@@ -106,6 +108,7 @@ PLAIN = Glyphs(
     spinner="|/-\\",
     ok="ok",
     failed="X",
+    stopped="=",
     warn="!",
     hint="->",
     more="~",

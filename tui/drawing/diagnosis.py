@@ -26,6 +26,7 @@ Told = Mapping[str, Any]
 SIGNAL, WIDE_SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 24, 10, 11, 42
 WIDE = 140  # from this width on the explanation of a figure stands beside it
 NARROW = 100  # below this width the names are shorter
+_STAGE_WORDS = {"pass": "epochs"}  # the stage that begins each pass over the data
 STAGE, OPERATION, FIGURE = 10, 22, 9
 ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
@@ -158,7 +159,8 @@ def _stage(
     stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs, bar: str = "curve1"
 ) -> Row:
     """`slowest` is the style for the slowest stage, empty for the others."""
-    name = fitting(clean(stage.get("name") or NONE), STAGE - 1, glyphs)
+    name = clean(stage.get("name") or NONE)
+    name = fitting(_STAGE_WORDS.get(name, name), STAGE - 1, glyphs)
     operation = fitting(clean(stage.get("op") or ""), OPERATION - 1, glyphs)
     sign = glyphs.warn if slowest == "warn" else " " * len(glyphs.warn)
     tail: Row = [

@@ -64,7 +64,7 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
             return [(stage.CATCHING_UP, "label")]
         turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
         return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
-    mark = glyphs.ok if now.outcome == "ok" else glyphs.failed
+    mark = glyphs.ok if now.outcome == "ok" else glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
     style = "good" if now.outcome == "ok" else "warn" if now.outcome in ASKED_FOR else "bad"
     early = is_early(now.outcome, number(now.progress.get("step")), number(now.progress.get("steps")))
     return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{' early, by a callback' * early}", style)]

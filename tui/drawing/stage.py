@@ -35,7 +35,8 @@ def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
     """What ended the run, in one line; nothing where nothing did."""
     if now.outcome is None or now.error is None:
         return []
-    how: Row = [(f"{glyphs.failed} {ENDED.get(now.outcome, clean(now.outcome))}: ", "bad")]
+    mark = glyphs.stopped if now.outcome in ASKED_FOR else glyphs.failed
+    how: Row = [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}: ", "bad")]
     more: Row = [("; Escape shows more", "label")]
     reason = whole_words(clean(now.error.message).replace("\n", " "), width - length(how) - length(more), glyphs)
     return fit([*how, (reason, "value"), *more], width)
@@ -112,8 +113,9 @@ def _phase(
 ) -> Row:
     goes_on, failed = last and now.outcome is None, last and now.outcome not in (None, "ok")
     turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
-    mark = turn if goes_on else glyphs.failed if failed else glyphs.ok
-    how = "warn" if now.outcome in ASKED_FOR else "bad"
+    asked_for = now.outcome in ASKED_FOR
+    mark = turn if goes_on else glyphs.stopped if asked_for else glyphs.failed if failed else glyphs.ok
+    how = "warn" if asked_for else "bad"
     lead = (f" {mark:<2} ", "curve2" if goes_on else how if failed else "good")
     said = whole_words(clean(doing(span.phase, span.detail)), max(_NAME, width - _TIME - 4), glyphs)
     name = (f"{said:<{_NAME}}", "value" if last else "label")

@@ -11,7 +11,7 @@ from typing import Any
 from ...engine.runs.events import LATER_COMPILING
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.store import Snapshot, number
+from ..reading.store import BEFORE_RESUME, Snapshot, number
 from .rows import Piece, Row, fit, length, whole_words
 
 SURE, LIKELY = 0.8, 0.55
@@ -56,4 +56,6 @@ def confidence(diagnosis: Mapping[str, Any]) -> str:
     value = number(diagnosis.get("confidence"))
     if value is None or is_open(diagnosis):
         return ""
+    if diagnosis.get(BEFORE_RESUME):
+        return "before it was resumed"
     return "sure" if value >= SURE else "likely" if value >= LIKELY else "preliminary"

@@ -1,12 +1,13 @@
 """Finding options by words: what fits best comes first, and each hit says where its words were found.
 
 A word is looked for in the name, then in other names, in the values an option takes, in its help, and in the TensorFlow
-call that obeys it.
+call that obeys it. It fits where a word of the text begins with it; only if no option fits, anywhere in a text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,7 +51,7 @@ class Hit:
 def search(words: str) -> list[Hit]:
     """The options that fit every word, the best first; of equally good ones, those whose own names have the words."""
     asked = tuple(words.lower().split())
-    hits = [hit for info in OPTIONS if (hit := _hit(info, asked)) is not None]
+    hits = _hits(asked, _begins) or _hits(asked, _contains)
     meant = keys_of(words)  # of an other name of several options the one that is mostly meant comes first
     order = {key: number for number, key in enumerate(meant)}
     return sorted(hits, key=lambda hit: (hit.rank, hit.elsewhere is not None, order.get(hit.info.key, len(order))))
@@ -66,10 +67,8 @@ def marked(text: str, words: tuple[str, ...]) -> Iterator[tuple[int, int]]:
     """Where the words stand in a text: begin and end of each."""
     lower = text.lower()
     for word in words:
-        at = lower.find(word)
-        while at >= 0:
-            yield at, at + len(word)
-            at = lower.find(word, at + len(word))
+        places = [found.span() for found in re.finditer(_BEGIN + re.escape(word), lower)]
+        yield from places or [found.span() for found in re.finditer(re.escape(word), lower)]
 
 
 def around(text: str, words: tuple[str, ...], width: int, more: str = "…") -> str:
@@ -86,17 +85,34 @@ def around(text: str, words: tuple[str, ...], width: int, more: str = "…") -> 
     return more + (rest if len(rest) <= room else rest[:room] + more)
 
 
-def _hit(info: OptionInfo, words: tuple[str, ...]) -> Hit | None:
-    found = [_found(info, word) for word in words]
+_BEGIN = r"(?<![a-z0-9])"  # of a word
+Fits = Callable[[str, str], bool]
+
+
+def _begins(word: str, text: str) -> bool:
+    """Whether a word of the text begins with the word; `MirroredStrategy` has two."""
+    return re.search(_BEGIN + re.escape(word), re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()) is not None
+
+
+def _contains(word: str, text: str) -> bool:
+    return word in text.lower()
+
+
+def _hits(words: tuple[str, ...], fits: Fits) -> list[Hit]:
+    return [hit for info in OPTIONS if (hit := _hit(info, words, fits)) is not None]
+
+
+def _hit(info: OptionInfo, words: tuple[str, ...], fits: Fits) -> Hit | None:
+    found = [_found(info, word, fits) for word in words]
     return Hit(info, words, tuple(one for one in found if one is not None)) if None not in found else None
 
 
-def _found(info: OptionInfo, word: str) -> Found | None:
+def _found(info: OptionInfo, word: str, fits: Fits) -> Found | None:
     """The best place of a word."""
-    return next(_places(info, word), None)
+    return next(_places(info, word, fits), None)
 
 
-def _places(info: OptionInfo, word: str) -> Iterator[Found]:
+def _places(info: OptionInfo, word: str, fits: Fits) -> Iterator[Found]:
     """All places of a word, the best first."""
     others, about = synonyms_of(info.key), info.about
     plain = word.strip("-").replace("-", "_")
@@ -104,11 +120,15 @@ def _places(info: OptionInfo, word: str) -> Iterator[Found]:
         yield Found(_IN_KEY if word == info.group else _WHOLE, NAME, info.key)
     if plain in others:
         yield Found(_WHOLE, NAME if plain in info.name else OTHER_NAME, plain)
-    in_name = ((_BEGINS, info.name.startswith(plain)), (_INSIDE, plain in info.name), (_IN_KEY, word in info.key))
-    yield from (Found(rank, NAME, info.key) for rank, fits in in_name if fits)
+    in_name = (
+        (_BEGINS, info.name.startswith(plain)),
+        (_INSIDE, fits(plain, info.name)),
+        (_IN_KEY, fits(word, info.key)),
+    )
+    yield from (Found(rank, NAME, info.key) for rank, is_there in in_name if is_there)
     yield from (Found(_OTHER, OTHER_NAME, other) for other in others if other.startswith(plain))
-    yield from (Found(_VALUE, VALUE, value) for value in info.choices if word in value)
+    yield from (Found(_VALUE, VALUE, value) for value in info.choices if fits(word, value))
     texts = (about.help, about.helps, about.hurts, about.unit)
-    yield from (Found(_HELP, HELP, text) for text in texts if word in text.lower())
-    if word in about.call.lower():
+    yield from (Found(_HELP, HELP, text) for text in texts if fits(word, text))
+    if fits(word, about.call):
         yield Found(_CALL, CALL, about.call)

@@ -17,7 +17,22 @@ from .tables import show_table
 
 # In the order of their columns, and in the order in which they get room.
 LISTED = ("id", "state", "run", "done", "left", *(one.narrow_head for one in shown("listing")), "when", "tags", "note")
-FIRST = ("id", "state", "run", SPEED, "loss", "done", "left", "when", "tags", "memory", STEP_TIME, "wait", "time")
+FIRST = (
+    "id",
+    "state",
+    "run",
+    SPEED,
+    "loss",
+    "done",
+    "left",
+    "when",
+    "tags",
+    "memory",
+    "host",
+    STEP_TIME,
+    "wait",
+    "time",
+)
 LEAST_TITLE, LEAST_NOTE = 28, 16
 APART = 2
 
@@ -30,7 +45,7 @@ def show(entries: Sequence[Entry]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, APART, 0, 0))
     for name in widths:
         table.add_column(
-            "title" if name == "run" else name,
+            "title" if name == "run" else COLUMNS[name].head,
             justify="right" if COLUMNS[name].right else "left",
             no_wrap=True,
             overflow="crop",

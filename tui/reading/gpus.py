@@ -88,7 +88,11 @@ class Gpu:
 
     def why(self, figure: str) -> str:
         """Why a figure is missing, in a word or two."""
-        return str(self.reasons.get(figure, NOT_ASKED)).replace("_", " ")
+        reason = str(self.reasons.get(figure, NOT_ASKED))
+        return _REASONS.get(reason, reason.replace("_", " "))
+
+
+_REASONS = {"unsupported": "not offered"}  # by this GPU or its driver
 
 
 # What stands elsewhere than at the top of a reading, and what is no number.

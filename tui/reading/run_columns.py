@@ -24,14 +24,36 @@ class RunColumn:
     show: Callable[[Entry], str]
     value: Callable[[Entry], Any]
     right: bool = True
+    heading: str = ""  # where the key does not say enough
+
+    @property
+    def head(self) -> str:
+        return self.heading or self.key
+
+
+# What the short name of a figure leaves open where figures of many runs stand beside each other.
+_HEADINGS = {"loss": "train loss", "memory": "tensors", "host": "host mem", "goodput": "in steps"}
+VALIDATION_WIDTH = 15
 
 
 def _figure(figure: Figure, key: str = "") -> RunColumn:
     def value(entry: Entry) -> float | None:
         return entry.figures.get(figure.key)
 
-    about = figure.label if figure.label != figure.narrow_head else figure.about
-    return RunColumn(key or figure.narrow_head, about, figure.width, lambda entry: _whole(figure, value(entry)), value)
+    about = figure.about if figure.label in (figure.narrow_head, figure.head) else f"{figure.label}: {figure.about}"
+    key = key or figure.narrow_head
+    heading = _HEADINGS.get(key, "")
+    width = max(figure.width, len(heading))
+    return RunColumn(key, about, width, lambda entry: _whole(figure, value(entry)), value, heading=heading)
+
+
+def _validation(entry: Entry) -> str:
+    """`accuracy 0.913`: the name without `val_`, cut where it is long."""
+    name, value = entry.validation
+    if value is None:
+        return text.NONE if entry.figures.get("metrics.loss") is not None else ""
+    said = f"{value:.3g}"
+    return f"{name.removeprefix('val_')[: VALIDATION_WIDTH - len(said) - 1]} {said}"
 
 
 def _whole(figure: Figure, value: float | None) -> str:
@@ -77,6 +99,13 @@ _BY_LIST = (
         lambda entry: entry.figures.get(LEFT.key),
     ),
     *map(_figure, FIGURES),
+    RunColumn(
+        "validation",
+        "its first metric, else its loss, after the newest epoch that was evaluated",
+        VALIDATION_WIDTH,
+        _validation,
+        lambda entry: entry.validation[1],
+    ),
     RunColumn("when", "when it was started", 6, lambda entry: when_text(entry.when), lambda entry: entry.when),
     _words("tags", "your tags", 12, lambda entry: " ".join(f"#{tag}" for tag in entry.notes.tags)),
     _words("note", "your note", 0, lambda entry: _one_line(entry.notes.note)),
@@ -84,7 +113,9 @@ _BY_LIST = (
 )
 COLUMNS = {column.key: column for column in _BY_LIST}
 SPEED, STEP_TIME = (of_run(key).narrow_head for key in ("samples_per_second", "step_ms.p50"))
-_FIGURES_SHOWN = [figure.narrow_head for figure in shown("runs")]
+_FIGURES_SHOWN = [*(figure.narrow_head for figure in shown("runs")), "validation"]
+HOST = "peak_process_bytes"
+ON_GPUS = "gpu_busy_mean"  # known of a run that has trained on GPUs
 # Without a choice: in the order in which they stand, and in the order in which they get room.
 USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "when", "tags", "note", "description")
 FIRST = (
@@ -94,7 +125,9 @@ FIRST = (
     "when",
     "loss",
     "done",
+    "validation",
     "memory",
+    "host",
     "wait",
     "left",
     STEP_TIME,
@@ -135,6 +168,12 @@ def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
 def _tells(name: str, entries: Sequence[Entry]) -> bool:
     if name in ONLY_GOING_ON:
         return any(entry.goes_on for entry in entries)
+    if name == "memory":  # on a CPU TensorFlow counts next to nothing
+        return any(entry.figures.get(ON_GPUS) is not None for entry in entries)
+    if name == "host":
+        return any(entry.figures.get(HOST) is not None and entry.figures.get(ON_GPUS) is None for entry in entries)
+    if name == "validation":
+        return any(entry.validation[1] is not None for entry in entries)
     return name not in ("tags", "note", "description") or any(COLUMNS[name].show(entry) for entry in entries)
 
 

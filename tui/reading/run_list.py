@@ -15,7 +15,7 @@ from ...engine.figures import LOSS, Figure, at
 from ...engine.files import located_yaml
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import open_regular
-from ...engine.files.values import EMPTY, harmless
+from ...engine.files.values import EMPTY, harmless, mapping, number
 from ...engine.runs import GOES_ON, Run, cluster, notes
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import fields_of
@@ -47,6 +47,7 @@ class Entry:
     notes: Notes = NO_NOTES
     latest: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # its newest progress, if needed
     has_checkpoint: bool = False
+    validation: tuple[str, float | None] = ("", None)  # a metric of the newest evaluation, by Keras's name of it
     workers: tuple[str, ...] = ()  # of a chief: the runs of its other workers in the same home
 
     @property
@@ -126,6 +127,7 @@ def entry_of(run: Run, known: Entry | None = None) -> Entry:
         notes.read(run),
         latest,
         bool(steps_in(run.file("checkpoints"))),
+        _validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
         known.workers if known and known.workers else _workers(run),
     )
 
@@ -150,15 +152,26 @@ def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], goes_on: bool
     return found
 
 
+def _validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
+    """The first metric of the validation, else its loss."""
+    names = [name for name in metrics if name.startswith("val_") and number(metrics[name]) is not None]
+    chosen = next((name for name in names if name != "val_loss"), "".join(names[:1]))
+    return chosen, number(metrics.get(chosen))
+
+
 def last_progress(run: Run) -> Mapping[str, Any]:
-    """The last progress event, read from the end of the events."""
+    return last_event(run, "progress")
+
+
+def last_event(run: Run, kind: str) -> Mapping[str, Any]:
+    """The last event of a kind, if it is near the end of the events."""
     try:
         with open_regular(run.file("events.jsonl")) as stream:
             stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
             lines = stream.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return {}
-    found = (parse_line(line) for line in reversed(lines) if '"type":"progress"' in line)
+    found = (parse_line(line) for line in reversed(lines) if f'"type":"{kind}"' in line)
     return next((fields_of(event) for event in found if event), {})
 
 

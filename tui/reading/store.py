@@ -25,6 +25,7 @@ from .snapshot import Epoch, Message, Snapshot
 __all__ = ["Gpu", "Message", "Snapshot", "Store", "by_physical_gpu", "mapping", "number"]
 
 MAX_MESSAGES = 200
+BEFORE_RESUME = "before_resume"  # marks a diagnosis of the part of a run before it was resumed
 MAX_EPOCHS = 1000
 LAST_TIMES = 200
 # The lines of a GPU: what follows its number in their names, and the figure of its readings.
@@ -150,7 +151,8 @@ class Store:
         self._resumed = self._trains_since is not None
         for series in self._series.values():
             series.gap()
-        self._set(outcome=None, error=None, summary=EMPTY, diagnosis=EMPTY, input_stages=EMPTY)
+        self._set(outcome=None, error=None, summary=EMPTY, input_stages=EMPTY)
+        self._set(diagnosis=_of_before(self._facts["diagnosis"]))
         self._set(resumes=(*self._facts["resumes"], t))
 
     def on_started(self, t: float, event: Mapping[str, Any]) -> None:
@@ -255,6 +257,8 @@ class Store:
         self._allocator = mapping(event.get("devices"))
 
     def on_diagnosis(self, t: float, event: Mapping[str, Any]) -> None:
+        if event.get("verdict") == "undecided" and self._facts["diagnosis"].get(BEFORE_RESUME):
+            return  # too few steps since the run was resumed: the verdict of the part before stands
         self._set(diagnosis=event)
 
     def on_input_stages(self, t: float, event: Mapping[str, Any]) -> None:
@@ -285,6 +289,13 @@ class Store:
             error=_message(error) if error else self._facts["error"] or (_NO_RESULT if outcome == "crashed" else None),
             first_step_seconds=number(summary.get("first_step_seconds")) or self._facts["first_step_seconds"],
         )
+
+
+def _of_before(diagnosis: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The diagnosis of the part of a run before it was resumed, with a mark; nothing where that had no verdict."""
+    if diagnosis.get("verdict") in (None, "undecided"):
+        return EMPTY
+    return MappingProxyType(dict(diagnosis) | {BEFORE_RESUME: True})
 
 
 _NO_RESULT = Message("crash", "the run ended without a result: its engine is gone", "see the end of the log")

@@ -61,6 +61,11 @@ class DiagnosisScreen(AppScreen):
     def diagnosis(self) -> Mapping[str, Any]:
         return self.now.diagnosis or self._of_folder
 
+    @property
+    def keys_without_use(self) -> tuple[str, ...]:
+        """Verbs that the footer leaves out: without a remedy nothing is to be proved or put into the form."""
+        return () if changing(self.diagnosis) else ("prove", "remedy")
+
     def compose(self) -> ComposeResult:
         yield Header(Panel(self._title, id="title"))
         yield Page(self._rows)
@@ -81,6 +86,7 @@ class DiagnosisScreen(AppScreen):
             self._shown = shown
             self.query_one(Page).repaint()
             self.query_one(Panel).repaint()
+            self.refresh_bindings()
 
     @work(thread=True, group="reading")
     def _read_folder(self) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 WIDE, HIGH = 172, 30  # from these sizes on: help beside the options, full remarks
 SIDE = 53  # columns beside the options, without the edge
+NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
 LOW = 20  # below this height the help gives rows to the options
 
 
@@ -58,7 +59,7 @@ class FormView(AppScreen):
         if self._waits:
             return
         self._fit()
-        yield Header(Static(id="title", markup=False))
+        yield Header(Static(id="title", markup=False), keys_from=NAMES_KEYS)
         yield Input(id="search", placeholder="search options: name, help or TensorFlow call", compact=True)
         with Container(id="body"):
             yield self.options

@@ -31,6 +31,7 @@ from ..widgets.panel import Panel
 from ..widgets.partial_updates import ChangedCellsCompositor
 from .base import FollowingScreen
 from .header import Header
+from .help import NOT_OFFERED
 
 STUCK_SECONDS = 5.0
 MESSAGE_ROWS = 4
@@ -41,7 +42,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
     """Reads while it is in front; a dialog or the help over it does not stop that."""
 
     CSS_PATH = "gpus.tcss"
-    HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"))),)
+    HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),)
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("down", "pick(1)", "Next GPU", meaning="the next GPU"),
         keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),

@@ -10,7 +10,7 @@ from textual.widgets import Static
 from ..base.errors import clean
 from ..base.keys import VERBS, key_of
 from ..base.services import Host
-from ..widgets.places import Place, Places
+from ..widgets.places import KEYS_BESIDE_FROM, KEYS_FROM, Place, Places
 from . import catalogue
 
 
@@ -39,14 +39,16 @@ class Header(Horizontal):
     }
     """
 
-    def __init__(self, title: Widget | None = None) -> None:
+    def __init__(self, title: Widget | None = None, keys_from: int = KEYS_BESIDE_FROM) -> None:
+        """`keys_from`: columns from which on the keys of the places are named beside the title."""
         super().__init__()
         self._title = title
+        self._keys_from = keys_from if title is not None else KEYS_FROM
 
     def compose(self) -> ComposeResult:
         listed = catalogue.places()
         places = [Place(one.name, VERBS[one.verb].label, key_of(self.app, one.verb)) for one in listed]
-        yield Places(places, catalogue.place_of(self.screen), "live", alone=self._title is None)
+        yield Places(places, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
         if self._title is not None:
             yield self._title
         yield Waits(id="waits", markup=False)

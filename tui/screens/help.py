@@ -25,6 +25,7 @@ LOSS = (
         ("EMA 0.9", "in charts: exponential moving average, earlier readings weigh 0.9"),
     ),
 )
+NOT_OFFERED = ("not offered", "this GPU or its driver does not have the figure")
 ACTING, REST = "Here", "Focus and selected text"
 OF_TEXTUAL = {
     "app.focus_next": "the next part of the screen",

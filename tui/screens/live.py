@@ -23,7 +23,7 @@ from ..widgets.chart_grid import ChartGrid
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.log_view import LogLines, LogPanel
 from . import applying, catalogue
-from .help import LOSS
+from .help import LOSS, NOT_OFFERED
 from .live_view import LiveView
 from .run_actions import RunActions
 
@@ -72,7 +72,11 @@ class LiveScreen(LiveView, RunActions):
         *keys.back(),
     ]
 
-    HELP_SECTIONS = (("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"))), LOSS, SPEED)
+    HELP_SECTIONS = (
+        ("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),
+        LOSS,
+        SPEED,
+    )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only what makes sense now stands in the footer."""

@@ -124,7 +124,10 @@ class LiveView(FollowingScreen[Picture]):
     def read_names(self) -> None:
         """What the run is called, and what was noted on it; in a thread."""
         self.title_now = title(self.run_folder)
-        self.description = "  ".join(filter(None, (read_notes(self.run_folder).words, description(self.run_folder))))
+        notes = read_notes(self.run_folder)
+        note = f"note: {' '.join(notes.note.split())}" if notes.note.strip() else ""
+        tags = " ".join(f"#{tag}" for tag in notes.tags)
+        self.description = "  ".join(filter(None, (tags, note, description(self.run_folder))))
 
     def show_latest(self) -> None:
         """The head each time, all else less often while the run goes on."""

@@ -68,8 +68,16 @@ class RunWatch:
         app, said = self._app, ENDED.get(ended.state, ended.state)
         well = ended.state in ("ok", "stopped")
         app.withdraw()  # that it is stopping
+        self._announce(ended, said)
+        seen = getattr(app.screen, "run_folder", None)
+        if seen is not None and seen.id == ended.id:
+            return  # the screen shows how it has ended, and the line of keys says what can be done now
         text = clean(f"{ended.title}: {said}")
         app.notify(text, severity="information" if well else "error", markup=False, timeout=TOLD_SECONDS)
+
+    def _announce(self, ended: Ended, said: str) -> None:
+        """By the bell and by the desktop, where the settings want that."""
+        app = self._app
         if self.at_terminal and app.settings.notify.bell:
             app.bell()
         if self.at_terminal and app.settings.notify.desktop:

@@ -71,6 +71,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         self._list = RunList()
         self.shown: dict[str, Entry] = {}
         self.marked: dict[str, Run] = {}
+        self._go_to = ""  # the run that gets the cursor once it is listed
 
     def compose(self) -> ComposeResult:
         kept = self.app.settings.runs
@@ -138,6 +139,9 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
     def show_latest(self) -> None:
         self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
         self.shown = self.table.show(self.entries, self.query_one("#filter", Input).value, self.marked)
+        if self._go_to in self.shown:
+            self.table.move_cursor(row=list(self.shown).index(self._go_to), animate=False)
+            self._go_to = ""
         self.query_one(Panel).repaint()
 
     def rearrange(self) -> None:
@@ -216,7 +220,6 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         if self.marked.pop(at.run.id, None) is None:
             self.marked[at.run.id] = at.run
         self.rearrange()
-        self.table.action_cursor_down()
 
     def action_clear_marks(self) -> None:
         self.marked = {}
@@ -262,6 +265,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
     @work(thread=True, group="deleting")
     def action_bring_back(self) -> None:
         back, refused = self.app.trash.bring_back()
+        self._go_to = back[0].id if back else ""
         said = f"{counted(len(back), 'runs')} {'were' if len(back) > 1 else 'was'} restored" if back else ""
         self._changed(said if back or refused else "there is no deleted run to bring back", refused)
 

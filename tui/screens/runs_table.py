@@ -84,7 +84,8 @@ class RunsTable(OpeningTable):
         """The head of the first column stands behind the marks."""
         arrow = (self._glyphs.down if self.order.descending else self._glyphs.up) if name == self.order.column else ""
         lead = " " * MARK if at == 0 else ""
-        label = f"{name + arrow:>{width}}" if COLUMNS[name].right else f"{name}{arrow}"
+        head = COLUMNS[name].head + arrow
+        label = f"{head:>{width}}" if COLUMNS[name].right else head
         return Column(name, Text(lead + label), len(lead) + width + 1)
 
     def _row(self, entry: Entry, marked: bool, widths: tuple[tuple[str, int], ...]) -> _Row:
@@ -115,6 +116,8 @@ class RunsTable(OpeningTable):
     def _sign(self, entry: Entry) -> str:
         if entry.goes_on:
             return self._glyphs.more
+        if entry.state in ASKED_FOR:
+            return self._glyphs.stopped
         return self._glyphs.ok if entry.state == "ok" else self._glyphs.failed[:1]
 
 
@@ -148,4 +151,4 @@ def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, 
 def _colour(entry: Entry) -> str:
     if entry.goes_on:
         return "primary"
-    return "success" if entry.state == "ok" else "warning" if entry.state in ASKED_FOR else "error"
+    return "success" if entry.state == "ok" else "secondary" if entry.state in ASKED_FOR else "error"

@@ -42,6 +42,9 @@ def told_apart(titles: Sequence[Title], moments: Sequence[str]) -> list[str]:
     return [f"{name} {moment}" if names.count(name) > 1 else name for name, moment in zip(names, moments, strict=True)]
 
 
+_LEAST_NAME = 6  # cells of a name that is cut
+
+
 def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int) -> list[str]:
     """The same in so many characters: where a name is too long, the changes that fit and the number of the others, or,
     where these are alike, the time.
@@ -52,9 +55,17 @@ def in_brief(names: Sequence[str], titles: Sequence[Title], moments: Sequence[st
         short = _whole_words(title.changes, width) if alike else title.preset
         found.append(name if len(name) <= width else short)
     return [
-        moment if name not in names and (found.count(name) > 1 or len(name) > width) else name
-        for name, moment in zip(found, moments, strict=True)
+        _at(title.preset, moment, width) if name not in names and (found.count(name) > 1 or len(name) > width) else name
+        for name, title, moment in zip(found, titles, moments, strict=True)
     ]
+
+
+def _at(preset: str, moment: str, width: int) -> str:
+    """The beginning of the preset's name with the time, where there is room for both."""
+    room = width - len(moment) - 1
+    if len(preset) > room:
+        preset = f"{preset[: room - 2]}.." if room >= _LEAST_NAME else ""
+    return f"{preset} {moment}".strip()
 
 
 def _whole_words(words: Sequence[str], width: int) -> str:

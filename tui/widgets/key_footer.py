@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from dataclasses import replace
 from typing import Any
 
 from rich.cells import cell_len
@@ -10,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding
 from textual.css.query import NoMatches
 from textual.screen import Screen
-from textual.widgets import Footer
+from textual.widgets import Footer, Input
 from textual.widgets._footer import FooterKey
 
 from ..base import keys
@@ -57,7 +58,7 @@ class KeyFooter(Footer):
 
     def _fitting(self) -> list[Told]:
         """The keys for which there is room, in the order of their importance; the last ones stay in any case."""
-        known = _by_action(one for one in self.screen.active_bindings.values() if not self._is_written(one))
+        known = [one for one in self._known() if self._is_offered(one)]
         named = self._has_keys_above()
         wanted = [one for one in known if one.binding.show and not (named and _goes_to_a_place(one))]
         shown = {one.binding.id for one in wanted}  # of the keys that are numbers the first stands for all
@@ -74,6 +75,24 @@ class KeyFooter(Footer):
                 break
             found.append(one)
         return [(one.binding, one.enabled, one.tooltip) for one in found + last]
+
+    def _known(self) -> list[ActiveBinding]:
+        """The first key of each action; Enter in a field is told, too, which Textual does not show."""
+        found = _by_action(one for one in self.screen.active_bindings.values() if not self._is_written(one))
+        if not isinstance(self.screen.focused, Input):
+            return found
+        accept = keys.VERBS["accept"].label
+        return [
+            one._replace(binding=replace(one.binding, description=accept, show=True))
+            if one.binding.key == "enter" and one.binding.action == "submit"
+            else one
+            for one in found
+        ]
+
+    def _is_offered(self, one: ActiveBinding) -> bool:
+        """Whether the action could do anything now, where the screen tells that (`keys_without_use`)."""
+        without: Container[str] = getattr(self.screen, "keys_without_use", ())
+        return (one.binding.id or "") not in without
 
     def _is_written(self, one: ActiveBinding) -> bool:
         """Whether the field that has the focus takes the key as text; Textual (8.2) does not see that of all signs."""

@@ -12,7 +12,7 @@ from ..base.glyphs import Glyphs
 from ..drawing.rows import Row, length
 from .painted import Painted
 
-KEYS_FROM, KEYS_BESIDE_FROM = 60, 80  # columns from which on the keys are named, too: alone, and beside a title
+KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on the keys are named, too: alone, and beside a title
 
 
 class Place(NamedTuple):
@@ -24,13 +24,16 @@ class Place(NamedTuple):
 
 
 class Places(Painted):
-    """As wide as its text; `here` is the name of the present place, `counted` that of the place with the badge."""
+    """As wide as its text; `here` is the name of the present place, `counted` that of the place with the badge.
+
+    The keys are named from so many columns on: `keys_from`.
+    """
 
     DEFAULT_CSS = "Places { width: auto; height: 1; background: $panel; }"
 
-    def __init__(self, places: Sequence[Place], here: str, counted: str, *, alone: bool) -> None:
+    def __init__(self, places: Sequence[Place], here: str, counted: str, *, keys_from: int) -> None:
         super().__init__()
-        self._keys_from = KEYS_FROM if alone else KEYS_BESIDE_FROM
+        self._keys_from = keys_from
         self._places, self._here, self._counted = tuple(places), here, counted
         self._count = 0
 
