@@ -138,8 +138,10 @@ def axis_time(value: float) -> str:
 
 
 def estimate(value: float) -> str:
-    """A duration that is estimated, no more exactly than it is known: 10 s, 90 s, 4 min."""
-    return f"{max(10, round(value, -1)):.0f} s" if value < 100 else f"{value / MINUTE:.0f} min"
+    """A duration that is estimated, no more exactly than it is known: 10 s, 90 s, 4 min, 2.5 h."""
+    if value < 100:
+        return f"{max(10, round(value, -1)):.0f} s"
+    return f"{value / MINUTE:.0f} min" if value < 100 * MINUTE else f"{value / HOUR:.1f} h"
 
 
 # ---- by the name of a unit --------------------------------------------------------------------

@@ -27,13 +27,14 @@ from .finding import error
 from .gpus import on_cpu, share_a_gpu
 from .hardware import _allocator, _launching_threads, _xla_flags
 from .packages import packages
+from .unkept import unkept
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
 
 
 def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
     """All findings; for a relative path that does not exist, also whether it would be right from the current folder."""
-    return [_with_remedy(finding, preset) for finding in check(preset.options, machine)]
+    return [*(_with_remedy(finding, preset) for finding in check(preset.options, machine)), *unkept(preset)]
 
 
 def on_screen(preset: Preset, machine: Machine) -> list[Finding]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gputui.engine import checks
+from gputui.engine import checks, presets, runs
 from gputui.engine.checks import Finding
 from gputui.engine.options import OPTIONS
 from gputui.engine.runs.cluster import Cluster
@@ -436,3 +436,22 @@ def test_an_npz_without_a_test_part_is_found_without_opening_its_arrays(tmp_path
     (found,) = [finding for finding in checks.check(wanted, NONE) if "train.validation" in finding.options]
     assert found.level == "error"
     assert "has no array y_test" in found.message
+
+
+def test_a_long_training_without_a_checkpoint_is_told_with_its_time_before_it_starts(home: Path) -> None:
+    def warned(*settings: str) -> list[str]:
+        preset = presets.resolve("quickstart", settings)
+        return [str(finding) for finding in checks.of_preset(preset, NONE) if finding.options == ("run.checkpoint",)]
+
+    assert not warned("epochs=50")
+    (said,) = warned("epochs=1000")
+    assert said.startswith("run.checkpoint: 1,000 epochs, no checkpoint: a run that ends early cannot be resumed")
+    assert not warned("epochs=1000", "checkpoint=epoch")
+    preset = presets.resolve("quickstart", ["epochs=2", "seed=1"])
+    run = runs.create("quickstart", preset.to_yaml())
+    run.file("result.json").write_text('{"outcome": "ok", "seconds": 10.0, "startup_seconds": 4.0, "epochs": 2}')
+    (said,) = warned("epochs=1000")
+    assert "1,000 epochs, about 50 min, no checkpoint" in said
+    assert not warned("epochs=100"), "five minutes"
+    assert not warned("epochs=1000", "max_minutes=5")
+    assert "about" not in warned("epochs=1000", "batch_size=64")[0], "a run of other settings tells nothing"

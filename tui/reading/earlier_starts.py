@@ -47,10 +47,14 @@ class EarlierStarts:
     phases: Mapping[str, Usual] = field(default_factory=lambda: EMPTY)
 
     def left(self, so_far: Mapping[str, float], phase: str) -> float:
-        """The seconds until the first step, by the medians; 0 where the present phase already takes longer."""
+        """The seconds until the first step, by the medians; 0 where the last phase takes longer than ever before.
+
+        A phase that takes longer than its median may take as long as the longest did.
+        """
         order = list(self.phases)
         to_come = order[order.index(phase) + 1 :] if phase in order else [one for one in order if one not in so_far]
-        now = self.phases[phase].median - so_far.get(phase, 0.0) if phase in self.phases else 0.0
+        usual, spent = self.phases.get(phase), so_far.get(phase, 0.0)
+        now = 0.0 if usual is None else (usual.median if spent < usual.median else usual.most) - spent
         rest = sum(self.phases[one].median for one in to_come)
         return max(0.0, now) + rest if now > 0 or rest else 0.0
 

@@ -1,0 +1,76 @@
+"""Says before a long training starts that nothing of it would be kept, and how long it will take.
+
+The time is estimated from the newest run on this machine of the same preset with the same options, except those on
+which the time of an epoch does not depend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .. import runs
+from ..figures import at
+from ..options import OPTIONS, Options
+from ..presets import Preset
+from ..runs import Run
+from ..runs.launch_options import options_of
+from ..runs.titles import title_of
+from ..system.identity import Place
+from ..text import counted, estimate
+from .finding import Finding
+
+LONG_SECONDS = 600.0
+MANY_EPOCHS = 100  # of a training whose time is not known
+LOOKED_AT = 20  # runs, the newest first
+CHECKPOINT = "run.checkpoint"
+# Groups of options, and single ones, on which the time of an epoch does not depend.
+_WITHOUT_EFFECT = (
+    "run.", "train.epochs", "train.seed", "train.learning_rate", "train.warmup_steps", "train.schedule",
+)  # fmt: skip
+
+
+def unkept(preset: Preset) -> Iterator[Finding]:
+    """A warning where much would be lost if the run were stopped."""
+    options = preset.options
+    if options.run.checkpoint != "off":
+        return
+    epochs, known = options.train.epochs, expected_seconds(preset)
+    limit = options.run.max_minutes
+    if known is not None and isinstance(limit, int | float):
+        known = min(known, limit * 60)
+    if known < LONG_SECONDS if known is not None else epochs < MANY_EPOCHS:
+        return
+    about = f", about {estimate(known)}" if known is not None else ""
+    said = f"{counted(epochs, 'epochs')}{about}, no checkpoint: a run that ends early cannot be resumed"
+    yield Finding("warning", (CHECKPOINT,), said, f"{CHECKPOINT}=epoch writes one after each epoch")
+
+
+def expected_seconds(preset: Preset) -> float | None:
+    """How long the preset will train; None where no such run has ended after a whole epoch."""
+    mine, here = _what_matters(_values(preset.options)), Place.here().host
+    for run in runs.all_runs()[:LOOKED_AT]:
+        if title_of(run).preset != preset.name or run.status.get("host", here) != here:
+            continue
+        if (measured := _times(run)) is not None and _what_matters(options_of(run)) == mine:
+            start, epoch = measured
+            return start + epoch * preset.options.train.epochs
+    return None
+
+
+def _times(run: Run) -> tuple[float, float] | None:
+    """The seconds of the start of a run, and of one of its epochs."""
+    result = run.result or {}
+    whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
+    if not whole or not epochs:
+        return None
+    start = start or 0.0
+    return start, max(0.0, whole - start) / epochs
+
+
+def _values(options: Options) -> dict[str, Any]:
+    return {info.key: getattr(getattr(options, info.group), info.name) for info in OPTIONS}
+
+
+def _what_matters(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if not key.startswith(_WITHOUT_EFFECT)}
