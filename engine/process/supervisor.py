@@ -64,7 +64,8 @@ class Supervisor:
         self.launched = clock
         self._processes = {"engine": Process.of(os.getpid())}
         self._take(trainer, clock)
-        self.stop_requests = self.stops_told = 0
+        self.stop_requests = self.asked_by_person = 0
+        self.stops_told = (0, 0)
         self.asked_because = self.ended_by = ""
         self.asked_at: float | None = None
         self.killed_at: float | None = None
@@ -176,12 +177,19 @@ class Supervisor:
     def _take_signals(self) -> None:
         for number in stop_signals.NUMBERS:
             signal.signal(number, self._on_signal)
+        signal.signal(stop_signals.BY_PERSON, self._on_person)
         if (wanted := self.run_options.get("stop_signal", "none")) != "none":
             signal.signal(signal.Signals[wanted], self._on_stop_signal)
         stop_signals.let_through()
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        self.stop_requests += 1
+        """Counts once, as a scheduler sends it to every process and as often as it likes: nothing is lost by it."""
+        self.stop_requests = max(1, self.stop_requests)
+
+    def _on_person(self, number: int, frame: Any) -> None:
+        """A person who asks again means at once; `gputui stop` and Ctrl-C send this beside SIGTERM."""
+        self.asked_by_person += 1
+        self.stop_requests = max(self.asked_by_person, self.stop_requests)
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
         """Counts once: a scheduler may send it to the engine and to the command, which passes it on."""
@@ -193,7 +201,7 @@ class Supervisor:
         next_heartbeat = 0.0
         # A process in a call that the kernel cannot interrupt does not end when it is killed.
         while self.trainer.poll() is None and not _is_over(self.killed_at, HELD_SECONDS):
-            told = tail.phase == self.phase and self.stop_requests == self.stops_told
+            told = tail.phase == self.phase and self._stops == self.stops_told
             if not told or time.monotonic() >= next_heartbeat:
                 self.phase = tail.phase
                 self._write_status()
@@ -251,7 +259,7 @@ class Supervisor:
             self._dump_stacks()
             self._kill(self.asked_because or "hang")
         no_answer = self.asked_because and _is_over(self.asked_at, GRACE_SECONDS)
-        if (self.stop_requests > 1 or no_answer) and self.killed_at is None:
+        if (self.asked_by_person > 1 or no_answer) and self.killed_at is None:
             self._kill(self.asked_because)
         self._tell_suspended(tail)
 
@@ -343,15 +351,20 @@ class Supervisor:
         if missing and report.result is not None:
             self.events.emit(events.Finished(outcome=report.result["outcome"], summary=report.result))
 
+    @property
+    def _stops(self) -> tuple[int, int]:
+        return self.stop_requests, self.asked_by_person
+
     def _write_status(self) -> None:
         status: dict[str, Any] = {
             "phase": self.phase,
             "heartbeat": time.time(),
             "stop_requests": self.stop_requests,
+            "asked_by_person": self.asked_by_person,
             **({"ended_by": self.ended_by} if self.ended_by else {}),
             **Place.here().as_fields(),
         }
-        self.stops_told = self.stop_requests
+        self.stops_told = self._stops
         for role, process in self._processes.items():
             status |= process.as_fields(role)
         with contextlib.suppress(OSError):  # the disk is full: it is written again with the next heartbeat

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,8 +182,11 @@ def find(text: str) -> Proof:
     raise ProofError(f"{text!r} matches {len(matching)} proofs ({some} ...); give more of the id")
 
 
-def request_stop(proof: Proof) -> None:
-    """Ask a proof to stop with its trial (a second time: at once); raises ProofError when it is not running."""
+def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) -> None:
+    """Ask a proof to stop with its trial (a person, for the second time: at once).
+
+    Raises ProofError if it is not running. `numbers` are those of a person, or the one that a scheduler has sent.
+    """
     data = proof.data
     now, process = proof.life(data), Process.read(data)
     if now.host:
@@ -193,7 +196,7 @@ def request_stop(proof: Proof) -> None:
     try:
         signalling.send(
             process,
-            signal.SIGTERM,
+            numbers,
             proof.path / "proof.json",
             lambda found: found.has_open(proof.path / PROOF_LOCK) or found.serves(proof.path),
         )

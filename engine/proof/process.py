@@ -1,7 +1,7 @@
 """The process of a proof, independent of any viewer: whatever is carried out, its record ends with a state.
 
-SIGTERM or SIGINT ends the present trial and the proof with the results so far; a second one ends it at once. A lost
-terminal stops nothing. A failure is one line in proof.json; its traceback goes to proof.log.
+SIGTERM or SIGINT ends the present trial and the proof with the results so far; a person who asks for the second time
+(system/stop_signals.py) ends it at once. A lost terminal stops nothing. A failure is one line in proof.json; its traceback goes to proof.log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..options import Options
 from ..process.spawn import own_lock
 from ..runs import Run, RunError, results
 from ..runs.reading import read_object
-from ..system import locks
+from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.run_clock import steady
 from ..telemetry import machine
@@ -58,8 +58,9 @@ def main(path: Path, work: Work) -> int:
     """Carry out the proof; 0 when it is done, 1 when it could not be carried out."""
     stop = Stop()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its engines and trainers inherit this
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals.NUMBERS:
         signal.signal(number, stop.ask)
+    signal.signal(stop_signals.BY_PERSON, stop.ask_by_person)
     request = Request.read(path / "request.json")
     record = empty_record(path, request)
     earlier = _go_on(path, record)

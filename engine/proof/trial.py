@@ -61,14 +61,22 @@ LEAVES_NOTHING = {"run.checkpoint": "off", "run.on_oom": "stop", "run.save_model
 
 
 class Stop:
-    """How often a stop has been asked for: once ends the running trial gracefully, twice at once."""
+    """How often a stop has been asked for: once ends the running trial gracefully, twice at once.
+
+    What is not a person counts once, however often it asks.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self._by_person = 0
 
     def ask(self, *_: Any) -> None:
         """Also a signal handler."""
-        self.count += 1
+        self.count = max(1, self.count)
+
+    def ask_by_person(self, *_: Any) -> None:
+        """Also a signal handler."""
+        self._by_person += 1
+        self.count = max(self._by_person, self.count)
 
 
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
@@ -318,4 +326,4 @@ def kill_trainer(run: Run) -> None:
     process = run.process("trainer")
     if process is not None and process.alive():
         with contextlib.suppress(RunError):
-            runs.signal_process(run, "trainer", process, signal.SIGKILL)
+            runs.signal_process(run, "trainer", process, (signal.SIGKILL,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..files.places import home, runs_folder
-from .control import request_stop, reserved, signal_process
+from .control import ASKED_BY_PERSON, request_stop, reserved, signal_process
 from .creating import create, create_at
 from .following import Follower, follow
 from .lookup import Survey, all_runs, find, survey
@@ -12,6 +12,7 @@ from .run import GOES_ON, Run, RunError
 from .titles import title
 
 __all__ = [
+    "ASKED_BY_PERSON",
     "GOES_ON",
     "Follower",
     "Run",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ..system import locks, signalling
+from ..system import locks, signalling, stop_signals
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK, Lock
 from . import life
@@ -14,28 +14,33 @@ from .life import Life
 from .run import GOES_ON, STATE_LABELS, Run, RunError
 
 
-def request_stop(run: Run, number: int = signal.SIGTERM) -> None:
-    """Ask a run to stop gracefully (a second time: at once); raises RunError when it does not run on this machine.
+# What a process of gputui's gets if a person asks it to stop: the second one is different only from a person.
+ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
 
-    `number` is the signal that its engine gets: another than SIGTERM only if the run's run.stop_signal names it.
+
+def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
+    """Ask a run to stop gracefully (a person, for the second time: at once).
+
+    Raises RunError if it does not run on this machine. `numbers` are the signals that its engine gets: those of a
+    person, or the one that a scheduler has sent.
     """
     now = run.life
     refuse_elsewhere(run, now, "stop")
     for role in ("engine", "trainer"):
         process = run.process(role)
         if getattr(now, role) and process is not None and not now.starting:
-            signal_process(run, role, process, number if role == "engine" else signal.SIGTERM)
+            signal_process(run, role, process, numbers if role == "engine" else (signal.SIGTERM,))
             return
     state = run.state_of(now)
     raise RunError(f"{run.id} is not running (it is {STATE_LABELS.get(state, state)})")
 
 
-def signal_process(run: Run, role: str, process: Process, number: int = signal.SIGTERM) -> None:
-    """Send a signal to a run's engine or trainer, after verifying the process; raises RunError."""
+def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int] = (signal.SIGTERM,)) -> None:
+    """Send signals to a run's engine or trainer, after verifying the process; raises RunError."""
     holds = run.file(ENGINE_LOCK if role == "engine" else "events.jsonl")
     try:
         signalling.send(
-            process, number, run.file("status.json"), lambda found: found.has_open(holds) or found.serves(run.path)
+            process, numbers, run.file("status.json"), lambda found: found.has_open(holds) or found.serves(run.path)
         )
     except signalling.NotVerified as fault:
         raise RunError(f"{run.id}: {fault}: no signal is sent") from None

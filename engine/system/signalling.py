@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .identity import Process
@@ -19,8 +19,8 @@ class NotVerified(Exception):
     """The process may be a different one; the text says why."""
 
 
-def send(process: Process, number: int, named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-    """Send the signal; raises NotVerified.
+def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
+    """Send the signals; raises NotVerified.
 
     `named_by` is the file that names the process; `is_at_work` tests whether the process works for that run or proof.
     """
@@ -34,10 +34,11 @@ def send(process: Process, number: int, named_by: Path, is_at_work: Callable[[Pr
         handle = None
     try:
         _verify(process, is_at_work)
-        if handle is None:
-            os.kill(process.pid, number)
-        else:
-            signal.pidfd_send_signal(handle, number)
+        for number in numbers:
+            if handle is None:
+                os.kill(process.pid, number)
+            else:
+                signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
         raise NotVerified(f"process {process.pid} has ended") from None
     finally:

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT)
+# Says that it is a person who asks, beside SIGTERM. Schedulers send SIGTERM and SIGINT to all processes of a job, as
+# often as they like; nobody else sends this one, and a process that does not know it ignores it.
+BY_PERSON = signal.SIGURG
 
 
 @contextmanager

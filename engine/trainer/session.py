@@ -137,8 +137,11 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
         if built.joined is not None:
             built.joined.exchange.wait()
         raise
-    except tf.errors.InvalidArgumentError:
-        built.pipeline.find_fault()
+    except Exception as fault:
+        if _has_left(training, report, stop, fault):
+            raise StopRequested(stop.reason) from fault
+        if isinstance(fault, tf.errors.InvalidArgumentError):
+            built.pipeline.find_fault()
         raise
     if options.run.save_model:
         report.phase("saving", "model.keras")
@@ -146,6 +149,24 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
             saving.save_model(built, training.loop.step)
     if built.joined is not None:
         built.joined.exchange.wait()  # TensorFlow takes a worker that leaves before the others for one that has failed
+
+
+def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
+    """Whether a training that has failed after a request to stop has left a checkpoint of its last step all the same.
+
+    A scheduler sends its signal also to the processes that load a user's data, and without them the next batch fails.
+    Not for several steps in an execution or several workers: what a failed execution has changed is not known then.
+    """
+    loop, built = training.loop, training.loop.built
+    one_step = built.joined is None and built.options.compile.steps_per_execution == 1
+    if not one_step or stop.at_once or not stop.heard() or stop.reason != "stopped":
+        return False
+    traceback.print_exception(fault)
+    loop.leave()
+    what = _first_line(str(fault))
+    message = f"the training failed after it was asked to stop, and ends with its last step: {type(fault).__name__}: {what}"
+    report.warn("stopped", message, "a process that loads data may have got the same signal; see engine.log")
+    return True
 
 
 def _announce(training: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:

@@ -79,7 +79,10 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
     assert [words[-1] for words in plain] == ["0", "1"]
     workers = [opened(*words, cwd=tmp_path) for words in plain]
     until(lambda: (chief := run_of_worker(0)) and step(chief) > 1, 300)
-    workers[0].send_signal(signal.SIGINT)  # Ctrl-C at one of them
+    chief = run_of_worker(0)
+    processes = [process for role in ("engine", "trainer") if chief and (process := chief.process(role))]
+    for pid in [workers[0].pid, *(process.pid for process in processes)] * 2:  # as a scheduler ends one of the tasks
+        os.kill(pid, signal.SIGTERM)
     until(lambda: (chief := run_of_worker(0)) and chief.status.get("stop_requests"))
     hold.unlink()
     for code, out, err in finish(*workers):

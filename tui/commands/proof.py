@@ -159,9 +159,9 @@ def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, as
     asked = 0
     try:
         while process.poll() is None:
-            if presses.count > asked and _ask_to_stop(proof):
+            if presses.count > asked and _ask_to_stop(proof, presses.asked[asked]):
                 asked += 1
-                _say("stopping; press Ctrl-C again to end the trial at once", as_json)
+                _say(f"stopping{presses.more}", as_json)
             if view is not None and (data := proof.data):
                 view.show(data)
             time.sleep(POLL_SECONDS)
@@ -177,10 +177,10 @@ def _view() -> ProofLines:
     return LiveProof(console()) if live else ProofLines(console())
 
 
-def _ask_to_stop(proof: Proof) -> bool:
+def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
     """False in the moment before the proof has told its process id."""
     try:
-        folder.request_stop(proof)
+        folder.request_stop(proof, numbers)
     except ProofError:
         return False
     return True

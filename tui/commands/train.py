@@ -6,6 +6,7 @@ once. Losing the terminal (SIGHUP) ends the command and not the run.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ from ..base.errors import DONE, TO_BE_RESUMED, UNHEARD, Refused, complain, disca
 from ..printing.console import console
 
 POLL_SECONDS = 0.1
+AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
 LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
 STOP_SIGNALS = {"SIGUSR1": signal.SIGUSR1, "SIGUSR2": signal.SIGUSR2}  # as run.stop_signal names them
 
@@ -41,7 +43,7 @@ class View(Protocol):
 
     def show(self, event: Event) -> None: ...
 
-    def stopping(self) -> None: ...
+    def stopping(self, more: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -146,7 +148,7 @@ def _follow(
     findings: Sequence[Finding],
     presses: Presses,
 ) -> int:
-    presses.ask(lambda number: _ask_to_stop(run, number))
+    presses.ask(lambda numbers: _ask_to_stop(run, numbers))
     try:
         _show(run, follower, as_json, findings, presses)
     except OSError as fault:
@@ -172,7 +174,7 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
                 view.show(event)
             if presses.count > said:
                 said += 1
-                view.stopping()
+                view.stopping(presses.more)
             if not follower.ended:
                 time.sleep(POLL_SECONDS)
     finally:
@@ -189,11 +191,11 @@ def _unheard(run: Run, fault: OSError) -> int:
     return UNHEARD
 
 
-def _ask_to_stop(run: Run, number: int) -> None:
+def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
     """Also in the moment before the engine has told its process."""
     while True:
         try:
-            run_folders.request_stop(run, number)
+            run_folders.request_stop(run, numbers)
             return
         except RunError:
             if run.state != "starting":
@@ -202,37 +204,69 @@ def _ask_to_stop(run: Run, number: int) -> None:
 
 
 class Presses:
-    """Counts Ctrl-C (SIGINT) and SIGTERM instead of dying of them; passes each on while the main thread is blocked.
+    """Counts requests to stop instead of dying of them; passes each on while the main thread is blocked.
 
-    Another signal may be the scheduler's, run.stop_signal: it counts if it is the first, and is passed on as it is.
+    Only Ctrl-C at a terminal counts again if it is pressed again. All other signals (SIGTERM, run.stop_signal, a SIGINT
+    that nobody has pressed) may be a scheduler's, which sends them as often as it likes: they count only if they come
+    first.
     """
 
     def __init__(self, stop_signal: str = "none") -> None:
-        self.count = 0
-        self._waiting: SimpleQueue[int] = SimpleQueue()  # whose `put` a signal handler may call
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._pressed)
+        self.asked: list[Sequence[int]] = []  # for each that counts the signals to send
+        self._pressed_at = -math.inf
+        self._waiting: SimpleQueue[Sequence[int]] = SimpleQueue()  # whose `put` a signal handler may call
+        signal.signal(signal.SIGINT, self._pressed)
+        signal.signal(signal.SIGTERM, self._told_by_scheduler)
         if stop_signal in STOP_SIGNALS:
             signal.signal(STOP_SIGNALS[stop_signal], self._told_by_scheduler)
 
-    def ask(self, act: Callable[[int], None]) -> None:
-        """From here on `act` is called for each with the signal to send, those that have come already too, in a thread
-        of its own.
+    @property
+    def count(self) -> int:
+        return len(self.asked)
+
+    @property
+    def more(self) -> str:
+        """What the next Ctrl-C does, if there is somebody who can press it."""
+        return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
+
+    def ask(self, act: Callable[[Sequence[int]], None]) -> None:
+        """From here on `act` is called for each that counts with the signals to send, those that have come already too,
+        in a thread of its own.
         """
         threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
 
-    def _pass_on(self, act: Callable[[int], None]) -> None:
+    def _pass_on(self, act: Callable[[Sequence[int]], None]) -> None:
         while True:
             act(self._waiting.get())
 
     def _pressed(self, number: int, frame: Any) -> None:
-        self.count += 1
-        self._waiting.put(signal.SIGTERM)
+        if not _at_a_terminal():
+            self._told_by_scheduler(signal.SIGTERM, frame)
+        elif time.monotonic() - self._pressed_at >= AGAIN_SECONDS:
+            self._pressed_at = time.monotonic()
+            self._count(run_folders.ASKED_BY_PERSON)
 
     def _told_by_scheduler(self, number: int, frame: Any) -> None:
-        if not self.count:
-            self.count = 1
-            self._waiting.put(number)
+        if not self.asked:
+            self._count((number,))
+
+    def _count(self, numbers: Sequence[int]) -> None:
+        self.asked.append(numbers)
+        self._waiting.put(numbers)
+
+
+def _at_a_terminal() -> bool:
+    """Whether this is the program in the foreground of a terminal, which gets what is pressed there."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
@@ -253,8 +287,8 @@ class JsonView:
     def show(self, event: Event) -> None:
         print(to_json(fields_of(event), short=True), flush=True)
 
-    def stopping(self) -> None:
-        complain("stopping after this step; press Ctrl-C again to end it at once")
+    def stopping(self, more: str) -> None:
+        complain(f"stopping after this step{more}")
 
     def close(self) -> None:
         sys.stdout.flush()

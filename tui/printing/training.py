@@ -56,8 +56,8 @@ class LineView:
         if handler is not None:
             handler(event)
 
-    def stopping(self) -> None:
-        self.line("stopping after this step; press Ctrl-C again to end it at once")
+    def stopping(self, more: str) -> None:
+        self.line(f"stopping after this step{more}")
 
     def close(self) -> None:
         pass

@@ -221,8 +221,8 @@ def ended(run: Run) -> str:
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:
-    """Whether somebody has asked it to stop, and the question where steps would be lost."""
-    if run.status.get("stop_requests"):
+    """Whether a person has asked it to stop, and the question where steps would be lost."""
+    if run.status.get("asked_by_person"):
         return True, ""
     if options_of(run).get("run.checkpoint") != "off":  # a stop writes one; of a fit that is only watched nothing is
         return False, ""  # known

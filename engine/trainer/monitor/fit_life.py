@@ -18,7 +18,7 @@ from typing import Any
 from ...files.writing import write_atomically
 from ...runs import Run
 from ...runs.event_writer import EventWriter
-from ...system import locks
+from ...system import locks, stop_signals
 from ...system.identity import Place, Process
 from ...system.locks import ENGINE_LOCK
 from ...system.run_clock import RunClock
@@ -26,6 +26,7 @@ from ...telemetry.sampler import Sampler
 from .fit_frame import Fit
 
 HEARTBEAT_SECONDS = 1.0
+GRACE_SECONDS = 30.0  # for the fit to end after it was asked to stop
 
 
 class Life:
@@ -46,6 +47,7 @@ class Life:
         self._telemetry = EventWriter(run.file("telemetry.jsonl"), run.id, clock)
         self._sampler = Sampler(self._telemetry, os.getpid(), sample_seconds)
         self._done = threading.Event()
+        self._asked_at, self._by_person = 0.0, 0
         self._write(alive=True)
         self._sampler.start()
         self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -60,6 +62,8 @@ class Life:
         if not free or threading.current_thread() is not threading.main_thread():
             return False
         signal.signal(signal.SIGTERM, self._on_signal)
+        if signal.getsignal(stop_signals.BY_PERSON) in (signal.SIG_DFL, getattr(left, "_on_person", None)):
+            signal.signal(stop_signals.BY_PERSON, self._on_person)
         return True
 
     @property
@@ -68,12 +72,24 @@ class Life:
         return not self._done.is_set() and self._fit.runs()
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        """A second signal, or one after the end of the fit, ends the script as it would without gputui."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if self.needed:
+        """Schedulers may send it several times. After a while without an answer, or after the end of the fit, it ends
+        the script as it would without gputui.
+        """
+        self._asked_at = self._asked_at or time.monotonic()
+        if self.needed and time.monotonic() - self._asked_at < GRACE_SECONDS:
             self._stop()
         else:
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._end_script()
+
+    def _on_person(self, number: int, frame: Any) -> None:
+        """A person who asks for the second time ends the script, too."""
+        self._by_person += 1
+        if self._by_person > 1:
+            self._end_script()
+
+    def _end_script(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _beat(self) -> None:
         while not self._done.wait(HEARTBEAT_SECONDS):
@@ -103,3 +119,5 @@ class Life:
         mine = self._listens and signal.getsignal(signal.SIGTERM) == self._on_signal
         if mine and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if signal.getsignal(stop_signals.BY_PERSON) == self._on_person:
+                signal.signal(stop_signals.BY_PERSON, signal.SIG_DFL)
