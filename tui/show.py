@@ -6,20 +6,27 @@ Deferred imports: what is refused without a terminal needs no screen.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import TYPE_CHECKING
 
-from .base.errors import Refused, clean
+from .base.errors import Refused, clean, complain
 
 if TYPE_CHECKING:
     from ..engine.runs import Run
     from .form.state import FormState
 
 
+DUMB = ("dumb", "unknown")  # rich assumes 80 x 25 for these, and a screen of another size is painted without end
+
+
 def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
     """Refuse without one, and say which command needs none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise Refused(f"the screen needs a terminal (ssh -t gives one); {clean(instead)} without one")
+    if (name := os.environ.get("TERM", "")).lower() in DUMB:
+        change = f"export TERM=xterm-256color, if this terminal supports it; {clean(instead)} without a screen"
+        raise Refused(f"the screen cannot be drawn with TERM={clean(name)}; {change}")
 
 
 def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
@@ -39,4 +46,6 @@ def show(preset: FormState | None = None, watch: Run | None = None, replay_speed
         print(f"{clean(title(run))} goes on: gputui watch {clean(run.id)} shows it again")
     for proof in app.measuring():
         print(f"the measurement {clean(proof.id)} goes on: gputui proof {clean(proof.id)} shows it")
+    if app.not_deleted:
+        complain(app.not_deleted)
     return app.return_code or 0

@@ -1,7 +1,8 @@
 """The process of a proof, independent of any viewer: whatever is carried out, its record ends with a state.
 
 SIGTERM or SIGINT ends the present trial and the proof with the results so far; a person who asks for the second time
-(system/stop_signals.py) ends it at once. A lost terminal stops nothing. A failure is one line in proof.json; its traceback goes to proof.log.
+(system/stop_signals.py) ends it at once. A lost terminal stops nothing. A failure is one line in proof.json; its
+traceback goes to proof.log.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from . import life
 from .life import Life
 from .run import GOES_ON, STATE_LABELS, Run, RunError
 
-
 # What a process of gputui's gets if a person asks it to stop: the second one is different only from a person.
 ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
 

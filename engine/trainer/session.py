@@ -164,7 +164,9 @@ def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Excepti
     traceback.print_exception(fault)
     loop.leave()
     what = _first_line(str(fault))
-    message = f"the training failed after it was asked to stop, and ends with its last step: {type(fault).__name__}: {what}"
+    message = (
+        f"the training failed after it was asked to stop, and ends with its last step: {type(fault).__name__}: {what}"
+    )
     report.warn("stopped", message, "a process that loads data may have got the same signal; see engine.log")
     return True
 

@@ -54,6 +54,12 @@ def at_work() -> Run:
     return run
 
 
+def goes_on(run: Run) -> None:
+    """Wait for the engine's next heartbeat."""
+    beat = run.status["heartbeat"]
+    until(lambda: run.status["heartbeat"] > beat)
+
+
 @pytest.mark.parametrize("to", ["engine", "all"])
 def test_the_signal_that_stop_signal_names_ends_the_run(to: str, stand_in: None) -> None:
     with opened(*NAMED, *SAVES) as command:
@@ -89,8 +95,7 @@ def test_a_signal_that_nobody_names_is_ignored_by_engine_and_trainer(stand_in: N
             process = run.process(role)
             assert process is not None
             os.kill(process.pid, signal.SIGUSR2)
-        beat = run.status["heartbeat"]
-        until(lambda: run.status["heartbeat"] > beat)
+        goes_on(run)
         assert run.state == "running"
         command.send_signal(signal.SIGTERM)
         command.communicate(timeout=60)
@@ -125,8 +130,7 @@ def test_a_scheduler_may_ask_as_often_as_it_likes(number: int, stand_in: None) -
             for pid in (command.pid, engine.pid):
                 os.kill(pid, number)
             until(lambda: run.status.get("stop_requests"))
-            beat = run.status["heartbeat"]
-            until(lambda beat=beat: run.status["heartbeat"] > beat)
+            goes_on(run)
             assert run.alive("trainer"), f"killed by the signal number {sent}"
         assert run.status["asked_by_person"] == 0
         os.kill(trainer.pid, signal.SIGCONT)
@@ -166,7 +170,9 @@ def test_a_person_who_presses_ctrl_c_twice_ends_it_at_once(stand_in: None) -> No
 @pytest.mark.usefixtures("forked_trainers")
 def test_all_processes_of_a_training_that_get_sigterm_several_times_leave_its_last_step(tmp_path: Path) -> None:
     (tmp_path / "loads.py").write_text(LOADS)
-    (tmp_path / "own.yaml").write_text("workload: {entry: 'loads.py:build'}\ntrain: {validation_split: 0, epochs: 50}\n")
+    (tmp_path / "own.yaml").write_text(
+        "workload: {entry: 'loads.py:build'}\ntrain: {validation_split: 0, epochs: 50}\n"
+    )
     with opened("--preset", str(tmp_path / "own.yaml"), "--set", "checkpoint=1000") as command:
         run = at_work()
         until(lambda: step(run) > 3)

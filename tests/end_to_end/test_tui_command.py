@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gputui.engine import presets, runs
-from gputui.tui import cli
+from gputui.tui import cli, show
 from gputui.tui.form.state import INFO
 
 
@@ -17,6 +18,20 @@ def test_without_a_terminal_there_is_one_clear_line(words: list[str], capsys: py
     instead = f"gputui logs {run.id} prints the log" if words else "gputui --preset NAME trains"
     assert cli.run(words) == 2
     assert capsys.readouterr().err == f"the screen needs a terminal (ssh -t gives one); {instead} without one\n"
+
+
+@pytest.mark.parametrize("name", ["dumb", "unknown", "Dumb"])
+def test_a_terminal_that_cannot_be_drawn_on_is_refused_by_its_name(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_a_terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(show, "sys", SimpleNamespace(stdin=at_a_terminal, stdout=at_a_terminal, stderr=at_a_terminal))
+    monkeypatch.setenv("TERM", name)
+    assert cli.run([]) == 2
+    assert capsys.readouterr().err == (
+        f"the screen cannot be drawn with TERM={name}; export TERM=xterm-256color, if this terminal supports it; "
+        "gputui --preset NAME trains without a screen\n"
+    )
 
 
 @pytest.mark.parametrize("speed", ["fast", "0", "nan", "inf"])

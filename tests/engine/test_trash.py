@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine import runs
 from gputui.engine.runs import Run
-from gputui.engine.runs.trash import Trash, sweep
+from gputui.engine.runs.trash import Trash, delete_all, sweep
 from gputui.engine.system import locks
+from gputui.tui import cli
+
+from tests.support.small_disk import SmallDisk
+from tests.support.small_disk import small_disk as small_disk
 
 SCREEN = """
 import sys
@@ -80,3 +86,44 @@ def test_what_a_killed_screen_left_is_removed_and_what_a_living_one_holds_is_not
         screen.wait()
         sweep()
         assert list((home / "runs").iterdir()) == []
+
+
+def test_runs_are_deleted_for_good_where_the_disk_has_no_room_for_a_trash_folder(
+    small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUTUI_HOME", str(small_disk.path))
+    run, other = ended("one"), ended("other")
+    for each in (run, other):
+        each.file(locks.ENGINE_LOCK).touch()
+        each.file("checkpoints").mkdir()
+        each.file("checkpoints/big").touch()
+    with small_disk.without_inodes():
+        assert Trash().refusal(run.path.parent) == "No space left on device"
+        assert cli.run(["runs", "rm", run.id, "--yes"]) == 0
+        assert delete_all([other]) == ([other], [])
+    assert capsys.readouterr().out == "deleted 1 run\n"
+    assert list(run.path.parent.iterdir()) == []
+
+
+def test_a_run_of_which_something_stays_is_not_deleted_and_still_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, unlink = ended("one"), os.unlink
+
+    def refuse(path: str, **more: Any) -> None:
+        if str(path).endswith("result.json"):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        unlink(path, **more)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    assert cli.run(["runs", "rm", run.id, "--yes"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "deleted 0 runs\n"
+    assert err.splitlines() == [
+        f"{run.id} cannot be deleted: Operation not permitted: {run.file('result.json')}",
+        f"what is left of it is in {run.path}",
+    ]
+    assert runs.all_runs() == [run]
+    trash = Trash()
+    trash.put([run])
+    assert trash.empty().endswith("cannot be removed: Operation not permitted")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from gputui.engine.runs import Run, all_runs
+from gputui.engine.runs.trash import Trash
 from gputui.tui.reading import run_columns
 from gputui.tui.reading.run_columns import ordered
 from gputui.tui.reading.run_list import RunList, when_text
@@ -211,6 +212,24 @@ async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: 
         await wait_for(pilot, "4 of 4")
         assert list((home / "runs").glob(".deleted-*"))
     assert sorted(path.name for path in (home / "runs").iterdir()) == [run.id for run in five[1:]]
+
+
+async def test_what_cannot_be_brought_back_is_deleted_only_after_a_second_question(
+    five: list[Run], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trash, "refusal", lambda self, runs: "No space left on device")
+    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        for answer in ("escape", "k", "d"):
+            await pilot.press("d")
+            await wait_for(pilot, "Delete 1 run")
+            await pilot.press("d")
+            await wait_for(pilot, "Delete for good?")
+            assert len(all_runs()) == 5
+            await pilot.press(answer)
+        await wait_for(pilot, "deleted 1 run for good")
+        await wait_for(pilot, "4 of 4")
+        assert len(list((home / "runs").iterdir())) == 4
 
 
 async def test_it_refreshes_itself(five: list[Run], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,7 @@ class Host(App[None]):
     # The right one from the start, so that the styles need not be made twice.
     theme: Reactive[str] = Reactive(Initialize(_first_theme))
     engines: list[Any]  # started here; kept so that their exit status is collected
+    not_deleted = ""  # what of the deleted runs could not be removed at the end
     warm: Warm | None = None  # an engine that waits for the form's run
     running_count: var[int] = var(0)  # how many runs go on
     waiting_title: var[str] = var("")  # what waits until the devices are free
@@ -124,7 +125,7 @@ class Host(App[None]):
 
     def on_unmount(self) -> None:
         if "trash" in vars(self):
-            self.trash.empty()
+            self.not_deleted = self.trash.empty()
 
     async def on_event(self, event: events.Event) -> None:
         """Keys wait for what is being opened; everything else goes to Textual."""

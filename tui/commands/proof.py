@@ -6,7 +6,6 @@ once. Losing the terminal (SIGHUP) ends the command and not the proof.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -173,7 +172,7 @@ def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, as
 
 
 def _view() -> ProofLines:
-    live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    live = sys.stdout.isatty() and not console().is_dumb_terminal
     return LiveProof(console()) if live else ProofLines(console())
 
 

@@ -9,9 +9,8 @@ import click
 
 from ...engine import runs as run_folders
 from ...engine.files.values import to_json
-from ...engine.runs import Run, cluster, notes
+from ...engine.runs import Run, cluster, notes, trash
 from ...engine.runs.run import STATE_LABELS
-from ...engine.runs.trash import Trash
 from ...engine.text import counted
 from ..base.errors import DONE, WRONG, Refused, clean, complain
 from ..reading.run_list import Entry, RunList, folded
@@ -85,11 +84,7 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
         return WRONG
     if not yes:
         _ask(found)
-    trash = Trash()
-    try:
-        gone, refused = trash.put(found)
-    finally:
-        trash.empty()
+    gone, refused = trash.delete_all(found)
     for reason in refused:
         complain(reason)
     print(f"deleted {counted(len(gone), 'runs')}")

@@ -275,7 +275,7 @@ def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
         return JsonView()
     from ..printing.training import BarView, LineView  # rich's progress bars, which --json does not need
 
-    kind = BarView if sys.stdout.isatty() and os.environ.get("TERM") != "dumb" else LineView
+    kind = BarView if sys.stdout.isatty() and not console().is_dumb_terminal else LineView
     view = kind(run, console())
     view.findings(findings)
     return view

@@ -5,6 +5,7 @@ Deferred imports: dialogs are needed only when a key asks for them.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -14,7 +15,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import DataTable, Input
 
-from ...engine.runs import Run, baseline
+from ...engine.runs import Run, baseline, trash
 from ...engine.text import counted
 from ..base import keys
 from ..base.errors import clean
@@ -34,6 +35,7 @@ from .runs_table import Order, RunsTable
 REFRESH_SECONDS = 2.0
 FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
 NAMED = 8  # of the runs to be deleted
+FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
 
 
 class RunsScreen(FollowingScreen[list[Entry]], RunActions):
@@ -246,8 +248,12 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         hidden = [name for name in self._hidden if name in self.marked and name not in others]
         chosen = [*chosen, *others.values()]
         question = _deletion([run.id for run in chosen], hidden, list(others), self.app.key("undo"))
-        if await self.app.push_screen_wait(Ask(question, ("Delete", "Keep"))) == "Delete":
-            self._delete(chosen)
+        if await self.app.push_screen_wait(Ask(question, ("Delete", "Keep"))) != "Delete":
+            return
+        refusal = await asyncio.to_thread(self.app.trash.refusal, chosen[0].path.parent)
+        for_good = Ask(FOR_GOOD.format(refusal=refusal), ("Delete for good", "Keep"))
+        if not refusal or await self.app.push_screen_wait(for_good) == "Delete for good":
+            self._delete(chosen, for_good=bool(refusal))
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
         """The runs of the other workers of each training on several machines, which lie folded below their chief's."""
@@ -256,7 +262,11 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         return {name: known[name].run for name in names if name in known and known[name].run not in chosen}
 
     @work(thread=True, group="deleting")
-    def _delete(self, chosen: list[Run]) -> None:
+    def _delete(self, chosen: list[Run], for_good: bool) -> None:
+        if for_good:
+            gone, refused = trash.delete_all(chosen)
+            self._changed(f"deleted {counted(len(gone), 'runs')} for good" if gone else "", refused)
+            return
         gone, refused = self.app.trash.put(chosen)
         back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back"
         said = f"deleted {counted(len(gone), 'runs')}; {back}" if gone else ""
