@@ -220,6 +220,7 @@ async def test_what_cannot_be_brought_back_is_deleted_only_after_a_second_questi
     monkeypatch.setattr(Trash, "refusal", lambda self, runs: "No space left on device")
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "5 of 5")
+        await pilot.press(*["down"] * 4)
         for answer in ("escape", "k", "d"):
             await pilot.press("d")
             await wait_for(pilot, "Delete 1 run")
