@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from gputui.engine import runs
+from gputui.engine import presets, runs
 from gputui.engine.runs import Run
 
 from tests.support.front_door import COMMAND, gputui, opened, until
@@ -19,6 +19,7 @@ from tests.support.standing_in import stand_in
 __all__ = ["stand_in"]
 
 RUN = ["--preset", "quickstart"]
+PRINT = ("presets", "presets schema", "runs --json", "guide", "options xla", "--version", "--help")
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running", "stand_in")
 
@@ -84,11 +85,30 @@ def test_who_reads_only_the_first_line_is_told_that_the_run_goes_on() -> None:
 def test_a_full_disk_behind_the_output_is_told() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*COMMAND, *RUN], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
-        listed = subprocess.run([*COMMAND, "presets"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        printed = {
+            words: subprocess.run(
+                [*COMMAND, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+            )
+            for words in PRINT
+        }
     assert done.returncode == 74
     assert "(No space left on device)" in done.stderr
     assert f"{the_run().id} is still running" in done.stderr
-    assert (listed.returncode, listed.stderr.count("\n")) == (2, 1)
+    assert {words: (ended.returncode, ended.stderr) for words, ended in printed.items()} == dict.fromkeys(
+        PRINT, (74, "standard output cannot be written (No space left on device)\n")
+    )
+
+
+def test_a_reader_that_has_what_it_wants_is_no_failure() -> None:
+    run = runs.create("long", presets.resolve("quickstart").to_yaml())
+    run.file("engine.log").write_text("a line of the log\n" * 100_000)
+    for words in ("logs latest", "guide", "presets"):
+        with subprocess.Popen([*COMMAND, *words.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+            assert command.stdout is not None
+            assert command.stderr is not None
+            command.stdout.read(1)
+            command.stdout.close()
+            assert (command.stderr.read(), command.wait(60)) == (b"", 0), words
 
 
 INTERRUPTED_IMPORT = """

@@ -1,7 +1,7 @@
 """Error messages on stderr, in one or two plain lines or one for each fault of a preset, and the command's exit codes.
 
 Exit codes: 0 done; 1 the training failed; 2 a wrong command line or preset; 3 out of memory; 74 the output could not be
-written, and a run goes on; 75 the job's scheduler has ended a run that can be resumed; 130 interrupted.
+written; 75 the job's scheduler has ended a run that can be resumed; 130 interrupted.
 
 Deferred imports: only a command that fails pays for them.
 """
@@ -9,6 +9,7 @@ Deferred imports: only a command that fails pays for them.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -27,6 +28,27 @@ _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
 class Refused(Exception):
     """Nothing was started; the text is one or two lines that say what to do."""
+
+
+class OutputFault(Exception):
+    """Standard output cannot be written; the text says why.
+
+    It is no OSError, which click, rich and the commands would take for another one.
+    """
+
+    def __init__(self, fault: OSError) -> None:
+        self.is_unread = isinstance(fault, BrokenPipeError)
+        super().__init__("nobody reads it" if self.is_unread else fault.strerror or str(fault))
+
+
+class _Output(io.FileIO):
+    """Standard output as Python opens it, but for the exception that it raises."""
+
+    def write(self, block: Any, /) -> int:
+        try:
+            return super().write(block)
+        except OSError as fault:
+            raise OutputFault(fault) from None
 
 
 def exit_code(outcome: str | None) -> int:
@@ -64,7 +86,7 @@ def report(fault: Exception) -> int:
         complain(f"{end.message}\n{end.hint}")
         return FAILED
     elif isinstance(fault, OSError):
-        written = "standard output, or the file that was being written" if disk.refusal(fault) else ""
+        written = "the file that was being written" if disk.refusal(fault) else ""
         where = fault.filename or written
         elsewhere = f"\n{ON_ANOTHER_DISK}" if fault.filename and disk.refusal(fault) else ""
         complain((f"{fault.strerror or fault}: {where}" if where else f"{fault.strerror or fault}") + elsewhere)
@@ -83,15 +105,27 @@ def interruptible() -> None:
 def guarded(command: Callable[[], int]) -> int:
     """The exit code of a command; what it raises becomes one or two lines."""
     open_closed_streams()
-    code = _code(command)
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):  # not what a test has put there
+        sys.stdout = _output(sys.stdout)
     try:
+        code = _code(command)
         sys.stdout.flush()
-    except OSError as fault:
+        return code
+    except OutputFault as fault:
         discard_output()
-        if not isinstance(fault, BrokenPipeError):
-            complain(f"standard output cannot be written ({fault.strerror or fault})")
-            return code or UNHEARD
-    return code
+        if fault.is_unread:  # as by `head`, which has what it wants
+            return DONE
+        complain(f"standard output cannot be written ({fault})")
+        return UNHEARD
+
+
+def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:
+    """The same standard output, that raises OutputFault."""
+    raw = _Output(given.fileno(), "w", closefd=False)
+    lines, at_once = given.line_buffering, given.write_through
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), given.encoding, given.errors, line_buffering=lines, write_through=at_once
+    )
 
 
 def _code(command: Callable[[], int]) -> int:
@@ -99,11 +133,8 @@ def _code(command: Callable[[], int]) -> int:
         return command()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit as leave:
-        if not isinstance(leave.__context__, BrokenPipeError):
-            raise
-        discard_output()  # the reader has closed the pipe; click would turn this into an exit
-        return 0
+    except OutputFault:
+        raise
     except Exception as fault:
         return report(fault)
 

@@ -24,7 +24,7 @@ from ...engine.runs import Run
 from ...engine.telemetry import machine
 from ...engine.text import counted, seconds
 from ...engine.tune.report import markdown
-from ..base.errors import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, complain
+from ..base.errors import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, UNHEARD, OutputFault, complain, discard_output
 from ..printing import profile
 from ..printing import proof as proof_tables
 from ..printing import search as search_tables
@@ -65,9 +65,8 @@ def run_proof(
     proof, process = sharing.begin(asked, anyway)
     for remark in request.remarks(asked, machine.read()):
         complain(remark)
-    if not quiet:
-        print(f"{NOUNS.get(asked.kind, 'proof')} {proof.id}: {budget(asked)}", flush=True)
-    return _to_its_end(proof, process, presses, as_json, output, report)
+    begun = f"{NOUNS.get(asked.kind, 'proof')} {proof.id}: {budget(asked)}"
+    return _to_its_end(proof, process, presses, begun, as_json, output, report)
 
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
@@ -93,15 +92,28 @@ def go_on(
     if wait and not _waited(proof.request, presses, quiet):
         return INTERRUPTED
     process = start()
-    if not quiet:
-        print(f"{NOUNS.get(proof.request.kind, 'proof')} {proof.id} goes on", flush=True)
-    return _to_its_end(proof, process, presses, as_json, output, report)
+    begun = f"{NOUNS.get(proof.request.kind, 'proof')} {proof.id} goes on"
+    return _to_its_end(proof, process, presses, begun, as_json, output, report)
 
 
 def _to_its_end(
-    proof: Proof, process: subprocess.Popen[bytes], presses: Presses, as_json: bool, output: str | None, report: bool
+    proof: Proof,
+    process: subprocess.Popen[bytes],
+    presses: Presses,
+    begun: str,
+    as_json: bool,
+    output: str | None,
+    report: bool,
 ) -> int:
-    _follow(proof, process, presses, as_json or report)
+    try:
+        if not (as_json or report):
+            print(begun, flush=True)
+        _follow(proof, process, presses, as_json or report)
+    except OutputFault as fault:
+        goes_on = f"{proof.id} goes on; show it with: gputui proof {proof.id}"
+        complain(f"standard output cannot be written ({fault})\n{goes_on}")
+        discard_output()
+        return UNHEARD
     data = proof.data
     if as_json:
         print(to_json(data, indent=1))

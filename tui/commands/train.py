@@ -29,7 +29,7 @@ from ...engine.runs import Follower, Run, RunError
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launch_options import options_of, python_of
 from ...engine.telemetry import job
-from ..base.errors import DONE, TO_BE_RESUMED, UNHEARD, Refused, complain, discard_output, exit_code
+from ..base.errors import DONE, TO_BE_RESUMED, UNHEARD, OutputFault, Refused, complain, discard_output, exit_code
 from ..printing.console import console
 
 POLL_SECONDS = 0.1
@@ -86,11 +86,7 @@ def run_preset(
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
     run, process = launch.start(preset)
     if detach:
-        _say(findings)
-        if remark := job.when_detached(os.environ):
-            complain(f"{remark.level}: {remark}")
-        print(run.id)
-        return DONE
+        return _detached(run, findings)
     return _follow(run, Follower(run), process, as_json, findings, presses)
 
 
@@ -127,11 +123,7 @@ def _resume(run: Run, as_json: bool, detach: bool) -> int:
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
     process = launch.resume(run)
     if detach:
-        _say(findings)
-        if remark := job.when_detached(os.environ):
-            complain(f"{remark.level}: {remark}")
-        print(run.id)
-        return DONE
+        return _detached(run, findings)
     return _follow(run, follower, process, as_json, findings, presses)
 
 
@@ -151,7 +143,7 @@ def _follow(
     presses.ask(lambda numbers: _ask_to_stop(run, numbers))
     try:
         _show(run, follower, as_json, findings, presses)
-    except OSError as fault:
+    except OutputFault as fault:
         return _unheard(run, fault)
     process.wait()
     return _exit_code(run)
@@ -165,7 +157,7 @@ def _exit_code(run: Run) -> int:
 
 
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
-    """Until the run has ended; raises OSError where standard output cannot be written."""
+    """Until the run has ended; raises OutputFault if standard output cannot be written."""
     view = _view(run, as_json, findings)
     said = 0
     try:
@@ -181,12 +173,24 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
         view.close()
 
 
-def _unheard(run: Run, fault: OSError) -> int:
+def _detached(run: Run, findings: Sequence[Finding]) -> int:
+    _say(findings)
+    if remark := job.when_detached(os.environ):
+        complain(f"{remark.level}: {remark}")
+    try:
+        print(run.id, flush=True)
+    except OutputFault as fault:
+        return _unheard(run, fault)
+    return DONE
+
+
+def _unheard(run: Run, fault: OutputFault) -> int:
     """Nobody reads any more, or the disk behind standard output is full: the viewer goes, the run does not."""
-    why = "nobody reads it" if isinstance(fault, BrokenPipeError) else fault.strerror or fault
     running = f"{run.id} is still running; show it with: gputui watch {run.id}"
     has_ended = f"{run.id} has ended; everything is in {run.path}"
-    complain(f"standard output cannot be written ({why})\n{running if run.state in run_folders.GOES_ON else has_ended}")
+    complain(
+        f"standard output cannot be written ({fault})\n{running if run.state in run_folders.GOES_ON else has_ended}"
+    )
     discard_output()
     return UNHEARD
 
