@@ -68,6 +68,7 @@ class Supervisor:
         self.stops_told = (0, 0)
         self.asked_because = self.ended_by = ""
         self.asked_at: float | None = None
+        self.gives_up_at = 0.0  # to write what the disk refuses
         self.killed_at: float | None = None
         self.held = self.said_suspended = False
         self.lost_gpus: list[str] = []
@@ -291,8 +292,9 @@ class Supervisor:
 
     def _leave_result(self, sampler: Sampler) -> None:
         """Write the result where the trainer did not; a result that it wrote is left unchanged."""
+        self.gives_up_at = time.monotonic() + results.ENGINE_SECONDS
         report = results.take(self.report)
-        if report.result is not None and self.run.result is None:
+        if report.result is not None and not self.run.read_result().value:
             self._write(report.result)
         self._append(report)
         if report.result is not None or self._has_result():
@@ -323,10 +325,15 @@ class Supervisor:
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
         self._keep(events.plain(asdict(summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed()))))
 
+    @property
+    def _patience(self) -> float:
+        """The seconds that are left to wait for the disk."""
+        return max(0.0, self.gives_up_at - time.monotonic())
+
     def _has_result(self) -> bool:
         """Whether the trainer has written one; one that the disk does not let be read is waited for, and then stays."""
         asked = self.stop_requests
-        found = results.read(self.run, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
+        found = results.read(self.run, self._patience, lambda: self.stop_requests > asked)
         if found.unreadable:
             self.events.emit(events.Warn(kind="disk", message=f"{found.damage}; it stays as it is"))
         return bool(found.value) or found.unreadable
@@ -338,14 +345,14 @@ class Supervisor:
     def _write(self, summary: Mapping[str, Any]) -> None:
         """Write the result; wait while the disk refuses it, unless somebody asks to stop."""
         asked = self.stop_requests
-        refused = results.write(self.run, summary, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
+        refused = results.write(self.run, summary, self._patience, lambda: self.stop_requests > asked)
         if refused:
             print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
 
     def _append(self, report: results.Report) -> None:
         """Write the trainer's last events, including the one that says that it has finished."""
         asked = self.stop_requests
-        missing = results.append(self.run, report.lines, results.ENGINE_SECONDS, lambda: self.stop_requests > asked)
+        missing = results.append(self.run, report.lines, self._patience, lambda: self.stop_requests > asked)
         if missing + report.lost_events:
             self.events.emit(_missing(missing + report.lost_events))
         if missing and report.result is not None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from . import outage
-from .events import Event, Finished, Started, Warn
+from .events import Event, Finished, MemoryAnswer, Started, Warn
 from .outage import Silence
 from .parsing import dated
 from .reading import EVENT_FILES, Damage, Tail, in_time
@@ -29,17 +29,19 @@ class Follower:
 
     def poll(self) -> list[Event]:
         """The events since the last poll; sets `ended` with the last of them."""
-        alive = self._run.alive("engine") or self._run.alive("trainer")
+        life = self._run.life
+        alive = life.engine or life.trainer
         fresh = in_time(event for tail in self._tails for event in tail.read())
         news = self._new_damage()
         for event in fresh:
             if isinstance(event, Finished):
                 self._finished = event
             else:
-                if isinstance(event, Started):
+                if isinstance(event, Started | MemoryAnswer):  # another trainer follows
                     self._finished = None
                 news.append(event)
-        if alive and (silent := self._silence.look(bool(fresh))):
+        trains = life.trainer or life.starting or bool(life.host)
+        if alive and (silent := self._silence.look(bool(fresh), trains)):
             news.append(self._warning("disk", silent))
         if not alive and not fresh and self._run.state != "starting":
             self.ended = True

@@ -9,6 +9,8 @@ from pathlib import Path
 from ..files import disk
 
 SILENT_SECONDS = 3.0
+GOES_ON = "the training goes on, and its events wait in memory"
+ENDED = "the training has ended, and its result waits for room; it is given up after two minutes"
 
 
 class Silence:
@@ -17,19 +19,19 @@ class Silence:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._since = time.monotonic()
-        self._told = False
+        self._told = ""
 
-    def look(self, heard: bool) -> str:
-        """A sentence, once for each silence, where the disk keeps the run from writing."""
-        now = time.monotonic()
+    def look(self, heard: bool, trains: bool = True) -> str:
+        """A sentence where the disk keeps the run from writing: once for each silence, again when it has trained."""
+        now, waits = time.monotonic(), GOES_ON if trains else ENDED
         if heard:
-            self._since, self._told = now, False
-        if self._told or now - self._since < SILENT_SECONDS:
+            self._since, self._told = now, ""
+        if self._told == waits or now - self._since < SILENT_SECONDS:
             return ""
         self._since = now
         full = disk.looked_at(self._folder)
-        self._told = bool(full)
-        return f"{full}: the training goes on, and its events wait in memory" if full else ""
+        self._told = waits if full else ""
+        return f"{full}: {waits}" if full else ""
 
 
 def lost(folder: Path, log: Sequence[str]) -> dict[str, str]:

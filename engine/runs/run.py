@@ -20,10 +20,10 @@ from ..system import locks
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK
 from . import life
-from .events import OUTCOMES, Event, Outcome, Summary
+from .events import OUTCOMES, Event, Finished, Outcome, Summary
 from .life import Life
 from .parsing import parse_line
-from .reading import EVENT_FILES, Object, read_object
+from .reading import ENGINE_FILE, EVENT_FILES, TRAINER_FILE, Object, read_object
 
 STARTING_SECONDS = 15.0  # shows that a run is starting, where the file system has no locks
 LAST_BYTES = 16384
@@ -70,12 +70,22 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        return self.read_result().value or None
+        """That of result.json, or of the last event if that file could not be written."""
+        found = self.read_result()
+        return found.value or (None if found.damage else self._result_in_events())
 
     @property
     def damage(self) -> list[str]:
         """A sentence for each part of its status and result that cannot be used."""
         return [found.damage for found in (self._status(), self.read_result()) if found.damage]
+
+    def _result_in_events(self) -> Mapping[str, Any] | None:
+        """The result that the last event has: of this sitting, so that nothing is newer, not even the preset."""
+        last = [event for event in self._last_events(TRAINER_FILE)[-1:] if isinstance(event, Finished)]
+        last += [event for event in self._last_events(ENGINE_FILE) if isinstance(event, Finished)]
+        if not last or last[-1].t < self._created():
+            return None
+        return {**last[-1].summary, "outcome": last[-1].outcome}
 
     def _status(self) -> Object:
         return read_object(self.file("status.json"), _STATUS)

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 from gputui.engine import runs
 from gputui.engine.files import yaml_nodes
-from gputui.engine.runs import Run, events
+from gputui.engine.runs import Run, events, follow
 from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.events import Finished, MemoryAnswer, Phase
 from gputui.engine.runs.reading import Tail, read_events
+from gputui.engine.system import locks
 from gputui.tui.screens.live import LiveScreen
 from gputui.tui.screens.runs import RunsScreen
 
@@ -224,3 +226,38 @@ def test_kinds_of_damage_differ(tmp_path: Path, template: Path) -> None:
         )
 
     assert [kind.name for kind in KINDS if unchanged(kind)] == []
+
+
+def test_a_result_that_could_not_be_written_is_that_of_the_last_event(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.file("preset.yaml").write_text("extends: quickstart\n")
+    writer = EventWriter(run.file("events.jsonl"), run.id)
+    writer.emit(Finished(outcome="ok", summary={"outcome": "ok", "steps": 7}))
+    assert (run.result or {}, run.state) == ({"outcome": "ok", "steps": 7}, "ok")
+    writer.emit(Phase(phase="starting"))  # it was resumed
+    assert run.result is None
+    writer.emit(Finished(outcome="oom", summary={"outcome": "oom"}))
+    writer.close()
+    assert run.state == "oom"
+    os.utime(run.file("preset.yaml"), (time.time() + 5,) * 2)  # it was resumed, or goes on with another option
+    assert (run.result, run.state) == (None, "crashed")
+
+
+def test_a_training_that_dies_after_it_went_on_with_less_memory_has_crashed_for_all(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.file("preset.yaml").write_text("extends: quickstart\n")
+    memory_answer = MemoryAnswer(
+        answer="halve", number=1, option="input.batch_size", before=8, after=4, ran_out_after_step=None,
+        resumes_at_step=None, message="half the batch",
+    )  # fmt: skip
+    for name, event in (
+        ("events.jsonl", Finished(outcome="oom", summary={"outcome": "oom"})),
+        ("telemetry.jsonl", memory_answer),
+        ("events.jsonl", Phase(phase="starting")),
+    ):
+        writer = EventWriter(run.file(name), run.id)
+        writer.emit(event)
+        writer.close()
+    locks.take(run.file(locks.ENGINE_LOCK)).release()
+    told = list(follow(run))
+    assert (told[-1].outcome, run.state) == ("crashed", "crashed")  # type: ignore[attr-defined]

@@ -359,11 +359,8 @@ def test_a_result_that_cannot_be_read_when_the_trainer_ends_stays(
 ) -> None:
     """It is readable at the second look, or not until somebody asks to stop."""
     run, looks = Run(tmp_path), 0
-    run.file("preset.yaml").write_text(presets.defaults([]).to_yaml())
     run.file("result.json").write_text('{"outcome": "ok", "steps": 7}')
-    with subprocess.Popen(["true"]) as process:
-        trainer = Trainer(process, -1, -1, TrainerHeartbeat())
-        supervisor = Supervisor(run, trainer, Lock(-1, works=False), RunClock.launched())
+    supervisor = supervisor_of(run)
 
     def read(path: Path) -> bytes:
         nonlocal looks
@@ -384,6 +381,32 @@ def test_a_result_that_cannot_be_read_when_the_trainer_ends_stays(
     assert told == ["result.json cannot be read: Stale file handle; it stays as it is"] * (refusals > 1)
 
 
+def supervisor_of(run: Run, report: int = -1) -> Supervisor:
+    """That of a trainer which has ended."""
+    run.file("preset.yaml").write_text(presets.defaults([]).to_yaml())
+    with subprocess.Popen(["true"]) as process:
+        trainer = Trainer(process, -1, report, TrainerHeartbeat())
+        return Supervisor(run, trainer, Lock(-1, works=False), RunClock.launched())
+
+
+def test_an_engine_waits_for_the_disk_no_longer_than_two_minutes_in_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    results.hand_over(results.Report({"outcome": "ok"}, ["{}"], 0), writer)
+    supervisor, now = supervisor_of(Run(tmp_path), reader), [1000.0]
+
+    def wait(run: Run, what: Any, seconds: float, given_up: Any) -> int:
+        now[0] += seconds
+        return 0
+
+    monkeypatch.setattr("gputui.engine.process.supervisor.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(results, "write", wait)
+    monkeypatch.setattr(results, "append", wait)
+    supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1))
+    assert now == [1120.0]
+
+
 def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -401,6 +424,9 @@ def test_a_viewer_of_a_run_that_says_nothing_more_names_the_disk(
         (lost,) = Follower(run).poll()
         assert silence.look(heard=False) == f"{full}: the training goes on, and its events wait in memory"
         assert silence.look(heard=False) == ""
+        waits = "the training has ended, and its result waits for room; it is given up after two minutes"
+        assert silence.look(heard=False, trains=False) == f"{full}: {waits}"
+        assert silence.look(heard=False, trains=False) == ""
     assert fields_of(lost)["summary"]["error"]["message"] == full
     silence.look(heard=True)
     assert os.listdir(run.path).count("engine.log") == len(os.listdir(run.path)) - 1  # and preset.yaml
