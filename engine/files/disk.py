@@ -37,6 +37,15 @@ def refusal(fault: BaseException) -> int | None:
     return number if number in _WHAT else None
 
 
+def passes(number: int) -> bool:
+    """Whether waiting may help: a limit on the size of a file stays as long as the process."""
+    return number != errno.EFBIG
+
+
+def remedy(number: int) -> str:
+    return "free some space" if passes(number) else "raise the limit on the size of files (ulimit -f)"
+
+
 def place(fault: BaseException) -> str | None:
     """The file or folder that an error names."""
     if isinstance(fault, OSError):

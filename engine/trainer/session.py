@@ -262,7 +262,7 @@ def _failed(
         return _of_end(end, run_folder) if end else _as_told(fault)
     if (number := disk.refusal(fault)) is not None:
         message = f"{disk.describe(number, disk.place(fault) or run_folder)}: the training could not go on"
-        return "error", _error("disk", message, "free some space; the full traceback is in engine.log")
+        return "error", _error("disk", message, f"{disk.remedy(number)}; the full traceback is in engine.log")
     kind, message = type(fault).__name__, _first_line(str(fault))
     if end := ending.named_by(f"{kind}: {fault}", seen, message):
         return _of_end(end, run_folder)

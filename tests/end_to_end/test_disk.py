@@ -256,18 +256,25 @@ def test_a_checkpoint_that_finds_no_room_is_left_out_and_the_next_is_tried(
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in Keras' saving
 def test_a_model_that_finds_no_room_is_waited_for_and_then_told(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     training = build(*TINY).train()
-    loop, file = training.loop, training.run.file("model.keras")
-    monkeypatch.setattr(saving, "PATIENCE_SECONDS", 0.0)
+    loop, file, waits = training.loop, training.run.file("model.keras"), list[float]()
+    monkeypatch.setattr(time, "sleep", waits.append)
     expected = r"^largest file size \(ulimit -f\) reached at .* the training has ended well, but its model could not be"
     with no_writing(most_bytes=4096), pytest.raises(TrainerError, match=expected) as fault:
         saving.save_model(loop.built, loop.step)
     assert not file.exists()
     assert "gputui resume saves it from the last checkpoint" in fault.value.hint
-    monkeypatch.setattr(saving, "PATIENCE_SECONDS", 60.0)
-    limits = no_writing(most_bytes=4096)
-    limits.__enter__()
-    monkeypatch.setattr(time, "sleep", lambda seconds: limits.__exit__(None, None, None))  # room in the meantime
+    assert fault.value.hint.startswith("raise the limit on the size of files (ulimit -f)")
+    assert waits == [], "such a limit stays as long as the process"
+    save, refusals = saving._save, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
+
+    def save_later(*words: Any) -> None:
+        if refusals:
+            raise refusals.pop()
+        save(*words)
+
+    monkeypatch.setattr(saving, "_save", save_later)
     saving.save_model(loop.built, loop.step)
+    assert len(waits) == 1
     assert file.stat().st_size > 4096
 
 

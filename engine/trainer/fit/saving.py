@@ -37,10 +37,10 @@ def save_model(built: Built, step: int) -> None:
             for name in FILES:  # a partial file is useless and takes space
                 with contextlib.suppress(OSError):
                     (folder / name).unlink()
-            if time.monotonic() > until or built.stop.reason:
+            if time.monotonic() > until or built.stop.reason or not disk.passes(number):
                 reason = disk.describe(number, folder)
                 message = f"{reason}: the training has ended well, but its model could not be saved"
-                raise TrainerError("disk", message, _hint(built, step)) from None
+                raise TrainerError("disk", message, f"{disk.remedy(number)} {_hint(built, step)}") from None
         time.sleep(_RETRY_SECONDS)
 
 
@@ -56,5 +56,5 @@ def _save(built: Built, folder: Path) -> None:
 
 def _hint(built: Built, step: int) -> str:
     if built.checkpoints.last_step == step:
-        return "free some space; gputui resume saves it from the last checkpoint"
-    return "free some space and train again; with run.checkpoint set, gputui resume could save it"
+        return "and gputui resume saves it from the last checkpoint"
+    return "and train again; with run.checkpoint set, gputui resume could save it"
