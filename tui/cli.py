@@ -20,6 +20,10 @@ from .commands import about, about_presets, about_proofs, about_runs, cluster_op
 from .commands.preset_options import preset_option, settings_option
 from .show import need_a_terminal, show
 
+new_code_option = click.option(
+    "--code", type=click.Choice(["new"]), help="Resume with your code as it is now, if it was edited since."
+)
+
 
 @click.group(
     cls=opening.PresetOrCommand,
@@ -41,6 +45,7 @@ from .show import need_a_terminal, show
     is_flag=True,
     help="Resume the newest run of this preset with these settings, if it can be resumed; else start a new one.",
 )
+@new_code_option
 @cluster_options.given
 @click.version_option(package_name="gputui", message="gputui %(version)s")
 @click.pass_context
@@ -52,6 +57,7 @@ def cli(
     detach: bool,
     dry_run: bool,
     resume_if_any: bool,
+    code: str | None,
     workers: str | None,
     worker: int | None,
 ) -> None:
@@ -70,10 +76,12 @@ def cli(
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
     opens = context.invoked_subcommand == ""  # a preset was named; its command gets the settings, too
     without_screen = as_json or detach or dry_run or resume_if_any or workers is not None or worker is not None
+    without_screen = without_screen or code is not None
     if context.invoked_subcommand is not None:
         if preset or (settings and not opens) or without_screen:
             if opens:
                 given = "--resume-if-any needs" if resume_if_any else "--json, --detach and --dry-run need"
+                given = "--code needs" if code else given
                 given = "--cluster and --worker need" if workers is not None or worker is not None else given
                 raise Refused(f"{given} no screen: gputui --preset NAME")
             raise Refused(f"--preset and what belongs to it do not go with the command {context.invoked_subcommand!r}")
@@ -84,10 +92,13 @@ def cli(
         context.exit(show())
     if dry_run and resume_if_any:
         raise Refused("--dry-run starts and resumes nothing: leave out --resume-if-any")
+    if code and not resume_if_any:
+        raise Refused("--code=new is for a run that is resumed: gputui resume RUN, or --resume-if-any")
     cluster_options.join(workers, worker)
     from .commands import train
 
     how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
+    how["new_code"] = code == "new"
     context.exit(train.run_preset(preset, settings, **how))
 
 
@@ -148,11 +159,12 @@ def stop(run: str) -> None:
 @click.option("--latest", is_flag=True, help="The newest run that can be resumed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
 @click.option("--detach", is_flag=True, help="Resume in the background: print the run's id and return at once.")
+@new_code_option
 @cluster_options.given
 @click.pass_context
 def resume(
-    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, workers: str | None,
-    worker: int | None,
+    context: click.Context, run: str | None, latest: bool, as_json: bool, detach: bool, code: str | None,
+    workers: str | None, worker: int | None,
 ) -> None:  # fmt: skip
     """Resume a run from its last checkpoint."""
     if (run is None) != latest:
@@ -160,7 +172,7 @@ def resume(
     cluster_options.join(workers, worker)
     from .commands import train
 
-    context.exit(train.resume_run(run, as_json=as_json, detach=detach))
+    context.exit(train.resume_run(run, as_json=as_json, detach=detach, new_code=code == "new"))
 
 
 @cli.command("history")

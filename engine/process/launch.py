@@ -22,7 +22,7 @@ from .. import presets, runs
 from ..files.writing import write_atomically
 from ..options import plain
 from ..presets import Preset, paths
-from ..runs import Run, RunError, checkpoint_files, cluster
+from ..runs import Run, RunError, checkpoint_files, cluster, code_files
 from ..runs.cluster import FILE, Cluster
 from ..runs.launch_options import options_of
 from ..runs.life import Life
@@ -143,16 +143,19 @@ def _cluster_of(preset: Preset) -> Cluster | None:
     return clusters.read(os.environ) if preset.options.strategy.kind == "multi_worker" else None
 
 
-def resume(run: Run) -> subprocess.Popen[bytes]:
+def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
     """Start an engine that continues from the last checkpoint, in the same run folder.
 
-    Raises RunError, or PresetError where the run's preset cannot be read, or ClusterError where it was a worker of
-    another cluster; the run is then unchanged.
+    If the user's code has changed since, it goes on only with `new_code`. Raises RunError, or PresetError where the
+    run's preset cannot be read, or ClusterError where it was a worker of another cluster; the run is then unchanged.
     """
     joins = joining.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
     with runs.reserved(run, "resume") as lock:
         preset = preset_to_resume(run)
+        if new_code:
+            code_files.accept(run)
+        code_files.check(run)
         # With every option, as engine and trainer expect it, even if an older gputui wrote it; now the latest run.
         write_atomically(run.file("preset.yaml"), preset.to_yaml())
         write_atomically(run.file(plain.FILE), plain.to_json(preset.options))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..files.values import whole
-from ..runs import Run
+from ..runs import Run, code_files
 from ..runs.events import Allocator, EpochEnd, MemoryAnswer, Progress, Started, Summary, fields_of
 from ..runs.reading import ENGINE_FILE, TRAINER_FILE, RunEvents, read_events
 from ..system import memory_peaks
@@ -33,6 +33,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         seconds=seconds,
         error={"kind": end.kind, "message": end.message, "hint": end.hint},
         memory_answers=[fields_of(event) for event in read_events(run.path, [ENGINE_FILE]).of(MemoryAnswer)],
+        code_changes=code_files.read(run).changes,
     )
 
 

@@ -273,6 +273,7 @@ class Summary:
     goodput: float | None = None  # the part of the wall time that was training steps
     error: Mapping[str, str] | None = None  # `kind`, `message` and `hint`
     memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event
+    code_changes: Sequence[Mapping[str, Any]] = ()  # edited code that a resumed run went on with: `step` and `files`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from ...engine.checks import Finding
 from ...engine.files.values import to_json
 from ...engine.presets import Preset
 from ...engine.process import continuing, joining, launch
-from ...engine.runs import Follower, Run, RunError
+from ...engine.runs import Follower, Run, RunError, code_files
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launch_options import options_of, python_of
 from ...engine.telemetry import job
@@ -56,11 +56,12 @@ def run_preset(
     detach: bool = False,
     dry_run: bool = False,
     resume_if_any: bool = False,
+    new_code: bool = False,
 ) -> int:
     """Resolve, check, launch and follow a preset; returns the exit code.
 
     With `resume_if_any` its newest run that has ended is resumed instead; where that has completed, nothing is left to
-    do.
+    do. A run whose code has changed since goes on with `new_code` only.
     """
     preset = preset_files.resolve(name, settings)
     kind = preset.options.strategy.kind
@@ -79,8 +80,10 @@ def run_preset(
             complain(f"{run.id} has completed: nothing is trained")
             return DONE
         if not (reason := continuing.why_not(run)):
+            if not new_code:
+                code_files.check(run)
             complain(f"{run.id} is resumed")
-            return _resume(run, as_json, detach)
+            return _resume(run, as_json, detach, new_code)
         complain(f"{reason}: a new run is started")
     findings += joining.test(kind, here)
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
@@ -105,12 +108,12 @@ def _placed(preset: Preset, finding: Finding) -> str:
     return finding.whole(f"{where}: {said.removeprefix(f'{key}: ') if named else said}")
 
 
-def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False) -> int:
+def resume_run(name: str | None, *, as_json: bool = False, detach: bool = False, new_code: bool = False) -> int:
     """Go on with a run from its last checkpoint and follow it, by default the newest that can; the exit code."""
-    return _resume(continuing.latest() if name is None else run_folders.find(name), as_json, detach)
+    return _resume(continuing.latest() if name is None else run_folders.find(name), as_json, detach, new_code)
 
 
-def _resume(run: Run, as_json: bool, detach: bool) -> int:
+def _resume(run: Run, as_json: bool, detach: bool, new_code: bool) -> int:
     kind = options_of(run).get(joining.KEY)
     here, joined = joining.of_run(run)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
@@ -121,7 +124,7 @@ def _resume(run: Run, as_json: bool, detach: bool) -> int:
     findings += joining.test(kind, here)
     follower = Follower(run, from_now=True)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
-    process = launch.resume(run)
+    process = launch.resume(run, new_code)
     if detach:
         return _detached(run, findings)
     return _follow(run, follower, process, as_json, findings, presses)

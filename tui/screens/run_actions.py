@@ -110,11 +110,17 @@ class RunActions(AppScreen):
     @work(group="start", exclusive=True)
     async def action_resume(self) -> None:
         """Go on from the last checkpoint, in the same run."""
-        from .starting import resuming
+        from .starting import code_changed, resuming
 
         if (run := self.run_meant) is None:
             return
-        if await self._launched(await asyncio.to_thread(resuming, run), "") is not None:
+        new_code = False
+        if changed := await asyncio.to_thread(code_changed, run):
+            answers = ("Go on with the new code", "Cancel")
+            if await self.app.push_screen_wait(Ask(f"{changed}.\nGo on with the new code?", answers)) != answers[0]:
+                return
+            new_code = True
+        if await self._launched(await asyncio.to_thread(resuming, run, new_code), "") is not None:
             self.stopping_runs.discard(run.id)
             self.say(f"{await asyncio.to_thread(title, run)} is resumed from its last checkpoint")
             self.acted(run, resumed=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...engine import checks, presets
 from ...engine.process import launch, origin
 from ...engine.proof import sharing
-from ...engine.runs import RunError, title
+from ...engine.runs import RunError, code_files, title
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launch_options import options_of, python_of
 from ...engine.telemetry import machine
@@ -44,8 +44,13 @@ def planned(app: Host, preset: Preset) -> Start:
     return Start(origin.title(preset), lambda: sharing.in_the_way(preset.options, machine.read()), launch_it)
 
 
-def resuming(run: Run) -> Start:
-    """The start of a run that goes on from its last checkpoint."""
+def code_changed(run: Run) -> str:
+    """What of the code has changed since the checkpoint of a run was written; empty where nothing has."""
+    return code_files.describe(run) if steps_in(run.file("checkpoints")) else ""
+
+
+def resuming(run: Run, new_code: bool = False) -> Start:
+    """The start of a run that goes on from its last checkpoint; with code that has changed since, if it may."""
 
     def in_the_way() -> str:
         if not steps_in(run.file("checkpoints")):  # said before anything is asked
@@ -59,7 +64,7 @@ def resuming(run: Run) -> Start:
         found = [*checks.by_command(kind), *checks.of_kind(kind, machine.read()), *python]
         if errors := [finding for finding in found if finding.level == "error"]:
             raise RunError(f"{run.id} cannot be resumed: {errors[0]}")
-        return run, launch.resume(run)
+        return run, launch.resume(run, new_code)
 
     return Start(title(run), in_the_way, launch_it)
 

@@ -309,6 +309,8 @@ class TrainingLoop:
         """Write a checkpoint of this step, unless the model has NaN weights: then the older checkpoints are better."""
         self.watch.health.look(self.step)
         self.pause()
+        if self.built.own is not None:
+            self.built.own.record_code(self.built.report.run)
         self._saver.save(self.step)
 
 

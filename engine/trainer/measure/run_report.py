@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ...runs import Run, events, results
+from ...runs import Run, code_files, events, results
 from ...runs.event_writer import EventWriter
 from ...runs.reading import ENGINE_FILE, RunEvents, read_events
 from ...system import memory_peaks
@@ -157,6 +157,7 @@ class RunReport:
             goodput=clock.step_seconds_total / seconds if seconds else None,
             error=error,
             memory_answers=[events.fields_of(event) for event in told.of(events.MemoryAnswer)],
+            code_changes=code_files.read(self.run).changes,
         )
 
     def _gpu_means(self, told: RunEvents, *keys: str) -> Iterator[float | None]:

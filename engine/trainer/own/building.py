@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ...files import disk
 from ...options import Options
+from ...runs import Run, code_files
 from ..checkpoint.object_graph import Found, Module, walk
 from ..checkpoint.state import State
 from ..common.epoch_callbacks import EpochCallbacks, Loop
@@ -28,7 +29,7 @@ from .global_settings import GlobalSettings
 from .pipeline import OwnPipeline, opened
 from .py_dataset import Indexed
 from .streams import Stream
-from .user_code import UserCode
+from .user_code import UserCode, UserError
 
 RESUMED_BATCHES = (
     "your code batches its data: after resuming, the batches already seen in this pass are skipped; where your code "
@@ -63,6 +64,10 @@ class Own:
         modules = [Module(vars(module)) for module in self.code.modules()]
         return walk([self.model, *self.callbacks, *modules], self.code.owns)
 
+    def record_code(self, run: Run) -> None:
+        """Record the files that the code has imported since it was built."""
+        code_files.add(run, self.code.home, self.code.files())
+
     def warn_of_draws(self, graph: Any, report: RunReport) -> None:
         """What in a step's graph begins its random numbers anew on resuming."""
         random_draws.warn(graph, self.code, self.model, report)
@@ -78,6 +83,8 @@ class Own:
             report.warn("run_eagerly", "run_eagerly does nothing here: steps run as a graph", "print with tf.print")
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
+        if resumed_at is not None and (names := code_files.gone_on(report.run, resumed_at)):
+            report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
         if resumed_at is not None and self.pipeline.train.kind == "batched":
             report.warn("resumed_batches", RESUMED_BATCHES)
         if resumed_at is not None and self.callbacks:
@@ -115,8 +122,13 @@ def build(
     replicas = distribution.num_replicas_in_sync if distribution else 1
     report.phase("building", workload.entry.rpartition("/")[2])
     settings = GlobalSettings()
+    try:
+        code_files.begin(report.run)
+    except code_files.CodeChangedError as fault:
+        raise UserError(*str(fault).split("\n")) from None
     with _scope(distribution), settings:  # a module may create its model when it is imported
         code = UserCode(workload.entry, workload.folder or ".")
+    code_files.add(report.run, code.home, code.files())
     for name in code.shadowed():
         report.warn(
             "shadowed",
@@ -137,6 +149,7 @@ def build(
         if pipeline.held_out is not None and distribution is None:
             evaluable.check(found.model, found.loss, pipeline.held_out.spec)
     settings.tell(code, report)
+    code_files.add(report.run, code.home, code.files())
     follows = pipeline.global_batch_size == options.input.batch_size * replicas
     useless = inapplicable.reasons(handed, follows)
     callbacks = usable(found.callbacks, options, report, writes=share is None or share.index == 0)

@@ -139,6 +139,11 @@ class UserCode:
         """The modules of the user's code, in the order of their import."""
         return [module for name, module in list(sys.modules.items()) if self.owns(name)]
 
+    def files(self) -> list[str]:
+        """The Python files of the user's code that have been imported."""
+        found = (getattr(module, "__file__", None) or "" for module in self.modules())
+        return sorted({os.path.abspath(file) for file in found if file.endswith(".py")})
+
     def shadowed(self) -> list[str]:
         """Modules beside the user's that are not used, because Python imported others of the same names first."""
         found = []
