@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.own import counting
 from gputui.engine.trainer.own.user_code import UserError
 
 from tests.support.own import Write
 from tests.support.training import Training
+from tests.trainer.test_own_resume import resumed
 
 pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 HEAD = """
@@ -147,3 +150,97 @@ def test_settings_that_an_option_makes_are_told_and_break_nothing(own: Write) ->
     assert training.loop.built.model.layers[0].compute_dtype == "bfloat16"
     assert tf.config.threading.set_intra_op_parallelism_threads.__name__ == "set_intra_op_parallelism_threads"
     assert keras.mixed_precision.set_global_policy.__name__ == "set_dtype_policy"
+
+
+# ---- a fit of the model's own ------------------------------------------------------------------------
+
+# As KerasHub's models and those with a Gaussian process: fit changes the batches, and adds callbacks.
+WRAPPED = """
+import keras, numpy as np, tensorflow as tf
+words = np.array(["a b", "b a", "a a", "b b"] * 30)
+y = np.arange(120).astype("float32") % 4
+class Count(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        Count.seen = ["begin"]
+    def on_epoch_end(self, epoch, logs=None):
+        Count.seen.append(sorted(logs))
+class Mine(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1, kernel_initializer="ones")
+    def call(self, x):
+        return self.dense(x)
+    def encoded(self, text, y):
+        one_hot = tf.strings.to_hash_bucket_fast(tf.strings.substr(text, 0, 1), 2)
+        return tf.one_hot(one_hot, 2), y
+    def fit(self, x=None, validation_data=None, callbacks=None, **more):
+        data = validation_data if validation_data is None else validation_data.map(self.encoded)
+        return super().fit(x.map(self.encoded), validation_data=data, callbacks=[*callbacks, Count()], **more)
+def data():
+    return tf.data.Dataset.from_tensor_slices((words, y)).batch(20)
+def build(context):
+    keras.utils.set_random_seed(7)
+    made = Mine()
+    made.compile(keras.optimizers.SGD(0.01), "mse")
+    return {"model": made, "train": data(), "validation": data(), "callbacks": []}
+"""
+WRAPPED_SETTINGS = ("epochs=3", "checkpoint=4", "keep=10")
+
+
+def test_a_model_whose_fit_changes_batches_and_adds_callbacks_trains_as_in_keras_and_resumes(own: Write) -> None:
+    training = own(WRAPPED, *WRAPPED_SETTINGS).train()
+    names: dict[str, Any] = {}
+    exec(WRAPPED, names)
+    made = names["build"](None)
+    plain = made["model"].fit(made["train"], validation_data=made["validation"], callbacks=[], epochs=3, verbose=0)
+    ours = [event["metrics"] for event in training.events("epoch")]
+    for figure in ("loss", "val_loss"):
+        assert [metrics[figure] for metrics in ours] == pytest.approx(plain.history[figure], rel=1e-5)
+    assert sys.modules["train"].Count.seen == ["begin", *[["loss", "val_loss"]] * 3] == names["Count"].seen
+    again = resumed(own, WRAPPED, training, 8, *WRAPPED_SETTINGS)
+    assert again.losses() == training.losses()[1:]
+
+
+def test_a_model_whose_fit_changes_batches_trains_over_replicas(own: Write) -> None:
+    losses = own(WRAPPED, *WRAPPED_SETTINGS, "strategy.kind=mirrored", "batch_size=10").train().losses()
+    assert losses[2] < losses[0]
+
+
+FIT_OF_THEIRS = {
+    "no-fit": ("pass", "the fit of Mine does not call Keras' fit"),
+    "arrays": ("super().fit(x=np.zeros((20, 2)), y=np.zeros(20))", "train.py:10 in fit: TypeError: Keras' fit gets"),
+    "twice": (
+        "super().fit(x, **more); super().fit(x, **more)",
+        "train.py:10 in fit: RuntimeError: Keras' fit is called",
+    ),
+    "compile": (
+        "self.compile('sgd', 'mse'); super().fit(x, **more)",
+        "train.py:10 in fit: RuntimeError: compile cannot",
+    ),
+    "callback": (
+        "super().fit(x, **more | {'callbacks': [Lambda(on_epoch_end=lambda *_: self.compile())]})",
+        "train.py:10 in <lambda>: RuntimeError: compile cannot be called while the model trains",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIT_OF_THEIRS)
+def test_what_a_fit_of_the_models_own_cannot_do_is_told_with_its_line(name: str, own: Write) -> None:
+    line, message = FIT_OF_THEIRS[name]
+    source = f"""\
+import keras, numpy as np
+from keras.callbacks import LambdaCallback as Lambda
+def build(context):
+    made = Mine([keras.Input((2,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made, (np.zeros((40, 2), "float32"), np.zeros(40, "float32"))
+
+class Mine(keras.Sequential):
+    def fit(self, x, **more):
+        {line}
+"""
+    training = own(source, "epochs=2", "batch_size=20", "validation_split=0")
+    assert training.loop.built.own is not None
+    with pytest.raises(TrainerError) as refused, training.loop.built.own.code.blamed(found_only=True):
+        training.train()
+    assert refused.value.message.startswith(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from gputui.engine.trainer.own.user_code import UserError
 
 from tests.support.own import Write
@@ -114,6 +115,38 @@ def build(context):
         "call the model",
     ),
 }
+
+REFUSED["accumulation"] = (
+    """
+def build(context):
+    made = network()
+    made.compile(keras.optimizers.Adam(gradient_accumulation_steps=4), "mse")
+    return made, (x, x[:, :1])
+""",
+    "Adam(gradient_accumulation_steps=4) of your code",
+    "train.micro_batches",
+)
+
+
+def test_batches_of_sparse_tensors_are_split_over_the_replicas(own: Write) -> None:
+    training = own(
+        HEAD
+        + """
+def build(context):
+    given = keras.Input((4,), sparse=True)
+    made = keras.Model(given, keras.layers.Dense(1, kernel_initializer="zeros")(given))
+    made.compile("sgd", "mse")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(context.global_batch_size - 1)
+    return made, data.map(lambda a, b: (tf.sparse.from_dense(a), b))
+""",
+        *MIRRORED,
+        "epochs=1",
+    )
+    spec, _ = training.loop.built.own.pipeline.stream(0).element_spec if training.loop.built.own else (None, None)
+    assert isinstance(spec, tf.SparseTensorSpec)
+    assert spec.shape.as_list() == [None, 4]
+    (loss,) = training.train().losses()
+    assert 0 < loss < 1.5
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -206,6 +206,10 @@ def test_tf_data_plans_with_what_the_container_leaves(tmp_path: Path, monkeypatc
         pytest.skip("this machine has one CPU")
     assert (plain.cpu_budget, plain.ram_budget) == (None, None)
     assert (limited.cpu_budget, limited.ram_budget) == (1, 2_000_000_000)
+    asked = tf.data.Options()
+    asked.autotune.ram_budget = 64_000_000
+    given = within_limits(dataset.with_options(asked)).options().autotune
+    assert (given.cpu_budget, given.ram_budget) == (1, 64_000_000), "what was asked for stays"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")

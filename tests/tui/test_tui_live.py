@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run, code_files, notes
+from gputui.engine.runs import Run, notes
 from gputui.engine.runs.titles import name_of
 from gputui.engine.system.identity import Process
 from gputui.tui.app import GputuiApp
@@ -420,41 +420,6 @@ async def test_one_with_checkpoints_stops_at_once(home: Path, engine: subprocess
         await pilot.press("t", *"a b", "enter")
         await wait_for(pilot, "#a #b slow disk")
     assert notes.read(run) == notes.Notes("slow disk", ("a", "b"))
-
-
-@pytest.mark.parametrize("edited", [False, True])
-async def test_a_stopped_run_is_resumed_in_two_keystrokes(
-    edited: bool, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One whose code was edited since is resumed after a question."""
-    run = recorded.write(home, name="20260921-120000-mine", gpus=0, seconds=30, outcome="stopped")
-    resumed: list[Run] = []
-    run.file("checkpoints/step-0000000100").mkdir(parents=True)
-    code = tmp_path / "train.py"
-    code.write_text("x = 1")
-    code_files.add(run, tmp_path, [str(code)])
-    code.write_text("x = 2" if edited else "x = 1")
-
-    def resume(run: Run, new_code: bool) -> str:
-        resumed.append(run)
-        assert new_code is edited
-        return "engine"
-
-    monkeypatch.setattr("gputui.engine.process.launch.resume", resume)
-    app = GputuiApp()
-    async with app.run_test(size=(80, 24), notifications=True) as pilot:
-        await pilot.press("f3")
-        await wait_for(pilot, run.id)
-        await pilot.press("R")
-        if edited:
-            await wait_for(pilot, "train.py has changed since")
-            await pilot.press("escape", "R")
-            await wait_for(pilot, "Go on with the new code?")
-            assert resumed == []
-            await pilot.press("g")
-        await wait_for(pilot, "mine is resumed")
-        assert resumed == [run]
-        assert app.engines == ["engine"]
 
 
 async def test_run_again_and_change(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,7 @@
-"""Starting beside a run on the same devices asks: start it anyway, let it wait until that has ended, or leave it."""
+"""Starting beside a run on the same devices asks: start it anyway, let it wait until that has ended, or leave it.
+
+A run whose code was edited since asks before it is resumed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 from gputui.engine.presets import Preset
 from gputui.engine.process import origin
-from gputui.engine.runs import Run, RunError
+from gputui.engine.runs import Run, RunError, code_files
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import waiting
 from gputui.tui.screens.form import FormScreen
@@ -104,3 +107,38 @@ async def test_anyway_starts_at_once_and_run_again_asks_as_well(home: Path, star
         await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
         assert [preset.name for preset in started] == ["over"]
         assert origin.title(started[0]) == "over"
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_a_stopped_run_is_resumed_in_two_keystrokes(
+    edited: bool, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose code was edited since is resumed after a question."""
+    run = recorded.write(home, name="20260921-120000-mine", gpus=0, seconds=30, outcome="stopped")
+    resumed: list[Run] = []
+    run.file("checkpoints/step-0000000100").mkdir(parents=True)
+    code = tmp_path / "train.py"
+    code.write_text("x = 1")
+    code_files.add(run, tmp_path, [str(code)])
+    code.write_text("x = 2" if edited else "x = 1")
+
+    def resume(run: Run, new_code: bool) -> str:
+        resumed.append(run)
+        assert new_code is edited
+        return "engine"
+
+    monkeypatch.setattr("gputui.engine.process.launch.resume", resume)
+    app = GputuiApp()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.press("f3")
+        await wait_for(pilot, run.id)
+        await pilot.press("R")
+        if edited:
+            await wait_for(pilot, "train.py has changed since")
+            await pilot.press("escape", "R")
+            await wait_for(pilot, "Go on with the new code?")
+            assert resumed == []
+            await pilot.press("g")
+        await wait_for(pilot, "mine is resumed")
+        assert resumed == [run]
+        assert app.engines == ["engine"]

@@ -18,8 +18,13 @@ def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bo
 
 
 def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Give tf.data the CPU and memory limits of the container: it would count those of the whole machine."""
-    cpus, memory = limits.cpus_limited(), limits.memory_limited()
+    """Give tf.data the CPU and memory limits of the container: it would count those of the whole machine.
+
+    A budget that an option or the user's own data set has set stays.
+    """
+    given = batches.options().autotune
+    cpus = limits.cpus_limited() and given.cpu_budget is None
+    memory = limits.memory_limited() and given.ram_budget is None
     if not cpus and not memory:
         return batches
     settings = tf.data.Options()
@@ -64,12 +69,36 @@ def _split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
     def parts(*tensors: Any) -> tf.data.Dataset:
         batch = tensors if several else tensors[0]
-        samples = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+        samples = tf.cast(sample_count(batch), tf.int64)
 
         def part(i: Any) -> Any:
             first, beyond = i * samples // replicas, (i + 1) * samples // replicas
-            return tf.nest.map_structure(lambda tensor: tensor[first:beyond], batch)
+            return tf.nest.map_structure(lambda tensor: rows_of(tensor, first, beyond - first), batch)
 
         return tf.data.Dataset.range(replicas).map(part)
 
     return batches.flat_map(parts)
+
+
+def sample_count(data: Any) -> Any:
+    """The number of samples of a batch: an int where it is known when a function is traced."""
+    first = next(part for part in tf.nest.flatten(data) if part is not None)
+    known = first.shape[0]
+    if known is not None:
+        return int(known)
+    if isinstance(first, tf.SparseTensor):
+        return tf.cast(first.dense_shape[0], tf.int32)
+    return tf.cast(first.nrows(), tf.int32) if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
+
+
+def rows_of(tensor: Any, first: Any, count: Any) -> Any:
+    """Rows of a tensor of any kind."""
+    if isinstance(tensor, tf.RaggedTensor):
+        return tensor[first : first + count]
+    sparse = isinstance(tensor, tf.SparseTensor)
+    rest = tensor.dense_shape[1:] if sparse else tf.shape(tensor)[1:]
+    first, count = (tf.cast(number, rest.dtype) for number in (first, count))
+    begin, size = tf.concat([[first], tf.zeros_like(rest)], 0), tf.concat([[count], rest], 0)
+    taken = tf.sparse.slice(tensor, begin, size) if sparse else tf.slice(tensor, begin, size)
+    taken.set_shape([tf.get_static_value(count), *tensor.shape[1:]])
+    return taken

@@ -32,6 +32,7 @@ from .evaluation import Evaluation
 from .exact_resume import ExactResume
 from .executions import Executions
 from .fit_data import FitData
+from .model_fit import ModelFit
 from .timing import Timing
 from .watch import Watch
 
@@ -57,6 +58,7 @@ class TrainingLoop:
         self.step = 0
         self.heartbeat = report.heartbeat
         self.data = FitData(options, model.distribute_strategy, built.devices)
+        self._model_fit = ModelFit(model, built.own, self.data, report)
         self.timing = Timing(options, report, built.devices.kind == "GPU")
         self.executions = Executions(model, pipeline, self.timing.parts, options.train.micro_batches)
         self.watch = Watch(built, self.data, self.timing, self.executions.traces, self.steps_per_epoch)
@@ -122,15 +124,15 @@ class TrainingLoop:
     def _fit(self, callbacks: keras.callbacks.CallbackList, first: int, beyond: int, steps: int) -> None:
         pipeline, own = self.built.pipeline, self.built.own
         validation_batches = pipeline.validation_batches
-        self.built.model.fit(
-            self.data.training(pipeline.stream(self.step)),
+        self._model_fit(
+            pipeline.stream(self.step),
+            pipeline.validation() if validation_batches else None,
+            callbacks,
             initial_epoch=first,
             epochs=beyond,
             steps_per_epoch=steps,
-            validation_data=self.data.validation(pipeline.validation()) if validation_batches else None,
             validation_steps=validation_batches or None,
             validation_freq=own.pipeline.fit.validation_freq if own else 1,
-            callbacks=callbacks,
             shuffle=False,
             verbose=0,
         )

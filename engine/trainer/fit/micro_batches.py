@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from ..common.versions import get_keras_mask, unscale_loss_for_distribution
+from ..data.finishing import rows_of, sample_count
 
 
 def split_training(
@@ -48,7 +49,7 @@ def split_training(
 
     def step(data: Any) -> dict[str, Any]:
         (loss, divisor, *sums), logs = _over_parts(part, data, parts, compiled)
-        return logs | apply(loss, divisor, sums, tf.convert_to_tensor(_sample_count(data)))
+        return logs | apply(loss, divisor, sums, tf.convert_to_tensor(sample_count(data)))
 
     return step
 
@@ -69,7 +70,7 @@ def split_testing(
         sums, logs = _over_parts(part, data, parts, compiled)
         if custom:
             return dict(logs)
-        _count_loss(model, tf.math.divide_no_nan(*sums), _sample_count(data))
+        _count_loss(model, tf.math.divide_no_nan(*sums), sample_count(data))
         return logs | model.get_metrics_result()
 
     return step
@@ -104,7 +105,7 @@ def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
         )
     mask = None if masks[0] is None or not reductions(model) else tf.cast(masks[0], tf.float32)
     if not by_weight or sample_weight is None:
-        return _sample_count(x) if mask is None else tf.reduce_sum(mask)
+        return sample_count(x) if mask is None else tf.reduce_sum(mask)
     weights = tf.cast(sample_weight, tf.float32)
     if mask is None:
         return tf.reduce_sum(weights)
@@ -139,12 +140,12 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
     All parts have one size but for a smaller last one: XLA compiles for each size.
     """
     traced = tf.function(part, autograph=False, reduce_retracing=True, jit_compile=True if compiled else None)
-    rows = _sample_count(data)
+    rows = sample_count(data)
     size = -(-rows // parts)
     whole = rows // size
 
     def of(first: Any, count: Any) -> Any:
-        taken = tf.nest.map_structure(lambda tensor: _rows_of(tensor, first, count), data)
+        taken = tf.nest.map_structure(lambda tensor: rows_of(tensor, first, count), data)
         return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
 
     def added(state: Any, first: Any, count: Any) -> Any:
@@ -165,29 +166,3 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
     if isinstance(left, int):
         return added(state, whole * size, left) if left else state
     return tf.cond(left > 0, lambda: added(state, whole * size, left), lambda: state)
-
-
-def _sample_count(data: Any) -> Any:
-    """The number of samples: an int where it is known when the step is traced."""
-    first = next(one for one in tf.nest.flatten(data) if one is not None)
-    known = first.shape[0]
-    if known is not None:
-        return int(known)
-    if isinstance(first, tf.SparseTensor):
-        return tf.cast(first.dense_shape[0], tf.int32)
-    return tf.cast(first.nrows(), tf.int32) if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
-
-
-def _rows_of(tensor: Any, first: Any, count: Any) -> Any:
-    """Rows of a tensor."""
-    if isinstance(tensor, tf.RaggedTensor):
-        return tensor[first : first + count]
-    sparse = isinstance(tensor, tf.SparseTensor)
-    rest = tensor.dense_shape[1:] if sparse else tf.shape(tensor)[1:]
-    first, count = (tf.cast(one, rest.dtype) for one in (first, count))
-    begin, size = tf.concat([[first], tf.zeros_like(rest)], 0), tf.concat([[count], rest], 0)
-    if sparse:
-        return tf.sparse.slice(tensor, begin, size)
-    taken = tf.slice(tensor, begin, size)
-    taken.set_shape([tf.get_static_value(count), *tensor.shape[1:]])
-    return taken

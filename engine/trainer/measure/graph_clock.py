@@ -88,5 +88,5 @@ def _tensors(data: Any) -> list[Any]:
     found: list[Any] = []
     for item in tf.nest.flatten(data):
         distributed = isinstance(item, tf.distribute.DistributedValues)
-        found.extend(item.values if distributed else tf.nest.flatten(item, expand_composites=True))
+        found.extend(tf.nest.flatten(item.values if distributed else item, expand_composites=True))
     return found

@@ -6,6 +6,7 @@ An option that cannot be applied is kept with the reason, so that nothing is sil
 from __future__ import annotations
 
 import contextlib
+import functools
 import traceback
 from dataclasses import dataclass
 from typing import Any
@@ -49,10 +50,20 @@ class Own:
     inapplicable: dict[str, str]  # options that have no effect on this training, each with the reason
     own_compile: bool  # the user's code has compiled the model
     xla: Xla
+    distribution: tf.distribute.Strategy | None = None
+
+    @functools.cached_property
+    def overrides_fit(self) -> bool:
+        return overrides_fit(self.model)
+
+    def create_variables(self, spec: Any) -> None:
+        """Create the variables of the model from what a batch looks like where Keras' fit gets it."""
+        with _scope(self.distribution):
+            variables.create(self.model, spec, self.distribution, self.code)
 
     def callbacks_for(self, loop: Loop, epochs: int) -> keras.callbacks.CallbackList:
         """What tells the loop of epochs, and the user's callbacks with it."""
-        if not self.callbacks:
+        if not self.callbacks and not self.overrides_fit:
             return EpochCallbacks(loop, self.model)
         return OwnCallbacks(loop, self.model, epochs, self.callbacks)
 
@@ -145,7 +156,8 @@ def build(
         fitting_batches.check(found.model, pipeline)
         tell_overridden(found.model, options, report)
         compiler = compile_model(found, options, pipeline)
-        variables.create(found.model, pipeline.spec, distribution, code)
+        if not overrides_fit(found.model):  # else what it makes of the batches is not known yet
+            variables.create(found.model, pipeline.spec, distribution, code)
         if pipeline.held_out is not None and distribution is None:
             evaluable.check(found.model, found.loss, pipeline.held_out.spec)
     settings.tell(code, report)
@@ -153,7 +165,12 @@ def build(
     follows = pipeline.global_batch_size == options.input.batch_size * replicas
     useless = inapplicable.reasons(handed, follows)
     callbacks = usable(found.callbacks, options, report, writes=share is None or share.index == 0)
-    return Own(code, found.model, pipeline, callbacks, useless, own_compile, compiler)
+    return Own(code, found.model, pipeline, callbacks, useless, own_compile, compiler, distribution)
+
+
+def overrides_fit(model: keras.Model) -> bool:
+    """Whether the model has a fit of its own around Keras' fit."""
+    return type(model).fit is not keras.Model.fit
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:

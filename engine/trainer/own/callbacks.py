@@ -52,11 +52,19 @@ class OwnCallbacks(EpochCallbacks):
 
     def __init__(self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]) -> None:
         super().__init__(loop, model)
-        self._theirs = list(theirs)
-        self._begun = False
+        self._given, self._epochs = list(theirs), epochs
+        self._begun: list[keras.callbacks.Callback] = []
+        self._take(self._given)
+
+    def add(self, handed: Sequence[keras.callbacks.Callback]) -> None:
+        """Call those as well that the model's own fit has added; those of an earlier fit are given up."""
+        self._take([*self._given, *(callback for callback in handed if callback not in self._given)])
+
+    def _take(self, theirs: list[keras.callbacks.Callback]) -> None:
+        self._theirs = theirs
         for callback in self._theirs:
-            callback.set_params({"verbose": 0, "epochs": epochs, "steps": loop.steps_per_epoch})
-            callback.set_model(model)
+            callback.set_params({"verbose": 0, "epochs": self._epochs, "steps": self._loop.steps_per_epoch})
+            callback.set_model(self.model)
         self._batch_begin = [callback for callback in self._theirs if _overrides(callback, _BATCH_BEGIN)]
         self._batch_end = [callback for callback in self._theirs if _overrides(callback, _BATCH_END)]
         self._test_begin = [callback for callback in self._theirs if _overrides(callback, ("on_test_batch_begin",))]
@@ -64,9 +72,9 @@ class OwnCallbacks(EpochCallbacks):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Called once in a run, although a resumed epoch is a fit of its own."""
-        if not self._begun:
-            self._begun = True
-            self._call(self._theirs, "on_train_begin", as_keras(logs))
+        new = [callback for callback in self._theirs if callback not in self._begun]
+        self._begun = list(self._theirs)
+        self._call(new, "on_train_begin", as_keras(logs))
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._loop.step >= self._loop.steps or self.model.stop_training:

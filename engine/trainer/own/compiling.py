@@ -6,6 +6,7 @@ import keras
 
 from ... import plan
 from ...options import Options
+from ..checkpoint.object_graph import optimizers
 from ..measure.run_report import RunReport
 from ..setup import optimizer, xla
 from .pipeline import OwnPipeline
@@ -27,12 +28,26 @@ def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> x
             "it assigns variables",
             "set compile.xla=false, or strategy.kind=single",
         )
+    if pipeline.replicas > 1:
+        _refuse_accumulation(model)
     if model.compiled:
         model.jit_compile = compiler.compiles
         model.steps_per_execution = options.compile.steps_per_execution
     else:
         _compile(found, options, pipeline, compiler.compiles)
     return compiler
+
+
+def _refuse_accumulation(model: keras.Model) -> None:
+    """Keras tests in each replica alone whether its gradients are to be applied, which a strategy does not allow."""
+    for own in optimizers(model):
+        if (steps := own.gradient_accumulation_steps) and steps > 1:
+            raise UserError(
+                f"{type(own).__name__}(gradient_accumulation_steps={steps}) of your code: Keras cannot accumulate "
+                "gradients over several replicas",
+                "leave it out: the replicas' batches add up anyway; a batch too large for the memory is computed in "
+                "parts with train.micro_batches",
+            )
 
 
 def _compile(found: Returned, options: Options, pipeline: OwnPipeline, jit_compile: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from typing import Any
 
@@ -21,7 +22,8 @@ def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy |
         model._symbolic_build(data_batch=batch)
     except Exception as fault:
         if distribution is None:
-            traceback.print_exc()  # goes to engine.log: the first step shows whether it matters
+            why = traceback.format_exception_only(fault)[-1].strip()
+            print(f"gputui: {type(model).__name__} gets its variables in the first step: {why}", file=sys.stderr)
             return
         _build_by_step(model, batch, fault, code)
     if distribution is not None:

@@ -1,0 +1,126 @@
+"""Calls `model.fit`, also that of a user's class which changes what it hands to Keras' fit.
+
+A fit that is overridden gets what a user hands to it: a tf.data.Dataset and a list of callbacks. What it hands on is
+taken over where it calls Keras' fit: batches go to the devices then, and its own callbacks are called with the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from ..common.faults import TrainerError
+from ..measure.run_report import RunReport
+from .fit_data import FitData
+
+if TYPE_CHECKING:
+    from ..own.building import Own
+    from ..own.callbacks import OwnCallbacks
+
+NO_FIT_HINT = "call super().fit(...) in it; a loop of your own belongs into train_step, or is watched with Monitor"
+COMPILED = (
+    "compile cannot be called while the model trains, here as in Keras' fit: train in two runs, or in build with a fit "
+    "of its own for the first phase"
+)
+_WARNED = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps", "validation_freq")
+
+
+class ModelFit:
+    """Calls the fit of the model, as often as a training needs it."""
+
+    def __init__(self, model: keras.Model, own: Own | None, data: FitData, report: RunReport) -> None:
+        self._model, self._own, self._data, self._report = model, own, data, report
+        self._created = False  # the variables of a model with a fit of its own
+
+    def __call__(
+        self, batches: tf.data.Dataset, validation: tf.data.Dataset | None, callbacks: Any, **settings: Any
+    ) -> None:
+        if self._own is not None and self._own.overrides_fit:
+            with self._compiled_once():
+                self._fit_of_theirs(self._own, batches, validation, callbacks, settings)
+        else:
+            with self._compiled_once() if self._own is not None else contextlib.nullcontext():
+                self._model.fit(**self._on_devices(batches, validation), callbacks=callbacks, **settings)
+
+    def _on_devices(self, batches: tf.data.Dataset, validation: Any) -> dict[str, Any]:
+        if isinstance(validation, tf.data.Dataset):
+            validation = self._data.validation(validation)
+        return {"x": self._data.training(batches), "validation_data": validation}
+
+    def _fit_of_theirs(
+        self, own: Own, batches: tf.data.Dataset, validation: Any, callbacks: OwnCallbacks, settings: Mapping[str, Any]
+    ) -> None:
+        model, stock, calls = self._model, keras.Model.fit, 0
+
+        def fit(of: keras.Model, *arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            if of is not model:
+                return stock(of, *arguments, **named)
+            calls += 1
+            if calls > 1:
+                raise RuntimeError("Keras' fit is called a second time, and a run trains in one: make two runs of it")
+            given = inspect.signature(stock).bind(of, *arguments, **named).arguments
+            x = given.get("x")
+            if not isinstance(x, tf.data.Dataset):
+                raise TypeError(f"Keras' fit gets {type(x).__name__} in place of the tf.data.Dataset that fit gets")
+            self._warn_of_settings(given, settings)
+            callbacks.add(getattr(given.get("callbacks"), "callbacks", given.get("callbacks")) or ())
+            self._create_variables(own, x)
+            handed = {**given, **self._on_devices(x, given.get("validation_data")), **settings, "callbacks": callbacks}
+            return stock(**handed)
+
+        with _replaced("fit", fit):
+            theirs = {"x": batches, "validation_data": validation, "callbacks": list(own.callbacks), **settings}
+            model.fit(**_accepted(model.fit, theirs))
+        if not calls:
+            what = f"the fit of {type(model).__name__} does not call Keras' fit, within which gputui trains"
+            raise TrainerError("user_code", what, NO_FIT_HINT)
+
+    def _create_variables(self, own: Own, batches: tf.data.Dataset) -> None:
+        if not self._created:
+            own.create_variables(batches.element_spec)
+            self._created = True
+
+    def _warn_of_settings(self, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        changed = [name for name in _WARNED if name in given and given[name] != settings[name]]
+        if changed:
+            what = f"the fit of {type(self._model).__name__} sets {', '.join(changed)}: the options decide instead"
+            self._report.warn("fit_overridden", what)
+
+    def _compiled_once(self) -> contextlib.AbstractContextManager[None]:
+        """Refuse compile in a callback or a fit of the user's, where it would take the training step away."""
+        stock = keras.Model.compile
+
+        def compile_(of: keras.Model, *arguments: Any, **named: Any) -> Any:
+            if of is self._model:
+                raise RuntimeError(COMPILED)
+            return stock(of, *arguments, **named)
+
+        return _replaced("compile", compile_)
+
+
+def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that the function takes; the others are set where it calls Keras' fit."""
+    known = inspect.signature(function).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in known}
+
+
+@contextlib.contextmanager
+def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """A method of keras.Model, which its subclasses reach by super(), is this function meanwhile."""
+    before = vars(keras.Model).get(name)
+    setattr(keras.Model, name, function)
+    try:
+        yield
+    finally:
+        if before is None:
+            delattr(keras.Model, name)
+        else:
+            setattr(keras.Model, name, before)
