@@ -17,6 +17,7 @@ import tensorflow as tf
 from gputui import engine
 from gputui.engine import Monitor
 from gputui.engine.runs import Run
+from gputui.engine.trainer.monitor.watched_fit import WatchedFit
 
 from tests.support.forking import Forks, Program
 from tests.support.front_door import until
@@ -55,6 +56,52 @@ def test_the_device_is_waited_for_at_most_every_quarter_of_a_second(cpus: Any) -
     # The first step, the end of the warm-up, and Keras itself at the end of each epoch.
     assert reads <= 2 + 2 + seconds / 0.25 + 1
     assert reads < steps / 10
+
+
+def test_a_loop_of_ones_own_with_a_model_that_is_not_compiled_is_watched(cpus: Any) -> None:
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    monitor = Monitor("own loop", batch_size=8)
+    callbacks = keras.callbacks.CallbackList([monitor], model=made, epochs=2, steps=3)
+    callbacks.on_train_begin()
+    for epoch in range(2):
+        callbacks.on_epoch_begin(epoch)
+        for step in range(3):
+            callbacks.on_train_batch_begin(step)
+            callbacks.on_train_batch_end(step, {"loss": 1.0})
+        callbacks.on_epoch_end(epoch, {"loss": 1.0})
+    callbacks.on_train_end()
+    assert [event["metrics"] for event in events(monitor.run, "epoch")] == [{"loss": 1.0}] * 2
+    assert events(monitor.run, "started")[0]["actual"]["optimizer"] is None
+    assert monitor.run is not None
+    assert monitor.run.state == "ok"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["__init__", "execution_begins", "execution_ended", "evaluation_begins", "epoch_begins", "epoch_ends", "finish"],
+)
+def test_what_fails_within_monitor_ends_the_watching_and_never_the_script(
+    name: str, cpus: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("nothing\nhere")
+
+    monkeypatch.setattr(WatchedFit, name, fail)
+    monitor = Monitor()
+    history = model().fit(
+        X, X[:, 0], batch_size=320, epochs=2, verbose=0, validation_data=(X, X[:, 0]), callbacks=[monitor]
+    )
+    assert len(history.history["loss"]) == 2
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "gputui" in line]
+    assert said.startswith("gputui: this fit is not watched: KeyError: ")
+    if name == "__init__":
+        assert monitor.run is None
+        assert not list((home / "runs").iterdir())
+    else:
+        assert monitor.run is not None
+        assert monitor.run.state == "error"
+        error = (monitor.run.result or {})["error"]
+        assert error["message"].startswith("the fit goes on unwatched: KeyError")
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # which is how Keras finds its length

@@ -7,7 +7,10 @@ a run without a result whose process has ended counts as crashed.
 from __future__ import annotations
 
 import contextlib
+import functools
+import shutil
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,6 +21,21 @@ from ..common.step_logs import floats
 from . import description
 from .fit_frame import Fit
 from .watched_fit import WatchedFit
+
+LONGEST = 300  # characters of a reason
+
+
+def _harmless(method: Callable[..., None]) -> Callable[..., None]:
+    """Whatever fails in the method ends the watching with a warning, and never the script that is watched."""
+
+    @functools.wraps(method)
+    def guarded(self: Monitor, *arguments: Any, **named: Any) -> None:
+        try:
+            method(self, *arguments, **named)
+        except Exception as fault:
+            self._give_up(fault)
+
+    return guarded
 
 
 class Monitor(keras.callbacks.Callback):
@@ -35,48 +53,68 @@ class Monitor(keras.callbacks.Callback):
         self.run: Run | None = None
         self._watched: WatchedFit | None = None
 
+    @_harmless
     def on_train_begin(self, logs: Any = None) -> None:
         if self._watched:
             self._watched.gone()
         fit = Fit()
         batch_size = self.batch_size or fit.batch_size()
-        try:
-            self.run = runs.create(self.name, description.preset(self.name, self.model, self.params or {}, batch_size))
-            self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
-        except OSError as fault:  # an observer must not end what it observes
-            self._watched = self.run = None
-            with contextlib.suppress(OSError):  # stderr may be redirected to the same disk
-                print(f"gputui: this fit is not watched: {fault.strerror or fault}: {fault.filename}", file=sys.stderr)
+        self._watched = self.run = None
+        self.run = runs.create(self.name, description.preset(self.name, self.model, self.params or {}, batch_size))
+        self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
 
+    def _give_up(self, fault: Exception) -> None:
+        """The fit goes on, and its run ends here with the reason."""
+        why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LONGEST]
+        if isinstance(fault, OSError):
+            why = f"{fault.strerror or fault}: {fault.filename}"
+        with contextlib.suppress(Exception):  # stderr may be redirected to the same disk
+            print(f"gputui: this fit is not watched: {why}", file=sys.stderr)
+        watched, self._watched = self._watched, None
+        with contextlib.suppress(Exception):
+            if watched:
+                watched.failed(why)
+            elif self.run is not None:
+                shutil.rmtree(self.run.path, ignore_errors=True)  # it has not begun
+                self.run = None
+
+    @_harmless
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._watched:
             self._watched.epoch_begins(epoch)
 
+    @_harmless
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self._watched:
             self._watched.execution_begins(batch)
 
+    @_harmless
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Called in a thread of Keras; the loop waits neither for it nor for the logs."""
         if self._watched:
             self._watched.execution_ended(batch, logs)
 
+    @_harmless
     def on_test_begin(self, logs: Any = None) -> None:
         if self._watched:
             self._watched.evaluation_begins()
 
+    @_harmless
     def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self._watched and batch:
             self._watched.evaluation_runs()
 
+    @_harmless
     def on_test_end(self, logs: Any = None) -> None:
         if self._watched:
             self._watched.evaluation_ends()
 
+    @_harmless
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self._watched:
             self._watched.epoch_ends(epoch, floats(logs))
 
+    @_harmless
     def on_train_end(self, logs: Any = None) -> None:
         if self._watched:
             self._watched.finish()

@@ -46,7 +46,7 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
         options=yaml.safe_load(report.run.file("preset.yaml").read_text(encoding="utf-8")),
         actual={
             "jit_compile": bool(model.jit_compile),
-            "optimizer": type(model.optimizer).__name__,
+            "optimizer": type(own).__name__ if (own := getattr(model, "optimizer", None)) is not None else None,
             "tf32": tf.config.experimental.tensor_float_32_execution_enabled() and not variables.tf32_overridden(),
             "environment": variables.recorded(os.environ),
         },

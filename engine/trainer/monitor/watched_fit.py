@@ -172,6 +172,11 @@ class WatchedFit:
         """The fit has ended without Keras reporting it."""
         self._end("stopped", 0) if self._stopping else self._end("error", 1, INTERRUPTED)
 
+    def failed(self, why: str) -> None:
+        """The fit goes on, and cannot be watched any more."""
+        error = {"kind": "monitor", "message": f"the fit goes on unwatched: {why}", "hint": "see the script's output"}
+        self._end("error", 1, error)
+
     def _end(self, outcome: events.Outcome, returncode: int, error: dict[str, str] | None = None) -> None:
         """End the run, once: by the fit, or by the first to see that the fit is gone. The lock stays held."""
         if self._finishing.acquire(blocking=False):
