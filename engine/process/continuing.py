@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import presets, runs
 from ..presets import Preset, PresetError
-from ..runs import GOES_ON, Run, RunError, cluster
+from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster
 from ..runs.events import MemoryAnswer
 from ..runs.reading import ENGINE_FILE, read_events
 from ..runs.titles import title_of
@@ -23,15 +23,24 @@ LOOK_SECONDS = 0.2
 
 def latest() -> Run:
     """The newest run that can be resumed; raises RunError with the reason of the newest where there is none."""
-    reasons = []
-    for run in filter(_of_this_worker(), runs.all_runs()):
-        if not (reason := why_not(run)):
-            return run
-        reasons.append(reason)
-    if not reasons:
+    reason, count, is_mine = "", 0, _of_this_worker()
+    for run in runs.all_runs():
+        if reason and not _may_be_resumed(run):  # of many runs each is looked at but once, and the first says why
+            count += 1
+        elif is_mine(run):
+            if not (why := why_not(run)):
+                return run
+            reason, count = reason or why, count + 1
+    if not reason:
         return runs.find("latest")  # which says that there are no runs
-    more = f"; nor can any of the {len(reasons) - 1} before it" if len(reasons) > 1 else ""
-    raise RunError(f"there is no run to resume: {reasons[0]}{more}")
+    more = f"; nor can any of the {count - 1} before it" if count > 1 else ""
+    raise RunError(f"there is no run to resume: {reason}{more}")
+
+
+def _may_be_resumed(run: Run) -> bool:
+    """Whether to ask further: it has a checkpoint, or is of several workers, and has not completed."""
+    saved = checkpoint_files.steps_in(run.file("checkpoints")) or run.file(cluster.FILE).exists()
+    return bool(saved) and not run.has_completed()
 
 
 def why_not(run: Run) -> str:

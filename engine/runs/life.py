@@ -47,8 +47,10 @@ def look(folder: Path, status: Mapping[str, Any]) -> Life:
 
 def _look_here(folder: Path, status: Mapping[str, Any]) -> Life:
     held = locks.held(folder / ENGINE_LOCK)
-    told = _lives(Process.read(status, "engine"), folder)
-    alive = told if held is None else held
+    engine = Process.read(status, "engine")
+    told = _lives(engine, folder)
+    # A lock that nobody holds may be another file than the engine's, such as one that was copied back.
+    alive = told if held is None else held or (told and _lives(engine, folder, seen=True))
     return Life(
         engine=alive,
         trainer=_lives(Process.read(status, "trainer"), folder, seen=held is not None),

@@ -7,6 +7,7 @@ trainer; telemetry.jsonl and status.json the engine; result.json the trainer, or
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from .reading import ENGINE_FILE, EVENT_FILES, TRAINER_FILE, Object, read_object
 
 STARTING_SECONDS = 15.0  # shows that a run is starting, where the file system has no locks
 LAST_BYTES = 16384
+_OK, _OK_BYTES = re.compile(rb'\{\s*"outcome":\s*"ok"'), 64
 EARLIER_RESULTS = "result-*.json"  # from before it was resumed
 GoingOn = Literal["running", "starting", "stopping"]
 RunState = Outcome | GoingOn
@@ -96,6 +98,14 @@ class Run:
         if found.value and found.value.get("outcome") not in OUTCOMES:
             return Object({}, found.damage or "result.json is damaged, left out")
         return found
+
+    def has_completed(self) -> bool:
+        """Whether the result begins with the outcome `ok`; quick, as there may be thousands of runs."""
+        try:
+            with open_regular(self.file("result.json")) as stream:
+                return bool(_OK.match(stream.read(_OK_BYTES)))
+        except OSError:
+            return False
 
     @property
     def whole_result(self) -> Mapping[str, Any]:

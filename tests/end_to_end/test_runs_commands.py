@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from gputui.engine.process import continuing
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run, RunError, all_runs, notes
 from gputui.engine.runs.titles import record
@@ -17,7 +18,7 @@ from gputui.tui import cli
 from gputui.tui.base.errors import INTERRUPTED, WRONG
 from gputui.tui.commands import logs
 from gputui.tui.printing import runs as listing
-from gputui.tui.reading.run_list import RunList
+from gputui.tui.reading.run_list import Entry, RunList, entry_of
 
 from tests.support import recorded
 from tests.support.front_door import opened
@@ -50,6 +51,32 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tupl
     assert cli.run(words) == code, capsys.readouterr()
     found = capsys.readouterr()
     return found.out, found.err
+
+
+def test_of_thousands_of_runs_only_those_are_read_that_are_needed(
+    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def read(run: Run) -> Entry:
+        seen.append(run.id)
+        return entry_of(run)
+
+    monkeypatch.setattr("gputui.tui.commands.runs.entry_of", read)
+    newest = [run.id for run in reversed(three)]
+    for words, shown, needed in ((("--last", "1"), 1, 1), (("--last", "1", "--state", "done"), 1, 3), ((), 3, 3)):
+        seen.clear()
+        out, _ = said(capsys, "runs", "--json", *words)
+        assert (len(out.splitlines()), seen) == (shown, newest[:needed]), words
+    asked: list[str] = []
+
+    def why_not(run: Run) -> str:
+        asked.append(run.id)
+        return f"{run.id} has no checkpoint"
+
+    monkeypatch.setattr(continuing, "why_not", why_not)
+    assert "nor can any of the 2 before it" in said(capsys, "resume", "--latest", code=WRONG)[1]
+    assert asked == newest[:1]
 
 
 def test_the_list_is_whole_in_a_pipe_and_fits_a_terminal(

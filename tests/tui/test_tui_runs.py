@@ -233,6 +233,20 @@ async def test_what_cannot_be_brought_back_is_deleted_only_after_a_second_questi
         assert len(list((home / "runs").iterdir())) == 4
 
 
+async def test_of_thousands_of_runs_only_the_newest_are_read_until_more_are_needed(
+    five: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_screen, "FIRST", 2)
+    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "2 of 5 runs")
+        await pilot.press("down")
+        await wait_for(pilot, "5 of 5 runs")
+    async with Tiny(RunsScreen).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "2 of 5 runs")
+        await pilot.press("slash", *"oom")
+        await wait_for(pilot, "1 of 5 runs")
+
+
 async def test_it_refreshes_itself(five: list[Run], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs_screen, "REFRESH_SECONDS", 0.05)
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:

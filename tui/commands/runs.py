@@ -13,7 +13,7 @@ from ...engine.runs import Run, cluster, notes, trash
 from ...engine.runs.run import STATE_LABELS
 from ...engine.text import counted
 from ..base.errors import DONE, WRONG, Refused, clean, complain
-from ..reading.run_list import Entry, RunList, folded
+from ..reading.run_list import Entry, entry_of, folded
 
 NAMED = 12  # of the runs to be deleted
 
@@ -21,9 +21,8 @@ NAMED = 12  # of the runs to be deleted
 def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (), last: int | None = None) -> None:
     """A table of the runs that the filters leave, or one JSON object a line."""
     survey = run_folders.survey()
-    entries = RunList().read()
+    entries, chosen = _newest(survey.runs, notes.tags_in(tags), states, last)
     _tell_damage(str(survey), entries)
-    chosen = folded(_chosen(entries, notes.tags_in(tags), states))[:last]
     if as_json:
         for entry in chosen:
             print(to_json(_told(entry)))
@@ -37,13 +36,34 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
         print("No runs so far; gputui --preset quickstart makes the first.")
 
 
-def _chosen(entries: Sequence[Entry], tags: Sequence[str], states: Sequence[str]) -> list[Entry]:
-    """Those with all of the tags, in one of the states."""
-    return [
-        entry for entry in entries
-        if all(tag in entry.notes.tags for tag in tags)
-        and (not states or STATE_LABELS.get(entry.state, entry.state) in states)
-    ]  # fmt: skip
+def _newest(
+    runs: Sequence[Run], tags: Sequence[str], states: Sequence[str], last: int | None
+) -> tuple[list[Entry], list[Entry]]:
+    """What was read, and of that the last entries that the filters leave: no more runs are read than these need."""
+    entries: list[Entry] = []
+    chosen: list[Entry] = []
+    for run in runs:
+        entries.append(entry_of(run))
+        if not _fits(entries[-1], tags, states):
+            continue
+        chosen.append(entries[-1])
+        if last is not None and len(chosen) >= last:
+            shown = folded(chosen)[:last]
+            if len(shown) == last and not any(_waits_for_chief(entry, chosen) for entry in shown):
+                break
+    return entries, folded(chosen)[:last]
+
+
+def _fits(entry: Entry, tags: Sequence[str], states: Sequence[str]) -> bool:
+    """Whether it has all of the tags, and is in one of the states."""
+    state = STATE_LABELS.get(entry.state, entry.state)
+    return all(tag in entry.notes.tags for tag in tags) and (not states or state in states)
+
+
+def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
+    """Whether it is a worker's whose chief's run, which it is folded into, may still come."""
+    chief = cluster.chief_beside(entry.run)
+    return chief is not None and all(other.run != chief for other in chosen)
 
 
 def _told(entry: Entry) -> dict[str, object]:

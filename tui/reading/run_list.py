@@ -81,14 +81,15 @@ class RunList:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[float, ...], Entry]] = {}
+        self.total = 0  # runs, also those that were not read
         self.closed = 0  # folders that this user cannot read
 
-    def read(self) -> list[Entry]:
-        """The runs, the latest first."""
+    def read(self, most: int | None = None) -> list[Entry]:
+        """The runs, the latest first; with `most` only so many of them."""
         found: dict[str, tuple[tuple[float, ...], Entry]] = {}
         survey = runs.survey()
-        self.closed = len(survey.closed)
-        for run in survey.runs:
+        self.total, self.closed = len(survey.runs), len(survey.closed)
+        for run in survey.runs[:most]:
             stamp = _stamp(run)
             known = self._known.get(run.id)
             if known is None or known[0] != stamp or known[1].goes_on:

@@ -34,6 +34,7 @@ from .runs_table import Order, RunsTable
 
 REFRESH_SECONDS = 2.0
 FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
+FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
 NAMED = 8  # of the runs to be deleted
 FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
 
@@ -71,6 +72,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
     def __init__(self) -> None:
         super().__init__()
         self._list = RunList()
+        self._most: int | None = None  # runs to read: all if a filter or an order needs them
         self.shown: dict[str, Entry] = {}
         self.marked: dict[str, Run] = {}
         self._go_to = ""  # the run that gets the cursor once it is listed
@@ -89,6 +91,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         kept = self.app.settings.runs
         if unknown := [name for name in (*kept.columns, kept.sort) if name not in COLUMNS]:
             self.app.complain(f"{self.app.settings.path}: there is no column {unknown[0]}; known: {', '.join(COLUMNS)}")
+        self._most = None if self._needs_all else FIRST
 
     @property
     def table(self) -> RunsTable:
@@ -135,7 +138,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Entry]]:
         while not leaving.is_set():
-            yield self._list.read()
+            yield self._list.read(self._most)
             leaving.wait(REFRESH_SECONDS)
 
     def show_latest(self) -> None:
@@ -146,8 +149,23 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
             self._go_to = ""
         self.query_one(Panel).repaint()
 
+    @property
+    def _needs_all(self) -> bool:
+        return bool(self.query_one("#filter", Input).value) or self.table.order != Order()
+
+    @property
+    def _unread(self) -> int:
+        """How many runs were not read so far."""
+        return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
+
+    def _read_more(self, most: int | None) -> None:
+        self._most = most
+        self.read_again()
+
     def rearrange(self) -> None:
         """Another order, another filter, another width, other marks."""
+        if self._most is not None and self._needs_all:
+            self._read_more(None)
         if self.latest is not None:
             self.show_latest()
 
@@ -161,7 +179,8 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
         if self.latest is None:
             return [[("reading the runs ...", "label")]]
-        count = f"{marked}{len(self.shown)} of {counted(len(folded(self.entries)), 'runs')}"
+        total = self._list.total if self._unread else len(folded(self.entries))
+        count = f"{marked}{len(self.shown)} of {counted(total, 'runs')}"
         if self._list.closed:
             count += f", {self._list.closed} not readable"
         start, form = self.app.key("start"), self.app.key("form")
@@ -178,6 +197,8 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         self.action_open()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        if self._unread and event.cursor_row + FIRST // 2 >= len(self.shown):
+            self._read_more(4 * len(self.entries))
         self.query_one(Panel).repaint()
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
