@@ -16,4 +16,4 @@ KERAS_FILES = {
 
 def keras_folder() -> Path:
     """The folder in which Keras keeps the data sets that it has downloaded."""
-    return Path(os.environ.get("KERAS_HOME", Path.home() / ".keras")) / "datasets"
+    return Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "datasets"

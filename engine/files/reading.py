@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from ..text import size
 from .values import harmless
 
+T = TypeVar("T")
 MAX_OBJECT_BYTES = 20 * 1024**2  # of a file that holds one JSON object
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -31,7 +33,23 @@ def open_regular(path: Path) -> BinaryIO:
     except OSError:
         os.close(descriptor)
         raise
-    return os.fdopen(descriptor, "rb")
+    return io.BufferedReader(_NeverWaiting(descriptor))
+
+
+class _NeverWaiting(io.FileIO):
+    """Python reads None from what has nothing to read now; a regular file has, but not all of /proc are such."""
+
+    def readall(self) -> bytes:
+        return self._there(super().readall())
+
+    def readinto(self, buffer: Any, /) -> int:
+        read: int | None = super().readinto(buffer)
+        return self._there(read)
+
+    def _there(self, read: T | None) -> T:
+        if read is None:
+            raise OSError(errno.EINVAL, "has nothing to read, and may wait for ever: it is not a file of text")
+        return read
 
 
 def _refuse_odd(path: Path, found: os.stat_result) -> None:

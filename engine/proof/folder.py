@@ -57,7 +57,7 @@ class Proof:
         """proof.json, with the state `crashed` where its process has ended; empty where it cannot be read."""
         path = self.path / "proof.json"
         data = completed(Record, {**read_object(path).value, "path": path})
-        if data is None or moment(data["started_t"]) is None:
+        if data is None or moment(data["started_t"]) is None or data["repeats"] < 0:
             return {}
         del data["path"]
         if data.get("state") == "running" and not self.life(data).engine:

@@ -30,6 +30,10 @@ KINDS = ("ab", "loop", "diagnosis", "tune", "scaling")
 STATES = ("running", "done", "stopped", "failed")
 # Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
+MACHINE = {
+    "system": str, "processor": str | None, "cpus": int | None, "memory_bytes": int | None, "gpus": list[str],
+    "no_gpu_reason": str | None, "gputui": str,
+}  # fmt: skip
 Verdict = Annotated[Mapping[str, Any], Fields(events.Diagnosis)]
 
 
@@ -101,7 +105,7 @@ class Record:
     seconds: float = 0.0
     budget_seconds: float | None = None
     doing: str = ""
-    machine: Mapping[str, Any] = field(default_factory=dict)
+    machine: Annotated[Mapping[str, Any], Fields(MACHINE)] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     baseline_trials: list[Trial] = field(default_factory=list)  # in a loop without ablation: its first diagnosis
     ablation: Ablation | None = None

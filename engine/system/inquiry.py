@@ -9,8 +9,10 @@ import contextlib
 import json
 import os
 import re
+import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from threading import Lock
@@ -19,6 +21,7 @@ from typing import Any
 from . import parent
 
 ANSWER_SECONDS = 10.0  # a first start from a network disk
+MOST_BYTES = 1 << 20  # of an answer: many times what any Python prints
 NOTICE_SECONDS = 1.0  # after which whoever waits is told so
 MARK = "gputui: "  # before the answer: other programs may print something before and after it
 # The program must run in any Python, so that an old one can be refused by its version. It takes the current folder off
@@ -68,7 +71,7 @@ class _Inquiry:
     def __init__(self, python: str, names: Sequence[str], notice: Callable[[str], None]) -> None:
         self.python, self._names, self._notice = python, names, notice
         self.answer: Future[dict[str, Any]] = Future()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self.is_slow = False
         self._given_up = False
 
@@ -88,7 +91,7 @@ class _Inquiry:
             # In a group of its own, which is ended as a whole: it may be a script that has started something.
             self._process = parent.start(
                 [python, "-c", PROGRAM, MARK, *self._names], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, text=True, errors="replace", process_group=0,
+                stderr=subprocess.PIPE, process_group=0,
             )  # fmt: skip
         except OSError as fault:
             raise NoAnswer(f"{python} cannot be run: {fault.strerror}") from None
@@ -103,14 +106,36 @@ class _Inquiry:
             raise NotWaitedFor(f"{python} was not waited for")
         return _read(python, said, log)
 
-    def _output(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+    def _output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
+        """What it prints, up to a limit; raises TimeoutExpired, or NoAnswer for a program that goes on printing."""
         if self._given_up:
             self._end()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=NOTICE_SECONDS)
-        self.is_slow = True
-        self._notice(self.python)
-        return process.communicate(timeout=ANSWER_SECONDS - NOTICE_SECONDS)
+        began = time.monotonic()
+        told: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+        with selectors.DefaultSelector() as streams:
+            for stream in told:
+                streams.register(stream, selectors.EVENT_READ)
+            while streams.get_map():
+                for key, _ in streams.select(self._seconds_left(process, began)):
+                    block = os.read(key.fd, MOST_BYTES)
+                    told[key.fileobj] += block
+                    if not block:
+                        streams.unregister(key.fileobj)
+                    if len(told[key.fileobj]) > MOST_BYTES:
+                        raise NoAnswer(f"{self.python} is not a usable Python: it prints without end")
+        process.wait(ANSWER_SECONDS)
+        said, log = (block.decode("utf-8", "replace") for block in told.values())
+        return said, log
+
+    def _seconds_left(self, process: subprocess.Popen[bytes], began: float) -> float:
+        """Until the next thing happens: the notice that it is slow, which is given here, or the end."""
+        passed = time.monotonic() - began
+        if passed >= ANSWER_SECONDS:
+            raise subprocess.TimeoutExpired(process.args, ANSWER_SECONDS)
+        if passed >= NOTICE_SECONDS and not self.is_slow:
+            self.is_slow = True
+            self._notice(self.python)
+        return (ANSWER_SECONDS if self.is_slow else NOTICE_SECONDS) - passed
 
     def _end(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -168,12 +193,26 @@ def _read(python: str, said: str, log: str) -> dict[str, Any]:
         raise NoAnswer(f"{python} cannot be run: {log.removeprefix(parent.NOT_RUN).strip()}")
     try:
         told, _ = json.JSONDecoder().raw_decode(said[said.rindex(MARK) + len(MARK) :])
-        return dict(told)
-    except (ValueError, TypeError):
+        return _whole(told)
+    except (ValueError, TypeError, RecursionError):
         lines = [line.strip() for line in log.splitlines() if line.strip()]
         telling = lines[-1:] if len(lines) == 1 else [line for line in lines if _TELLING.search(line)][-1:]
         why = f": {_shown(telling[0])}" if telling else ": it does not answer as a Python does"
         raise NoAnswer(f"{python} is not a usable Python{why}") from None
+
+
+def _whole(told: Any) -> dict[str, Any]:
+    """The answer if it is what PROGRAM prints; raises TypeError."""
+    if not isinstance(told, dict):
+        raise TypeError
+    version, path, *texts = (told.get(name) for name in ("version", "path", "packages", "places"))
+    whole = isinstance(version, list) and len(version) == 3 and all(type(part) is int for part in version)
+    whole = whole and isinstance(path, list) and all(isinstance(folder, str) for folder in path)
+    for found in texts:
+        whole = whole and isinstance(found, dict) and all(isinstance(text, str) for text in found.values())
+    if not whole:
+        raise TypeError
+    return told
 
 
 def _shown(line: str) -> str:

@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine import runs
@@ -44,6 +45,14 @@ def bad(template: Path, home: Path) -> Run:
     """A run that may be damaged, beside a whole one."""
     home_of_two(home)
     return Run(home / "runs" / BAD)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"repeats": -1}, {"machine": {"memory_bytes": "much"}}, {"machine": {"gpus": 2}}], ids=str
+)
+def test_a_report_of_a_damaged_proof_is_refused_in_a_line(wrong: dict[str, Any], home: Path) -> None:
+    bad = write_proof(home, "20260101-000000-bad", **wrong)
+    assert ran(("proof", bad.id, "--markdown"))[::2] == (2, f"{bad.path / 'proof.json'} cannot be read\n")
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -261,6 +261,15 @@ def test_a_preset_that_lacks_an_option_of_today_resumes(stand_in: None) -> None:
     assert run.state == "stopped"
 
 
+def test_a_run_whose_lock_was_replaced_runs(stand_in: None) -> None:
+    run = training()
+    run.file(ENGINE_LOCK).unlink()
+    run.file(ENGINE_LOCK).touch()  # as when the folder is copied back over itself
+    assert (run.state, run.life.engine) == ("running", True)
+    runs.request_stop(run)
+    until(lambda: run.state == "stopped")
+
+
 # ---- another machine ----------------------------------------------------------------------------
 
 

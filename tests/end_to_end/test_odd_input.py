@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from gputui.engine import presets
-from gputui.engine.files import located_yaml
+from gputui.engine.files import located_yaml, places, reading
 from gputui.engine.presets import PresetError
 
 from tests.support.damaged_runs import ran
@@ -141,3 +142,29 @@ def test_a_folder_whose_name_is_no_text_is_refused_at_once(what: str, odd: bytes
     assert "please report" not in done.stderr
     assert "another" in done.stderr
     assert not list(home.glob("runs/*"))
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("GPUTUI_HOME", str(tmp_path))
+    assert places.config_folder() == tmp_path / "config"
+    assert ran(("presets",))[0] == 0
+    monkeypatch.delenv("GPUTUI_HOME")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    for words in ("runs", "presets", "proof"):
+        said = "this user has no home folder; set GPUTUI_HOME to a folder for runs and settings\n"
+        assert ran((words,)) == (2, "", said), words
+
+
+def test_a_file_that_has_nothing_to_read_yet_is_an_error() -> None:
+    """As /proc/kmsg, which says of itself that it is a regular file."""
+    for most in (None, 7):
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        with io.BufferedReader(reading._NeverWaiting(reader)) as stream, pytest.raises(OSError, match="wait for ever"):
+            stream.read(most)
+        os.close(writer)

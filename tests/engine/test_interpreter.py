@@ -25,6 +25,12 @@ from tests.support.environments import VERSIONS, script, stand_in
 from tests.support.front_door import until
 
 
+def says(path: Path, answer: str) -> Path:
+    """An interpreter with this answer to what is installed."""
+    path.with_suffix(".answer").write_text(f"{inquiry.MARK}{answer}\n")
+    return script(path, f"cat {path.with_suffix('.answer')}")
+
+
 def test_an_interpreter_that_cannot_train_is_refused_in_one_line(tmp_path: Path) -> None:
     plain = tmp_path / "plain" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(plain.parents[1])], check=True)
@@ -42,6 +48,24 @@ def test_an_interpreter_that_cannot_train_is_refused_in_one_line(tmp_path: Path)
             "echo is not a usable Python: it does not answer as a Python",
         ),
         (script(tmp_path / "fails", "echo broken >&2; exit 1"), "error", "fails is not a usable Python: broken"),
+        (script(tmp_path / "endless", "exec yes"), "error", "endless is not a usable Python: it prints without end"),
+        (
+            script(tmp_path / "screams", "exec yes >&2"),
+            "error",
+            "screams is not a usable Python: it prints without end",
+        ),
+        (
+            says(tmp_path / "less", '{"version": [3, 12, 1]}'),
+            "error",
+            "less is not a usable Python: it does not answer",
+        ),
+        (
+            says(tmp_path / "other", '{"version": "3", "packages": 7, "places": {}, "path": []}'),
+            "error",
+            "other is not",
+        ),
+        (says(tmp_path / "list", "[[1, 2]]"), "error", "list is not a usable Python: it does not answer"),
+        (says(tmp_path / "deep", "[" * 50_000), "error", "deep is not a usable Python: it does not answer"),
         (Path("/bin/ls"), "error", "/bin/ls is not a usable Python: it does not answer as a Python does; "),
         (plain, "error", f"has no TensorFlow; uv pip install --python {plain} 'tensorflow[and-cuda]>="),
         (stand_in(tmp_path / "a", "3.9.5"), "error", "a is Python 3.9.5, and gputui trains in Python 3.11 to 3.13"),

@@ -84,7 +84,6 @@ def report(fault: Exception) -> int:
         complain(fault)
     elif isinstance(fault, RuntimeError | MemoryError | BlockingIOError) and (end := ending.of_fault(fault)):
         complain(f"{end.message}\n{end.hint}")
-        return FAILED
     elif isinstance(fault, OSError):
         written = "the file that was being written" if disk.refusal(fault) else ""
         where = fault.filename or written

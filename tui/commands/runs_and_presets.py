@@ -70,7 +70,7 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
     workload = preset.options.workload
     if workload.entry is not None:
         try:
-            entry.look(workload.entry, Path(workload.folder or ".").expanduser().absolute())
+            entry.look(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
         except entry.EntryFault as fault:
             raise Refused(f"workload.entry: {fault}; {fault.change}") from None
     script = script_part.to_script(preset)

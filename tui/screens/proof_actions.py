@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,7 @@ async def _path(app: Host, question: str, name: str, folder: Path) -> Path | Non
     given = await app.push_screen_wait(AskText(question, name))
     if not given or not given.strip():
         return None
-    path = (folder / given.strip()).expanduser()
+    path = folder / os.path.expanduser(given.strip())
     if path.exists() and await app.push_screen_wait(Ask(f"{path} exists.", ("Overwrite", "Cancel"))) != "Overwrite":
         return None
     return path

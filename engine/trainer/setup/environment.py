@@ -230,7 +230,7 @@ def _xla_flags(options: Options) -> list[tuple[str, str]]:
 
 def _keep_kernels() -> None:
     """Kernels that the driver compiles for a new chip go to gputui's home where its own folder cannot be written."""
-    if "CUDA_CACHE_PATH" not in os.environ and not writable(Path("~/.nv/ComputeCache").expanduser()):
+    if "CUDA_CACHE_PATH" not in os.environ and not writable(Path(os.path.expanduser("~/.nv/ComputeCache"))):
         os.environ["CUDA_CACHE_PATH"] = str(home() / "cache" / "cuda")
 
 

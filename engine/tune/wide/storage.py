@@ -34,7 +34,7 @@ def is_installed() -> bool:
 def located(given: str) -> str:
     """A file or URL as any folder can use it."""
     if "://" not in given:
-        return str(Path(given).expanduser().absolute())
+        return str(Path(os.path.expanduser(given)).absolute())
     if given.startswith(SQLITE) and not given.startswith(f"{SQLITE}/"):
         return SQLITE + str(Path(given.removeprefix(SQLITE)).absolute())
     return given
