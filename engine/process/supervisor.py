@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -23,7 +24,7 @@ import yaml
 from ..files import disk, scratch
 from ..files.values import whole
 from ..files.writing import write_atomically
-from ..runs import Run, checkpoint_files, events, results
+from ..runs import Run, cluster, events, results
 from ..runs.event_writer import EventWriter
 from ..runs.events import GpuReadings, Started
 from ..runs.reading import ENGINE_FILE, TRAINER_FILE, Tail, read_events
@@ -73,6 +74,7 @@ class Supervisor:
         self.held = self.said_suspended = False
         self.lost_gpus: list[str] = []
         self.limit_reached = ""
+        self.folder = _Folder(run.path)
         self.memory_answers = 0
         self.events = EventWriter(run.file("telemetry.jsonl"), run.id, clock)
         self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
@@ -110,6 +112,7 @@ class Supervisor:
         self._write_status()
         self.events.drain(results.TRAINER_SECONDS)
         self.events.close()
+        self.folder.close()
         return 0
 
     def _attend(self) -> None:
@@ -205,6 +208,7 @@ class Supervisor:
             told = tail.phase == self.phase and self._stops == self.stops_told
             if not told or time.monotonic() >= next_heartbeat:
                 self.phase = tail.phase
+                self._follow_folder()
                 self._write_status()
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             tail.look()
@@ -216,6 +220,12 @@ class Supervisor:
                 continue
         self.phase = tail.last_phase()
         self.held = self.trainer.poll() is None
+
+    def _follow_folder(self) -> None:
+        if now := self.folder.look():
+            message = f"the run folder was renamed to {now}: the training goes on there"
+            hint = f"until it ends {self.run.path} leads there"
+            self.events.emit(events.Warn(kind="renamed", message=message, hint=hint))
 
     @property
     def _gpus(self) -> Sequence[str]:
@@ -321,7 +331,7 @@ class Supervisor:
         )
         if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
-        end = ending.with_hint(end, bool(checkpoint_files.steps_in(self.run.file("checkpoints"))))
+        end = ending.with_hint(end, cluster.is_saved(self.run))
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
         self._keep(events.plain(asdict(summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed()))))
 
@@ -376,6 +386,39 @@ class Supervisor:
             status |= process.as_fields(role)
         with contextlib.suppress(OSError):  # the disk is full: it is written again with the next heartbeat
             write_atomically(self.run.file("status.json"), json.dumps(status), durable=False)
+
+
+class _Folder:
+    """Keeps the path of a run folder valid that somebody renames meanwhile: by a link to where it is now."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._is_linked = False
+
+    def look(self) -> str:
+        """Where the folder is, if it was renamed since the last look; empty also if it was deleted."""
+        if os.path.exists(self._path):
+            return ""
+        try:
+            now = os.readlink(f"/proc/self/fd/{self._descriptor}")
+            if not os.path.samestat(os.stat(now), os.fstat(self._descriptor)):
+                return ""
+            self._unlink()
+            os.symlink(now, self._path)
+            self._is_linked = True
+        except OSError:
+            return ""
+        return now
+
+    def close(self) -> None:
+        self._unlink()
+        os.close(self._descriptor)
+
+    def _unlink(self) -> None:
+        with contextlib.suppress(OSError):
+            if self._is_linked and self._path.is_symlink():  # and not a link of the user's
+                self._path.unlink()
 
 
 def _is_over(since: float | None, seconds: float) -> bool:

@@ -14,7 +14,8 @@ from typing import Any
 
 from ..files.reading import open_regular
 from ..files.shapes import Form
-from ..files.values import whole
+from ..files.values import mapping, whole
+from . import checkpoint_files
 from .events import Started
 from .parsing import parse_line
 from .reading import TRAINER_FILE, read_object
@@ -105,6 +106,18 @@ def chief_of(run: Run) -> Run | None:
     """The chief's run, where it can be read."""
     told = members(run)
     return run_of(told[0]) if told else None
+
+
+def is_saved(run: Run) -> bool:
+    """Whether there is a checkpoint to continue from: of several workers the chief has it.
+
+    If the chief's folder cannot be read from here, there is one where checkpoints are on.
+    """
+    mine = of_run(run)
+    keeper = run if mine is None or mine.is_chief else chief_of(run)
+    if keeper is not None:
+        return bool(checkpoint_files.steps_in(keeper.file("checkpoints")))
+    return mapping(read_object(run.file("options.json")).value.get("run")).get("checkpoint") not in (None, "off")
 
 
 def others_beside(chief: Run) -> list[Run]:

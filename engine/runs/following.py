@@ -26,6 +26,7 @@ class Follower:
         self._silence = Silence(run.path)
         self._finished: Finished | None = None
         self.ended = False
+        self.outcome = ""  # when it has ended
 
     def poll(self) -> list[Event]:
         """The events since the last poll; sets `ended` with the last of them."""
@@ -45,7 +46,9 @@ class Follower:
             news.append(self._warning("disk", silent))
         if not alive and not fresh and self._run.state != "starting":
             self.ended = True
-            news.append(self._finished or self._lost())
+            last = self._finished or self._lost()
+            self.outcome = last.outcome
+            news.append(last)
         return news
 
     def _new_damage(self) -> list[Event]:
@@ -59,10 +62,12 @@ class Follower:
         """A warning from the viewer itself."""
         return dated(Warn(kind=kind, message=message), time.time(), self._run.id)
 
-    def _lost(self) -> Event:
+    def _lost(self) -> Finished:
         result = self._run.result
         summary = result or {"outcome": "crashed", "error": outage.lost(self._run.path, self._run.log_tail())}
-        return dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self._run.id)
+        last = dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self._run.id)
+        assert isinstance(last, Finished)
+        return last
 
 
 def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:

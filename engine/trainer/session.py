@@ -19,7 +19,7 @@ from typing import Any
 from ..files import disk
 from ..options import Options, plain
 from ..process import ending
-from ..runs import Run, checkpoint_files, events
+from ..runs import Run, cluster, events
 from ..system.gc_freeze import exempt_from_gc
 from ..telemetry import chips, limits
 from .common.faults import TrainerError
@@ -273,7 +273,7 @@ def _failed(
 
 
 def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[str, str]]:
-    end = ending.with_hint(end, bool(checkpoint_files.steps_in(run_folder / "checkpoints")))
+    end = ending.with_hint(end, cluster.is_saved(Run(run_folder)))
     return end.outcome, _error(end.kind, end.message, end.hint)
 
 

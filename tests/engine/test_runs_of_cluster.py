@@ -94,3 +94,12 @@ async def test_the_screen_folds_the_workers_and_deletes_them_with_the_chief(clus
         await pilot.press("d")
         await wait_for(pilot, "1 of 1 run")
     assert runs.all_runs() == [alone]
+
+
+def test_a_worker_that_dies_knows_the_checkpoint_of_its_chief(cluster_runs: list[Run]) -> None:
+    chief = cluster_runs[0]
+    assert [clusters.is_saved(run) for run in cluster_runs] == [False, False, True], "nobody can look at the last one's"
+    chief.file("checkpoints/step-0000000050").mkdir(parents=True)
+    assert [clusters.is_saved(run) for run in cluster_runs] == [True, True, True]
+    preset = presets.resolve("quickstart", ["strategy.kind=multi_worker"])
+    assert not clusters.is_saved(launch.create(preset, joins=Cluster(ADDRESSES, 1, "--cluster")))

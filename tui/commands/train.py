@@ -149,11 +149,10 @@ def _follow(
     except OutputFault as fault:
         return _unheard(run, fault)
     process.wait()
-    return _exit_code(run)
+    return _exit_code(run, follower.outcome)
 
 
-def _exit_code(run: Run) -> int:
-    outcome = (run.result or {}).get("outcome")
+def _exit_code(run: Run, outcome: str) -> int:
     if outcome in ("stopped", "timeout") and run.status.get("ended_by") and not continuing.why_not(run):
         return TO_BE_RESUMED
     return exit_code(outcome)
