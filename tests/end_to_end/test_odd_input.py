@@ -11,6 +11,7 @@ import pytest
 from gputui.engine import presets
 from gputui.engine.files import located_yaml, places, reading
 from gputui.engine.presets import PresetError
+from gputui.tui.base.errors import WRONG, report
 
 from tests.support.damaged_runs import ran
 from tests.support.front_door import gputui
@@ -168,3 +169,8 @@ def test_a_file_that_has_nothing_to_read_yet_is_an_error() -> None:
         with io.BufferedReader(reading._NeverWaiting(reader)) as stream, pytest.raises(OSError, match="wait for ever"):
             stream.read(most)
         os.close(writer)
+
+
+def test_a_limit_on_processes_is_told_before_anything_was_started(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(BlockingIOError(11, "Resource temporarily unavailable")) == WRONG
+    assert "no more processes and threads can be started" in capsys.readouterr().err

@@ -69,3 +69,14 @@ def test_a_trial_waits_for_a_full_disk_and_then_fails_the_proof_and_not_its_sett
     bench.stop.ask()
     with no_writing():
         assert bench.measure(defaults(()), "a", 1).outcome == "crashed"
+
+
+def test_only_a_person_who_asks_again_ends_a_trial_at_once() -> None:
+    stop = Stop()
+    for _ in range(3):
+        stop.ask()
+    assert stop.count == 1
+    stop.ask_by_person()
+    assert stop.count == 1
+    stop.ask_by_person()
+    assert stop.count == 2
