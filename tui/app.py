@@ -9,6 +9,7 @@ Deferred imports: the first paint needs the form only; a screen or a reader is i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import time
@@ -63,7 +64,10 @@ class GputuiApp(Host):
         self, preset: Preset | FormState | None = None, watch: Run | None = None, replay_speed: float | None = None
     ) -> None:
         super().__init__()
-        state = FormState(None, preset) if isinstance(preset, Preset) else preset or FormState.first()
+        if isinstance(preset, Preset):
+            state = FormState(None, preset)
+        else:
+            state = preset or (None if watch else _last_opened()) or FormState.first()
         self.form = FormScreen(state, waits=watch is not None)
         self.watched, self.replay_speed = watch, replay_speed
         self.engines = []
@@ -170,6 +174,7 @@ class GputuiApp(Host):
         """Fill the form with the preset of a file, once what stands there is safe."""
         if (state := await self._state_of(preset_yaml_path)) is not None:
             self.action_show("form")
+            self.clear_notifications()  # what was wrong with a file that was tried before
             self.form.load(state)
             if not (state.shipped or state.of_a_run):
                 recent_files.note(preset_yaml_path)
@@ -278,9 +283,13 @@ class GputuiApp(Host):
 
     @work(thread=True, group="offer")
     def _offer_running(self) -> None:
+        """Say that a run goes on; to who has no runs yet, what all this is for."""
         from ..engine import runs
 
-        for run in runs.all_runs()[:LOOKED_AT]:
+        known = runs.all_runs()[:LOOKED_AT]
+        if not known:
+            self.call_from_thread(self.form.introduce)
+        for run in known:
             if run.state in UNDER_WAY:
                 self.call_from_thread(self.form.offer, run, runs.title(run))
                 return
@@ -375,3 +384,12 @@ class GputuiApp(Host):
             self.complain(f"{path} cannot be written: {fault.strerror or fault}")
         else:
             self.notify(str(path), title="Saved", markup=False)
+
+
+def _last_opened() -> FormState | None:
+    """The preset that was opened or saved last, if it is there and valid, and its disk answers at once."""
+    for path in recent_files.recent()[:1]:
+        if recent_files.is_there(path):
+            with contextlib.suppress(PresetError, OSError):
+                return FormState.open(path)
+    return None

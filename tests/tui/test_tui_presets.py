@@ -10,12 +10,14 @@ from gputui.engine.presets import saving
 from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.form.state import FormState
+from gputui.tui.reading import recent_files
 from gputui.tui.reading.preset_files import Listing
 from gputui.tui.screens.presets import PresetsScreen
 from gputui.tui.screens.questions import Ask, AskText
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
+from tests.support import recorded
 from tests.support.form_pilot import NO_GPU, SIZES, anew, calm, form, go, opened, seen, told, write
 from tests.support.tiny import wait_for
 
@@ -275,3 +277,26 @@ async def a_preset_that_is_gone_is_said(pilot: Pilot[None]) -> None:
     pilot.app.open_form(Path("/no/such.yaml"))
     await calm(pilot)
     assert "no such file" in told(pilot)
+
+
+async def test_the_form_says_what_it_is_for_and_opens_the_last_preset_again(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "night.yaml"
+    own.write_text("train: {epochs: 5}\n")
+    Path("net.py").write_text("def build(context): ...\n")
+    async with opened() as pilot:
+        await wait_for(pilot, "r trains a Keras model, F3 shows it; runs go on if you quit")
+        await pilot.press("o", *"net", "full_stop", *"py", "enter")
+        await wait_for(pilot, lambda: "Python code: write workload:" in told(pilot))
+        pilot.app.open_form(own)  # type: ignore[attr-defined]
+        await wait_for(pilot, lambda: form(pilot).state.path == own)
+        assert "Python code" not in told(pilot), "what was wrong before is no longer told"
+        await wait_for(pilot, lambda: recent_files.recent() == [own])
+    recorded.write(home, gpus=0, seconds=20)
+    async with opened() as pilot:
+        assert form(pilot).state.path == own
+        assert not form(pilot).query_one("#purpose").display
+    own.unlink()
+    assert GputuiApp().form.state.shipped

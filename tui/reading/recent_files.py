@@ -15,6 +15,7 @@ from ...engine.files.reading import read_bytes
 from ...engine.files.writing import write_atomically
 
 MOST = 20
+ANSWER_SECONDS = 0.3
 MAX_BYTES = 200_000
 MAX_PATH = 4096  # of Linux; a longer one is no path
 _writing = threading.Lock()
@@ -33,6 +34,15 @@ def recent() -> list[Path]:
     texts = found if isinstance(found, list) else []
     kept = (text for text in texts if isinstance(text, str) and len(text) <= MAX_PATH and text.isprintable())
     return [Path(text) for text in dict.fromkeys(kept) if text.startswith("/")][:MOST]
+
+
+def is_there(path: Path) -> bool:
+    """Whether it is a file; a disk that does not answer at once counts as one that lacks it."""
+    found: list[bool] = []
+    asking = threading.Thread(target=lambda: found.append(path.is_file()), daemon=True)
+    asking.start()
+    asking.join(ANSWER_SECONDS)
+    return found == [True]
 
 
 def note(path: Path) -> threading.Thread:

@@ -67,7 +67,7 @@ class FormScreen(CheckedForm):
         keys.bind("page_on", "scroll_help(4)", "Scroll the help", show=False, meaning="scroll the help"),
         keys.bind("page_back", "scroll_help(-4)", "Help above", show=False, meaning="scroll the help back"),
         keys.bind("back", "to_options", "Back to the options", show=False, meaning="back to the options"),
-        keys.bind("leave", "app.quit", "Quit", show=False, meaning="quit; asks what is to be done with changes"),
+        keys.bind("leave", "app.quit", "Quit", meaning="quit; asks what is to be done with changes; runs go on"),
         catalogue.left_out("form"),  # a footer of 80 columns has no room for this key
     ]
 
@@ -225,6 +225,7 @@ class FormScreen(CheckedForm):
         from ...engine.telemetry import job
 
         state.keep()
+        self.query_one("#purpose").display = False
         if remark := job.when_detached(os.environ):
             self.app.notify(str(remark), title="Slurm", severity="warning", markup=False)
         self.app.engines.append(engine)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ...engine.checks import Finding
     from ...engine.telemetry.machine import Machine
 
+PURPOSE = "Set options, {start} trains a Keras model, {live} shows it; runs go on if you quit"
 WIDE, HIGH = 172, 30  # from these sizes on: help beside the options, full remarks
 SIDE = 53  # columns beside the options, without the edge
 NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
@@ -60,6 +61,7 @@ class FormView(AppScreen):
             return
         self._fit()
         yield Header(Static(id="title", markup=False), keys_from=NAMES_KEYS)
+        yield Static(id="purpose", markup=False)
         yield Input(id="search", placeholder="search options: name, help or TensorFlow call", compact=True)
         with Container(id="body"):
             yield self.options
@@ -104,6 +106,14 @@ class FormView(AppScreen):
         self.set_class(width >= WIDE, "-wide")
         self.set_class(height >= HIGH, "-high")
         self.set_class(height < LOW, "-low")
+
+    def introduce(self) -> None:
+        """In a line, to who has no runs yet: what gputui is for, and what to do."""
+        if self._waits:
+            return
+        purpose = self.query_one("#purpose", Static)
+        purpose.update(PURPOSE.format(start=self.app.key("start"), live=self.app.key("live")))
+        purpose.display = self.app.size.height >= LOW
 
     # ---- errors and warnings ---------------------------------------------------------------------
 

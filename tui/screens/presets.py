@@ -25,6 +25,7 @@ from textual.widgets.option_list import Option
 from ...engine import presets
 from ...engine.files.preset_names import SUFFIXES
 from ...engine.presets import Preset, PresetError, saving
+from ...engine.presets.finding import of_python
 from ...engine.presets.saving import SaveError
 from ..base import keys
 from ..base.background import in_background
@@ -45,6 +46,7 @@ HEADS: dict[Group, str] = {
     "here": "in this folder", "recent": "recent", "yours": "yours", "shipped": "shipped with gputui", "path": "",
 }  # fmt: skip
 ARRIVE_SECONDS = 0.3  # so long the first list is waited for, before it is shown without what is missing
+PYTHON = ".py"  # a program, which is no preset
 PLACEHOLDER = "type to filter, or a path; tab completes it"
 
 
@@ -250,7 +252,9 @@ class PresetsScreen(Screen[None]):
             if name.endswith(SUFFIXES):
                 self.app.open_form(folder / name)
                 return
-        if chosen is None:
+        if typed.endswith(PYTHON) and (python := of_python(os.path.expanduser(typed))):
+            self.app.complain(f"{typed}: {python}")
+        elif chosen is None:
             self.app.complain(f"there is no preset that fits {typed!r}" if typed else "there is no preset here")
         elif chosen.folder:
             self.action_complete()

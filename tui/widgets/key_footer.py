@@ -43,6 +43,10 @@ class KeyFooter(Footer):
         if screen.app.app_focus and self.is_attached and screen is self.screen:
             self._keep_up()
 
+    def on_mount(self) -> None:
+        if hasattr(self.app, "running_count"):
+            self.watch(self.app, "running_count", self.on_resize, init=False)
+
     def on_resize(self) -> None:
         if self._bindings_ready:
             self._keep_up()
@@ -79,6 +83,7 @@ class KeyFooter(Footer):
     def _known(self) -> list[ActiveBinding]:
         """The first key of each action; Enter in a field is told, too, which Textual does not show."""
         found = _by_action(one for one in self.screen.active_bindings.values() if not self._is_written(one))
+        found = [self._with_runs(one) for one in found]
         if not isinstance(self.screen.focused, Input):
             return found
         accept = keys.VERBS["accept"].label
@@ -88,6 +93,12 @@ class KeyFooter(Footer):
             else one
             for one in found
         ]
+
+    def _with_runs(self, one: ActiveBinding) -> ActiveBinding:
+        """Beside the key that quits stands what becomes of the runs that go on."""
+        if one.binding.action != "app.quit" or one.binding.id != "leave" or not getattr(self.app, "running_count", 0):
+            return one
+        return one._replace(binding=replace(one.binding, description=f"{one.binding.description}, runs go on"))
 
     def _is_offered(self, one: ActiveBinding) -> bool:
         """Whether the action could do anything now, where the screen tells that (`keys_without_use`)."""
