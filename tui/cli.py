@@ -68,10 +68,18 @@ def cli(
     gputui fast.yaml                         open it on a preset, by its file or its name
     gputui --preset quickstart               train a shipped preset without the screen
     gputui --preset fast.yaml --set xla=true train your own with one option changed
+    gputui diagnose --preset fast.yaml --apply -o better.yaml
+                                             make it faster: measure remedies, save what helps
     gputui presets                           list the shipped presets and your own
     gputui options [KEY]                     explain the options for --set and presets
     gputui doctor                            check GPUs, driver and TensorFlow
     gputui completion bash                   set up tab completion; also for zsh and fish
+
+    Runs go on when the screen is closed. The fit of any script becomes a run, too:
+
+    \b
+    from gputui.engine import Monitor
+    model.fit(x, y, callbacks=[Monitor("my model")])
     """
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
     opens = context.invoked_subcommand == ""  # a preset was named; its command gets the settings, too

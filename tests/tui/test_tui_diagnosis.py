@@ -315,7 +315,8 @@ async def test_what_speaks_against_a_proof_is_said(
             await wait_for(pilot, run.id)
             await wait_for(pilot, "✓ done")
             await pilot.press("w")
-            await wait_for(pilot, "Prove")
+            last = (await wait_for(pilot, f"diagnosis  {run.id}")).rstrip("\n").split("\n")[-1]
+            assert ("p Prove" in last) == ("1 Apply" in last) == (run != first), "without a remedy nothing is offered"
             await pilot.press("p")
             await wait_for(pilot, lambda said=said: said in _all_that_is_said(pilot))  # type: ignore[misc]
             assert "\x1b" not in text_of(pilot.app)

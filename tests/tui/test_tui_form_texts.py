@@ -18,6 +18,8 @@ from textual.widgets import Static, TextArea
 from tests.support.form_pilot import NO_GPU, SIZES, anew, calm, form, go, opened, seen, settled, told
 from tests.support.tiny import wait_for
 
+AMP = ["precision.policy", "precision.tf32"]  # by its other name and its help; no option of samples
+
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,3 +117,26 @@ async def test_texts_and_help_are_one_key_away(tmp_path: Path, monkeypatch: pyte
         await foreign_text_is_shown_as_it_is(pilot, tmp_path, monkeypatch)
         await anew(pilot)
         await all_keys_of_the_footer_fit_at_80_columns(pilot)
+
+
+async def test_forty_columns_and_ten_rows_are_usable() -> None:
+    async with opened((40, 10)) as pilot:
+        shown = seen(pilot).split("\n")
+        assert sum(row[3:].startswith(("policy ", "tf32 ")) for row in shown) == 2, "more than one option"
+        assert "number format of the layers'" in seen(pilot)
+        await pilot.press("question_mark")
+        await wait_for(pilot, "enter, space")
+        rows = [row.strip(" │╭╮╰╯─") for row in seen(pilot).split("\n")]
+        at = next(number for number, row in enumerate(rows) if "change: switch" in row)
+        assert rows[at + 1].startswith("choose or write"), "no line is divided anew"
+        await pilot.press("escape", "T")
+        assert "esc leaves" in await wait_for(pilot, "enter starts it")
+
+
+async def test_a_field_says_what_enter_does() -> None:
+    async with opened() as pilot:
+        await pilot.press("slash")
+        await wait_for(pilot, lambda: "⏎ Accept" in seen(pilot).split("\n")[-1])
+        for character in "amp":
+            await pilot.press(character)
+        await wait_for(pilot, lambda: [k for k, row in form(pilot).options.rows.items() if row.display] == AMP)

@@ -78,9 +78,14 @@ def ab(
 def diagnose(
     context: click.Context, /, run: str | None, preset: str | None, settings: Sequence[str], **wanted: Any
 ) -> None:
-    """Say what limits the speed of a run or of a preset.
+    """Say what limits the speed; with --apply, make it faster.
 
-    Shows the verdict, the evidence for it, and the changes of options that could help.
+    Shows the verdict on a run or a preset, the evidence for it, and the changes of options that could help.
+
+    \b
+    gputui diagnose latest                                       what limits the latest run
+    gputui diagnose --preset mine.yaml                           measured with and without its input
+    gputui diagnose --preset mine.yaml --apply -o better.yaml    keep in better.yaml what is faster
     """
     from . import diagnose as diagnose_command
 

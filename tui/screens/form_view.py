@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 PURPOSE = "Set options, {start} trains a Keras model, {live} shows it; runs go on if you quit"
 WIDE, HIGH = 172, 30  # from these sizes on: help beside the options, full remarks
 SIDE = 53  # columns beside the options, without the edge
+TINY = 14  # below this height the help has two rows
 NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
 LOW = 20  # below this height the help gives rows to the options
 
@@ -106,6 +107,7 @@ class FormView(AppScreen):
         self.set_class(width >= WIDE, "-wide")
         self.set_class(height >= HIGH, "-high")
         self.set_class(height < LOW, "-low")
+        self.set_class(height < TINY, "-tiny")
 
     def introduce(self) -> None:
         """In a line, to who has no runs yet: what gputui is for, and what to do."""

@@ -33,7 +33,7 @@ OF_TEXTUAL = {
     "screen.copy_text": "copy the text that is selected with the mouse",
 }
 WIDTH, BESIDE = 80, 7  # of the page, and of its edges with the scrollbar
-KEYS_WIDTH, LEAST_WIDTH = 15, 24
+KEYS_WIDTH, LEAST_WIDTH, INDENT = 15, 16, 4
 
 
 class HelpPage(VerticalScroll):
@@ -125,7 +125,10 @@ def _section(title: str, lines: Iterable[tuple[str, str]], width: int) -> Conten
 
 
 def _line(names: str, text: str, width: int) -> Content:
-    """What a key does, continued below itself where it is long."""
-    begin = max(KEYS_WIDTH, len(names) + 1)
-    wrapped = textwrap.wrap(text, max(LEAST_WIDTH, width - begin)) or [""]
-    return Content.assemble((names.ljust(begin), "bold $text-warning"), ("\n" + " " * begin).join(wrapped))
+    """What a key does, continued below itself where it is long; below the key where there is no room beside it."""
+    begin = max(min(KEYS_WIDTH, width // 3), len(names) + 1)
+    beside = width - begin >= LEAST_WIDTH
+    begin = begin if beside else INDENT
+    wrapped = textwrap.wrap(text, max(INDENT, width - begin), break_on_hyphens=False) or [""]
+    lead = names.ljust(begin) if beside else f"{names}\n{' ' * begin}"
+    return Content.assemble((lead, "bold $text-warning"), ("\n" + " " * begin).join(wrapped))

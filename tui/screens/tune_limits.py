@@ -47,7 +47,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
                padding: 0 1; scrollbar-size-vertical: 1; }
         #box > Label { width: 100%; }
         #complaint { color: $text-error; display: none; }
-        #said { color: $foreground-muted; }
+        #said { color: $foreground-muted; dock: bottom; background: $panel; }
     }
     """
     seen_after_seconds = SEEN_AFTER_SECONDS  # an earlier key starts nothing

@@ -31,7 +31,8 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
     """The help of an option in its present state on the form, in lines of at most `width` cells."""
     info = INFO[key]
     about = info.about
-    lines = [_head(info.key, about.call, width), *_wrapped("", about.help, "", width)]
+    fits = len(info.key) + len(about.call) + 8 <= width
+    lines = [_head(info.key, about.call if fits else ""), *_wrapped("", about.help, "", width)]
     for remark in remarks:
         if key in remark.keys and key not in state.errors:
             lines += _wrapped(remark.level, remark.text, STYLES[remark.level], width)
@@ -45,6 +46,8 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
             lines += _wrapped(name, text, "", width)
     lines += _wrapped("takes", "text" if info.accepts.startswith("text") else info.accepts, "", width)
     lines += _wrapped("default", _defaults(key, state), "", width)
+    if about.call and not fits:
+        lines += _wrapped("calls", about.call, "", width)
     return Content("\n").join(lines)
 
 
@@ -59,13 +62,10 @@ def part_text(part: str, keys: Sequence[str], folded: bool, width: int) -> Conte
     return Content("\n").join(lines)
 
 
-def _head(key: str, call: str, width: int) -> Content:
-    """The key and the TensorFlow call, side by side where there is room."""
+def _head(key: str, call: str) -> Content:
+    """The key, and beside it the TensorFlow call."""
     head = Content.assemble((key, "bold $text-primary"))
-    if not call:
-        return head
-    gap = "  " if len(key) + len(call) + 8 <= width else "\n"
-    return Content.assemble(head, gap, ("calls ", "$foreground-muted"), call)
+    return Content.assemble(head, ("  calls ", "$foreground-muted"), call) if call else head
 
 
 def _defaults(key: str, state: FormState) -> str:
