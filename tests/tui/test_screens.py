@@ -14,6 +14,7 @@ from gputui.engine.runs import Run
 from gputui.tui import screens
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import announcing
+from gputui.tui.reading.running import Ended
 from gputui.tui.screens import base, catalogue, run_watch
 from gputui.tui.screens.compared_curves import ComparedCurves
 from gputui.tui.screens.form_checks import CheckedForm
@@ -130,6 +131,11 @@ async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, mo
         shown = await wait_for(pilot, "first: out of memory")
         assert "▶" not in shown
         assert sum("out of memory" in toast.message for toast in app._notifications) == 1
+        app.open_run(going_on)
+        await wait_for(pilot, "✗ out of memory")
+        app.clear_notifications()
+        app.run_watch._tell(Ended("first", going_on.id, "oom"))
+        assert not app._notifications, "the screen shows it, and nothing lies over its keys"
     assert written == ["\x1b[22;2t\x1b]2;100 % first - gputui\x07", "\x1b]2;\x07\x1b[23;2t"]
 
 

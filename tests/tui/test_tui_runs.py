@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -78,6 +79,20 @@ def test_a_figure_is_never_cut_in_its_column(five: list[Run]) -> None:
         column = run_columns.COLUMNS[name]
         assert column.show(replace(entry, figures={key: value})) == shown
         assert len(shown) <= column.width
+
+
+async def test_figures_are_named_for_what_they_are_and_stopped_is_no_failure(home: Path) -> None:
+    run = recorded.write(home, gpus=0, seconds=40, outcome="stopped")
+    result = json.loads(run.file("result.json").read_text())
+    result |= {"peak_memory_bytes": 4_823_450, "peak_process_bytes": 599 * 1024**2, "gpu_busy_mean": None}
+    result["metrics"] = {"loss": 0.5, "val_loss": 0.6, "val_accuracy": 0.9134}
+    run.file("result.json").write_text(json.dumps(result))
+    async with Tiny(RunsScreen).run_test(size=(120, 24)) as pilot:
+        shown = await wait_for(pilot, "■ stopped")
+        assert "host mem train loss" in shown
+        assert "599 MiB" in shown
+        assert "tensors" not in shown, "on a CPU TensorFlow counts next to nothing"
+        assert "accuracy 0.913" in shown
 
 
 async def test_no_runs_so_far(home: Path) -> None:
