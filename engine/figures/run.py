@@ -56,7 +56,7 @@ RUN: tuple[Figure, ...] = (
            "NVML's power, mean without evaluation and saving", digits=0, shown=("compare", "summary")),
     Figure("peak_memory_bytes", "peak tensor memory", "bytes",
            "the most that TensorFlow's tensors have taken of one device", "tf.config.experimental.get_memory_info",
-           narrow="memory", more_is_better=False, of_gpu=True,
+           short="peak tensors", narrow="memory", more_is_better=False, of_gpu=True,
            shown=("compare", "summary", "runs", "listing", "trial")),
     Figure("peak_process_bytes", "peak host memory", "bytes",
            "the most memory of the host that the training's process has had at one time, libraries included; that of "

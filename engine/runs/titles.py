@@ -48,9 +48,9 @@ class Title:
             said = " ".join((*self.changes[:shown], *([f"+{rest} more"] if rest else [])))
             if len(self.preset) + 2 + len(said) <= width:
                 return f"{self.preset}: {said}"
-        room = width - len(self.preset) - len(f":  +{len(self.changes) - 1} more")
+        more = f" +{len(self.changes) - 1} more" if len(self.changes) > 1 else ""
+        room = width - len(self.preset) - 2 - len(more)
         if self.changes and room > _LEAST_OF_A_CHANGE:
-            more = f" +{len(self.changes) - 1} more" if len(self.changes) > 1 else ""
             return f"{self.preset}: {self.changes[0][: room - 2]}..{more}"
         return f"{self.preset}: {counted(len(self.changes), 'changes')}" if self.changes else self.preset
 

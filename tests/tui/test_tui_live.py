@@ -188,7 +188,7 @@ ENDS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ("error", ("✗ failed", "no such folder: /data/[red]images", "look at workload.data")),
     ("crashed", ("✗ crashed", "signal SIGABRT", "see the end of engine.log")),
     (None, ("✗ crashed", "the run ended without a result")),
-    ("stopped", ("✗ stopped",)),
+    ("stopped", ("■ stopped",)),
 )
 
 
@@ -418,7 +418,7 @@ async def test_one_with_checkpoints_stops_at_once(home: Path, engine: subprocess
         await pilot.press("n", *"slow disk", "enter")
         await wait_for(pilot, "slow disk")
         await pilot.press("t", *"a b", "enter")
-        await wait_for(pilot, "#a #b slow disk")
+        await wait_for(pilot, "#a #b  note: slow disk")
     assert notes.read(run) == notes.Notes("slow disk", ("a", "b"))
 
 
