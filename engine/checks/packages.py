@@ -29,7 +29,8 @@ def of_packages(option: str | None) -> list[Finding]:
     if found.place is None:
         change = _OR_ANOTHER.format(_WAYS, found.install(tensorflow_range.TENSORFLOW))
         return [Finding("error", keys, "TensorFlow is not installed", change)]
-    told = [_remark(remark, keys, found) for remark in tensorflow_range.remarks(found.tensorflow, found.keras)]
+    remarks = tensorflow_range.remarks(found.tensorflow, found.keras, found.install)
+    told = [_remark(remark, keys, found) for remark in remarks]
     blocked = any(finding.level == "error" for finding in told)
     return told if own or blocked else [*told, _trains(option, found)]
 
@@ -63,13 +64,6 @@ def _from(option: str | None, what: str) -> str:
 
 
 def _remark(remark: Remark, keys: tuple[str, ...], found: Interpreter) -> Finding:
-    """For another interpreter with that one's name, and what to install into it."""
-    if not keys:
-        return Finding(remark.level, keys, remark.what, remark.remedy)
-    return Finding(remark.level, keys, f"{found.python}: {remark.what}", _install(remark, found))
-
-
-def _install(remark: Remark, found: Interpreter) -> str:
-    if remark.level != "error":
-        return remark.remedy
-    return found.install(tensorflow_range.REQUIRED["Keras" if remark.what.startswith("Keras") else "TensorFlow"])
+    """With the name of the interpreter where it is another one."""
+    what = f"{found.python}: {remark.what}" if keys else remark.what
+    return Finding(remark.level, keys, what, remark.remedy)

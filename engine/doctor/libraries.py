@@ -42,10 +42,11 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
         yield Finding("error", "TensorFlow", "TensorFlow is not installed", meant.install(tensorflow_range.TENSORFLOW))
         return
     tensorflow, keras = installed.tensorflow_version(), installed.keras_version()
-    for remark in tensorflow_range.remarks(tensorflow, keras):
-        name = "Keras" if remark.what.startswith("Keras") else "TensorFlow"
-        remedy = meant.install(tensorflow_range.REQUIRED[name]) if remark.level == "error" else remark.remedy
-        yield Finding(remark.level, "TensorFlow", remark.what, remedy)
+    for remark in tensorflow_range.remarks(tensorflow, keras, meant.install):
+        yield Finding(remark.level, "TensorFlow", remark.what, remark.remedy)
+    if several := meant.overwritten:
+        told = f"{' and '.join(several)} are installed together: each has overwritten files of the other"
+        yield Finding("warning", "TensorFlow", told, meant.install(tensorflow_range.TENSORFLOW))
     built = installed.build_info()
     what = f"TensorFlow {tensorflow or 'of unknown version'}, Keras {keras or 'of unknown version'}"
     what += f", Python {meant.python_version} ({meant.python})"

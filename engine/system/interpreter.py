@@ -11,7 +11,7 @@ import functools
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import tensorflow_range
@@ -20,7 +20,17 @@ VARIABLE = "GPUTUI_PYTHON"  # environment variable: the interpreter where run.py
 NAME_ANOTHER = "give the path of a Python, or of the folder of an environment that has one"
 OLDEST, NEWEST = (3, 11), (3, 13)  # versions of Python: the trainer's code is that of gputui
 # The packages that bring a module `tensorflow`; conda and NVIDIA's containers have theirs under the first name.
-TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly", "tf-nightly-cpu")
+TENSORFLOW = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-cpu-aws",
+    "tensorflow-gpu",
+    "tensorflow-rocm",
+    "intel-tensorflow",
+    "intel-tensorflow-avx512",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
 KERAS = ("keras", "keras-nightly")
 CUDNN = "nvidia-cudnn-cu12"
 ASKED = (*TENSORFLOW, *KERAS, "numpy", CUDNN, "pip")
@@ -54,6 +64,12 @@ class Interpreter:
         return self._version(TENSORFLOW)
 
     @property
+    def overwritten(self) -> tuple[str, ...]:
+        """The packages that bring a module `tensorflow` where there are several; on ARM one of them needs another."""
+        there = tuple(name for name in TENSORFLOW if name in self.packages and name != "tensorflow-cpu-aws")
+        return there if len(there) > 1 else ()
+
+    @property
     def keras(self) -> str | None:
         return self._version(KERAS)
 
@@ -70,12 +86,30 @@ class Interpreter:
         return ".".join(map(str, self.version))
 
     def install(self, requirement: str) -> str:
-        """The command that installs a package for it; environments of uv have no pip."""
-        if is_own(self.python) and _is_active("pip"):
-            return f"pip install '{requirement}'"
+        """The command that installs a package for it.
+
+        Packages with files in the same folder are removed first: they would overwrite each other's, and none would work.
+        """
+        add, remove = self._commands()
+        in_the_way = " ".join(self._in_the_way(requirement))
+        return f"{remove} {in_the_way} && {add} '{requirement}'" if in_the_way else f"{add} '{requirement}'"
+
+    def _commands(self) -> tuple[str, str]:
+        """The commands that install packages for it, and remove them; environments of uv have no pip."""
         python = shlex.quote(self.python)
-        start = f"{python} -m pip install" if "pip" in self.packages else f"uv pip install --python {python}"
-        return f"{start} '{requirement}'"
+        if is_own(self.python) and _is_active("pip"):
+            return "pip install", "pip uninstall -y"
+        if "pip" in self.packages:
+            return f"{python} -m pip install", f"{python} -m pip uninstall -y"
+        return f"uv pip install --python {python}", f"uv pip uninstall --python {python}"
+
+    def _in_the_way(self, requirement: str) -> Iterator[str]:
+        """The installed packages of a kind, with the usual one of that kind, where another than that is among them."""
+        kinds = [kind for kind in (TENSORFLOW, KERAS) if requirement.startswith((kind[0], "tensorflow"))]
+        for kind in kinds:
+            there = [name for name in kind if name in self.packages]
+            if there not in ([], [kind[0]]):
+                yield from there
 
     def __str__(self) -> str:
         """Where it is, and what trains in it."""

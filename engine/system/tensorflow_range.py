@@ -14,6 +14,7 @@ Newer ones may work and are only warned of. pyproject.toml has the same range of
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 OLDEST_TENSORFLOW, NEWEST_TENSORFLOW = (2, 18), (2, 21)
@@ -24,7 +25,6 @@ TENSORFLOW = "tensorflow[and-cuda]>={}.{},<{}.{}".format(
 )
 KERAS = "keras>={}.{}".format(*OLDEST_KERAS)
 REQUIRED = {"TensorFlow": TENSORFLOW, "Keras": KERAS, "NumPy": "numpy"}
-INSTALL_TENSORFLOW, INSTALL_KERAS = f"pip install '{TENSORFLOW}'", f"pip install '{KERAS}'"
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,20 @@ class Remark:
     remedy: str
 
 
-def remarks(tensorflow: str | None, keras: str | None) -> list[Remark]:
-    """What is wrong with two installed versions; nothing where one is not known (None)."""
+def remarks(tensorflow: str | None, keras: str | None, install: Callable[[str], str]) -> list[Remark]:
+    """What is wrong with two installed versions; nothing where one is not known (None).
+
+    `install` makes the command that installs a package there.
+    """
     found = [
-        _judged("TensorFlow", tensorflow, OLDEST_TENSORFLOW, NEWEST_TENSORFLOW, INSTALL_TENSORFLOW),
-        _judged("Keras", keras, OLDEST_KERAS, NEWEST_KERAS, INSTALL_KERAS),
+        _judged("TensorFlow", tensorflow, OLDEST_TENSORFLOW, NEWEST_TENSORFLOW, install),
+        _judged("Keras", keras, OLDEST_KERAS, NEWEST_KERAS, install),
     ]
     return [remark for remark in found if remark is not None]
 
 
 def _judged(
-    name: str, version: str | None, oldest: tuple[int, int], newest: tuple[int, int], install: str
+    name: str, version: str | None, oldest: tuple[int, int], newest: tuple[int, int], install: Callable[[str], str]
 ) -> Remark | None:
     numbers = re.match(r"(\d+)\.(\d+)", version or "")
     if numbers is None:
@@ -54,7 +57,8 @@ def _judged(
     found = (int(numbers[1]), int(numbers[2]))
     tested = "{}.{} to {}.{}".format(*oldest, *newest)
     if found < oldest:
-        return Remark("error", f"{name} {version} is too old: gputui trains with {name} {tested}", install)
+        what = f"{name} {version} is too old: gputui trains with {name} {tested}"
+        return Remark("error", what, install(REQUIRED[name]))
     if found > newest:
         what = f"{name} {version} is newer than gputui has been tested with ({tested})"
         return Remark("warning", what, f"it may work; if not, install {name} {'.'.join(map(str, newest))}")

@@ -114,6 +114,33 @@ def test_one_that_does_not_answer_is_asked_once(tmp_path: Path) -> None:
     assert asked() == 3
 
 
+def test_packages_whose_files_would_be_overwritten_are_removed_first(tmp_path: Path) -> None:
+    """pip puts tensorflow's files over those of tensorflow-cpu, and the module can then not be imported."""
+    cpu, nightly = {"tensorflow-cpu": "2.17.1"}, {"tf-nightly": "2.17.0.dev1", "keras-nightly": "3.6.0.dev1"}
+    both = {"tensorflow": "2.20.0", "intel-tensorflow": "2.18.0"}
+    for name, packages, gone in (
+        ("cpu", cpu | {"keras": "3.12.0"}, "tensorflow-cpu"),
+        ("nightly", nightly | {"keras": "3.12.0"}, "tf-nightly keras keras-nightly"),
+        ("both", both | {"keras": "3.12.0"}, "tensorflow intel-tensorflow"),
+        ("usual", {"tensorflow": "2.17.1", "keras": "3.12.0"}, ""),
+    ):
+        python = stand_in(tmp_path / name, packages=packages | {"numpy": "2.3.0", "pip": "25.0"})
+        remove = f"{python} -m pip uninstall -y {gone} && " if gone else ""
+        install = f"{remove}{python} -m pip install 'tensorflow[and-cuda]>=2.18,<2.22'"
+        with installed.of(str(python)):
+            assert installed.with_cuda() == install
+            findings = list(libraries.tensorflow(has_driver=False))
+        together = [finding for finding in findings if "are installed together" in finding.what]
+        assert [finding.remedy for finding in together] == ([install] if name == "both" else [])
+        refused = [finding.change for finding in checks.of_packages(str(python)) if finding.level == "error"]
+        assert all(change == install or " 'keras" in change for change in refused), refused
+        assert (install in refused) is (name != "both")
+    with_uv = stand_in(tmp_path / "uv", packages=cpu)
+    with installed.of(str(with_uv)):
+        assert installed.with_cuda().startswith(f"uv pip uninstall --python {with_uv} tensorflow-cpu && uv pip install ")
+        assert installed.meant().install("numpy") == f"uv pip install --python {with_uv} 'numpy'"
+
+
 def test_nobody_waits_for_an_answer_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = script(tmp_path / "python", f"echo >> {tmp_path}/asked; exec sleep 600")
     told: list[str] = []
