@@ -19,10 +19,10 @@ from gputui.engine.trainer.cluster.meeting import Meeting
 from gputui.tui import cli
 
 from tests.support.cluster import free_ports
-from tests.support.front_door import happened, last_losses, opened, step, until
+from tests.support.front_door import documented, happened, last_losses, opened, step, until
 from tests.support.idle import idle
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "many-machines.md").read_text()
+DOCUMENT = "many-machines.md"
 
 WIDE = """\
 workload: {entry: "wide.py:build"}
@@ -41,16 +41,9 @@ def build(context):
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running", "forked_trainers")]
 
 
-def blocks(title: str) -> list[str]:
-    """The indented blocks of a section."""
-    section = DOCUMENT.partition(f"{title}\n")[2].partition("\n## ")[0]
-    found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", section, re.MULTILINE)
-    return [re.sub(r"^ {4}", "", block, flags=re.MULTILINE).strip("\n") + "\n" for block in found]
-
-
 def commands(title: str) -> list[list[str]]:
     """The words behind `gputui` in each block that is one command."""
-    lines = [block.strip() for block in blocks(title) if block.count("\n") == 1]
+    lines = [block.strip() for block in documented(DOCUMENT, title) if block.count("\n") == 1]
     return [shlex.split(line.removeprefix("srun "))[1:] for line in lines]
 
 
@@ -68,7 +61,7 @@ def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, 
     idle(tmp_path)  # its code: steps that take time and hardly any of the CPU, and fewer epochs of them
     hold = tmp_path / "hold"
     hold.touch()
-    told = blocks("# Training on several machines")[0]
+    told = documented(DOCUMENT, "# Training on several machines")[0]
     assert "epochs: 40" in told
     short = told.replace("epochs: 40", "epochs: 8")
     (tmp_path / "big.yaml").write_text(f"{short}workload: {{entry: 'idle_code.py:build'}}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +22,19 @@ COMMAND = [str(Path(sys.executable).parent / "gputui")]
 
 # Trains long enough to be interfered with, on any machine: about 5 ms a step.
 LONG = ["--preset", "quickstart", "--set", "epochs=5000"]
+
+
+DOCUMENTS = Path(__file__).parents[2] / "docs"
+
+
+def documented(document: str, title: str) -> list[str]:
+    """The indented blocks of a section of a document: its commands, presets and scripts."""
+    level = title.partition(" ")[0]
+    text = "\n" + (DOCUMENTS / document).read_text(encoding="utf-8")
+    section = text.partition(f"\n{title}\n")[2]
+    section = re.split(rf"\n#{{2,{max(2, len(level))}}} ", section)[0]
+    found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", section, re.MULTILINE)
+    return [re.sub(r"^ {4}", "", block, flags=re.MULTILINE).strip("\n") + "\n" for block in found]
 
 
 def gputui(*arguments: str, timeout: float = 180, **more: Any) -> subprocess.CompletedProcess[str]:

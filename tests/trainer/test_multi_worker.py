@@ -130,18 +130,26 @@ def test_a_checkpoint_that_the_chiefs_disk_refuses_is_tried_again_by_all(forks: 
     assert "no checkpoint of step" in refused[0]
 
 
-def test_three_workers_stop_together_when_one_is_asked_to(forks: Forks, tmp_path: Path) -> None:
+def test_three_workers_stop_together_in_an_evaluation_when_one_is_asked_to(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "fate").write_text(json.dumps([2, 3, signal.SIGTERM]))
     settings = ("train.epochs=2000", "run.checkpoint=epoch", "batch_size=16")
-    runs, programs = workers_of(3, *program(tmp_path, "build_small"), *SHORT, *settings)
+    runs, programs = workers_of(3, *program(tmp_path), *SHORT, *settings)
+    code = tmp_path / "train.py"
+    changed = code.read_text().replace("on_train_batch_end(self, batch", "on_test_batch_begin(self, batch")
+    kill = "os.kill(os.getpid(), number)"
+    assert kill in changed
+    heard = f"({kill}, time.sleep(1))"  # by a thread of the trainer, before the batch that follows
+    code.write_text(changed.replace(kill, heard).replace("import json,", "import time, json,"))
     forks.run(*programs)
     results = [run.result or {} for run in runs]
     assert [result["outcome"] for result in results] == ["stopped"] * 3
-    assert 3 <= results[0]["steps"] < 2000 * 4
-    assert {result["steps"] for result in results} == {checkpoint_files.whole_step(runs[0].file("checkpoints"))}
+    assert {result["steps"] for result in results} == {checkpoint_files.whole_step(runs[0].file("checkpoints"))} == {12}
     asked = [[event["message"] for event in told(run, "warning") if event["kind"] == "peer_stopped"] for run in runs]
     assert [len(messages) for messages in asked] == [1, 1, 0]
     assert all(messages[0].startswith("worker 2 (127.0.0.1:") for messages in asked[:2])
+    for run in runs:
+        assert epochs(run)[3] == epochs(runs[0])[3], "the figures of all, as in the epochs before"
+        assert epochs(run)[3].keys() == {"loss", "accuracy"}
 
 
 def the_error(run: Run) -> dict[str, str]:

@@ -282,11 +282,17 @@ class TrainingLoop:
     def evaluation_begins(self) -> None:
         self.pause()
         epoch_ended = self.step % self.steps_per_epoch == 0
-        metrics = self.timing.parts.wait_for_device() if epoch_ended else None
+        metrics = self._epoch_metrics() if epoch_ended else None
         self.watch.loss.evaluation_begins()
         if self.agreement is not None:
             self.agreement.soon()
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
+
+    def _epoch_metrics(self) -> dict[str, float]:
+        """The figures that Keras' fit gives for the epoch: over all workers, or else what the last step returned."""
+        logs = self.timing.parts.wait_for_device()
+        metrics = floats(self.built.model.get_metrics_result())
+        return metrics if logs.keys() == metrics.keys() else logs
 
     def evaluation_ends(self) -> None:
         self._evaluation.end()
