@@ -111,6 +111,11 @@ class Run(Group):
     )
 
     @staticmethod
+    @check("stop_signal", before=True)
+    def _signal_without_prefix(value: object) -> object:
+        return f"SIG{value}" if value in ("USR1", "USR2") else value  # as Slurm names it
+
+    @staticmethod
     @check("profile", before=True)
     def _off_is_a_word(value: object) -> object:
         return "off" if value is False else value

@@ -15,6 +15,7 @@ from ..telemetry import cluster, cluster_gpus, cluster_reach, machine
 from ..telemetry.cluster import ClusterError
 from ..telemetry.machine import Machine
 from ..telemetry.visible import VARIABLE as VISIBLE
+from ..text import counted
 
 KEY, KIND = "strategy.kind", "multi_worker"
 
@@ -72,8 +73,8 @@ def cluster_to_resume(run: Run) -> Cluster | None:
         return kept
     if len(now.workers) != len(kept.workers):
         raise ClusterError(
-            f"{run.id} was started with {len(kept.workers)} workers, and now there are {len(now.workers)}; resume it "
-            f"with {len(kept.workers)}, or start a new run"
+            f"{run.id} was started with {counted(len(kept.workers), 'workers')}, and the cluster has "
+            f"{len(now.workers)} now; resume it with {len(kept.workers)}, or start a new run"
         )
     if now.index != kept.index:
         raise ClusterError(

@@ -72,7 +72,8 @@ def title_of(run: Run) -> Title:
 def _place(run: Run) -> Iterator[str]:
     """Of a training on several machines, how many workers it has, and which of them has made this run."""
     if (found := cluster.of_run(run)) is not None:
-        yield f"{len(found.workers)} workers" if found.is_chief else f"worker {found.index} of {len(found.workers)}"
+        workers = len(found.workers)
+        yield counted(workers, "workers") if found.is_chief else f"worker {found.index} of {workers}"
 
 
 def recorded(origin: Mapping[str, Any], otherwise: str) -> Title:

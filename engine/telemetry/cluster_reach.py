@@ -12,25 +12,24 @@ from .background_call import BackgroundCall
 from .cluster import COMMAND_LINE, ClusterError
 
 ANSWER_SECONDS = 10.0  # a name server may be down
+_WAITS = "the run waits until it is; if the name is wrong, stop the run, and give the right name or an address"
 
 
 def check(cluster: Cluster) -> str:
     """Raises ClusterError where this worker cannot start; returns a remark on what looks wrong, or nothing.
 
-    Pods of Kubernetes may get their names later than their process starts, so that names in TF_CONFIG are not tested.
+    Containers may get their names later than their process starts: the trainer waits for unknown ones. Of those in
+    TF_CONFIG nothing is said, as there this is usual.
     """
     _port_is_free(cluster)
     if cluster.source == VARIABLE:
         return ""
     hosts = list(dict.fromkeys(map(host_of, cluster.workers)))
     unknown = _unknown(hosts)
-    if unknown:
-        raise ClusterError(
-            f"{cluster.source}: the host {unknown[0]} is not known on this machine; give its address in place of its "
-            "name, or add it to the name service or /etc/hosts"
-        )
     if same := _same(cluster):
         raise ClusterError(f"{cluster.source}: {same}, so that both cannot listen there; give each worker its own port")
+    if unknown:
+        return f"the host {unknown[0]} is not known on this machine: {_WAITS}"
     return _elsewhere(cluster)
 
 

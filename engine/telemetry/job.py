@@ -47,7 +47,7 @@ def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
 
 def when_detached(environment: Mapping[str, str]) -> Remark | None:
     """The remark on a run that is to outlive the command or the screen that has started it, if there is one."""
-    job, step = environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_STEP_ID")
+    job, step = environment.get("SLURM_JOB_ID", ""), slurm.step_number(environment)
     if not job:
         return None
     what = f"the Slurm job step {job}.{step}" if step is not None else f"the Slurm job {job}"

@@ -1,6 +1,6 @@
 """When the time limit of the Slurm job ends that this process belongs to: from its environment, or from squeue.
 
-Slurm sets SLURM_JOB_END_TIME since version 22.05; where that is missing, `squeue` tells the time that is left.
+Newer versions of Slurm set SLURM_JOB_END_TIME (22.05 does not); without it, `squeue` tells the time that is left.
 """
 
 from __future__ import annotations

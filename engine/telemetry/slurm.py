@@ -9,6 +9,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+LAST_STEP = 0xFFFF_FFF0  # slurm.h: SLURM_MAX_NORMAL_STEP_ID
 MOST_NODES = 100_000  # a list that names more is damaged
 # Below the ports that Linux gives to outgoing connections (net.ipv4.ip_local_port_range begins at 32768).
 FIRST_PORT, JOBS, TASKS_OF_A_JOB = 10_000, 600, 32
@@ -28,8 +29,15 @@ def count(environment: Mapping[str, str], name: str) -> int | None:
 
 def in_step(environment: Mapping[str, str]) -> bool:
     """Whether srun has started this process; a batch script or an interactive shell runs once beside the tasks."""
-    told = "SLURM_STEP_ID" in environment or "SLURM_STEP_NUM_TASKS" in environment
-    return told or (count(environment, "SLURM_PROCID") or 0) > 0
+    if environment.get("SLURM_STEP_ID", "").isdigit():
+        return step_number(environment) is not None
+    return "SLURM_STEP_NUM_TASKS" in environment or (count(environment, "SLURM_PROCID") or 0) > 0
+
+
+def step_number(environment: Mapping[str, str]) -> int | None:
+    """The number of the job step. Slurm counts its batch scripts and interactive shells as steps with special numbers."""
+    text = environment.get("SLURM_STEP_ID", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= LAST_STEP else None
 
 
 def tasks_in_step(environment: Mapping[str, str]) -> int:
@@ -58,7 +66,7 @@ def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
 
 def first_port(environment: Mapping[str, str]) -> int:
     """The first port of the step's workers: another one for jobs that run side by side on a node."""
-    job, step = count(environment, "SLURM_JOB_ID") or 0, count(environment, "SLURM_STEP_ID") or 0
+    job, step = count(environment, "SLURM_JOB_ID") or 0, step_number(environment) or 0
     return FIRST_PORT + TASKS_OF_A_JOB * ((job + 7 * step) % JOBS)
 
 

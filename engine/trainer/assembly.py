@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from .. import plan
 from ..options import Options
+from ..text import counted
 from .checkpoint.checkpoints import Checkpoints
 from .checkpoint.of_cluster import ClusterCheckpoints
 from .checkpoint.state import State
@@ -54,7 +55,7 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
 def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
     """Meet the other workers; the options then have the seed of all."""
     options, joined = joining.meet(options, report.run, lambda what: report.phase("configuring", what), stop.check)
-    report.phase("configuring", f"connecting {len(joined.hellos)} workers")
+    report.phase("configuring", f"connecting {counted(len(joined.hellos), 'workers')}")
     return options, joined
 
 

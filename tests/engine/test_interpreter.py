@@ -137,7 +137,9 @@ def test_packages_whose_files_would_be_overwritten_are_removed_first(tmp_path: P
         assert (install in refused) is (name != "both")
     with_uv = stand_in(tmp_path / "uv", packages=cpu)
     with installed.of(str(with_uv)):
-        assert installed.with_cuda().startswith(f"uv pip uninstall --python {with_uv} tensorflow-cpu && uv pip install ")
+        assert installed.with_cuda().startswith(
+            f"uv pip uninstall --python {with_uv} tensorflow-cpu && uv pip install "
+        )
         assert installed.meant().install("numpy") == f"uv pip install --python {with_uv} 'numpy'"
 
 

@@ -16,6 +16,8 @@ from tests.support.standing_in import stand_in
 
 __all__ = ["stand_in"]
 
+# A shell that salloc has opened: Slurm counts it as a step with a special number.
+INTERACTIVE = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
 STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
 
 
@@ -39,6 +41,7 @@ REFUSED = [
 WARNED = [
     ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}, "the Slurm job has 4 tasks"),
     ({"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "7"}, "the Slurm job has 2 nodes"),
+    (INTERACTIVE | {"SLURM_JOB_NUM_NODES": "2"}, "the Slurm job has 2 nodes"),
     (cluster(worker=["a:1"]), "a cluster of one task, and is ignored"),
     ({"TF_CONFIG": "{"}, "does not contain a readable cluster"),
     ({"TF_CONFIG": "[" * 100_000}, "does not contain a readable cluster"),
@@ -90,11 +93,12 @@ def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: 
     assert done.returncode == 0
     run = runs.find(done.stdout.strip())
     assert "the run dies with the Slurm job step 12.0" in done.stderr
-    assert "without --detach" in done.stderr
+    assert "keep gputui running until the end, without --detach; set run.checkpoint" in done.stderr, "nothing is cut"
     until(lambda: run.status.get("phase") == "training")
     runs.request_stop(run)
     until(lambda: run.state == "stopped")
-    assert "the Slurm job 7:" in str(job.when_detached({"SLURM_JOB_ID": "7"}))
+    for environment in ({"SLURM_JOB_ID": "7"}, INTERACTIVE):
+        assert "the Slurm job 7:" in str(job.when_detached(environment))
     assert job.when_detached({"PBS_JOBID": "7"}) is None
 
 

@@ -48,6 +48,13 @@ def test_every_default_is_valid_and_survives_being_written_out() -> None:
         assert getattr(getattr(read, info.group), info.name) == info.default, info.key
 
 
+def test_a_signal_is_also_taken_as_slurm_names_it() -> None:
+    for given, signal in (("USR1", "SIGUSR1"), ("USR2", "SIGUSR2"), ("SIGUSR1", "SIGUSR1"), ("none", "none")):
+        assert presets.defaults([f"stop_signal={given}"]).options.run.stop_signal == signal
+    with pytest.raises(presets.PresetError, match="give none, SIGUSR1 or SIGUSR2"):
+        presets.defaults(["stop_signal=TERM"])
+
+
 def test_every_word_an_option_takes_is_told_and_valid() -> None:
     with all_hold() as cases:
         for info in OPTIONS:

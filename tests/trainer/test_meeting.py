@@ -148,3 +148,18 @@ def test_workers_that_were_given_other_lists_both_end_with_the_list_of_the_other
         assert worker.fault is not None
         message = f"worker {named} ({workers[named]}) was started with other workers: {', '.join(given)}"
         assert worker.fault.message == message
+
+
+def test_a_host_that_is_not_known_yet_is_waited_for_and_named(clock: Clock) -> None:
+    first, second = free_ports(2)
+    workers = (f"localhost:{first}", f"no-such-host.invalid:{second}")
+    chief = Worker(workers, 0, "a")
+    until(lambda: "not known on this machine" in chief.waits_for)
+    assert chief.waits_for == (
+        f"waiting for worker 1 (no-such-host.invalid:{second}); not known on this machine: no-such-host.invalid"
+    )
+    clock.forward += 301
+    chief.join(60)
+    assert chief.fault is not None
+    assert "did not come within 300 s" in str(chief.fault)
+    assert "not known on this machine: no-such-host.invalid" in str(chief.fault)

@@ -178,7 +178,7 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
 def _detached(run: Run, findings: Sequence[Finding]) -> int:
     _say(findings)
     if remark := job.when_detached(os.environ):
-        complain(f"{remark.level}: {remark}")
+        complain(f"{remark.level}: {remark}", LONGEST_FINDING)
     try:
         print(run.id, flush=True)
     except OutputFault as fault:

@@ -133,7 +133,8 @@ def _together(started: Mapping[str, Any]) -> list[str]:
     workers, index = started.get("workers"), number(started.get("worker"))
     if not isinstance(workers, list | tuple) or not workers or index is None:
         return []
-    return [f"worker {index:.0f} of {len(workers)}", f"{_count(started.get('replicas'))} replicas on all"]
+    replicas = number(started.get("replicas"))
+    return [f"worker {index:.0f} of {len(workers)}", f"{_count(replicas)} {named(replicas, 'replicas')} on all"]
 
 
 def _devices(started: Mapping[str, Any]) -> str:

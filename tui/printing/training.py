@@ -73,7 +73,7 @@ class LineView:
         where = ", ".join(name.split("device:")[-1] for name in event.devices)
         replicas = f", {event.replicas} replicas" if (event.replicas or 1) > 1 else ""
         if event.worker is not None and event.workers:
-            replicas += f" on {len(event.workers)} workers, this one worker {event.worker}"
+            replicas += f" on {counted(len(event.workers), 'workers')}, this one worker {event.worker}"
         resumed = event.resumed_at_step
         self.line(
             f"TensorFlow {event.versions.get('tensorflow', NONE)} on {where}{replicas}; global batch "

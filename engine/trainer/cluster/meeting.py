@@ -51,6 +51,7 @@ class Meeting:
         self._there = Attendance(cluster.index, self._hello, self._others)
         self.lines = self._there.lines
         self._fault: TrainerError | None = None
+        self._unknown: set[int] = set()  # workers whose host has no address on this machine yet
         self._over = threading.Event()
 
     def hold(self, tell: Callable[[str], None], check: Callable[[], None]) -> list[Hello]:
@@ -86,7 +87,10 @@ class Meeting:
             raise self._fault
 
     def _named(self, missing: Sequence[int]) -> str:
-        return ", ".join(map(self._cluster.named, missing))
+        """The workers, and of which the host is not known."""
+        unknown = [host_of(self._cluster.workers[index]) for index in missing if index in self._unknown]
+        known = f"; not known on this machine: {', '.join(dict.fromkeys(unknown))}" if unknown else ""
+        return ", ".join(map(self._cluster.named, missing)) + known
 
     def _ended(self, missing: Sequence[int]) -> str:
         """Which of them had come before, as an addition; empty where none had."""
@@ -100,11 +104,20 @@ class Meeting:
         while not self._over.is_set():
             if index not in self.lines.called:
                 with contextlib.suppress(OSError, ValueError):
-                    self._speak(index, (host_of(address), port_of(address)))
+                    self._reach(index, (host_of(address), port_of(address)))
             self._over.wait(PAUSE_SECONDS)
 
-    def _speak(self, index: int, address: tuple[str, int]) -> None:
-        with _kept(socket.create_connection(address, timeout=CALL_SECONDS)) as line, line.makefile("rwb") as file:
+    def _reach(self, index: int, address: tuple[str, int]) -> None:
+        try:
+            line = socket.create_connection(address, timeout=CALL_SECONDS)
+        except socket.gaierror:
+            self._unknown.add(index)
+            raise
+        self._unknown.discard(index)
+        self._speak(index, line)
+
+    def _speak(self, index: int, called: socket.socket) -> None:
+        with _kept(called) as line, line.makefile("rwb") as file:
             _send(file, self._hello)
             answer = _read(file)
             _send(file, {})  # the other knows by this that it was heard

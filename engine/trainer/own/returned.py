@@ -18,6 +18,7 @@ from .user_code import UserError
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
 DATA = "(x, y) arrays, x alone, a tf.data.Dataset or a keras.utils.PyDataset"
+KERAS_3 = "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_KERAS=1 in the environment"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def checked(returned: Any, function: str) -> Returned:
     for key in ("model", "train"):
         if given.get(key) is None:
             raise UserError(f"{function} returned no {key}", RETURN)
+    if _is_of_keras_2(given["model"]):
+        raise UserError(f"model is {_kind(given['model'])} of Keras 2 (tf_keras); gputui trains Keras 3", KERAS_3)
     if not isinstance(given["model"], keras.Model):
         raise UserError(f"model is {_kind(given['model'])}, not a keras.Model", RETURN)
     for key in ("train", "validation"):
@@ -181,6 +184,11 @@ def _count(given: dict[str, Any], key: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise UserError(f"{key} is {value!r}", "give a whole number from 1")
     return int(value)
+
+
+def _is_of_keras_2(value: Any) -> bool:
+    """Whether a class of its is one of tf_keras, which tf.keras is with TF_USE_LEGACY_KERAS=1."""
+    return any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(value).__mro__)
 
 
 def _kind(value: Any) -> str:
