@@ -88,7 +88,7 @@ class Interpreter:
     def install(self, requirement: str) -> str:
         """The command that installs a package for it.
 
-        Packages with files in the same folder are removed first: they would overwrite each other's, and none would work.
+        Packages with files in the same folder are removed first: otherwise neither they nor the new one would work.
         """
         add, remove = self._commands()
         in_the_way = " ".join(self._in_the_way(requirement))

@@ -35,7 +35,7 @@ def in_step(environment: Mapping[str, str]) -> bool:
 
 
 def step_number(environment: Mapping[str, str]) -> int | None:
-    """The number of the job step. Slurm counts its batch scripts and interactive shells as steps with special numbers."""
+    """The number of the job step; batch scripts and interactive shells have special numbers, which are none."""
     text = environment.get("SLURM_STEP_ID", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= LAST_STEP else None
 

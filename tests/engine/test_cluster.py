@@ -83,13 +83,8 @@ def test_the_cluster_is_read_from_what_launchers_set() -> None:
         assert found is not None, environment
         assert (found.workers, found.index) == (addresses, index), environment
         assert cluster.of_tf_config(found.as_tf_config()).workers == addresses, "as its trainer reads it"
-    shell = {
-        "SLURM_STEP_ID": "4294967290",
-        "SLURM_STEP_NUM_TASKS": "1",
-        "SLURM_PROCID": "0",
-        "SLURM_JOB_NUM_NODES": "2",
-    }
-    for environment in ({}, {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}, {"SLURM_JOB_ID": "7"} | shell):
+    shell = step(0, 1, "a", "1") | {"SLURM_STEP_ID": "4294967290", "SLURM_JOB_NUM_NODES": "2"}
+    for environment in ({}, {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}, shell):
         assert cluster.read(environment) is None, "no task of a cluster"
 
 

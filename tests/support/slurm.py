@@ -1,0 +1,178 @@
+"""A Slurm cluster of two nodes on this machine: real slurmctld and slurmd, each node in Linux namespaces of its own.
+
+A node has its own network address, hostname, hosts file and process numbers. All that runs in it ends with the first
+process of its namespaces, and that one ends with the test's process, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.support.front_door import until
+
+PROGRAMS = ("slurmctld", "slurmd", "munged", "unshare", "nsenter", "setpriv", "ip", "hostname", "mount")
+NODES = {"gtest1": "10.213.77.1", "gtest2": "10.213.77.2"}
+CHIEF = "gtest1"
+NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--uts", "--ipc", "--mount")
+CGROUPS = Path("/sys/fs/cgroup")
+CONFIGURATION = """\
+ClusterName=test
+SlurmctldHost={chief}({address})
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdSpoolDir={folder}/%n
+SlurmdPidFile={folder}/%n.pid
+SlurmdLogFile={folder}/%n.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/{tracking}
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+MpiDefault=none
+PropagateResourceLimits=NONE
+MailProg=/bin/true
+ReturnToService=2
+{nodes}
+PartitionName=all Nodes=ALL Default=YES State=UP
+"""
+
+
+def missing() -> str:
+    """Why no cluster can be made here; empty where it can."""
+    if os.geteuid() != 0:
+        return "a Slurm cluster in namespaces needs root"
+    if absent := [name for name in PROGRAMS if shutil.which(name) is None]:
+        return f"not installed: {', '.join(absent)} (Debian: apt-get install slurm-wlm munge iproute2)"
+    tried = subprocess.run(["unshare", *NAMESPACES, "true"], capture_output=True, text=True, check=False)
+    return f"no namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+def has_freezer() -> bool:
+    """Whether Slurm can hold the processes of a step in a control group; with version 2 it needs systemd for that."""
+    return os.access(CGROUPS / "freezer", os.W_OK)
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """A running cluster; `folder` holds its configuration, its logs and the output of its jobs."""
+
+    folder: Path
+    nodes: dict[str, int]  # for each node the first process of its namespaces
+
+    def run(self, *words: str, node: str = CHIEF) -> str:
+        """What a command answers on a node."""
+        there = ["nsenter", f"--target={self.nodes[node]}", "--all", "--", *words]
+        variables = os.environ | {"SLURM_CONF": str(self.folder / "slurm.conf")}
+        done = subprocess.run(there, capture_output=True, text=True, timeout=60, env=variables, check=False)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout.strip()
+
+    def submit(self, name: str, script: str, *options: str) -> str:
+        """Submit a batch script; returns the number of the job."""
+        file = self.folder / f"{name}.sh"
+        file.write_text(script if script.startswith("#!") else f"#!/bin/bash\n{script}")
+        output = ("--open-mode=append", f"--output={self.folder}/{name}.out")
+        return self.run("sbatch", "--parsable", *output, f"--job-name={name}", *options, str(file))
+
+    def job(self, number: str) -> dict[str, str]:
+        """What Slurm knows of a job, by the names of `scontrol show job`."""
+        return dict(re.findall(r"(\w+)=(\S*)", self.run("scontrol", "show", "job", number)))
+
+    def state(self, number: str) -> str:
+        return self.job(number)["JobState"]
+
+    def output(self, name: str) -> str:
+        return (self.folder / f"{name}.out").read_text(errors="replace")
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, tracking: str) -> Iterator[Slurm]:
+    """A cluster that follows the processes of its jobs by `tracking`, which is linuxproc or cgroup."""
+    before = _groups()
+    with contextlib.ExitStack() as ends:
+        ends.callback(_remove_groups, before)
+        slurm = Slurm(folder, {name: ends.enter_context(_node(folder, name)) for name in NODES})
+        _connect(slurm)
+        _configure(folder, tracking)
+        files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
+        slurm.run("munged", "--force", *(f"--{name}={folder}/munge.{end}" for name, end in files.items()))
+        slurm.run("slurmctld")
+        for name in NODES:
+            slurm.run("slurmd", "-N", name, node=name)
+        until(lambda: slurm.run("sinfo", "--noheader", "--format=%t %D") == "idle 2", 60)
+        yield slurm
+
+
+@contextlib.contextmanager
+def _node(folder: Path, name: str) -> Iterator[int]:
+    """The namespaces of a node; gives their first process, which collects every process that loses its parent."""
+    hosts, ready = folder / "hosts", folder / f"{name}.ready"
+    hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {node}\n" for node, address in NODES.items()))
+    script = f"trap '' CHLD; hostname {name} && mount --bind {hosts} /etc/hosts && touch {ready} && exec sleep infinity"
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES, "sh", "-c", script]
+    with (folder / f"{name}.messages").open("w") as messages:
+        holder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=messages)
+    try:
+        until(ready.exists, 30)
+        (first,) = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+        yield int(first)
+        os.kill(int(first), signal.SIGKILL)  # `unshare` ends after it
+        holder.wait(30)
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def _connect(slurm: Slurm) -> None:
+    """Give the nodes a network between them alone."""
+    first, second = slurm.nodes.values()
+    ends = ["name", "eth0", "netns", str(first), "type", "veth", "peer", "name", "eth0", "netns", str(second)]
+    subprocess.run(["ip", "link", "add", *ends], check=True)
+    for name, address in NODES.items():
+        slurm.run("ip", "address", "add", f"{address}/24", "dev", "eth0", node=name)
+        for device in ("eth0", "lo"):
+            slurm.run("ip", "link", "set", device, "up", node=name)
+
+
+def _configure(folder: Path, tracking: str) -> None:
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    for name in ("state", *NODES):
+        (folder / name).mkdir()
+    nodes = "\n".join(f"NodeName={name} NodeAddr={address} CPUs=16 State=UNKNOWN" for name, address in NODES.items())
+    values = {"chief": CHIEF, "address": NODES[CHIEF], "folder": folder, "tracking": tracking, "nodes": nodes}
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(**values))
+    (folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
+
+
+def _groups() -> set[Path]:
+    """The control groups that belong to a Slurm."""
+    return {*CGROUPS.glob("slurm*"), *CGROUPS.glob("*/slurm*")}
+
+
+def _remove_groups(before: set[Path]) -> None:
+    """Remove those that were made since; the processes in them were killed, and may take a moment to end."""
+    for group in _groups() - before:
+        for folder, _, _ in os.walk(group, topdown=False):
+            until(partial(_is_removed, Path(folder)), 10)
+
+
+def _is_removed(group: Path) -> bool:
+    with contextlib.suppress(OSError):
+        group.rmdir()
+    return not group.exists()
