@@ -9,7 +9,7 @@ export UV_NATIVE_TLS := true
 # Bytecode is kept, whatever the shell says: without it every process that imports TensorFlow takes 4 seconds longer.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-versions check lock docs screenshots gpu-report clean
+.PHONY: demo test test-slurm test-versions check lock docs screenshots gpu-report clean
 
 demo: $(READY)
 	$(BIN)/gputui --preset quickstart
@@ -18,8 +18,13 @@ demo: $(READY)
 # times come after, alone. A measurement that another program may disturb is taken again (the marker flaky); no other
 # test is.
 test: $(READY)
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" --durations 20
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not slurm" --durations 20
 	$(BIN)/pytest -m alone --durations 20
+
+# Trainings in jobs of a real Slurm, on two nodes that are namespaces of this machine: two minutes and a half. Needs root and
+# Slurm's programs (Debian: apt-get install slurm-wlm munge iproute2); else they are skipped, with the reason.
+test-slurm: $(READY)
+	$(BIN)/pytest -n 2 -m slurm -rs --durations 5 tests/end_to_end/test_slurm.py
 
 # The engine's tests against other versions of TensorFlow, each in an environment of its own (about 2 GB, made once).
 # make test-versions TENSORFLOW="2.18 2.20:3.10" WORKERS=1 TESTS=tests/trainer/test_models.py ENVIRONMENTS=/large/disk

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -12,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engine", "examples", "presets", "tui")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
 
 
@@ -31,13 +34,46 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> ZipFile:
     return ZipFile(path)
 
 
+def tracked() -> list[str]:
+    """The files of the repository but those of the tests, which the source archive leaves out."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.splitlines() if not name.startswith("tests/") and (ROOT / name).is_file()]
+
+
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: ZipFile) -> None:
     files = (path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file())
     own = {f"gputui/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert own == packed
     assert wheel.read("gputui/tui/commands/own-code.md") == (ROOT / "docs/own-code.md").read_bytes()  # a link to it
-    assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
+    licences = {name.partition("/licenses/")[2] for name in wheel.namelist()}
+    assert {"LICENSE", "engine/trainer/data/DIGITS.md"} <= licences
+
+
+def test_the_description_has_no_links_that_lead_nowhere(wheel: ZipFile) -> None:
+    (name,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
+    description = wheel.read(name).decode().partition("\n\n")[2]
+    assert description.startswith("gputui trains TensorFlow")
+    assert [link for link in LINK.findall(description) if not link.startswith("https://")] == []
+
+
+def test_the_source_archive_holds_what_its_readme_and_make_need(tmp_path: Path) -> None:
+    """Every file that README.md links to, and what `make demo` reads."""
+    for path in tracked():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, tmp_path / path, follow_symlinks=False)
+    program = BUILD.replace("build_wheel(sys.argv[1])", "build_sdist(sys.argv[1])")
+    done = subprocess.run(
+        [sys.executable, "-c", program, "."], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    links = {link.partition("#")[0] for link in LINK.findall((ROOT / "README.md").read_text())}
+    local = {link for link in links if "://" not in link}
+    assert "docs/live.png" in local
+    assert local | {"Makefile", "requirements.lock", "pyproject.toml", "LICENSE"} <= packed
 
 
 def test_the_wheel_leaves_an_installed_tensorflow_as_it_is(wheel: ZipFile) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import platform
 import re
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -58,7 +57,7 @@ def has_tensorflow() -> bool:
 
 def with_cuda() -> str:
     """How to get a TensorFlow that can use GPUs: TensorFlow's own packages for aarch64 are built without CUDA."""
-    if platform.machine() not in ("x86_64", "AMD64"):
+    if not tensorflow_range.HAS_CUDA:
         return _WITH_CUDA_ON_ARM
     return meant().install(tensorflow_range.TENSORFLOW)
 

@@ -41,8 +41,8 @@ def jobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_what_ends_a_job_leaves_a_checkpoint(jobs: Slurm, tmp_path: Path) -> None:
-    """All jobs at once, as most of the time is waited: the shortest time limit of Slurm is a minute."""
-    limited = submitted(jobs, tmp_path, "limited", REQUEUED, "--time=1", "--requeue")
+    """All jobs at once, as most of the time is waited: Slurm counts time limits in minutes."""
+    limited = submitted(jobs, tmp_path, "limited", REQUEUED, "--time=2", "--requeue")
     signalled = submitted(jobs, tmp_path, "signalled", SIGNALLED)
     cancelled = submitted(jobs, tmp_path, "cancelled", BATCH)
     requeued = submitted(jobs, tmp_path, "requeued", BATCH)
@@ -61,6 +61,8 @@ def test_what_ends_a_job_leaves_a_checkpoint(jobs: Slurm, tmp_path: Path) -> Non
     assert other is not None
     assert until(lambda: other.result)["steps"] == checkpoint_of(chief)
     for name, number in (("requeued", requeued), ("limited", limited)):  # each goes on in the same job
+        until(lambda number=number: jobs.job(number)["Restarts"] == "1", 180)  # type: ignore[misc]
+        jobs.start_now(number)
         run = until(lambda name=name: resumed(name), 300)  # type: ignore[misc]
         jobs.run("scancel", number)
         assert happened(run, "started")[-1]["resumed_at_step"] == happened(run, "finished")[0]["summary"]["steps"] > 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from gputui.engine import checks, presets, runs
 from gputui.engine.diagnosis import collector, diagnose, slow_worker
 from gputui.engine.doctor import host
@@ -30,6 +33,8 @@ from gputui.tui.text import workers as in_words
 from rich.console import Console
 
 from tests.support.cluster import free_ports
+from tests.support.environments import script
+from tests.support.front_door import documented
 
 WORKERS = ["--preset", "quickstart", "--set", "strategy.kind=multi_worker"]
 
@@ -183,6 +188,26 @@ def test_several_machines_and_what_does_not_go_with_them(
     assert cli.run([*WORKERS, "--set", "run.on_oom=halve"]) == 2
     assert "one worker whose memory has run out cannot go on alone" in capsys.readouterr().err
     assert runs.all_runs() == []
+
+
+def test_the_manifest_for_kubernetes_names_the_pods_as_kubernetes_does(tmp_path: Path) -> None:
+    """A pod of an Indexed Job is called JOB-INDEX.SUBDOMAIN, and the headless service of that name makes it known."""
+    service, training = yaml.safe_load_all(documented("many-machines.md", "## Kubernetes")[0])
+    job, pod = training["spec"], training["spec"]["template"]["spec"]
+    assert (service["spec"]["clusterIP"], service["metadata"]["name"]) == ("None", pod["subdomain"])
+    assert service["spec"]["selector"] == {"job-name": training["metadata"]["name"]}
+    assert job["completions"] == job["parallelism"]
+    (container,) = pod["containers"]
+    script(tmp_path / "gputui", 'echo "$TF_CONFIG"; echo "$@"')
+    names = [f"{training['metadata']['name']}-{index}.{pod['subdomain']}" for index in range(job["completions"])]
+    for index in range(job["completions"]):
+        variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "JOB_COMPLETION_INDEX": str(index)}
+        done = subprocess.run(container["command"], env=variables, capture_output=True, text=True, check=True)
+        config, words = done.stdout.splitlines()
+        found = cluster.read({"TF_CONFIG": config})
+        assert found is not None
+        assert ([clusters.host_of(one) for one in found.workers], found.index) == (names, index)
+        assert words == "--preset /data/big.yaml --resume-if-any"
 
 
 def test_a_screen_sends_to_the_command_and_not_to_the_machines() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from gputui.engine.system import interpreter
 from gputui.engine.system import tensorflow_range as versions
 from gputui.engine.tune.wide import storage
+from packaging.requirements import Requirement
 
 from tests.support.front_door import gputui
 from tests.support.machines import put
@@ -44,6 +48,19 @@ def test_the_package_asks_for_the_same_range() -> None:
              for match in re.findall(r"^tensorflow\S*?>=2\.(\d+),<2\.(\d+)", line)}  # fmt: skip
     oldest, newest = versions.OLDEST_TENSORFLOW, versions.NEWEST_TENSORFLOW
     assert asked == {(str(oldest[1]), str(newest[1] + 1))}
+
+
+def test_no_cuda_is_installed_where_tensorflow_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GH200, whose processor is an ARM."""
+    cuda = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]["cuda"]
+    for processor, extra in (("x86_64", "[and-cuda]"), ("aarch64", "")):
+        monkeypatch.setattr(os, "uname", lambda processor=processor: SimpleNamespace(machine=processor))
+        assert runpy.run_path(str(versions.__file__))["TENSORFLOW"] == f"tensorflow{extra}>=2.18,<2.22"
+        here = {"sys_platform": "linux", "platform_machine": processor}
+        (installed,) = [
+            found for found in map(Requirement, cuda) if found.marker is None or found.marker.evaluate(here)
+        ]
+        assert installed.extras == ({"and-cuda"} if extra else set())
 
 
 def test_what_pip_is_to_install_is_what_the_package_asks_for() -> None:

@@ -23,7 +23,7 @@ PROGRAMS = ("slurmctld", "slurmd", "munged", "unshare", "nsenter", "setpriv", "i
 NODES = {"gtest1": "10.213.77.1", "gtest2": "10.213.77.2"}
 CHIEF = "gtest1"
 NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--uts", "--ipc", "--mount")
-CGROUPS = Path("/sys/fs/cgroup")
+FREEZER = Path("/sys/fs/cgroup/freezer")
 CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={chief}({address})
@@ -64,7 +64,7 @@ def missing() -> str:
 
 def has_freezer() -> bool:
     """Whether Slurm can hold the processes of a step in a control group; with version 2 it needs systemd for that."""
-    return os.access(CGROUPS / "freezer", os.W_OK)
+    return os.access(FREEZER, os.W_OK)
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,11 @@ class Slurm:
     def state(self, number: str) -> str:
         return self.job(number)["JobState"]
 
+    def start_now(self, number: str) -> None:
+        """Start a job that was requeued: by itself Slurm waits two minutes."""
+        until(lambda: self.state(number) == "PENDING")
+        self.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+
     def output(self, name: str) -> str:
         return (self.folder / f"{name}.out").read_text(errors="replace")
 
@@ -103,9 +108,10 @@ class Slurm:
 @contextlib.contextmanager
 def cluster(folder: Path, tracking: str) -> Iterator[Slurm]:
     """A cluster that follows the processes of its jobs by `tracking`, which is linuxproc or cgroup."""
-    before = _groups()
     with contextlib.ExitStack() as ends:
-        ends.callback(_remove_groups, before)
+        if tracking == "cgroup":
+            _remove_groups()  # of a test that was killed
+            ends.callback(_remove_groups)
         slurm = Slurm(folder, {name: ends.enter_context(_node(folder, name)) for name in NODES})
         _connect(slurm)
         _configure(folder, tracking)
@@ -123,15 +129,16 @@ def _node(folder: Path, name: str) -> Iterator[int]:
     """The namespaces of a node; gives their first process, which collects every process that loses its parent."""
     hosts, ready = folder / "hosts", folder / f"{name}.ready"
     hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {node}\n" for node, address in NODES.items()))
-    script = f"trap '' CHLD; hostname {name} && mount --bind {hosts} /etc/hosts && touch {ready} && exec sleep infinity"
+    first = "exec env --ignore-signal=CHLD sleep infinity"  # the kernel collects the children of such a process
+    script = f"hostname {name} && mount --bind {hosts} /etc/hosts && touch {ready} && {first}"
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", *NAMESPACES, "sh", "-c", script]
     with (folder / f"{name}.messages").open("w") as messages:
         holder = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=messages)
     try:
         until(ready.exists, 30)
-        (first,) = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
-        yield int(first)
-        os.kill(int(first), signal.SIGKILL)  # `unshare` ends after it
+        (pid,) = map(int, Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split())
+        yield pid
+        os.kill(pid, signal.SIGKILL)  # `unshare` ends after it
         holder.wait(30)
     finally:
         holder.kill()
@@ -160,14 +167,9 @@ def _configure(folder: Path, tracking: str) -> None:
     (folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
 
 
-def _groups() -> set[Path]:
-    """The control groups that belong to a Slurm."""
-    return {*CGROUPS.glob("slurm*"), *CGROUPS.glob("*/slurm*")}
-
-
-def _remove_groups(before: set[Path]) -> None:
-    """Remove those that were made since; the processes in them were killed, and may take a moment to end."""
-    for group in _groups() - before:
+def _remove_groups() -> None:
+    """Remove the control groups of these nodes; the processes in them were killed, and may take a moment to end."""
+    for group in FREEZER.glob("slurm_gtest*"):
         for folder, _, _ in os.walk(group, topdown=False):
             until(partial(_is_removed, Path(folder)), 10)
 
