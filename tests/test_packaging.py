@@ -59,9 +59,9 @@ def test_the_description_has_no_links_that_lead_nowhere(wheel: ZipFile) -> None:
 
 def test_the_source_archive_holds_what_its_readme_and_make_need(tmp_path: Path) -> None:
     """Every file that README.md links to, and what `make demo` reads."""
-    for path in tracked():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, tmp_path / path, follow_symlinks=False)
+    for name in tracked():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name, follow_symlinks=False)
     program = BUILD.replace("build_wheel(sys.argv[1])", "build_sdist(sys.argv[1])")
     done = subprocess.run(
         [sys.executable, "-c", program, "."], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -69,7 +69,7 @@ def test_the_source_archive_holds_what_its_readme_and_make_need(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     (path,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        packed = {name.partition("/")[2] for name in archive.getnames()}
+        packed = {member.partition("/")[2] for member in archive.getnames()}
     links = {link.partition("#")[0] for link in LINK.findall((ROOT / "README.md").read_text())}
     local = {link for link in links if "://" not in link}
     assert "docs/live.png" in local

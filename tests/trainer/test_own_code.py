@@ -364,11 +364,7 @@ REFUSED = {
     "model-only": ("return model()", "build returned a Sequential", RETURN),
     "four": ("return 1, 2, 3, 4", "build returned 4 values", RETURN),
     "no-train": ("return {'model': model()}", "build returned no train", RETURN),
-    "keras-2": (
-        "return type('Model', (), {'__module__': 'tf_keras.src'})(), (x, y)",
-        "model is a Model of Keras 2 (tf_keras); gputui trains Keras 3",
-        "without TF_USE_LEGACY_KERAS=1",
-    ),  # fmt: skip
+    "keras-2": ("return type('Net', (), {'__module__': 'tf_keras'})(), (x, y)", "a Net of Keras 2", "LEGACY_KERAS=1"),
     "no-model": ("return 3, (x, y)", "model is an int, not a keras.Model", RETURN),
     "unknown": ("return {'model': model(), 'trian': (x, y)}", "the unknown key 'trian'", "did you mean train?"),
     "bare-arrays": ("return model(), x, y", "train is one array", "return (model, (x, y), (x_validation"),
