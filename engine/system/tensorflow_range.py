@@ -13,7 +13,7 @@ Newer ones may work and are only warned of. pyproject.toml has the same range of
 
 from __future__ import annotations
 
-import os
+import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 OLDEST_TENSORFLOW, NEWEST_TENSORFLOW = (2, 18), (2, 21)
 OLDEST_KERAS, NEWEST_KERAS = (3, 10), (3, 15)
 # TensorFlow's packages for ARM are built without CUDA, although its extra brings CUDA's libraries there, too.
-HAS_CUDA = os.uname().machine in ("x86_64", "AMD64")
+HAS_CUDA = platform.machine() in ("x86_64", "AMD64")
 # What pip is to install. gputui's own extras are not named, as there is no gputui on PyPI.
 TENSORFLOW = "tensorflow{}>={}.{},<{}.{}".format(
     "[and-cuda]" if HAS_CUDA else "", *OLDEST_TENSORFLOW, NEWEST_TENSORFLOW[0], NEWEST_TENSORFLOW[1] + 1

@@ -47,6 +47,7 @@ def test_what_ends_a_job_leaves_a_checkpoint(jobs: Slurm, tmp_path: Path) -> Non
     cancelled = submitted(jobs, tmp_path, "cancelled", BATCH)
     requeued = submitted(jobs, tmp_path, "requeued", BATCH)
     together = submitted(jobs, tmp_path, "together", TOGETHER, run="{checkpoint: 50}", kind="multi_worker")
+    assert "job's batch script or shell, which runs once" in in_a_shell(jobs)
     for name in ("signalled", "cancelled", "requeued", "together"):
         until(lambda name=name: (run := run_of(name)) and step(run) > 1, 240)  # type: ignore[misc]
     jobs.run("scancel", "--batch", "--signal=USR1", signalled)  # as --signal=B:USR1 has Slurm do before the limit
@@ -78,6 +79,12 @@ def submitted(jobs: Slurm, folder: Path, name: str, script: str, *options: str, 
     text = re.sub(r"(mine|big)\.yaml", preset, re.sub(r" --gpus\S*", "", script))
     assert preset in text
     return jobs.submit(name, text, *options)
+
+
+def in_a_shell(jobs: Slurm) -> str:
+    """What a command for several machines says in a shell that salloc opens: Slurm counts it as a step of one task."""
+    shell = ("salloc", "--nodes=2", "srun", "--interactive", "--preserve-env", "sh", "-c")
+    return jobs.run(*shell, "gputui --preset quickstart --set strategy.kind=multi_worker --dry-run 2>&1 || true")
 
 
 def run_of(name: str, worker: int = 0) -> Run | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from gputui.engine import checks, presets, runs
 from gputui.engine.checks import Finding
 from gputui.engine.options import OPTIONS
 from gputui.engine.runs.cluster import Cluster
-from gputui.engine.system import installed
+from gputui.engine.system import installed, tensorflow_range
 from gputui.engine.telemetry import allocation, job
 from gputui.engine.telemetry.machine import Gpu, Instance, Machine
 
@@ -328,7 +327,7 @@ def test_what_the_installed_packages_cannot_do_on_this_machines_chips(monkeypatc
         assert [finding.level for finding in found] == levels, (rule, settings, version)
         assert all(words in finding.change for finding in found), found
     monkeypatch.setattr(installed, "build_info", lambda: without_cuda)
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(tensorflow_range, "HAS_CUDA", False)
     (found_on_arm,) = found_by("build", ONE, "epochs=3")
     assert "nvcr.io/nvidia/tensorflow" in found_on_arm.change
     assert "pip" not in found_on_arm.change

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import runpy
 import tomllib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from gputui.engine.system import interpreter
@@ -54,7 +54,7 @@ def test_no_cuda_is_installed_where_tensorflow_has_none(monkeypatch: pytest.Monk
     """As on a GH200, whose processor is an ARM."""
     cuda = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]["cuda"]
     for processor, extra in (("x86_64", "[and-cuda]"), ("aarch64", "")):
-        monkeypatch.setattr(os, "uname", lambda processor=processor: SimpleNamespace(machine=processor))
+        monkeypatch.setattr(platform, "machine", lambda processor=processor: processor)
         assert runpy.run_path(str(versions.__file__))["TENSORFLOW"] == f"tensorflow{extra}>=2.18,<2.22"
         here = {"sys_platform": "linux", "platform_machine": processor}
         (installed,) = [

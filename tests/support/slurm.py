@@ -98,7 +98,7 @@ class Slurm:
 
     def start_now(self, number: str) -> None:
         """Start a job that was requeued: by itself Slurm waits two minutes."""
-        until(lambda: self.state(number) == "PENDING")
+        until(lambda: self.job(number)["Reason"] == "BeginTime")
         self.run("scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def output(self, name: str) -> str:
