@@ -104,7 +104,7 @@ class Interpreter:
         return f"uv pip install --python {python}", f"uv pip uninstall --python {python}"
 
     def _in_the_way(self, requirement: str) -> Iterator[str]:
-        """The installed packages of a kind, with the usual one of that kind, where another than that is among them."""
+        """The installed packages of TensorFlow or Keras, if another than the usual one is among them."""
         kinds = [kind for kind in (TENSORFLOW, KERAS) if requirement.startswith((kind[0], "tensorflow"))]
         for kind in kinds:
             there = [name for name in kind if name in self.packages]
