@@ -208,7 +208,8 @@ class Train(Group):
     )
     validation_split: float = option(
         0.1,
-        "share of the data that is kept for validation after each epoch; 0: none",
+        "share of the data that is kept for validation after each epoch; 0: none; of arrays and image folders samples "
+        "that train.seed draws, where Keras keeps the last ones",
         call="model.fit(validation_data=)",
         helps="shows overfitting: the validation loss rises while the loss falls",
         hurts="these samples do not train, and each evaluation takes time",

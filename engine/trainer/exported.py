@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from ..plan import batches_per_pass
 from .data.batching import Elements
+from .own.counting import looked_at
 from .own.nests import as_fitted, as_tensors, as_tuples
 
 
@@ -69,7 +70,8 @@ def are_arrays(data: Any) -> bool:
 def length(data: tf.data.Dataset, needed: bool) -> int:
     """Elements of a Dataset; where TensorFlow cannot tell and it is needed, they are counted."""
     known = int(data.cardinality())
-    return sum(1 for _ in data) if needed and known == tf.data.UNKNOWN_CARDINALITY else known
+    counts = needed and known == tf.data.UNKNOWN_CARDINALITY
+    return int(looked_at(data, lambda seen: sum(1 for _ in seen))) if counts else known
 
 
 def elements_of(
@@ -91,7 +93,7 @@ def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
     known = length(data, needed and not count)
     if known < 0 and count:
         fixed = tf.nest.flatten(data.element_spec)[0].shape[0]  # a smaller rest is left out then
-        size = fixed or len(tf.nest.flatten(next(iter(data)))[0])
+        size = fixed or len(tf.nest.flatten(looked_at(data, lambda seen: next(iter(seen))))[0])
         known = batches_per_pass(count, size, drop_remainder=bool(fixed))
     return known
 

@@ -32,7 +32,17 @@ CASES = {
         "train.py:8 in build: ValueError: ",
         "keras.layers.Dense(8, 'unknown')",
     ),
-    "exit": ("import sys\ndef build(context):\n    sys.exit(3)\n", "train.py ended the process with sys.exit", ""),
+    "exit": (
+        "import sys\ndef build(context):\n    sys.exit(3)\n",
+        "train.py:9 in build ended the process with sys.exit",
+        "sys.exit(3)",
+    ),
+    "argparse": (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--train', required=True)\n"
+        "args = parser.parse_args()\ndef build(context): ...\n",
+        "train.py:10: the following arguments are required: --train (usage: train.py [-h] --train TRAIN)",
+        "args = parser.parse_args()",
+    ),
     "in-map": (
         "def load(a, b):\n    a = a.reshape(3)\n    return a, b\ndef build(context):\n"
         "    data = tf.data.Dataset.from_tensor_slices((x, y))\n"
@@ -92,6 +102,7 @@ def test_the_error_is_told_as_a_line_of_theirs(name: str, own: Write) -> None:
     assert told.startswith(message)
     assert told.partition("\n")[2].strip() == line
     assert len(told) < 500
+    assert ("workload.args" in raised.value.hint) == (name == "argparse")
     assert isinstance(raised.value, TrainerError)
 
 

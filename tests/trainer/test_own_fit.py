@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from gputui.engine.trainer import exported
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.own import counting
 from gputui.engine.trainer.own.user_code import UserError
@@ -150,6 +151,60 @@ def test_settings_that_an_option_makes_are_told_and_break_nothing(own: Write) ->
     assert training.loop.built.model.layers[0].compute_dtype == "bfloat16"
     assert tf.config.threading.set_intra_op_parallelism_threads.__name__ == "set_intra_op_parallelism_threads"
     assert keras.mixed_precision.set_global_policy.__name__ == "set_dtype_policy"
+
+
+# ---- the order of data of unknown length --------------------------------------------------------------
+
+UNCOUNTED = """
+import random
+import keras, numpy as np, tensorflow as tf
+def drawn():
+    for _ in range(120):
+        value = random.random() + np.random.rand()
+        yield [value], [2 * value]
+def data(kind):
+    if kind == "generator":
+        spec = (tf.TensorSpec((1,), tf.float32), tf.TensorSpec((1,), tf.float32))
+        return tf.data.Dataset.from_generator(drawn, output_signature=spec).batch(20)
+    numbers = tf.data.Dataset.range(120).map(lambda x: tf.cast(x, tf.float32)[None] / 120)
+    numbers = numbers.filter(lambda x: x[0] >= 0)
+    seed = 3 if kind == "seeded" else None
+    nested = tf.data.Dataset.range(2).flat_map(lambda _: numbers.shuffle(120, seed=seed))
+    return (nested if kind == "nested" else numbers).shuffle(120, seed=seed).map(lambda x: (x, 2 * x)).batch(20)
+def model():
+    made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(4, "relu"), keras.layers.Dense(1)])
+    made.compile(keras.optimizers.SGD(0.3), "mse")
+    return made
+def build(context):
+    return model(), data(context.args["kind"])
+"""
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # which is how Keras finds its length
+@pytest.mark.parametrize("kind", ["generator", "shuffled", "seeded", "nested"])
+def test_data_that_are_counted_come_in_the_same_order_as_in_the_plain_script(kind: str, own: Write) -> None:
+    names: dict[str, Any] = {}
+    exec(UNCOUNTED, names)
+    losses = []
+    for counts in (False, True):  # as the plain script, and as the exported one
+        keras.utils.set_random_seed(7)
+        made, data = names["model"](), names["data"](kind)
+        if counts:
+            assert exported.batches_in(data, None, needed=True) == (12 if kind == "nested" else 6)
+            assert exported.batches_in(data, 120, needed=True) == 6
+        losses.append(made.fit(data, epochs=3, verbose=0).history["loss"])
+    training = own(UNCOUNTED, f"args={{kind: {kind}}}", "epochs=3", "batch_size=20").train()  # draws ahead at its end
+    assert training.losses() == pytest.approx(losses[0], rel=1e-5)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_data_set_that_tensorflow_cannot_write_down_is_counted_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: Any) -> None:
+        raise tf.errors.UnimplementedError(None, None, "no graph of this")
+
+    monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", fail)
+    data = tf.data.Dataset.range(5)
+    assert counting.unshuffled(data) is data
 
 
 # ---- a fit of the model's own ------------------------------------------------------------------------

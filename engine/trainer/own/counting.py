@@ -1,12 +1,17 @@
 """Counts the elements of a data set whose length TensorFlow does not know, once, before the training begins.
 
 A data set without an end cannot be counted. TensorFlow knows most of these; for the others there is a time limit.
+What is looked at before the training does not change the order in which the data train.
 """
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ..measure.run_report import RunReport
@@ -25,12 +30,50 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
         raise UserError(f"{role} has no end", f"{settable}, the number of batches to take")
     report.phase("building", f"counting {role}")
     deadline = time.monotonic() + most_seconds
-    number = 0
-    for number, _ in enumerate(data.map(lambda *_: tf.constant(0, tf.int8)), start=1):
-        if number % LOOK_EVERY == 0 and time.monotonic() > deadline:
-            raise UserError(
-                f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s",
-                f"return {SAMPLES[role]} beside it, or {settable}",
-            )
+
+    def count(seen: tf.data.Dataset) -> int:
+        number = 0
+        for number, _ in enumerate(seen.map(lambda *_: tf.constant(0, tf.int8)), start=1):
+            if number % LOOK_EVERY == 0 and time.monotonic() > deadline:
+                raise UserError(
+                    f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s",
+                    f"return {SAMPLES[role]} beside it, or {settable}",
+                )
+        return number
+
+    number = looked_at(data, count)
     report.phase("building", "data")
     return number
+
+
+def looked_at(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> Any:
+    """What `look` finds in the elements; they train in the same order as without this look.
+
+    Shuffles are left out, as they would use up the order of the first pass, and the random states of Python and NumPy,
+    from which a generator may draw, are put back.
+    """
+    states = random.getstate(), np.random.get_state()
+    try:
+        return look(unshuffled(data))
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+
+def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
+    """The same elements without shuffling; the data set itself if TensorFlow cannot write down what it does."""
+    try:
+        written = tf.raw_ops.DatasetToGraphV2(
+            input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1, strip_device_assignment=False
+        )
+        graph = tf.compat.v1.GraphDef.FromString(written.numpy())
+        before = {node.name: node.input[0] for node in graph.node if node.op.startswith("ShuffleDataset")}
+        for node in graph.node:
+            for place, name in enumerate(node.input):
+                while name.partition(":")[0] in before:
+                    name = before[name.partition(":")[0]]
+                node.input[place] = name
+        made = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+        return tf.data.experimental.from_variant(made, data.element_spec)
+    except (tf.errors.OpError, TypeError, ValueError):
+        return data

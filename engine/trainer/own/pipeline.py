@@ -22,7 +22,7 @@ from ..data.source import split_order
 from ..data.stage_names import Stage
 from ..measure.run_report import RunReport
 from . import fit_arguments
-from .counting import counted
+from .counting import counted, looked_at
 from .evaluable import can_evaluate
 from .fit_arguments import NO_ARGUMENTS, FitArguments
 from .nests import as_array, as_fitted, as_tensors
@@ -283,7 +283,7 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
         )
     if spec.shape.rank is not None and spec.shape[0] is not None:
         return int(spec.shape[0])
-    first = next(iter(data.take(1)), None)
+    first = looked_at(data, lambda seen: next(iter(seen.take(1)), None))
     if first is None:
         raise UserError(f"{role} has no batches", "check where it reads from")
     return int(tf.shape(tf.nest.flatten(first)[0])[0])

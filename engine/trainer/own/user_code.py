@@ -6,6 +6,7 @@ and message of the user's code. The full traceback goes to engine.log.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import linecache
@@ -38,6 +39,9 @@ _NOISE = re.compile(
 _KIND = re.compile(r"[A-Za-z_.]*(Error|Exception|Interrupt|Warning)\b")
 
 
+NO_ARGUMENTS = (
+    "a script gets no arguments here: give each a default, and read workload.args in build instead, as context.args"
+)
 OWN_STRATEGY = "remove your own tf.distribute strategy: strategy.kind creates it, and build is called in its scope"
 
 
@@ -100,6 +104,19 @@ class UserCode:
         message = f"{name}:{line}{inside}: {_what(fault)}"
         hint = OWN_STRATEGY if "Strategy" in message else "the full traceback is in engine.log"
         return UserError(message + (f"\n    {source}" if source else ""), hint)
+
+    def exit_of(self, fault: SystemExit) -> UserError:
+        """A sys.exit of the user's code, or of an argument parser in it, which has said why on standard error."""
+        place = self._place(fault)
+        where, source = self.file.name, ""
+        if place is not None:
+            file, line, function = place
+            inside = f" in {function}" if function and function != "<module>" else ""
+            where, source = f"{self.name_of(file)}:{line}{inside}", linecache.getline(file, line).strip()
+        shown = f"\n    {source}" if source else ""
+        if refused := _refused_arguments(fault):
+            return UserError(f"{where}: {refused}{shown}", NO_ARGUMENTS)
+        return UserError(f"{where} ended the process with sys.exit{shown}", "return instead")
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
         """The innermost line of the user's code: in the places of TensorFlow's message, else in the traceback."""
@@ -168,7 +185,7 @@ class Blamed:
         if fault is None or isinstance(fault, _NOT_THEIRS):
             return
         if isinstance(fault, SystemExit):
-            raise UserError(f"{self._code.file.name} ended the process with sys.exit", "return instead") from fault
+            raise self._code.exit_of(fault) from fault
         if isinstance(fault, Exception):
             told = self._code.error_of(fault)
             if told is None and self._found_only:
@@ -192,6 +209,18 @@ def _imported(entry: Entry, file: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _refused_arguments(fault: SystemExit) -> str:
+    """What an argparse parser has printed before it ended the process; empty if none has."""
+    trace = fault.__traceback__
+    while trace is not None:
+        code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
+        if code is argparse.ArgumentParser.error.__code__:
+            usage = " ".join(names["self"].format_usage().split())
+            return f"{names['message']} ({usage})"[:300]
+        trace = trace.tb_next
+    return ""
 
 
 def _chain(fault: BaseException | None) -> Iterator[BaseException]:
