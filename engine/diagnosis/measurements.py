@@ -125,7 +125,8 @@ class Measurements:
 
     @property
     def cores_busy(self) -> bool:
-        return self.cpu is not None and self.cpu >= CORES_BUSY
+        """Whether the training itself uses all cores: more input cannot be prepared by more threads."""
+        return self.cpu is not None and self.cpu - (self.others_cpu or 0.0) >= CORES_BUSY
 
     @property
     def unseen(self) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..files.values import number, whole
-from ..text import size, times, with_unit
+from ..options.own import BATCHED
+from ..text import share, size, times, with_unit
 from .measurements import Measurements, stage_ms
 from .remedy import Remedy, gain
 
@@ -28,6 +29,10 @@ ADVICE: Mapping[str, str] = {
     "augment": "move it into the model, as layers that run on the GPU, or do less of it",
 }
 BYTE_SHARE = 0.25  # of float32
+SINGLE_SAMPLES = (
+    "make its work cheaper, or return single samples with `map` in place of batches, so that input.cache and "
+    "input.parallel_calls apply"
+)
 ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 
@@ -56,10 +61,15 @@ def _all_cpus(s: Measurements) -> Iterator[Remedy]:
 def in_the_data(s: Measurements) -> Remedy:
     """Advice on the slowest stage where no option is left."""
     cores = "all CPU cores are busy; " if s.cores_busy else ""
+    if s.crowded:
+        cores = f"other programs use {share(s.others_cpu)} of the CPU; "
     stage = s.slowest_stage
     if stage is None:
         return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input: {ANY_STAGE}")
     name = str(stage["name"])
+    if s.inapplicable.get("input.parallel_calls") == BATCHED:
+        slow = f"the slowest stage of your pipeline is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
+        return Remedy(step="input", reason=f"{cores}{slow}: {SINGLE_SAMPLES}")
     advice = next((text for known, text in ADVICE.items() if name.startswith(known)), ANY_STAGE)
     slowest = f"its slowest stage is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
     return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input; {slowest}: {advice}")

@@ -14,6 +14,7 @@ Own = Literal[
 ]  # fmt: skip
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
+BATCHED = "your code has batched the data"
 UNREAD = "your code reads its data itself"
 OWN_CODE_LABELS: dict[str, str] = {
     "applies": "always",
@@ -46,7 +47,7 @@ class Handed:
 def obstacle(own: str, handed: Handed) -> str:
     """Why an option does not apply to what was handed over, or nothing."""
     ours = handed.data in ("arrays", "mapped")
-    batched = "a PyDataset makes its own batches" if handed.data == "pydataset" else "your code has batched the data"
+    batched = "a PyDataset makes its own batches" if handed.data == "pydataset" else BATCHED
     if own == "pipeline" and not ours:
         return batched
     if own in ("order", "workers") and handed.data == "batched":

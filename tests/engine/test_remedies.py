@@ -9,6 +9,7 @@ import pytest
 from gputui.engine.diagnosis import diagnose
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import ORDER, remedies
+from gputui.engine.options.own import BATCHED
 from gputui.engine.runs.events import Diagnosis
 
 from tests.support.judged import STAGES, gpu, measured, waits
@@ -69,6 +70,12 @@ def test_where_no_option_is_left_the_slowest_stage_is_named_with_advice() -> Non
         assert advice["changes"] == {}
         assert advice["reason"].startswith("all CPU cores are busy; no option is left")
         assert words in advice["reason"]
+    batched = {"input.parallel_calls": BATCHED, "input.cache": BATCHED}
+    slow = ({"name": "Map of load (train.py:12)", "ms_per_batch": 30.0},)
+    figures: dict[str, Any] = {**waits(0.7), "cpu": 0.99, "others_cpu": 0.84, "inapplicable": batched}
+    (advice,) = diagnose(measured(stages=slow, **figures)).remedies
+    reason = "other programs use 84 % of the CPU; the slowest stage of your pipeline is Map of load (train.py:12)"
+    assert advice["reason"].startswith(f"{reason} (30 ms per batch): make its work cheaper, or return single samples")
     weaker = diagnose(measured(used, input_wait=0.07, python_share=0.5, compute_share=0.43))
     assert (weaker.verdict, weaker.others) == ("python_overhead", ["input_bound"])
     assert "input" not in {remedy["step"] for remedy in weaker.remedies}

@@ -333,3 +333,36 @@ def test_a_data_sets_own_order_stays_free(own: Write) -> None:
     assert own(source(body), *SHORT).loop.built.pipeline.stream().options().deterministic is False
     plain = own(source("return model(), dataset().batch(10)"), *SHORT).loop.built.pipeline
     assert plain.stream().options().deterministic is True
+
+
+PIPELINE = """
+import time
+import keras, numpy as np, tensorflow as tf
+def numbers():
+    for i in range(4000):
+        yield np.float32(i)
+def load(value):
+    time.sleep(0.0005)
+    return value[None]
+def scaled(x):
+    return x / 4000, x / 4000
+def build(context):
+    made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    data = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec((), tf.float32))
+    data = data.map(lambda x: tf.ensure_shape(tf.numpy_function(load, [x], tf.float32), (1,))).map(scaled)
+    return {"model": made, "train": data.batch(8), "samples": 4000}
+"""
+
+
+def test_the_stages_of_a_users_pipeline_are_named_by_their_functions(own: Write) -> None:
+    training = own(PIPELINE, "epochs=1", "steps_per_epoch=400")
+    built = training.loop.built
+    assert built.own is not None
+    assert built.own.stage_functions() == {
+        "Generator": ["numbers (train.py:4)"],
+        "Map": ["<lambda> (train.py:16)", "scaled (train.py:10)"],
+    }
+    training.train()
+    names = [stage["name"] for stage in training.events("input_stages")[-1]["stages"]]
+    assert {"Generator of numbers (train.py:4)", "Map of <lambda> (train.py:16)"} <= set(names), names

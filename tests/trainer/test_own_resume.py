@@ -278,3 +278,52 @@ def test_a_run_goes_on_with_edited_code_only_where_that_was_accepted_and_says_so
     assert ("code_changed", "the run goes on from step 2 with changed code: sizes.py") in warned(again)
     report.finish("ok", 0)
     assert (resumed.result or {})["code_changes"] == [{"step": 2, "files": ["sizes.py"]}]
+
+
+DATA_WITH_STATE = """
+import random
+import keras, numpy as np
+class Data(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+        self.x = np.random.default_rng(0).normal(size=(120, 4)).astype("float32")
+        self.rng, self.rows, self.seen = np.random.default_rng(3), np.arange(120), []
+        np.random.shuffle(self.rows)
+    def __len__(self):
+        return 6
+    def __getitem__(self, i):
+        found = []
+        found.append(i)
+        rows = self.rows[20 * i : 20 * i + 20]
+        {getitem}
+        return self.x[rows], self.x[rows, :1]
+    def on_epoch_end(self):
+        self.rows = self.rows.copy()
+        {end}
+def build(context):
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made, Data()
+"""
+STATES = {
+    "exact": ("pass", "self.rng.shuffle(self.rows)", []),
+    "global": ("pass", "np.random.shuffle(self.rows)", ["Data.on_epoch_end draws from np.random (train.py:20)"]),
+    "kept": ("self.seen.append(i)", "pass", ["Data.__getitem__ changes self.seen (train.py:16)"]),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state_of_a_pydataset_that_no_checkpoint_holds_is_told_before(name: str, own: Write) -> None:
+    """What on_epoch_end draws from a generator of the PyDataset's own is drawn again on resuming."""
+    getitem, end, places = STATES[name]
+    source = DATA_WITH_STATE.replace("{getitem}", getitem).replace("{end}", end)
+    settings = ("epochs=3", "checkpoint=4", "keep=10", "shuffle=off")
+    whole = own(source, *settings)
+    assert whole.loop.built.own is not None
+    whole.loop.built.own.tell(whole.loop.built.options, whole.loop.built.report, None)
+    told = [message.partition(": no checkpoint")[0] for kind, message in warned(whole) if kind == "pydataset_state"]
+    assert told == places
+    if name == "exact":
+        whole.train()
+        again = resumed(own, source, whole, 8, *settings)
+        assert again.losses() == whole.losses()[1:]

@@ -126,6 +126,17 @@ def _match(left: list[Stage], op: str) -> Stage | None:
     return None
 
 
+def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) -> list[Timed]:
+    """The stages with the user's functions that they call, where there are as many of one kind as functions."""
+    named = list(stages)
+    for kind, places in functions.items():
+        found = [i for i, stage in enumerate(stages) if _kind(stage.op).removesuffix("AndBatch") == kind]
+        if len(found) == len(places):
+            for i, place in zip(found, places, strict=True):
+                named[i] = replace(stages[i], name=f"{stages[i].name} of {place}")
+    return named
+
+
 def _numbered(parts: list[Timed]) -> list[Timed]:
     """Adds numbers to names that occur several times."""
     times = Counter(part.name for part in parts)

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from ...runs import events
-from .stage_names import MANY, Naming, Place, Stage, Tally, Timed
+from .stage_names import MANY, Naming, Place, Stage, Tally, Timed, with_functions
 
 LOOK_SECONDS = 0.5
 COST_SHARE = 1 / 200  # share of the time that reading may take
@@ -27,8 +27,11 @@ LATER_SECONDS = 10.0
 class StageMeter:
     """Reads an iterator's model now and then; `take` returns the times read so far."""
 
-    def __init__(self, declared: Sequence[Stage], replicas: int) -> None:
-        self._declared, self._replicas = tuple(declared), replicas
+    def __init__(
+        self, declared: Sequence[Stage], replicas: int, functions: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """`functions` are the user's functions by the kind of their operation, from the source on."""
+        self._declared, self._replicas, self._functions = tuple(declared), replicas, functions or {}
         self._tallies: dict[Place, Tally] = {}
         self._fills: list[float] = []
 
@@ -79,6 +82,7 @@ class StageMeter:
         What has been read so far counts only half from now on.
         """
         stages = Naming(self._tallies, self._declared, self._replicas).stages() if self._tallies else []
+        stages = with_functions(stages, self._functions)
         fill = sum(self._fills) / len(self._fills) if self._fills else None
         self._fills = []
         for tally in self._tallies.values():

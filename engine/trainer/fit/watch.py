@@ -28,7 +28,8 @@ class Watch:
         self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, timing.parts.not_python)
         self.loss = LossWindow(built.model)
         self._pulses = Pulses(report, built.devices.names, slows_down=True)
-        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here), report.writer.emit)
+        functions = built.own.stage_functions() if built.own else {}
+        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here, functions), report.writer.emit)
         self._metrics: dict[str, float] = {}  # metrics at the last pulse
 
     def execution_ran(self, step: int, began: float, iterator: Any) -> None:

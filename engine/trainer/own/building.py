@@ -23,13 +23,14 @@ from ..common.epoch_callbacks import EpochCallbacks, Loop
 from ..data.share import Share
 from ..measure.run_report import RunReport
 from ..setup.xla import Xla
-from . import context, evaluable, fitting_batches, inapplicable, random_draws, returned, variables
+from . import context, evaluable, fitting_batches, inapplicable, py_dataset_state, random_draws, returned, variables
 from .callbacks import OwnCallbacks, usable
 from .compiling import compile_model, tell_overridden
 from .global_settings import GlobalSettings
 from .pipeline import OwnPipeline, opened
 from .py_dataset import Indexed
-from .streams import Stream
+from .stage_functions import user_functions
+from .streams import Batched, Stream
 from .user_code import UserCode, UserError
 
 RESUMED_BATCHES = (
@@ -79,6 +80,11 @@ class Own:
         """Record the files that the code has imported since it was built."""
         code_files.add(run, self.code.home, self.code.files())
 
+    def stage_functions(self) -> dict[str, list[str]]:
+        """The functions of the user's that a pipeline of their own calls, by the kind of operation."""
+        data = self.pipeline.train
+        return user_functions(data.data, self.code) if isinstance(data, Batched) else {}
+
     def warn_of_draws(self, graph: Any, report: RunReport) -> None:
         """What in a step's graph begins its random numbers anew on resuming."""
         random_draws.warn(graph, self.code, self.model, report)
@@ -96,10 +102,18 @@ class Own:
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
         if resumed_at is not None and (names := code_files.gone_on(report.run, resumed_at)):
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
+        if resumed_at is not None or options.run.checkpoint != "off":
+            self._warn_of_state(report)
         if resumed_at is not None and self.pipeline.train.kind == "batched":
             report.warn("resumed_batches", RESUMED_BATCHES)
         if resumed_at is not None and self.callbacks:
             report.warn("callbacks_anew", "your callbacks start again: what they had counted before is not restored")
+
+    def _warn_of_state(self, report: RunReport) -> None:
+        data = self.pipeline.train
+        if isinstance(data, Indexed) and (places := py_dataset_state.inexact(data.data)):
+            what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that a resumed run loads other batches"
+            report.warn("pydataset_state", what, py_dataset_state.INSTEAD)
 
     def save(self, report: RunReport) -> None:
         """Save the model so that plain Keras can load it; where Keras cannot save it completely, save its weights.

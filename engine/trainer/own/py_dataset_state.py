@@ -1,0 +1,80 @@
+"""Finds in the source of a user's PyDataset what no checkpoint holds, so that a resumed run can load other batches.
+
+On resuming, a PyDataset is made anew, and on_epoch_begin and on_epoch_end are called again for the passes before. What
+they do with the PyDataset's own attributes is exact then. Draws from a global random state are not, nor is what other
+methods keep.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+
+REPEATED = ("__init__", "on_epoch_begin", "on_epoch_end")
+GLOBAL_STATES = ("np.random", "numpy.random", "random")
+GENERATORS = ("default_rng", "RandomState", "Random", "Generator", "SeedSequence")
+CHANGES = ("append", "appendleft", "extend", "insert", "pop", "popleft", "remove", "update", "clear", "setdefault")
+INSTEAD = (
+    "draw in on_epoch_end from a generator that __init__ makes, such as np.random.default_rng(seed), and keep nothing "
+    "in other methods"
+)
+
+
+def inexact(data: keras.utils.PyDataset) -> list[str]:
+    """`Data.on_epoch_end draws from np.random (train.py:14)` for each method, in the order of the source."""
+    found: dict[str, str] = {}
+    for kind in reversed(type(data).__mro__):
+        if issubclass(kind, keras.utils.PyDataset) and not kind.__module__.startswith("keras."):
+            found |= dict(_of_class(kind))
+    return list(found.values())
+
+
+def _of_class(kind: type) -> Iterator[tuple[str, str]]:
+    try:
+        lines, first = inspect.getsourcelines(kind)
+        file = Path(inspect.getsourcefile(kind) or "").name
+        (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return
+    assert isinstance(tree, ast.ClassDef)
+    for method in tree.body:
+        if isinstance(method, ast.FunctionDef) and (found := next(_inexact(method), None)):
+            what, line = found
+            yield method.name, f"{kind.__name__}.{method.name} {what} ({file}:{first + line - 1})"
+
+
+def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
+    """What of a method is not repeated, and its line in the class."""
+    me = method.args.args[0].arg if method.args.args else ""
+    for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method.name != "__init__":
+            module, called = ast.unparse(node.func.value), node.func.attr
+            if module in GLOBAL_STATES and called not in GENERATORS:
+                yield f"draws from {module}", node.lineno
+        if method.name not in REPEATED and (kept := _changed(node, me)):
+            yield f"changes {kept}", node.lineno
+
+
+def _changed(node: ast.AST, me: str) -> str:
+    """The attribute of the PyDataset that a statement changes."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+        targets = [node.func.value]
+    return next((name for target in targets if (name := _attribute(target, me))), "")
+
+
+def _attribute(target: ast.expr, me: str) -> str:
+    while isinstance(target, ast.Attribute | ast.Subscript):
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == me:
+            return f"{me}.{target.attr}"
+        target = target.value
+    return ""
