@@ -47,7 +47,7 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
     lines += _wrapped("takes", "text" if info.accepts.startswith("text") else info.accepts, "", width)
     lines += _wrapped("default", _defaults(key, state), "", width)
     if about.call and not fits:
-        lines += _wrapped("calls", about.call, "", width)
+        lines.append(Content.assemble(("calls ", "$foreground-muted"), about.call))
     return Content("\n").join(lines)
 
 
