@@ -42,8 +42,8 @@ def unkept(preset: Preset) -> Iterator[Finding]:
     if known < LONG_SECONDS if known is not None else epochs < MANY_EPOCHS:
         return
     about = f", about {estimate(known)}" if known is not None else ""
-    said = f"{counted(epochs, 'epochs')}{about}, no checkpoint: a run that ends early cannot be resumed"
-    yield Finding("warning", (CHECKPOINT,), said, f"{CHECKPOINT}=epoch writes one after each epoch")
+    message = f"{counted(epochs, 'epochs')}{about}, no checkpoint: a run that ends early cannot be resumed"
+    yield Finding("warning", (CHECKPOINT,), message, f"{CHECKPOINT}=epoch writes one after each epoch")
 
 
 def expected_seconds(preset: Preset) -> float | None:

@@ -443,14 +443,14 @@ def test_a_long_training_without_a_checkpoint_is_told_with_its_time_before_it_st
         return [str(finding) for finding in checks.of_preset(preset, NONE) if finding.options == ("run.checkpoint",)]
 
     assert not warned("epochs=50")
-    (said,) = warned("epochs=1000")
-    assert said.startswith("run.checkpoint: 1,000 epochs, no checkpoint: a run that ends early cannot be resumed")
+    (message,) = warned("epochs=1000")
+    assert message.startswith("run.checkpoint: 1,000 epochs, no checkpoint: a run that ends early cannot be resumed")
     assert not warned("epochs=1000", "checkpoint=epoch")
     preset = presets.resolve("quickstart", ["epochs=2", "seed=1"])
     run = runs.create("quickstart", preset.to_yaml())
     run.file("result.json").write_text('{"outcome": "ok", "seconds": 10.0, "startup_seconds": 4.0, "epochs": 2}')
-    (said,) = warned("epochs=1000")
-    assert "1,000 epochs, about 50 min, no checkpoint" in said
+    (message,) = warned("epochs=1000")
+    assert "1,000 epochs, about 50 min, no checkpoint" in message
     assert not warned("epochs=100"), "five minutes"
     assert not warned("epochs=1000", "max_minutes=5")
     assert "about" not in warned("epochs=1000", "batch_size=64")[0], "a run of other settings tells nothing"

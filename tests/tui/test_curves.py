@@ -352,9 +352,12 @@ def test_an_estimate_rests_on_earlier_starts_of_the_same_kind_and_says_so(home: 
     assert "compiling the first step              1.0 s" in text
     assert "before: 4.0 s" in text
     assert "a few seconds to the first step: an estimate from 2 earlier starts of this preset on this machine" in text
-    one, many = earlier_starts.usual([{"importing": 0.9}, {"importing": 11.9}, {"importing": 1.0}]), {"importing": 4.9}
-    assert one.left(many, "importing") == pytest.approx(7.0), "it has taken longer before"
-    assert one.left({"importing": 12.0}, "importing") == 0
+    usual, spent = (
+        earlier_starts.usual([{"importing": 0.9}, {"importing": 11.9}, {"importing": 1.0}]),
+        {"importing": 4.9},
+    )
+    assert usual.left(spent, "importing") == pytest.approx(7.0), "it has taken longer before"
+    assert usual.left({"importing": 12.0}, "importing") == 0
     waits = fed(
         (0.0, {"type": "phase", "phase": "configuring", "detail": ""}),
         (1.0, {"type": "phase", "phase": "configuring", "detail": "waiting for worker 1 (b:1)"}),

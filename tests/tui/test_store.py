@@ -414,7 +414,7 @@ def test_a_view_that_still_reads_shows_no_state_of_the_past(home: Path, monkeypa
     given = LiveScreen(run).readings(leaving)
     first = next(given)
     leaving.set()
-    told = [event for event in map(json.loads, events) if event["type"] == "progress"]
-    assert first.snapshot.progress["step"] == told[-1]["step"]
+    reports = [event for event in map(json.loads, events) if event["type"] == "progress"]
+    assert first.snapshot.progress["step"] == reports[-1]["step"]
     head = panels.head(panels.Named("a", "b", ""), "", NOTHING_READ.snapshot, 80, RICH)
     assert "catching up" in plain(head[0])

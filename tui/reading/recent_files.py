@@ -38,11 +38,11 @@ def recent() -> list[Path]:
 
 def is_there(path: Path) -> bool:
     """Whether it is a file; a disk that does not answer at once counts as one that lacks it."""
-    found: list[bool] = []
-    asking = threading.Thread(target=lambda: found.append(path.is_file()), daemon=True)
+    answers: list[bool] = []
+    asking = threading.Thread(target=lambda: answers.append(path.is_file()), daemon=True)
     asking.start()
     asking.join(ANSWER_SECONDS)
-    return found == [True]
+    return answers == [True]
 
 
 def note(path: Path) -> threading.Thread:

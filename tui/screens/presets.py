@@ -306,15 +306,15 @@ class PresetsScreen(Screen[None]):
 
         self._change(bring_back, deleted.path, f"{deleted.path.stem} was restored")
 
-    def _change(self, change: Callable[[], None], select: Path | None, said: str = "") -> None:
-        """Change a file and read the list anew; `said` tells of the change that was made."""
+    def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
+        """Change a file and read the list anew; `message` tells of the change that was made."""
         try:
             change()
         except SaveError as fault:
             self.app.complain(str(fault))
         else:
-            if said:
-                self.notify(clean(said), markup=False)
+            if message:
+                self.notify(clean(message), markup=False)
         self._select = select
         self._read_all()
 
