@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from gputui.tui.screens.live import LiveScreen
 from gputui.tui.screens.presets import PresetsScreen
 from gputui.tui.screens.questions import SEEN_AFTER_SECONDS, Ask
 from gputui.tui.screens.runs import RunsScreen
+from gputui.tui.screens.tune_limits import TuneDialog
+from gputui.tui.widgets.limit_rows import Words
 from gputui.tui.widgets.log_view import LogLines
 from gputui.tui.widgets.option_row import OptionRow
 from textual._xterm_parser import XTermParser
@@ -27,7 +30,7 @@ from textual.widgets import Input
 
 from tests.support import recorded
 from tests.support.bursts import DOWN, END, ENTER, ESCAPE, F4, F6, LEFT, PALETTE, answered, burst, paste
-from tests.support.form_pilot import anew, form, go, opened
+from tests.support.form_pilot import anew, form, go, opened, told
 from tests.support.terminal import Terminal, needs_tmux, terminal
 from tests.support.tiny import wait_for
 
@@ -380,3 +383,90 @@ def test_bursts_in_a_real_terminal(home: Path) -> None:
         read(window, "Discard")
         window.type("d")
         window.shows("exit code 0")
+
+
+async def test_a_question_is_answered_by_the_first_key_after_it_could_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if no key has opened it, but work in the background."""
+    monkeypatch.setattr(Ask, "seen_after_seconds", SEEN_AFTER_SECONDS)
+    answers: list[str | None] = []
+    async with opened() as pilot:
+        pilot.app.push_screen(Ask("Wait?", ("Wait for it", "Measure anyway", "Cancel")), answers.append)
+        await wait_for(pilot, "Measure anyway")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await burst(pilot, "m")
+        await answered(pilot)
+        assert answers == ["Measure anyway"]
+
+
+async def test_keys_that_could_not_be_used_are_named_and_let_nothing_else_act(
+    started: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The key of the palette is dropped, as what went on before it took too long: the word for it saves nothing."""
+    async with opened() as pilot:
+        with monkeypatch.context() as short:
+            short.setattr(typeahead, "LIMIT_SECONDS", 0.3)
+            form(pilot).call_later(asyncio.sleep, 1.0)
+            await burst(pilot, DOWN, PALETTE)
+            await wait_for(pilot, lambda: "was not used" in told(pilot))
+        assert not isinstance(pilot.app.screen, CommandPalette)
+        await burst(pilot, *"scaling", ENTER)
+        await answered(pilot)
+        await wait_for(pilot, lambda: "were not used" in told(pilot))
+        assert pilot.app.screen is form(pilot)
+        assert told(pilot) == 'busy: 8 keys were not used ("scaling enter") - press again'
+        assert not started
+        assert not (tmp_path / "config/gputui/presets").exists()
+        await pilot.press("ctrl+p")  # again
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+
+
+async def test_a_key_that_the_application_reads_late_is_not_for_what_has_opened_meanwhile(home: Path) -> None:
+    async with runs_seen(home, 2) as pilot:
+        typed_at = time.monotonic()
+        await pilot.press("escape")
+        pilot.app.push_screen(RunsScreen())
+        await wait_for(pilot, "2 of 2 runs")
+        driver = pilot.app._driver
+        assert driver is not None
+        for event in XTermParser().feed("d"):
+            event.time = typed_at
+            driver.process_message(event)
+        await answered(pilot)
+        assert isinstance(pilot.app.screen, RunsScreen)
+        await wait_for(pilot, lambda: "the key d was not used" in told(pilot))
+
+
+async def test_a_value_that_was_started_is_not_taken_back(started: list[str]) -> None:
+    async with opened() as pilot:
+        await go(pilot, "input.batch_size")
+        await burst(pilot, "128", "\x12")
+        await wait_for(pilot, lambda: started == ["start"])
+        await pilot.press("escape")
+        await answered(pilot)
+        assert form(pilot).state.texts["input.batch_size"] == "128"
+
+
+async def test_what_is_typed_over_the_boxes_of_the_search_starts_and_switches_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only Enter starts; ticks that were changed before Escape are not those of the next search."""
+    begun: list[Any] = []
+    monkeypatch.setattr("gputui.tui.screens.tuning.asked", lambda *given: begun.append(given))
+    async with opened((120, 40)) as pilot:
+        await pilot.press("T")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))
+        dialog = pilot.app.screen
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("down")
+        boxes = dialog.query_one("#only", Words)
+        before = set(boxes.chosen)
+        await burst(pilot, *"cache xla r and batch", seed=1)
+        await answered(pilot)
+        assert (pilot.app.screen, boxes.chosen, begun) == (dialog, before, [])
+        assert "were not used" in told(pilot)
+        await pilot.press("space")
+        assert boxes.chosen != before
+        await pilot.press("escape", "T")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))
+        assert pilot.app.screen is not dialog
+        assert pilot.app.screen.query_one("#only", Words).chosen == before

@@ -123,6 +123,9 @@ class Host(App[None]):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return own_colours(self.current_theme)
 
+    def on_mount(self) -> None:
+        self.screen_change_signal.subscribe(self, self.typeahead.comes_to_the_front)
+
     def on_unmount(self) -> None:
         if "trash" in vars(self):
             self.not_deleted = self.trash.empty()

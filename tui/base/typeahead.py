@@ -4,7 +4,8 @@ Keys may arrive in bunches (a paste, a slow line, a busy machine), while the fie
 takes a moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen
 beneath. Here they are held until the new place is there. Text goes into its field. A letter that was typed before its
 place was visible has no effect, nor have keys that follow it without a pause, but for a single letter right behind
-the key of a place: it means that place. Escape always works, since it only leaves.
+the key of a place: it means that place. Escape always works, since it only leaves. The last line of the screen says
+which keys had no effect.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,8 +29,9 @@ from textual.worker import Worker
 
 from . import keys
 
-LIMIT_SECONDS = 5.0  # keys are held no longer than this; then they are dropped
-PAUSE_SECONDS = 0.3  # a key that follows sooner was typed together with the one before
+LIMIT_SECONDS = 10.0  # keys are held no longer than this; then they are dropped
+PAUSE_SECONDS = 0.6  # a key that follows one without effect sooner may have been typed together with it
+NAMED_AFTER_SECONDS = 0.3  # the keys without effect are named together
 SEEN_SECONDS = 0.03  # two frames: a place that is mounted has been painted
 FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
 AT_ONCE = "ctrl+q"  # leaving is always possible
@@ -77,7 +79,10 @@ class Typeahead:
         self._place = Place()
         self._changes = 0  # of the place: a key that came before the last one was typed for another place
         self._seen_since: WeakKeyDictionary[Screen[Any], float] = WeakKeyDictionary()
+        self._in_front_since = 0.0  # the screen
         self._refused = -PAUSE_SECONDS  # when the latest key without effect arrived
+        self._unused: list[events.Key] = []  # keys without effect, until the screen has named them
+        self._naming: asyncio.TimerHandle | None = None
 
     @property
     def busy(self) -> bool:
@@ -108,7 +113,8 @@ class Typeahead:
                 self._settle_after(self._now())
                 return
             held = self._held.popleft()
-            if self._meant(held.event, ahead=held.changes != self._changes and not self._for_this_place(held)):
+            ahead = held.changes != self._changes or held.event.time < self._in_front_since
+            if self._meant(held.event, ahead=ahead and not self._for_this_place(held)):
                 await self._watched(held.event)
 
     async def _watched(self, event: events.Event) -> None:
@@ -130,21 +136,43 @@ class Typeahead:
         command = event.is_printable or event.key in ERASING
         blind = ahead and command and not _written(self._app.focused, event)
         if self._unseen(event) or blind or event.time - self._refused < PAUSE_SECONDS:
-            self._refused = event.time
+            self.refuse(event)
             return False
         return True
 
+    def refuse(self, event: events.Key, until: float = 0.0) -> None:
+        """Say that the key had no effect; those that follow it without a pause, or come before `until`, have none."""
+        self._refused = max(event.time, until)
+        self._unused.append(event)
+        if self._naming is not None:
+            self._naming.cancel()
+        self._naming = asyncio.get_running_loop().call_later(NAMED_AFTER_SECONDS, self._name_unused)
+
+    def _name_unused(self) -> None:
+        """In the last line; a place that text is typed into next would hide what was lost of it."""
+        unused, self._unused = self._unused, []
+        if self._app.is_running and unused:
+            self._app.notify(unused_keys(unused), markup=False)
+
     def _unseen(self, event: events.Key) -> bool:
         """Whether it came before anybody can have read the question that it would answer."""
-        screen = self._place.screen
+        screen = self._app.screen
         seconds = getattr(screen, "seen_after_seconds", 0.0)
-        return screen is not None and seconds > 0 and event.time - self._seen_since[screen] < seconds
+        return seconds > 0 and event.time - self._seen_since.get(screen, event.time) < seconds
 
     def _for_this_place(self, held: Held) -> bool:
         """Whether it is a single key that was typed together with the one that has opened this place."""
         screen = self._app.screen
         alone = held.behind_place and not self._held and not isinstance(screen, ModalScreen)
         return alone and isinstance(held.event, events.Key) and held.event.key in screen.active_bindings
+
+    def comes_to_the_front(self, screen: Screen[Any]) -> None:
+        """What was typed until now was typed for another screen, even if the application reads it only later."""
+        self._in_front_since = time.monotonic()
+        screen.call_after_refresh(self._painted, screen)
+
+    def _painted(self, screen: Screen[Any]) -> None:
+        self._seen_since.setdefault(screen, time.monotonic())
 
     def _arrive(self) -> None:
         """Update the place that keys go to."""
@@ -185,7 +213,13 @@ class Typeahead:
             seen, target = (now.screen, now.focused), None
             await asyncio.sleep(0.01 if waits else 0)
         else:
-            self._held.clear()
+            self._drop()
+
+    def _drop(self) -> None:
+        """Give up the keys that wait. Whoever typed them may be typing on, and sees only now what became of them."""
+        while self._held:
+            if isinstance(key := self._held.popleft().event, events.Key):
+                self.refuse(key, until=time.monotonic())
 
     async def _arrive_early(self) -> None:
         """A place can be seen, and keys are typed for it, while its work or the removal of the last place goes on."""
@@ -199,6 +233,7 @@ class Typeahead:
         if self._ready():
             self._arrive()
         if leaving:
+            self._in_front_since = 0.0
             self._held = deque(replace(held, changes=self._changes) for held in self._held)
         await self._next()
 
@@ -220,6 +255,15 @@ class Typeahead:
         if self._app.screen_stack:
             yield from _upwards(self._app.focused or self._app.screen)
         yield self._app
+
+
+def unused_keys(unused: Sequence[events.Key]) -> str:
+    """What to say of keys that had no effect."""
+    text = "".join(key.character or "" if key.is_printable else f" {keys.shown(key.key)} " for key in unused).strip()
+    many = (
+        f'{len(unused)} keys were not used ("{text}")' if len(unused) > 1 else f"the key {text or 'space'} was not used"
+    )
+    return f"busy: {many} - press again"
 
 
 def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:

@@ -22,7 +22,7 @@ from ..form.history import Moment
 from ..form.state import FormState
 from ..widgets.findings import Findings
 from ..widgets.option_help import MARKS, ROW_KEYS
-from ..widgets.option_row import OptionRow
+from ..widgets.option_row import OptionRow, ValueInput
 from ..widgets.start_bar import StartBar
 from . import catalogue
 from .form_checks import CheckedForm
@@ -156,8 +156,14 @@ class FormScreen(CheckedForm):
 
     # ---- acting -------------------------------------------------------------------------------
 
+    def _accept_what_is_written(self) -> None:
+        """What is started or saved has the value of a field that is still open: Escape cannot take it back any more."""
+        if isinstance(self.focused, ValueInput):
+            self.focused.action_leave(True)
+
     @on(StartBar.Pressed)
     def action_start(self) -> None:
+        self._accept_what_is_written()
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.keys[0] for remark in self.remarks))
@@ -190,16 +196,18 @@ class FormScreen(CheckedForm):
         from ..form.limits import LimitTexts
         from . import tune_limits, tuning
 
+        self._accept_what_is_written()
         if not self._is_refused():
             self._limits = self._limits or LimitTexts()
             self._limits.suit(await asyncio.to_thread(tuning.fast_policies, self.state.preset, self.machine))
-            await tune_limits.tune(self.app, self.state, self._limits)
+            self._limits = await tune_limits.tune(self.app, self.state, self._limits)
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
         """Measure how the speed of the preset grows with its replicas."""
         from . import scaling_actions
 
+        self._accept_what_is_written()
         if not self._is_refused():
             await scaling_actions.measure(self.app, self.state.preset, self.state.path)
 
@@ -257,6 +265,7 @@ class FormScreen(CheckedForm):
     async def action_save(self) -> None:
         from . import saving
 
+        self._accept_what_is_written()
         if await saving.save(self.app, self.state):
             self._saved()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
@@ -52,8 +53,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     """
     seen_after_seconds = SEEN_AFTER_SECONDS  # an earlier key starts nothing
     BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("open", "start", "Start", meaning="start the search"),
-        keys.bind("start", meaning="start the search"),
+        keys.bind("open", "start", "Start", meaning="start the search"),  # and no letter: text is typed here
         *keys.back("dismiss(None)"),
     ]
 
@@ -169,17 +169,22 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         said.scroll_visible(animate=False)
 
 
-async def tune(app: Host, state: FormState, texts: LimitTexts) -> None:
-    """Ask for the limits, start the search of the form's settings, and open it."""
-    made = await app.push_screen_wait(TuneDialog(state, texts))
+async def tune(app: Host, state: FormState, texts: LimitTexts) -> LimitTexts:
+    """Ask for the limits, start the search of the form's settings, and open it; returns the limits for the next.
+
+    What was changed in a dialog that was left without a search is forgotten.
+    """
+    dialog = TuneDialog(state, deepcopy(texts))
+    made = await app.push_screen_wait(dialog)
     if made is None:
-        return
+        return texts
     if app.warm is not None:  # an engine that imports TensorFlow beside the trials would slow them
         app.warm.close()
         app.warm = None
     proof, process = made
     app.engines.append(process)
     app.open_proof(proof)
+    return dialog.texts
 
 
 def _question(busy: str) -> str:

@@ -15,6 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from ..base import keys
+from ..base.services import Host
 
 LABEL_WIDTH = 15
 
@@ -40,6 +41,8 @@ class LimitInput(Input):
 
 class Words(Static, can_focus=True):
     """Words of which one, or each by itself, is switched on; the cursor stands on one of them."""
+
+    app: Host
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", "switch", "Switch", meaning="switch on or off what the cursor is on"),
@@ -87,6 +90,12 @@ class Words(Static, can_focus=True):
 
     def action_step(self, by: int) -> None:
         self.post_message(Step(by))
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter or digit without a meaning here is text for another place, and so is the blank that follows it."""
+        if event.is_printable and event.key not in self.screen.active_bindings:
+            event.stop()
+            self.app.typeahead.refuse(event)
 
     def action_move(self, by: int) -> None:
         self._at = (self._at + by) % len(self._words)
