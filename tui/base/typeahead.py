@@ -86,8 +86,8 @@ class Typeahead:
 
     @property
     def busy(self) -> bool:
-        """Whether a key that arrives now waits or has no effect."""
-        return self._settling is not None or time.monotonic() - self._refused < PAUSE_SECONDS
+        """Whether a key that arrives now waits or has no effect, or there are some to be named."""
+        return self._settling is not None or bool(self._unused) or time.monotonic() - self._refused < PAUSE_SECONDS
 
     # ---- events from the terminal ---------------------------------------------------------------
 
