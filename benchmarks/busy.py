@@ -190,8 +190,7 @@ async def all_bursts(count: int, seed: int) -> Counter[str]:
                     what = f"DID {done}"
                     done.clear()
                 found[f"{place}: {what}"] += 1
-                if what not in HARMLESS:
-                    print(f"seed {seed + number}: {place}: {what}: {values} {said}", flush=True)
+                print(f"burst {seed + number}: {place}: {what}", "" if what in HARMLESS else values, said, flush=True)
                 while len(app.screen_stack) > 1:
                     app.pop_screen()
                     await asyncio.sleep(0.05)
@@ -245,9 +244,8 @@ def measured(wanted: argparse.Namespace, folder: Path) -> int:
     with ThreadPoolExecutor(wanted.at_once) as pool:
         for line in pool.map(start, range(wanted.seed, wanted.seed + wanted.starts)):
             named += any("not used" in one for one in line.get("said", ()))
-            if "fault" in line or "changed" in line:
-                bad += 1
-                print(line, flush=True)
+            bad += "fault" in line or "changed" in line
+            print(f"start {line}", flush=True)
     print(f"{wanted.starts} starts from seed {wanted.seed}: {bad} wrong; {named} said which keys were not used")
     if wanted.bursts:
         os.environ |= environment(folder / "home")

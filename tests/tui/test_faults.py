@@ -8,17 +8,24 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from gputui.tui.app import GputuiApp
 from gputui.tui.base.background import in_background
 from gputui.tui.base.faults import Faults
+from gputui.tui.form.state import FormState
+from gputui.tui.reading.run_reader import RunReader
 from gputui.tui.screens.base import AppScreen
+from gputui.tui.screens.form import FormScreen
+from gputui.tui.screens.live import LiveScreen
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Label, Static
 from textual.worker import WorkerFailed
 
+from tests.support import recorded
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -191,3 +198,33 @@ async def test_what_comes_too_late_for_a_screen_concerns_nobody(home: Path) -> N
         await wait_for(pilot, "nothing+")
         await late(pilot, pilot.app.exit)
     assert not pilot.app.return_code
+
+
+async def test_a_preset_that_is_opened_while_the_form_is_built(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The form lies below a run that is watched, and is built when it comes to the front."""
+    run = recorded.write(home, gpus=0, seconds=20)
+    build = FormScreen.recompose
+
+    async def build_late(form: FormScreen) -> None:
+        form.load(FormState.first())
+        await build(form)
+
+    monkeypatch.setattr(FormScreen, "recompose", build_late)
+    async with GputuiApp(watch=run).run_test() as pilot:
+        await wait_for(pilot, "step 80")
+        await pilot.press("f2")
+        await wait_for(pilot, "quickstart")
+
+
+async def test_the_live_view_of_eight_gpus_is_left_while_it_is_shown(home: Path) -> None:
+    """Its cards are mounted when the first reading comes, which may be when the application is being left."""
+    run = recorded.write(home, gpus=8, seconds=20)
+    app = GputuiApp(watch=run)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
+        screen = app.screen
+        assert isinstance(screen, LiveScreen)
+        app.exit()
+        screen.post_message(LiveScreen.Read(RunReader(run).picture))
+        screen.call_next(screen.query_one(VerticalScroll).mount, Label("late"))
+    assert app.return_code == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -470,3 +472,12 @@ async def test_what_is_typed_over_the_boxes_of_the_search_starts_and_switches_no
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))
         assert pilot.app.screen is not dialog
         assert pilot.app.screen.query_one("#only", Words).chosen == before
+
+
+@pytest.mark.slow
+def test_keys_on_a_machine_that_is_slow_by_chance() -> None:
+    """A few of what benchmarks/busy.py does by the hundreds."""
+    program = Path(__file__).parents[2] / "benchmarks/busy.py"
+    words = [sys.executable, str(program), "--starts", "1", "--bursts", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

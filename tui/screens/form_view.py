@@ -50,7 +50,7 @@ class FormView(AppScreen):
         self.state = state
         self.machine: Machine | None = None
         self.options = OptionsView(state)
-        self._waits = waits
+        self._waits, self._builds = waits, False
         self._findings: tuple[Finding, ...] = ()
         self._resumed = False
         self._to_offer = ("", "")  # once the form is built
@@ -58,7 +58,7 @@ class FormView(AppScreen):
     # ---- building -----------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        if self._waits:
+        if self._waits and not self._builds:
             return
         self._fit()
         yield Header(Static(id="title", markup=False), keys_from=NAMES_KEYS)
@@ -78,8 +78,9 @@ class FormView(AppScreen):
 
     async def on_screen_resume(self) -> None:
         if self._waits and self._resumed:
-            self._waits = False
+            self._builds = True
             await self.recompose()
+            self._waits = False  # only now there is what shows another preset
             self._built()
         if self._resumed:
             self.app.warm_up()
