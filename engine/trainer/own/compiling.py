@@ -28,13 +28,13 @@ def compile_model(found: Returned, options: Options, pipeline: OwnPipeline) -> x
             "it assigns variables",
             "set compile.xla=false, or strategy.kind=single",
         )
-    if pipeline.replicas > 1:
-        _refuse_accumulation(model)
     if model.compiled:
         model.jit_compile = compiler.compiles
         model.steps_per_execution = options.compile.steps_per_execution
     else:
         _compile(found, options, pipeline, compiler.compiles)
+    if pipeline.replicas > 1:
+        _refuse_accumulation(model)
     return compiler
 
 
