@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,14 +83,21 @@ def home_of_two(home: Path) -> Path:
     return home
 
 
-def violations(template: Path, home: Path, file: str, kind: Kind, seed: int = 0) -> list[str]:
-    """What is wrong with the commands' answers where `file` of one run is damaged; `home` is made anew."""
+def violations(
+    template: Path,
+    home: Path,
+    file: str,
+    kind: Kind,
+    seed: int = 0,
+    commands: Sequence[tuple[str, ...]] = COMMANDS,
+) -> list[str]:
+    """What is wrong with the commands' answers if `file` of one run is damaged; `home` is made anew."""
     shutil.rmtree(home, ignore_errors=True)
     shutil.copytree(template, home)
     kind.damage(home / "runs" / BAD / file, seed)
     found = []
     with _environment(GPUTUI_HOME=str(home)):
-        for command in COMMANDS:
+        for command in commands:
             found += [f"{' '.join(command)}: {what}" for what in judged(command)]
         found += _read_by_screens(Run(home / "runs" / BAD))
     return found
