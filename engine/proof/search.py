@@ -155,7 +155,7 @@ class Search:
     """A search; `best` are the settings that are the fastest so far, against the preset.
 
     `ceiling` is the speed of the best settings without their input, `best_speed` that with it, `noise` the relative
-    spread of repeated measurements.
+    spread of repeated measurements. `unproved` are settings that seemed faster, of which no pairs could prove it.
     """
 
     limits: Limits
@@ -169,6 +169,7 @@ class Search:
     memory: Memory | None = None
     study: StudyState | None = None  # of a wide search
     losses: list[LossCheck] = field(default_factory=list)
+    unproved: dict[str, Any] = field(default_factory=dict)
     learning: str = ""  # what followed from the losses
     rate_fixed: str = ""  # why the learning rate cannot be scaled
 

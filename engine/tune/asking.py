@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,16 @@ from .. import checks, options
 from ..options import OPTIONS, by_key
 from ..options.catalogue import did_you_mean
 from ..presets import Preset
-from ..proof import STAGES, estimate, request, resuming
+from ..proof import LEAST_REPEATS, STAGES, TRIAL_SECONDS, estimate, request, resuming
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..proof.search import Limits
+from ..proof.sentences import OUT_OF_TIME
 from ..telemetry import machine
 from ..telemetry.machine import Machine
-from .decision.deciding import LEAST_TRIALS, SCREENING_SECONDS
+from ..text import MINUTE
+from .report.findings import limits_of, search_of
+from .time_plan import SCREENING_SECONDS, TimePlan
 from .wide import storage
 from .wide.search import Member
 
@@ -100,17 +103,24 @@ def _look_at_study(asked: Request, here: Machine, folder: Path) -> int:
     return Member.of(asked, here, folder, SCREENING_SECONDS).look()
 
 
+LEAST_TRIALS = 2  # the preset, and one change
+
+
+def plan_of(limits: Limits, repeats: int = LEAST_REPEATS, measure_seconds: float = TRIAL_SECONDS) -> TimePlan:
+    """What the minutes buy, by how long trainings take to start on this machine; it reads the latest runs."""
+    return TimePlan.of(limits, estimate.trial_seconds(SCREENING_SECONDS), measure_seconds, repeats)
+
+
 def refuse(asked: Request) -> Request:
     """The request; raises ProofError where its limits do not allow the preset, or the least that a search needs."""
     limits = asked.search or Limits()
     _refuse_larger_batch(asked, limits)
-    screening = estimate.trial_seconds(SCREENING_SECONDS)
-    deciding = 2 * asked.repeats * estimate.trial_seconds(asked.measure_seconds)
-    needed = (LEAST_TRIALS * screening + deciding) / 60
-    if limits.minutes < needed and not limits.dry_run:
+    plan = plan_of(limits, asked.repeats, asked.measure_seconds)
+    needed = LEAST_TRIALS * plan.trial
+    if plan.limit < needed and not limits.dry_run:
         raise ProofError(
-            f"{limits.minutes:g} min are too few: the preset, one candidate and {asked.repeats} pairs of trials take "
-            f"about {needed:.1f} min here; give {int(needed) + 1} minutes or more"
+            f"{limits.minutes:g} min are too few: a trial of the preset and one of a change take about "
+            f"{needed / 60:.1f} min here; give more minutes ({plan.longer_in_words()})"
         )
     return asked
 
@@ -130,10 +140,32 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
         )
 
 
-def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
-    """Go on with a search that has ended before its time; returns its process. Raises ProofError."""
-    resuming.refuse(proof, "tune", "a search", "gputui tune")
-    asked = proof.request
-    if asked.search and asked.search.wide:
+def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
+    """Go on with a search that has ended, for so many more minutes or what is left of its own; returns its process.
+
+    Raises ProofError.
+    """
+    more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
+    resuming.refuse(proof, "tune", "a search", "gputui tune", more, minutes is not None)
+    asked, data = proof.request, proof.data
+    limits = asked.search or Limits()
+    if minutes is not None:
+        if why := nothing_to_measure(data):
+            raise ProofError(f"{proof.id}: {why}")
+        limits = replace(limits, minutes=round(float(data["seconds"]) / MINUTE + minutes, 1))
+    if limits.wide:
         _look_at_study(asked, machine.read(), proof.path)
-    return resuming.start_again(proof, anyway)
+    return resuming.start_again(proof, anyway, None if minutes is None else replace(asked, search=limits))
+
+
+def nothing_to_measure(data: Mapping[str, Any]) -> str:
+    """Why more minutes would change nothing of a search that has ended; nothing where they may."""
+    found = search_of(data)
+    if limits_of(data).get("dry_run"):
+        return "it has only predicted the memory; gputui tune --preset NAME searches"
+    if data.get("state") != "done" or found.get("unproved") or limits_of(data).get("wide"):
+        return ""
+    if str(data.get("ended_because") or "").startswith(OUT_OF_TIME):
+        return ""
+    proved = "its gain is proved" if data.get("changes_kept") else "nothing is faster than the preset"
+    return f"every option was tried, and {proved}: there is nothing to measure with more minutes"

@@ -20,17 +20,19 @@ from ..runs.reading import TRAINER_FILE, read_events
 from ..telemetry.machine import Machine
 from . import baseline
 from .batches.memory import MemoryModel
-from .decision.deciding import SCREENING_SECONDS, Deciding
+from .decision.deciding import Deciding
 from .measuring.screening import Screening
 from .measuring.side_by_side import SideBySide
 from .measuring.space import Space
 from .measuring.trials import OutOfTime, Trials
 from .stages.input import InputStage
 from .stages.ordered import OrderedSearch
+from .time_plan import SCREENING_SECONDS
 from .wide import storage
 from .wide.search import Member, WideSearch
 from .wide.storage import StudyError
 
+KEPT_BACK_SHARE = 0.5  # of the time before the decision, that candidates leave for what comes later, at most
 WIDE_SHARE = 0.5  # of the time before the pairs: for combinations, where they are tried after the ordered search
 
 
@@ -98,7 +100,7 @@ class Searcher:
     def _in_order(self) -> None:
         """One option after another; where combinations are tried as well, a part of the time is left for them."""
         if self.limits.wide:
-            self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.seconds))
+            self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.plan.decision_seconds))
         try:
             OrderedSearch(self.screening, self.space, self.memory, self._keep_back).run()
         except OutOfTime:
@@ -140,8 +142,9 @@ class Searcher:
 
     def _keep_back(self, seconds: float) -> None:
         """Candidates leave this time, beside that of the decision; told anew, as the first trials are slow."""
-        self._kept_back = seconds
-        self.trials.reserved_seconds = self.deciding.seconds + seconds
+        self._kept_back, plan = seconds, self.deciding.plan
+        most = KEPT_BACK_SHARE * max(0.0, plan.limit - plan.decision_seconds - self.record.elapsed)
+        self.trials.reserved_seconds = plan.decision_seconds + min(seconds, most)
 
     def _report(self, doing: str) -> None:
         """Write the results so far, and what happens now."""

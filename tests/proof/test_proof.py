@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,10 @@ SIXTEEN = "steps_per_execution=16"
         ((3.0, 6.1, 9.4), "faster"),  # 4, 7 and 10 times as fast, however far these gains are apart
         ((-0.75, -0.86, -0.904), "slower"),  # the same with the sides exchanged
         ((0.30, 0.32), "undecided"),  # two pairs do not show their spread
+        ((7.0, 7.6), "faster"),  # unless they agree by far
+        ((-0.87, -0.88), "slower"),
+        ((7.0, 9.6), "undecided"),  # the logarithm is 2.2, and the spread 14 %
+        ((1.0, 1.0), "undecided"),  # twice as fast: two pairs that happen to agree are not enough
         ((), "undecided"),
     ],
 )
@@ -74,6 +79,32 @@ def test_noise_alone_passes_for_a_gain_as_rarely_as_the_docstring_says() -> None
     drawn = [[noise.gauss(0, 0.1) for _ in range(3)] for _ in range(20_000)]
     faster = sum(comparing.verdict(gains)[0] == "faster" for gains in drawn)
     assert 0.03 < faster / len(drawn) < 0.05
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.1, 0.3])
+def test_a_search_that_looks_after_two_pairs_claims_nothing_more_often_than_five_times_in_a_hundred(
+    noise: float,
+) -> None:
+    """Of a change that does nothing: after two pairs, after three, and after as many as their spread asks for."""
+    drawn = random.Random(11)
+
+    def pairs(count: int) -> list[float]:
+        return [math.expm1(drawn.gauss(0, math.sqrt(2) * noise)) for _ in range(count)]
+
+    claims = Counter[str]()
+    for _ in range(20_000):
+        gains = pairs(comparing.FEW)
+        if comparing.verdict(gains)[0] == "faster":
+            claims["two"] += 1
+            continue
+        decision = comparing.verdict(gains := gains + pairs(1))[0]
+        median, spread = comparing.gain_and_spread(gains)
+        if decision == "undecided" and median is not None and spread is not None and median > 0:
+            more = comparing.pairs_needed(median, spread) - len(gains)
+            decision = comparing.verdict(gains + pairs(min(more, comparing.MOST_MORE_PAIRS)))[0]
+        claims["more"] += decision == "faster"
+    assert claims.total() / 20_000 < 0.05
+    assert claims["two"] / 20_000 < 0.002
 
 
 # ---- a trial ------------------------------------------------------------------------------------

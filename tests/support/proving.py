@@ -48,12 +48,17 @@ Figures = Callable[[Options, int], Planted]  # of the options of a trial, and ho
 
 @dataclass
 class PlantedBench(Bench):
-    """Trials take no time; `asked` remembers the settings of each."""
+    """Trials take no time, but say that they have; `asked` remembers the settings of each.
+
+    `passes` is told the seconds of each, which `seconds_of` says of how many trials there were before.
+    """
 
     def __init__(self, folder: Path, figures: Figures) -> None:
         super().__init__(folder, folder, seed=7, seconds=5.0, machine=HERE, stop=Stop())
         self.figures = figures
         self.asked: list[Options] = []
+        self.seconds_of: Callable[[int], float] = lambda before: 10.0
+        self.passes: Callable[[float], None] = lambda seconds: None
 
     def measure(
         self,
@@ -73,9 +78,7 @@ class PlantedBench(Bench):
             run = create_at(self.folder / f"{self._count:02}-{side}", as_text(trial))
         slower = planted.outcome == "ok" and judge is not None and judge([planted.samples_per_second] * LEAST_REPORTS)
         leave(run, trial.options, replace(planted, outcome="stopped") if slower else planted)
-        row = outcome(run, side, repeat, slower=slower)
-        row.seconds = 10.0
-        return row
+        return self._timed(outcome(run, side, repeat, slower=slower))
 
     def learn(
         self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
@@ -86,8 +89,11 @@ class PlantedBench(Bench):
         self._count += 1
         run = create_at(self.folder / f"{self._count:02}-{side}", as_text(trial))
         leave_learnt(run, trial.options, planted)
-        row = outcome(run, side, repeat, timed=False)
-        row.seconds = 10.0
+        return self._timed(outcome(run, side, repeat, timed=False))
+
+    def _timed(self, row: Trial) -> Trial:
+        row.seconds = self.seconds_of(len(self.asked) - 1)
+        self.passes(row.seconds)
         return row
 
 
@@ -214,3 +220,16 @@ def searching(
     path.mkdir(exist_ok=True)
     bench = PlantedBench(path / "trials", figures)
     return Searcher(asked, folder.record(path, asked), bench, HERE, known), bench
+
+
+def searching_in_time(
+    path: Path, asked: Request, figures: Figures, seconds_of: Callable[[int], float], known: Iterable[Trial] = ()
+) -> tuple[Searcher, PlantedBench]:
+    """The same, where each trial takes the time that `seconds_of` says of how many there were before."""
+    searcher, bench = searching(path, asked, figures, known)
+
+    def pass_by(seconds: float) -> None:
+        searcher.record.started_mark -= seconds
+
+    bench.seconds_of, bench.passes = seconds_of, pass_by
+    return searcher, bench

@@ -205,5 +205,7 @@ def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spr
     searcher, _ = searching(tmp_path / "q", asked(largest_batch=64), slow)
     searcher.run()
     comparison = searcher.record.comparisons[0]
-    assert (comparison.decision, len(comparison.trials)) == ("rejected", 7)
+    assert (comparison.decision, len(comparison.trials)) == ("undecided", 7)
     assert "more pairs would be needed" in comparison.why, "what was measured until then is judged"
+    assert "no time was left for further pairs" in comparison.why
+    assert searcher.search.unproved == comparison.changes

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from gputui.engine.options import OPTIONS, Options, by_key
-from gputui.engine.proof import folder, process, request, sharing
+from gputui.engine.proof import folder, process, request, resuming, sharing
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.record import earlier_trials
 from gputui.engine.proof.request import ProofError
@@ -205,6 +205,27 @@ def test_a_search_that_cannot_go_on_says_why(capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     cli.run(["tune", "--resume", proof.id])
     assert "request" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("home")
+def test_a_search_that_has_ended_is_given_more_minutes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Proof] = []
+    monkeypatch.setattr(resuming, "start", started.append)
+    monkeypatch.setattr(sharing, "beside", lambda ours, here, but=None: "")
+    proof = recorded("one", "done", seconds=300.0, ended_because="the time budget of 5 min allows no further trial")
+    assert cli.run(["tune", "--resume", proof.id]) == 2
+    assert f"gputui tune --resume {proof.id} --minutes N gives it N more minutes" in capsys.readouterr().err
+    asking.resume(proof, minutes=2.5)
+    asked = proof.request.search
+    assert asked is not None
+    assert (started, asked.minutes, asked.only) == ([proof], 7.5, ["batch_size"])
+
+    whole = recorded("two", "done", ended_because="every option was tried", changes_kept={"input.batch_size": 64})
+    with pytest.raises(ProofError, match="every option was tried, and its gain is proved"):
+        asking.resume(whole, minutes=2)
+    assert started == [proof]
 
 
 def test_rows_of_earlier_sittings_stay_until_the_search_has_come_to_them(home: Path, tmp_path: Path) -> None:

@@ -42,11 +42,15 @@ def fast_input(options: Options, before: int) -> Planted:
     return Planted(samples_per_second=device_speed(options), peak_memory_bytes=taken, loss=2.0)
 
 
-def slow_input(options: Options, before: int) -> Planted:
-    """No more than 500 samples a second, until they are cached."""
-    most = 10_000.0 if options.input.one_batch or options.input.cache == "memory" else 500.0
-    speed = device_speed(options)
-    return Planted(samples_per_second=min(most, speed), input_wait=max(0.0, 1 - most / speed), loss=2.0)
+def slow_input(most: float) -> Any:
+    """No more samples a second than that, until they are cached."""
+
+    def figures(options: Options, before: int) -> Planted:
+        at_most = 10_000.0 if options.input.one_batch or options.input.cache == "memory" else most
+        speed = device_speed(options)
+        return Planted(samples_per_second=min(at_most, speed), input_wait=max(0.0, 1 - at_most / speed), loss=2.0)
+
+    return figures
 
 
 def test_each_option_is_tried_in_its_turn_and_only_what_is_faster_is_kept(tmp_path: Path) -> None:
@@ -64,7 +68,7 @@ def test_each_option_is_tried_in_its_turn_and_only_what_is_faster_is_kept(tmp_pa
 
 
 def test_a_slow_input_is_made_faster_until_its_ceiling_is_reached(tmp_path: Path) -> None:
-    searcher, _ = searching(tmp_path / "p", asked(*PIPELINE), slow_input)
+    searcher, _ = searching(tmp_path / "p", asked(*PIPELINE), slow_input(700.0))
     searcher.run()
     search = searcher.search
     assert search.ceiling == pytest.approx(1200)
@@ -78,6 +82,22 @@ def test_a_slow_input_is_made_faster_until_its_ceiling_is_reached(tmp_path: Path
     ]  # the input would have hidden what they gain
     tried = [one for one in search.candidates if one.stage == "input" and one.tried]
     assert [one.decision for one in tried] == ["kept"]
+
+
+def test_the_input_comes_first_where_the_training_waits_for_it(tmp_path: Path) -> None:
+    """For more than a fifth of its time: what is advised for any input; if that does not help, all of its options."""
+    searcher, _ = searching(tmp_path / "p", asked(*PIPELINE), slow_input(500.0))
+    searcher.run()
+    first = next(one for one in searcher.search.candidates if one.tried)
+    assert (first.stage, first.tried["input.cache"], first.decision) == ("input", "memory", "kept")
+    assert searcher.search.best_speed == pytest.approx(1200), "the other options follow"
+    assert searcher.search.ceiling == pytest.approx(800), "as it was when the input was no longer waited for"
+
+    searcher, _ = searching(tmp_path / "q", asked(*PIPELINE, leave=["input.cache"]), slow_input(500.0))
+    searcher.run()
+    stages = [one.stage for one in searcher.search.candidates if one.tried]
+    assert stages.index("batch_size") == 5, "all options of the input come first"
+    assert next(one for one in searcher.search.candidates if one.stage == "batch_size").without_input
 
 
 def test_a_resumed_search_measures_nothing_twice_and_arrives_at_the_same(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ def limits(command: Command) -> Command:
     """The limits of a search."""
     for add in reversed((
         click.option("--minutes", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", default=10.0,
-                     show_default=True, help="Time for everything: the trials, the losses and the proof."),
+                     show_default=True, help="Time for everything: the trials, the losses and the proof. "
+                     "With --resume: so many minutes more."),
         click.option("--leave", metavar="KEY", multiple=True,
                      help="An option that keeps its value, such as input.shuffle; may be repeated."),
         click.option("--largest-batch", type=click.IntRange(min=1), metavar="N",
@@ -38,7 +39,8 @@ def limits(command: Command) -> Command:
         click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
                      help="Measured seconds of each trial of these pairs."),
         click.option("--resume", metavar="[SEARCH]", is_flag=False, flag_value="latest",
-                     help="Go on with a search that was stopped or killed (default: the latest)."),
+                     help="Go on with a search that was stopped or killed (default: the latest); with --minutes "
+                     "also with one that has ended."),
         click.option("--dry-run", is_flag=True,
                      help="Only predict what memory the preset takes and the largest batch, from two short trials."),
         click.option("-o", "--output", metavar="FILE", help="Save the best preset to FILE."),

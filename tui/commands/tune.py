@@ -15,7 +15,7 @@ from ..base.errors import Refused
 from . import proof as proof_command
 
 ENDED = ("done", "running")
-RESUMING = {"resume", "output", "as_json", "wait", "anyway"}  # what may be given beside --resume
+RESUMING = {"resume", "minutes", "output", "as_json", "wait", "anyway"}  # what may be given beside --resume
 
 
 def tune(preset: str | None, settings: Sequence[str], wanted: dict[str, Any], given: Collection[str]) -> int:
@@ -26,8 +26,9 @@ def tune(preset: str | None, settings: Sequence[str], wanted: dict[str, Any], gi
     again = wanted.pop("resume")
     if again is not None:
         if set(given) - RESUMING:
-            raise Refused("a resumed search keeps its preset and limits: leave them out beside --resume")
-        return _resume(again, as_json=as_json, anyway=anyway, wait=wait, output=output)
+            raise Refused("a resumed search keeps its preset and limits, but for --minutes: leave them out")
+        minutes = wanted["minutes"] if "minutes" in given else None
+        return _resume(again, minutes, as_json=as_json, anyway=anyway, wait=wait, output=output)
     if preset is None:
         raise Refused("name what to tune: gputui tune --preset NAME, or --resume for the latest search")
     repeats, seconds = wanted.pop("repeats"), wanted.pop("seconds")
@@ -48,14 +49,14 @@ def limits(
     )
 
 
-def _resume(name: str, *, anyway: bool, **more: Any) -> int:
-    proof = _latest() if name == "latest" else folder.find(name)
-    return proof_command.go_on(proof, lambda: asking.resume(proof, anyway), **more)
+def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> int:
+    proof = _latest(minutes is not None) if name == "latest" else folder.find(name)
+    return proof_command.go_on(proof, lambda: asking.resume(proof, anyway, minutes), **more)
 
 
-def _latest() -> folder.Proof:
-    """The newest search that has ended before its time; without one the newest of all, which says why it cannot go
-    on.
+def _latest(any_ended: bool) -> folder.Proof:
+    """The newest search that has ended before its time, or with more minutes the newest that has ended at all; without
+    one the newest of all, which says why it cannot go on.
     """
     newest = None
     for proof in folder.proofs():
@@ -63,7 +64,7 @@ def _latest() -> folder.Proof:
             asked = proof.request
             if asked.kind != "tune" or (asked.search and asked.search.dry_run):
                 continue
-            if proof.state not in ENDED:
+            if proof.state not in (("running",) if any_ended else ENDED):
                 return proof
             newest = newest or proof
     if newest is None:

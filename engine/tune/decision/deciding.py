@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...presets import PresetError
-from ...proof import STAGES, comparing, learning, sentences
+from ...proof import comparing, learning, sentences
 from ...proof.comparing import Comparing
 from ...proof.record import Comparison, Record, medians
 from ...proof.request import Request
@@ -21,14 +21,13 @@ from ...runs.events import Started
 from ..measuring.judging import Best
 from ..measuring.space import BATCH
 from ..measuring.trials import OutOfTime, Trials
+from ..time_plan import TimePlan
 from . import fallbacks, learning_rate
 from .losses import Losses
 
-LEARNING_SHARE = 0.2  # of the search's minutes, for comparing losses
 OF_WHAT_IS_LEFT = 0.5  # where the search has ended early; the rest is for settings that are looked at instead
-LEARNT = {"batch_size", "precision", "strategy"}  # stages whose options change what is learnt
-SCREENING_SECONDS = 2.0  # measured in a trial that only screens
-LEAST_TRIALS = 3  # before anything is decided: the preset, the preset without its input, one candidate
+SHORT = "the losses were compared after a part of a pass: that shows settings that fail, and no small difference"
+NO_TIME = "no time was left for further pairs"
 
 Settings = Mapping[str, Any]
 
@@ -54,26 +53,10 @@ class Deciding:
     # ---- time ---------------------------------------------------------------------------------------
 
     @property
-    def seconds(self) -> float:
-        """The time that has to be left for the decision."""
-        return self._pairs_seconds + self._learning_seconds
-
-    @property
-    def _pairs_seconds(self) -> float:
-        return 2 * self._request.repeats * self._pair_trial_seconds
-
-    @property
-    def _pair_trial_seconds(self) -> float:
-        return self._trials.trial_seconds + max(0.0, self._request.measure_seconds - SCREENING_SECONDS)
-
-    @property
-    def _learning_seconds(self) -> float:
-        """Nothing where no option may be changed that changes what is learnt."""
-        if not LEARNT & set(self._limits.only or STAGES):
-            return 0.0
-        limit = 60 * self._limits.minutes
-        spare = limit - self._pairs_seconds - LEAST_TRIALS * self._trials.trial_seconds
-        return max(0.0, min(LEARNING_SHARE * limit, spare))
+    def plan(self) -> TimePlan:
+        """How the minutes are shared out, by what a trial takes as far as that is known by now."""
+        asked = self._request
+        return TimePlan.of(self._limits, self._trials.trial_seconds, asked.measure_seconds, asked.repeats)
 
     # ---- the decision -------------------------------------------------------------------------------
 
@@ -81,14 +64,29 @@ class Deciding:
         """Compare the best settings with the preset; raises Stopped and BaselineFailed."""
         if not best.settings:
             return
-        self._trials.reserved_seconds = self._pairs_seconds
+        self._trials.reserved_seconds = self.plan.pairs_seconds
         chosen = self._learning_well(best, started)
-        self._trials.reserved_seconds = 0.0
+        self._trials.reserved_seconds, self._trials.grace_seconds = 0.0, self.plan.grace_seconds
         safe = fallbacks.learns_alike(self._baseline, best.settings)
-        if chosen and self._compare(chosen, self._chosen).decision == "kept":
+        if chosen and self._is_kept(chosen, self._chosen):
             return
         if safe and safe != chosen:
-            self._compare(safe, "the fastest settings that change nothing that is learnt")
+            self._is_kept(safe, "the fastest settings that change nothing that is learnt")
+
+    def _is_kept(self, settings: Settings, reason: str) -> bool:
+        """Whether pairs prove the gain of these settings; where they leave it open, the settings are noted as unproved.
+
+        Nothing is measured where not even two pairs would end in time, as they could not tell anything.
+        """
+        comparison = self._compare(settings, reason) if self._pairs_in_time else None
+        if comparison is None or comparison.decision == "undecided":
+            self._search.unproved = self._search.unproved or dict(settings)
+        return comparison is not None and comparison.decision == "kept"
+
+    @property
+    def _pairs_in_time(self) -> bool:
+        """Whether there is time for the fewest pairs that can prove something, or an earlier sitting has begun them."""
+        return self._trials.knows_pairs or self.plan.seconds_of(comparing.FEW) <= self._trials.seconds_left
 
     def keep_without_pairs(self, best: Best, started: Started) -> None:
         """Keep settings that have nothing to be compared with: the preset itself runs out of memory."""
@@ -102,12 +100,14 @@ class Deciding:
         settings = self._scaled(best.settings, started)
         if not self._changes_learning(settings):
             return settings
-        left = OF_WHAT_IS_LEFT * (self._trials.seconds_left - self._pairs_seconds)
-        seconds = max(self._learning_seconds, left)
+        plan = self.plan
+        seconds = max(plan.learning_seconds, OF_WHAT_IS_LEFT * (self._trials.seconds_left - plan.pairs_seconds))
         losses = Losses(self._request, self._search, self._trials, self._report, seconds)
         first = losses.check(settings, self._search.best_speed or best.speed)
         if first.decision in ("no worse", "not judged"):
             self._search.learning = "" if first.decision == "no worse" else "whether it learns as well is not known"
+            if first.decision == "no worse" and first.passes is None:
+                self._search.learning = SHORT
             return settings
         if first.decision == "worse" and self._limits.allow_worse_loss:
             self._search.learning = "the fastest settings learn clearly worse, which was allowed"
@@ -160,34 +160,35 @@ class Deciding:
         comparison = Comparison(changes=dict(settings), reason=reason)
         self._record.comparisons.append(comparison)
         best = with_changes(self._baseline, settings)
-        measuring = Comparing(self._trials, comparison, self._baseline, best, self._request.repeats, self._report)
+        measuring = Comparing(
+            self._trials, comparison, self._baseline, best, self._request.repeats, self._report, may_end_early=True
+        )
+        ended = ""
         try:
-            gains = self._more_where_undecided(measuring, measuring.measure())
-        except OutOfTime:
-            comparison.decision, comparison.why = "failed", "no time was left for the pairs of trials"
-            return comparison
+            measuring.measure()
+            self._more_where_undecided(measuring)
+        except OutOfTime:  # the pairs that were measured are judged
+            ended = f"; {NO_TIME}"
         if comparison.decision != "failed":
-            decision, comparison.why = comparing.verdict(gains)
-            comparison.decision = "kept" if decision == "faster" else "rejected"
+            decision, comparison.why = comparing.verdict(measuring.gains)
+            comparison.decision = {"faster": "kept", "undecided": "undecided"}.get(decision, "rejected")
+            comparison.why += ended if decision == "undecided" else ""
         if comparison.decision == "kept":
             self._keep(comparison)
         return comparison
 
-    def _more_where_undecided(self, measuring: Comparing, gains: list[float]) -> list[float]:
-        """As many more pairs as their spread asks for, where there is time for all of them.
+    def _more_where_undecided(self, measuring: Comparing) -> None:
+        """As many more pairs as their spread asks for, where there is time for all of them; raises OutOfTime.
 
         They are judged once, when all are measured: looking after each one would find a gain by chance more often.
         """
+        gains = measuring.gains
         median, spread = comparing.gain_and_spread(gains)
         if comparing.verdict(gains)[0] != "undecided" or median is None or spread is None or median < 0:
-            return gains
+            return
         wanted = comparing.pairs_needed(median, spread)
-        if 2 * (wanted - len(gains)) * self._pair_trial_seconds > self._trials.seconds_left:
-            return gains
-        try:
-            return measuring.measure_more(gains, wanted)
-        except OutOfTime:  # they took longer than expected: the pairs that were measured are judged
-            return gains
+        if 2 * (wanted - len(gains)) * self.plan.pair_trial <= self._trials.seconds_left:
+            measuring.measure_more(wanted)
 
     def _keep(self, comparison: Comparison) -> None:
         record = self._record

@@ -31,7 +31,7 @@ class Trials:
     anew whenever it is asked for.
 
     `elapsed` tells the seconds of the search so far, over all its sittings; `reserved_seconds` of its `limit_seconds`
-    are kept for the pairs that decide.
+    are kept for the pairs that decide, which may take `grace_seconds` longer.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Trials:
         self._bench, self._elapsed, self._limit, self._guess = bench, elapsed, limit_seconds, guess
         self._known = {trial.key: trial for trial in _that_count(tuple(known))}
         self._seconds = [trial.seconds for trial in self._known.values() if trial.good and ":" not in trial.key]
-        self.reserved_seconds = 0.0
+        self.reserved_seconds = self.grace_seconds = 0.0
         bench.most_seconds = self._most_seconds
 
     @property
@@ -60,7 +60,7 @@ class Trials:
 
     @property
     def seconds_left(self) -> float:
-        return self._limit - self._elapsed()
+        return self._limit + self.grace_seconds - self._elapsed()
 
     @property
     def trial_seconds(self) -> float:
@@ -78,6 +78,11 @@ class Trials:
         if not self._seconds:
             return left
         return min(left, SLOWEST * self.trial_seconds + plan.MOST_TIMES * self._bench.measure_seconds)
+
+    @property
+    def knows_pairs(self) -> bool:
+        """Whether an earlier sitting has measured a trial of a pair."""
+        return any(trial.side in ("a", "b") and ":" not in trial.key for trial in self._known.values())
 
     def remembers(self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None) -> bool:
         """Whether this trial has been measured."""

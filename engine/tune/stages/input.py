@@ -10,6 +10,7 @@ from ..measuring.screening import Screening
 from ..measuring.space import BATCH, Space
 
 REACHED = 0.05  # a speed that is not further below the ceiling is not held back by its input
+HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline analyzer calls high
 ONE_BATCH = "input.one_batch"
 
 
@@ -18,19 +19,34 @@ class InputStage:
 
     def __init__(self, screening: Screening, space: Space) -> None:
         self._screening, self._space, self._search = screening, space, screening.search
+        self._tried: list[Mapping[str, Any]] = []  # once each: a slow input limits the speed of all devices alike
+
+    def try_first(self) -> None:
+        """Try what is advised for any input, where the training waits for its input before anything has been tried."""
+        if self.is_waited_for:
+            self._search.stage = "input"
+            self._try(next(self._untried(), {}))
 
     def leave_out(self) -> bool:
-        """Measure the training without its input; whether candidates are measured in this way from now on."""
-        self._search.stage = "ceiling"
+        """Measure the training without its input; whether candidates are measured in this way from now on.
+
+        Where it waits for its input for long, the options of the input come first.
+        """
         if not self._can_be_left_out:
             return False
-        with_input = self._screening.best
-        self._screening.measure_best("ceiling", "one batch again and again: no input", without_input=True)
-        self._search.ceiling = self._screening.best.speed
-        if self._search.ceiling > (1 + REACHED) * with_input.speed:
-            return True
-        self._screening.resume(with_input)
-        return False
+        while True:
+            self._search.stage = "ceiling"
+            with_input = self._screening.best
+            without = self._screening.measure_best("ceiling", "one batch again and again: no input", without_input=True)
+            best_without, self._search.ceiling = self._screening.best, without.samples_per_second or 0.0
+            self._screening.resume(with_input)
+            if self.is_harmless:
+                return False
+            if self.is_waited_for:
+                self.run()
+            if self._screening.best.settings == with_input.settings:
+                self._screening.resume(best_without)
+                return True
 
     def put_back(self) -> None:
         """Measure the best settings with their input, as all candidates from now on."""
@@ -39,16 +55,39 @@ class InputStage:
 
     def run(self) -> None:
         """Try its options until the ceiling is reached, where the input holds the training back."""
-        if "input" not in self._space.limits.only or not self._holds_back():
+        if not self._is_wanted or not self._holds_back():
             return
         self._search.stage = "input"
-        seen: list[Mapping[str, Any]] = []
+        for settings in self._untried():
+            self._try(settings)
+            if self.is_harmless:
+                return
+
+    def _untried(self) -> Iterator[Mapping[str, Any]]:
+        """Candidates that the best settings do not have."""
         for settings in self._candidates():
-            if settings not in seen and not self._screening.has(settings):
-                seen.append(settings)
-                self._screening.attempt("input", settings)
-                if self.is_harmless:
-                    return
+            if not self._screening.has(settings):
+                yield settings
+
+    def _try(self, settings: Mapping[str, Any]) -> None:
+        """Measure it on top of the best settings, once."""
+        if settings and settings not in self._tried:
+            self._tried.append(settings)
+            self._screening.attempt("input", settings)
+
+    @property
+    def _is_wanted(self) -> bool:
+        return "input" in self._space.limits.only
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the best settings wait so long for their input that it is tried before all else."""
+        return self._is_wanted and (self._waited or 0.0) >= HIGH
+
+    @property
+    def _waited(self) -> float | None:
+        """The share of the time that the best settings wait for their input, by their latest trial."""
+        return self._screening.best.trials[-1].input_wait
 
     @property
     def _can_be_left_out(self) -> bool:
@@ -59,14 +98,18 @@ class InputStage:
         best = self._screening.best
         if self._search.ceiling is None or not self._can_be_left_out:
             return True
-        waited = best.trials[-1].input_wait
-        return best.speed < (1 - REACHED) * self._search.ceiling or (waited or 0.0) > REACHED
+        return best.speed < (1 - REACHED) * self._search.ceiling or (self._waited or 0.0) > REACHED
 
     @property
     def is_harmless(self) -> bool:
-        """Whether the best settings are about as fast as without their input."""
-        ceiling = self._search.ceiling
-        return ceiling is not None and self._screening.best.speed >= (1 - REACHED) * ceiling
+        """Whether the best settings are about as fast as without their input.
+
+        Before that speed is known, it is judged by their wait.
+        """
+        ceiling, waited = self._search.ceiling, self._waited
+        if ceiling is None:
+            return waited is not None and waited <= REACHED
+        return self._screening.best.speed >= (1 - REACHED) * ceiling
 
     def _candidates(self) -> Iterator[Mapping[str, Any]]:
         """All that is advised for any input in one trial, then what the diagnosis of the best settings proposes."""

@@ -1,0 +1,114 @@
+"""How the minutes of a search are shared out among its trials, the comparison of losses, and the pairs that prove.
+
+At least half of the time is for trials that try something. The other half is for the decision: first the pairs, as
+many as fit, then the losses with what is left of it, at most a fifth of the minutes. Where not even two pairs fit, none
+are measured, and their time is for trials as well: the search then ends with settings that nobody has proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from .. import text
+from ..proof import STAGES
+from ..proof.comparing import FEW
+from ..proof.search import Limits
+
+DECISION_SHARE = 0.5  # of the minutes, at most, for losses and pairs
+LEARNING_SHARE = 0.2  # of the minutes, for comparing losses
+SLACK = 1.1  # of the time of the pairs: some of their trials take longer than others
+GRACE_SHARE = 0.1  # of the minutes, by which pairs may take longer than planned
+LEARNT = {"batch_size", "precision", "strategy"}  # stages whose options change what is learnt
+SCREENING_SECONDS = 2.0  # measured in a trial that only screens
+FIRST_TRIALS = 2  # the preset, and the preset without its input
+SOME_CHANGES = 8  # that a search should be able to try
+LONGEST_MINUTES = 24 * 60
+
+
+@dataclass(frozen=True)
+class TimePlan:
+    """`trial` and `pair_trial` are the seconds of one trial of each kind, `repeats` the pairs that are wanted."""
+
+    limit: float
+    trial: float
+    pair_trial: float
+    repeats: int
+    compares_losses: bool = True
+
+    @classmethod
+    def of(cls, limits: Limits, trial: float, measure_seconds: float, repeats: int) -> TimePlan:
+        """By the limits of a search; `measure_seconds` are those of a trial of a pair."""
+        longer = trial + max(0.0, measure_seconds - SCREENING_SECONDS)
+        return cls(60 * limits.minutes, trial, longer, repeats, changes_learning(limits.only))
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs are planned: those that are wanted, else two, else none."""
+        most = DECISION_SHARE * self.limit
+        return next((count for count in (self.repeats, FEW) if self.seconds_of(count) <= most), 0)
+
+    def seconds_of(self, pairs: int) -> float:
+        """What so many pairs take."""
+        return SLACK * 2 * pairs * self.pair_trial
+
+    @property
+    def pairs_seconds(self) -> float:
+        return self.seconds_of(self.pairs)
+
+    @property
+    def learning_seconds(self) -> float:
+        """For comparing losses; nothing where no option may change what is learnt, or two trainings would not start."""
+        rest = DECISION_SHARE * self.limit - self.pairs_seconds
+        seconds = min(LEARNING_SHARE * self.limit, rest)
+        return seconds if self.compares_losses and seconds >= 2 * self.trial else 0.0
+
+    @property
+    def decision_seconds(self) -> float:
+        return self.pairs_seconds + self.learning_seconds
+
+    @property
+    def grace_seconds(self) -> float:
+        return GRACE_SHARE * self.limit
+
+    @property
+    def changes(self) -> int:
+        """About how many changes can be tried."""
+        trials = int((self.limit - self.decision_seconds) / self.trial)
+        return max(0, trials - (FIRST_TRIALS if trials > FIRST_TRIALS else 1))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has time for some changes, for the losses and for all pairs."""
+        losses = bool(self.learning_seconds) or not self.compares_losses
+        return self.changes >= SOME_CHANGES and self.pairs == self.repeats and losses
+
+    def in_words(self) -> str:
+        """`2 minutes: about 1 change, no proof; 5 minutes: about 9 changes and the proof`."""
+        told = self._alone()
+        longer = None if self.is_whole else self._longer()
+        return told if longer is None else f"{told}; {longer._alone()}"
+
+    def longer_in_words(self) -> str:
+        """The same of the fewest minutes that have time for all."""
+        return (self._longer() or self)._alone()
+
+    def _alone(self) -> str:
+        minutes = self.limit / text.MINUTE
+        changes = f"about {text.counted(self.changes, 'changes')}"
+        proof = {0: ", no proof", self.repeats: " and the proof"}.get(
+            self.pairs, f" and {text.counted(self.pairs, 'pairs')} of trials, which prove only a large gain"
+        )
+        losses = "" if self.learning_seconds or not self.compares_losses else ", no comparison of losses"
+        return f"{minutes:g} {text.named(minutes, 'minutes')}: {changes}{proof}{losses}"
+
+    def _longer(self) -> TimePlan | None:
+        """The same with the fewest whole minutes that have time for all; None where no day has."""
+        minutes = range(int(self.limit // text.MINUTE) + 1, LONGEST_MINUTES)
+        plans = (replace(self, limit=text.MINUTE * count) for count in minutes)
+        return next((plan for plan in plans if plan.is_whole), None)
+
+
+def changes_learning(stages: Collection[str]) -> bool:
+    """Whether one of these stages may change what is learnt."""
+    return bool(LEARNT & set(stages or STAGES))
