@@ -1,25 +1,36 @@
-"""Saves the preset with the changes that a proof has kept, laid out like the preset it came from."""
+"""Saves the preset with the changes that a proof has kept, laid out like the preset it came from.
+
+The best settings of a search that has not proved them are saved, too: comment and description say that they are not
+proved.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
 from ..runs import new_file
-from . import value_reasons
+from . import sentences, value_reasons
 from .folder import Proof
 from .request import ProofError
 from .trial import with_changes
 
+UNPROVED = "(tuned, not proved)"  # at the end of the description
+
 
 def preset(proof: Proof) -> Preset:
-    """The original preset with all changes that were kept; raises ProofError where none was."""
-    kept = proof.data.get("changes_kept")
-    if not kept:
+    """The original preset with all changes that were kept, or that seem faster; raises ProofError where none is."""
+    data = proof.data
+    taken = sentences.to_take(data)
+    if not taken:
         raise ProofError(f"{proof.id} has kept no change: there is nothing to save")
-    return with_changes(proof.request.baseline(), kept)
+    improved = with_changes(proof.request.baseline(), taken)
+    if not sentences.unproved(data):
+        return improved
+    return replace(improved, description=f"{improved.description} {UNPROVED}".strip())
 
 
 def save(proof: Proof, path: Path) -> None:

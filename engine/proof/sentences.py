@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import text
+from ..files.values import mapping, number
 from ..options import OPTIONS
 from ..profile import phrases, reports
 from ..profile.reports import ProfileReport
@@ -153,6 +154,46 @@ def _loop(proof: Mapping[str, Any]) -> str:
     return _nothing_found(proof, tried) if tried else _nothing_tried(proof)
 
 
+def unproved(proof: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The best settings of a search that has ended without a proof of them; empty where they were refused.
+
+    Of a search that was interrupted these are the fastest settings until then.
+    """
+    search = mapping(proof.get("search"))
+    if proof.get("kind") != "tune" or proof.get("state") == "running" or proof.get("changes_kept"):
+        return {}
+    if proof.get("state") == "done":
+        return mapping(search.get("unproved"))
+    made, losses = proof.get("comparisons") or (), search.get("losses") or ()
+    refused = any(one.get("decision") in ("rejected", "failed") for one in made)
+    refused = refused or any(one.get("decision") in ("worse", "failed") for one in losses)
+    return {} if refused else mapping(search.get("best"))
+
+
+def to_take(proof: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The changes that can be saved or put into the form: those that were kept, else those that are not proved."""
+    return mapping(proof.get("changes_kept")) or unproved(proof)
+
+
+def not_proved(proof: Mapping[str, Any]) -> str:
+    """What is known of settings that are not proved: `not proved: +719 % in single trials; in 2 pairs +745 %, ...`."""
+    search, settings = mapping(proof.get("search")), unproved(proof)
+    before, best = number(search.get("before_speed")), number(search.get("best_speed"))
+    known = []
+    if before and best and dict(settings) == search.get("best"):
+        known.append(f"{text.change(best / before - 1)} in single trials")
+    pairs: Mapping[str, Any] = next(
+        (one for one in proof.get("comparisons") or () if one.get("changes") == settings), {}
+    )
+    if pairs.get("gain") is not None:
+        measured = sum(trial["side"] == "b" and trial["outcome"] == "ok" for trial in pairs["trials"])
+        spread = f", spread {text.spread(pairs['spread'])}" if pairs.get("spread") is not None else ""
+        known.append(f"in {text.counted(measured, 'pairs')} {text.change(pairs['gain'])}{spread}")
+    if search.get("learning"):
+        known.append(str(search["learning"]))
+    return ": ".join(filter(None, ("not proved", "; ".join(known))))
+
+
 def only_predicts(proof: Mapping[str, Any]) -> bool:
     """Whether it is no search but a prediction of memory (`--dry-run`)."""
     return bool(((proof.get("search") or {}).get("limits") or {}).get("dry_run"))
@@ -174,6 +215,9 @@ def _search(proof: Mapping[str, Any]) -> str:
     tried = sum(bool(one["tried"]) for one in (proof.get("search") or {}).get("candidates") or () if one["trials"])
     if not tried:
         return _nothing_tried(proof)
+    if settings := unproved(proof):
+        stopped = "stopped: " if proof["state"] == "stopped" else ""
+        return f"{stopped}it seems faster with {changes(settings)}, which is {not_proved(proof)}"
     if proof["state"] == "stopped":
         return f"stopped before anything was proved ({_tried(tried)})"
     if compared := proof.get("comparisons"):

@@ -16,9 +16,9 @@ _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the s
 
 
 def reasons(data: Told, before: Mapping[str, Any]) -> dict[str, str]:
-    """Of each key that was kept, by proof.json; `before` are the values of the preset."""
+    """Of each key that is taken, by proof.json; `before` are the values of the preset."""
     found = {}
-    for key in data.get("changes_kept") or {}:
+    for key in sentences.to_take(data):
         told = next(_reasons(key, data, before), "")
         if told:
             found[key] = told
@@ -27,6 +27,8 @@ def reasons(data: Told, before: Mapping[str, Any]) -> dict[str, str]:
 
 def in_total(data: Told) -> str:
     """What all changes bring together, as far as pairs of trials have proved it."""
+    if settings := sentences.unproved(data):
+        return f"{sentences.changes(settings)}: {sentences.not_proved(data)}"
     if not isinstance(data.get("gain_total"), int | float):
         return "the preset that it was made from runs out of memory" if data.get("kind") == "tune" else ""
     proven = [one for one in data.get("comparisons") or () if one.get("decision") in ("kept", "faster")]
@@ -37,12 +39,12 @@ def in_total(data: Told) -> str:
 
 def _reasons(key: str, data: Told, before: Mapping[str, Any]) -> Iterator[str]:
     """From the most to the least exact. The gain of a candidate is that of one short trial, and no proof."""
-    value, search = data["changes_kept"][key], data.get("search") or {}
+    value, search = sentences.to_take(data)[key], data.get("search") or {}
     candidates = [one for one in search.get("candidates") or () if one.get("decision") == "kept" and one.get("tried")]
     yield from _followed(key, search)
     if key == BATCH:
         yield from _learns_better(value, search)
-        if data.get("kind") == "tune" and data.get("gain_total") is None:
+        if data.get("kind") == "tune" and data.get("gain_total") is None and data.get("changes_kept"):
             yield f"{sentences.value(before.get(key))} runs out of memory"
     yield from _proven(key, data, before, alone=True)
     if chain := leading_to({key: value}, _about(key, candidates, before)):

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine import presets
 from gputui.engine.options import Options
-from gputui.engine.proof import request
+from gputui.engine.proof import folder, request
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.proof.search import Limits
 from gputui.engine.tune import asking
 from gputui.engine.tune.time_plan import DECISION_SHARE, TimePlan
+from gputui.tui import cli
 
 from tests.support.proving import Planted, searching_in_time
 
@@ -134,3 +136,31 @@ def test_only_minutes_that_try_nothing_are_refused() -> None:
         ProofError, match=r"too few: .* take about 0\.\d min here; give more minutes \(\d minutes: about"
     ):
         asking.refuse(asked(minutes=0.01))
+
+
+@pytest.mark.usefixtures("home")
+def test_settings_that_are_not_proved_are_saved_with_a_mark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("description: mine\ninput: {batch_size: 32, cache: off}\ntrain: {seed: 1}\n")
+    wanted = request.of_preset("tune", "mine.yaml", PIPELINE, search=Limits(minutes=1.5, only=["input"]))
+    made = folder.create(wanted)
+    searcher, _ = searching_in_time(made.path, wanted, slow_input, start_slowly)
+    searcher.run()
+    searcher.record.state = "done"
+    searcher.record.write("ended")
+    assert searcher.record.comparisons == [], "not even two pairs would have ended in time"
+    assert cli.run(["proof", made.id]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "it seems faster with parallel_calls=auto, prefetch=auto, " in said
+    assert ", which is not proved: +7" in said
+    assert f"gputui tune --resume {made.id} --minutes 2 gives it more time, to prove them" in said
+    assert "saves the fastest preset, marked as not proved" in said
+    assert cli.run(["proof", made.id, "-o", "best.yaml"]) == 0
+    assert "not proved, as its first line says" in capsys.readouterr().out
+    text = (tmp_path / "best.yaml").read_text()
+    assert text.startswith("# tuned: ")
+    assert "not proved: +7" in text.splitlines()[0]
+    saved = presets.resolve("best.yaml")
+    assert (saved.options.input.cache, saved.description) == ("memory", "mine (tuned, not proved)")

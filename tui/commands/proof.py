@@ -16,7 +16,7 @@ from ...engine.files.values import to_json
 from ...engine.plan import LEAST_STEPS
 from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
-from ...engine.proof import estimate, folder, improved_preset, request, sharing
+from ...engine.proof import estimate, folder, improved_preset, request, sentences, sharing
 from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown
 from ...engine.proof.request import ProofError, Request
@@ -121,18 +121,23 @@ def _to_its_end(
         print(as_markdown(data), end="")
     else:
         proof_tables.show_result(data, was_followed=True)
-    saved = output is not None and bool(data.get("changes_kept"))
+    saved = output is not None and bool(sentences.to_take(data))
     if output is not None and saved:
         improved_preset.save(proof, Path(output))
-        _say(f"{output} is saved; gputui --preset {output} trains with it", as_json)
+        _say(_saved(output, data), as_json)
     elif output is not None:
-        _say(f"{output} is not written: no change has been proved", as_json)
+        _say(f"{output} is not written: nothing was found to be faster", as_json)
     if data.get("kind") == "tune":
         if not as_json:
             search_tables.show_next(data, saved)
     elif data.get("changes_kept") and not saved:
         _say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset", as_json)
     return _code(data, presses)
+
+
+def _saved(output: str, data: dict[str, object]) -> str:
+    marked = ", with settings that are not proved, as its first line says" if sentences.unproved(data) else ""
+    return f"{output} is saved{marked}; gputui --preset {output} trains with it"
 
 
 def show_profile(run: Run) -> None:
@@ -249,7 +254,7 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     if output is not None:
         improved_preset.refuse(Path(output))
         improved_preset.save(proof, Path(output))
-        print(f"{output} is saved; gputui --preset {output} trains with it")
+        print(_saved(output, proof.data))
         return
     data = proof.data
     if not data:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...engine import figures
 from ...engine.proof import sentences
 from ...engine.text import NONE, change, count, size, spread
-from ...engine.tune.report.findings import is_chosen, is_dropped, listed
+from ...engine.tune.report.findings import PAIRS, WITHOUT_INPUT, is_chosen, is_dropped, listed, since_start
 from ...engine.tune.report.sentences import unproven
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -16,14 +16,14 @@ from ..reading.store import mapping, number
 from .rows import Piece, Row, fit, fitting, length, wrapped
 
 Told = Mapping[str, Any]
-WITHOUT_INPUT = "*"
 _SPEED = figures.of_run("samples_per_second")
 LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
 # The width of each column at the right of the settings, and its head.
-WIDTHS = {"speed": 10, "gain": 9, "spread": 9, "memory": 10, "outcome": 14}
+WIDTHS = {"speed": 10, "start": 10, "gain": 11, "spread": 9, "memory": 10, "outcome": 14}
 HEADS = {
     "speed": _SPEED.short,
-    "gain": "gain",
+    "start": "vs. start",
+    "gain": "vs. before",
     "spread": "spread",
     "memory": "memory",
     "outcome": "  outcome",
@@ -31,6 +31,7 @@ HEADS = {
 }
 _DECISIONS = {
     "kept": ("kept", "good"), "rejected": ("rejected", "warn"), "failed": ("failed", "bad"),
+    "undecided": ("not proved", "warn"),
     "left out": ("left out", "label"), "running": ("measuring", "curve2"), "reference": ("reference", "label"),
 }  # fmt: skip
 # The preset as it was, by the stage in which it was measured; any later one measures it again.
@@ -49,7 +50,7 @@ class Cell(NamedTuple):
 def widths(whole: int) -> dict[str, int]:
     """The columns and their widths: where there is room the reason too, where there is none fewer figures."""
     figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
-    for left_out in ("spread", "memory"):
+    for left_out in ("spread", "memory", "gain"):
         if rest < LEAST_SETTINGS:
             rest += figures_of.pop(left_out)
     why = (rest - ROOMY_SETTINGS) // 2 if rest >= ROOMY_SETTINGS + LEAST_WHY else 0
@@ -70,6 +71,7 @@ def _cells(candidate: Told, data: Told, columns: Mapping[str, int], glyphs: Glyp
     return {
         "settings": Cell(f"{mark} {_brief(candidate, columns['settings'] - 3, glyphs)}"),
         "speed": Cell(speed(candidate), right=True),
+        "start": Cell(change(since_start(candidate, data)), right=True),
         "gain": Cell(change(number(candidate.get("gain"))), right=True),
         "spread": Cell(NONE if sigma is None else f"{sign} {spread(sigma)}", right=True),
         "memory": Cell(memory(candidate), right=True),
@@ -90,6 +92,8 @@ def _brief(candidate: Told, width: int, glyphs: Glyphs) -> str:
 def settings(candidate: Told) -> str:
     """What was tried, and behind it what had been kept by then."""
     tried, whole = mapping(candidate.get("tried")), mapping(candidate.get("settings"))
+    if candidate.get("stage") == PAIRS:
+        return f"in pairs: {_changes(whole) if whole else 'the preset'}"
     if not whole and not tried:
         return _PRESETS.get(str(candidate.get("stage") or ""), "preset, once more")
     before = {key: value for key, value in whole.items() if key not in tried}
@@ -118,6 +122,8 @@ def outcome(candidate: Told, data: Told, glyphs: Glyphs) -> Piece:
     if is_dropped(candidate, data):
         return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
     decided = str(candidate.get("decision") or "")
+    if candidate.get("stage") == PAIRS and (decided == "kept" or not candidate.get("settings")):
+        return (f"{glyphs.ok} proved", "good") if candidate.get("settings") else ("  reference", "label")
     if decided == "kept" and not candidate.get("tried"):
         decided = "left out" if candidate.get("samples_per_second") is None else "reference"
     word, style = _DECISIONS.get(decided, (clean(decided) or NONE, "label"))

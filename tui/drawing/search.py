@@ -6,13 +6,24 @@ cleaned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...engine import figures
 from ...engine.proof import sentences
 from ...engine.text import MINUTE, NONE, amount, change, seconds, share
-from ...engine.tune.report.findings import Brought, brought, gain_so_far, is_decided, limit_seconds, listed, search_of
+from ...engine.tune.report.findings import (
+    WITHOUT_INPUT,
+    Brought,
+    brought,
+    gain_so_far,
+    in_all,
+    is_decided,
+    limit_seconds,
+    listed,
+    search_of,
+)
 from ...engine.tune.report.sentences import ceiling_in_words, learning, left_in_words, memory_in_words, unproven
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -61,7 +72,7 @@ def _before_and_best(data: Told) -> tuple[float | None, float | None]:
     if number(data.get("gain_total")) is not None and before is not None and after is not None:
         return before, after
     was, best = (number(search_of(data).get(name)) for name in ("before_speed", "best_speed"))
-    return was, None if is_decided(data) and not data.get("changes_kept") else best
+    return was, None if is_decided(data) and not sentences.to_take(data) else best
 
 
 def _speeds(data: Told, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
@@ -162,7 +173,9 @@ def options(data: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     found = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
     low, high = comparisons.reach([_told(one) for one in found])
-    rows: list[Row] = [[("what each option brought", "title")]]
+    mark = f" ({WITHOUT_INPUT} no input)" if any(one.without_input and one.gain is not None for one in found) else ""
+    title = fitting(f"what each option brought, vs. before{mark}", width, glyphs)
+    rows: list[Row] = [[(title, "title")], *_in_all(data, width, glyphs)]
     for one in found:
         row: Row = [(f"{one.name:<{_NAME}}", "label"), (f"{_figures(one, glyphs):<{_FIGURES}}", _style(one))]
         if bar:
@@ -170,6 +183,17 @@ def options(data: Told, width: int, height: int, glyphs: Glyphs) -> list[Row]:
         kept = clean(sentences.changes(one.settings)) if one.settings else _dropped(one, data)
         rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
     return _filled(rows, height)
+
+
+def _in_all(data: Told, width: int, glyphs: Glyphs) -> Iterator[Row]:
+    """The gain of all together, which is against the start."""
+    gain, noise, proved = in_all(data)
+    if gain is not None:
+        figures_of = comparisons.measured({"gain": gain, "spread": noise}, glyphs) if proved else change(gain)
+        how = f"vs. start, {'in pairs' if proved else 'in single trials'}"
+        yield fit(
+            [(f"{'all together':<{_NAME}}", "label"), (f"{figures_of:<{_FIGURES}}", "value"), (how, "label")], width
+        )
 
 
 def _filled(rows: list[Row], height: int) -> list[Row]:
@@ -197,7 +221,7 @@ def _style(one: Brought) -> str:
 
 
 def options_line(data: Told, width: int, glyphs: Glyphs) -> Row:
-    """What the options brought that were kept, then those that brought nothing, as far as there is room."""
+    """What the options brought that were kept, then those that brought nothing, as far as there is room; no spreads."""
     row: Row = [("brought ", "label")]
     found = [one for one in brought(data) if one.state not in ("to come", "not tried")]
     for one in sorted(found, key=lambda one: one.state != "kept"):
@@ -210,7 +234,9 @@ def options_line(data: Told, width: int, glyphs: Glyphs) -> Row:
 def _briefly(one: Brought, data: Told, glyphs: Glyphs) -> str:
     if one.state == "not chosen":
         return f"{_figures(one, glyphs)}, {unproven(data)}"
-    return "no gain" if one.state == "nothing" else _figures(one, glyphs)
+    if one.state == "nothing":
+        return "no gain"
+    return _figures(replace(one, spread=None), glyphs)
 
 
 def memory_line(data: Told, width: int, glyphs: Glyphs) -> Row:

@@ -9,9 +9,19 @@ from ...engine import figures
 from ...engine.proof import sentences as proof_sentences
 from ...engine.text import NONE, change, size, spread
 from ...engine.tune.report import memory_sentences, sentences
-from ...engine.tune.report.findings import brought, limits_of, ranked, search_of
+from ...engine.tune.report.findings import (
+    PAIRS,
+    WITHOUT_INPUT,
+    brought,
+    chosen,
+    in_all,
+    limits_of,
+    ranked,
+    search_of,
+    since_start,
+)
 from .console import say
-from .search_progress import ABOUT_INPUT, WITHOUT_INPUT, is_marked
+from .search_progress import ABOUT_INPUT, is_marked
 from .tables import Columns, show_table
 
 Told = Mapping[str, Any]
@@ -23,35 +33,40 @@ def show_tables(data: Told) -> None:
     candidates = ranked(data)
     if not candidates:
         return
-    show_table(_leaderboard(candidates))
+    show_table(_leaderboard(candidates, data))
     if any(one.get("gain") is not None for one in candidates):
         say(sentences.about_gains(candidates))
     if any(map(is_marked, candidates)):
         say(ABOUT_INPUT)
     print()
     show_table(_brought(data))
+    say(sentences.ABOUT_BROUGHT)
     print()
 
 
-def _leaderboard(candidates: list[Mapping[str, Any]]) -> Columns:
+def _leaderboard(candidates: list[Mapping[str, Any]], data: Told) -> Columns:
     rows = [
         [
             str(place),
             _settings(one),
             _speed(one),
+            change(since_start(one, data)),
             change(one.get("gain")),
             spread(one.get("spread")),
             _memory(one),
-            sentences.outcome(one) or "measured",
+            sentences.outcome(one, data) or "measured",
         ]
         for place, one in enumerate(candidates, 1)
     ]
-    return Columns(["", "settings", _SPEED.head, "gain", "spread", "memory", "outcome"], rows, right=(0, 2, 3, 4, 5))
+    head = ["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome"]
+    return Columns(head, rows, right=(0, 2, 3, 4, 5, 6))
 
 
 def _settings(candidate: Told) -> str:
     """All changes against the preset."""
     settings = candidate.get("settings") or {}
+    if candidate.get("stage") == PAIRS:
+        return sentences.title(candidate)
     return proof_sentences.changes(settings) if settings else sentences.title(candidate)
 
 
@@ -70,14 +85,18 @@ def _brought(data: Told) -> Columns:
     rows = [
         [
             one.name,
-            NONE if one.gain is None else change(one.gain),
+            NONE if one.gain is None else change(one.gain) + (WITHOUT_INPUT if one.without_input else " "),
             spread(one.spread),
             one.state,
             proof_sentences.changes(one.settings) if one.settings else "",
         ]
         for one in brought(data)
     ]
-    return Columns(["option", "brought", "spread", "", "settings"], rows, right=(1, 2))
+    gain, noise, proved = in_all(data)
+    if gain is not None:
+        how = "vs. start, in pairs" if proved else "vs. start, in single trials"
+        rows.append(["all together", f"{change(gain)} ", spread(noise), how, proof_sentences.changes(chosen(data))])
+    return Columns(["option", "vs. before", "spread", "", "settings"], rows, right=(1, 2))
 
 
 def show_words(data: Told, was_followed: bool) -> None:

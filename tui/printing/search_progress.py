@@ -12,10 +12,9 @@ from ...engine import figures
 from ...engine.proof import sentences as proof_sentences
 from ...engine.text import change, count
 from ...engine.tune.report import sentences
-from ...engine.tune.report.findings import listed, search_of
+from ...engine.tune.report.findings import WITHOUT_INPUT, listed, search_of
 
 Told = Mapping[str, Any]
-WITHOUT_INPUT = "*"
 ABOUT_INPUT = f"{WITHOUT_INPUT} {sentences.ABOUT_INPUT}"
 _SPEED = figures.of_run("samples_per_second")
 

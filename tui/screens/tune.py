@@ -22,7 +22,7 @@ from textual.widgets import DataTable
 from ...engine import figures
 from ...engine.proof import RESUMABLE
 from ...engine.proof.record import elapsed_of
-from ...engine.tune.report.findings import ranked
+from ...engine.tune.report.findings import WITHOUT_INPUT, ranked
 from ..base import keys
 from ..base.settings import Charts
 from ..base.themes import painted_colour
@@ -47,6 +47,7 @@ from .proof_view import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
 
+ABOUT_MARK = f"{WITHOUT_INPUT} no input"
 LOW = 30  # below this height the large figures are one line
 SPEED, LOSS = figures.of_run("samples_per_second").label, figures.metric("loss").label
 MARKS = (
@@ -203,7 +204,8 @@ class TuneScreen(ProofView[SearchReading]):
         at_top = self.table.cursor_row == 0
         widths = leaderboard.widths(self.size.width - 2)
         rows = {str(one["number"]): self._row(one, widths) for one in self._ranked}
-        self.table.fill([_column(name, width) for name, width in widths.items()], rows)
+        marked = any(one.get("without_input") for one in self._ranked)
+        self.table.fill([_column(name, width, marked) for name, width in widths.items()], rows)
         if at_top and rows:
             self.table.move_cursor(row=0, animate=False)
 
@@ -285,7 +287,11 @@ class TuneScreen(ProofView[SearchReading]):
         await proof_actions.save_kept(self.app, self.proof, name, Path.cwd())
 
 
-def _column(name: str, width: int) -> Column:
+def _column(name: str, width: int, marked: bool) -> Column:
+    """`marked`: some speeds have a mark, which the head of the settings explains."""
     right = name in WIDTHS and name != "outcome"
-    return Column(name, Text(HEADS.get(name, "  settings" if name == "settings" else name),
-                             justify="right" if right else "left"), width)  # fmt: skip
+    head = HEADS.get(name, "  settings")
+    if marked and name == "settings":
+        whole = f"{head} ({ABOUT_MARK})"
+        head = whole if len(whole) <= width else f"  {ABOUT_MARK}"
+    return Column(name, Text(head, justify="right" if right else "left"), width)

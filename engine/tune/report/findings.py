@@ -6,16 +6,20 @@ What is missing in the file or of another kind is left out. sentences.py tells t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...files.values import mapping, number
 from ...proof import STAGES
+from ...proof.sentences import changes, to_take
 from ...proof.value_reasons import leading_to, together
 from ...text import MINUTE, change, spread
 
 Told = Mapping[str, Any]
+PAIRS = "pairs"  # the stage of a candidate that was measured in pairs with the preset
+WITHOUT_INPUT = "*"  # the mark of what was measured without its input
 SCALED = ("train.learning_rate", "train.hold_steps", "train.decay_steps", "train.warmup_steps")  # with the batch size
 WORDS = {
     "batch_size": "batch size", "precision": "precision", "xla": "XLA", "steps_per_execution": "steps per execution",
@@ -55,13 +59,13 @@ def ranked(data: Told) -> list[Told]:
     """Those being measured, then by speed, the best first: with their input, without it, and those without a speed.
 
     Each has its `number` in the order of the search. The preset itself stands among them, unless it is a candidate
-    already.
+    already, and so does each side that was measured in pairs.
     """
     listed_ones = enumerate(listed(search_of(data).get("candidates")))
     found: list[Told] = [{**one, "number": number_} for number_, one in listed_ones]
     if (was := _preset(data)) and not any(not mapping(one.get("settings")) for one in found):
         found.append(was)
-    return sorted(found, key=_place)
+    return sorted([*found, *_of_pairs(data)], key=_place)
 
 
 def _place(candidate: Told) -> tuple[bool, bool, bool, float]:
@@ -83,6 +87,39 @@ def _preset(data: Told) -> Told:
     }  # fmt: skip
 
 
+def _of_pairs(data: Told) -> Iterator[Told]:
+    """Both sides of each comparison in pairs as candidates, with the speeds that the head of the search shows."""
+    for place, one in enumerate(listed(data.get("comparisons"))):
+        for side, settings in (("a", {}), ("b", mapping(one.get("changes")))):
+            trials = [trial for trial in listed(one.get("trials")) if trial.get("side") == side]
+            speeds = [speed for trial in trials if trial.get("outcome") == "ok"
+                      and (speed := number(trial.get("samples_per_second"))) is not None]  # fmt: skip
+            if speeds:
+                told = {name: one.get(name) for name in ("why", "gain", "spread")} if settings else {}
+                yield {
+                    "stage": PAIRS, "settings": settings, "tried": {}, "trials": trials,
+                    "samples_per_second": statistics.median(speeds), "decision": one.get("decision"),
+                    "reason": f"in pairs: {changes(settings) if settings else 'the preset'}",
+                    "why": told.get("why"), "since_start": told.get("gain"), "spread": told.get("spread"),
+                    "number": -2 - 2 * place - (side == "b"),
+                }  # fmt: skip
+
+
+def since_start(candidate: Told, data: Told) -> float | None:
+    """The gain against the start: the preset, measured as the candidate was, with or without its input.
+
+    None of the preset itself, and where the preset was not measured without its input.
+    """
+    if candidate.get("stage") == PAIRS:
+        return number(candidate.get("since_start"))
+    speed, before = number(candidate.get("samples_per_second")), number(search_of(data).get("before_speed"))
+    if candidate.get("without_input"):
+        alike = [one for one in listed(search_of(data).get("candidates")) if one.get("without_input")]
+        speeds = (number(one.get("samples_per_second")) for one in alike if not mapping(one.get("settings")))
+        before = next(speeds, None)
+    return None if speed is None or not before or not mapping(candidate.get("settings")) else speed / before - 1
+
+
 def is_best(candidate: Told, data: Told) -> bool:
     """Whether these are the best settings so far."""
     best = mapping(search_of(data).get("best"))
@@ -90,9 +127,9 @@ def is_best(candidate: Told, data: Told) -> bool:
 
 
 def chosen(data: Told) -> Told:
-    """The settings that the search has chosen: what was kept; before that what the pairs measure, or the fastest."""
+    """The settings that the search has chosen, proved or not; before that what the pairs measure, or the fastest."""
     if is_decided(data):
-        return mapping(data.get("changes_kept"))
+        return to_take(data)
     decided = listed(data.get("comparisons"))
     return mapping(decided[-1].get("changes")) if decided else mapping(search_of(data).get("best"))
 
@@ -107,11 +144,18 @@ def is_chosen(candidate: Told, data: Told) -> bool:
     settings, taken = mapping(candidate.get("settings")), chosen(data)
     beside = [key for key in taken if key not in settings]
     alike = all(key in taken and taken[key] == value for key, value in settings.items())
-    return bool(settings) and alike and all(key in SCALED for key in beside) and candidate.get("decision") == "kept"
+    stands = candidate.get("decision") == "kept" or candidate.get("stage") == PAIRS
+    return bool(settings) and alike and all(key in SCALED for key in beside) and stands
 
 
 def is_dropped(candidate: Told, data: Told) -> bool:
-    """Whether it was faster than what was the best then, and was not chosen in the end."""
+    """Whether it was faster than what was the best then, and was not chosen in the end: what it tried, or all of it."""
+    whole = is_best(candidate, data) and bool(candidate.get("tried")) and not is_chosen(candidate, data)
+    return _is_undone(candidate, data) or (is_decided(data) and whole)
+
+
+def _is_undone(candidate: Told, data: Told) -> bool:
+    """Whether what it tried was kept then, and is not among what was chosen in the end."""
     best, taken, tried = mapping(search_of(data).get("best")), chosen(data), mapping(candidate.get("tried"))
     kept = is_decided(data) and candidate.get("decision") == "kept"
     return kept and any(taken.get(key) != best.get(key) for key in tried)
@@ -134,6 +178,7 @@ class Brought:
     settings: Mapping[str, Any]
     gain: float | None = None
     spread: float | None = None
+    without_input: bool = False  # measured on one repeated batch
 
     @property
     def name(self) -> str:
@@ -144,7 +189,7 @@ class Brought:
         """`+148 % ± 4.1 %`, or what is known instead."""
         if self.state in ("kept", "not chosen", "nothing") and self.gain is not None:
             beside = f" ± {spread(self.spread)}" if self.spread is not None else ""
-            return f"{change(self.gain)}{beside}"
+            return f"{change(self.gain)}{beside}{WITHOUT_INPUT if self.without_input else ''}"
         return {"nothing": "no gain", "trying": "being tried", "kept": "kept"}.get(self.state, self.state)
 
 
@@ -160,7 +205,7 @@ def brought(data: Told) -> list[Brought]:
     found = [_brought(stage, [one for one in candidates if one.get("stage") == stage], going_on) for stage in stages]
     combined = {key: value for key, value in _merged(kept).items() if best.get(key) == value}
     found = [one if _stands(one, best) else _with_others(one, combined) for one in found]
-    dropped = {str(one.get("stage")) for one in candidates if is_dropped(one, data)}
+    dropped = {str(one.get("stage")) for one in candidates if _is_undone(one, data)}
     left = {key for key, value in best.items() if is_decided(data) and chosen(data).get(key) != value}
     return [
         replace(one, state="not chosen", settings={}) if one.stage in dropped or left & set(one.settings) else one
@@ -185,11 +230,12 @@ def _brought(stage: str, tried: list[Told], going_on: bool) -> Brought:
     if any(one.get("decision") == "running" for one in tried) and going_on:
         return Brought(stage, "trying", _merged(kept), *_gain(kept))
     if kept:
-        return Brought(stage, "kept", _merged(kept), *_gain(kept))
+        return Brought(stage, "kept", _merged(kept), *_gain(kept), bool(kept[0].get("without_input")))
     measured = [one for one in tried if one.get("decision") in ("rejected", "failed")]
     if measured:
         best = max(measured, key=_gain_of)
-        return Brought(stage, "nothing", {}, number(best.get("gain")), number(best.get("spread")))
+        figures = number(best.get("gain")), number(best.get("spread"))
+        return Brought(stage, "nothing", {}, *figures, bool(best.get("without_input")))
     return Brought(stage, "to come" if going_on else "not tried", {})
 
 
@@ -242,3 +288,11 @@ def gain_so_far(data: Told) -> float | None:
     search = search_of(data)
     before, best = number(search.get("before_speed")), number(search.get("best_speed"))
     return None if not before or best is None or best == before else best / before - 1
+
+
+def in_all(data: Told) -> tuple[float | None, float | None, bool]:
+    """The gain of the chosen settings against the start, its spread, and whether pairs have proved it."""
+    proved = [one for one in listed(data.get("comparisons")) if one.get("decision") == "kept"]
+    if number(data.get("gain_total")) is not None and proved:
+        return number(proved[-1].get("gain")), number(proved[-1].get("spread")), True
+    return gain_so_far(data), None, False

@@ -11,9 +11,19 @@ from ...proof import sentences as proof_sentences
 from ...proof.markdown import capital, cell, table, trials_table
 from ...text import NONE, amount, change, count, size, spread
 from . import memory_sentences, sentences
-from .findings import Told, brought, limits_of, listed, memory_of, ranked, search_of
+from .findings import (
+    PAIRS,
+    WITHOUT_INPUT,
+    Told,
+    brought,
+    limits_of,
+    listed,
+    memory_of,
+    ranked,
+    search_of,
+    since_start,
+)
 
-WITHOUT_INPUT = "*"
 _SPEED = figures.of_run("samples_per_second")
 
 
@@ -59,16 +69,17 @@ def _leaderboard(data: Told) -> Iterator[str]:
             str(place),
             _settings(one),
             _speed(one),
+            change(since_start(one, data)),
             change(one.get("gain")),
             spread(one.get("spread")),
             size(one.get("peak_bytes")),
-            sentences.outcome(one) or "measured",
+            sentences.outcome(one, data) or "measured",
             ", ".join(str(trial.get("run")) for trial in listed(one.get("trials"))) or NONE,
         ]
         for place, one in enumerate(candidates, 1)
     ]
     yield f"## Leaderboard\n\nThe best first; {sentences.about_gains(candidates)}."
-    yield table(["", "settings", _SPEED.head, "gain", "spread", "memory", "outcome", "trials"], rows)
+    yield table(["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome", "trials"], rows)
     if any(one.get("without_input") and one.get("samples_per_second") is not None for one in candidates):
         yield f"\\{WITHOUT_INPUT} {sentences.ABOUT_INPUT}."
     if said := sentences.ceiling_in_words(data):
@@ -77,6 +88,8 @@ def _leaderboard(data: Told) -> Iterator[str]:
 
 def _settings(candidate: Told) -> str:
     settings = mapping(candidate.get("settings"))
+    if candidate.get("stage") == PAIRS:
+        return sentences.title(candidate)
     return f"`{proof_sentences.changes(settings)}`" if settings else sentences.title(candidate)
 
 
@@ -89,7 +102,7 @@ def _options(data: Told) -> Iterator[str]:
     rows = [
         [
             one.name,
-            change(one.gain),
+            change(one.gain) + (WITHOUT_INPUT if one.without_input else ""),
             spread(one.spread),
             one.state,
             f"`{proof_sentences.changes(one.settings)}`" if one.settings else "",
@@ -98,7 +111,8 @@ def _options(data: Told) -> Iterator[str]:
     ]
     if rows:
         yield "## What each option brought"
-        yield table(["option", "gain", "spread", "", "settings"], rows)
+        yield table(["option", "vs. before", "spread", "", "settings"], rows)
+        yield f"{capital(sentences.ABOUT_BROUGHT)}."
 
 
 def _memory(data: Told) -> Iterator[str]:

@@ -5,31 +5,38 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ... import text
-from ...files.values import mapping, number
-from ...proof import RESUMABLE, sentences
+from ...files.values import EMPTY, mapping, number
+from ...proof import LEAST_REPEATS, RESUMABLE, sentences
 from ...proof.comparing import LEAST_GAIN, gain
 from ...proof.value_reasons import BATCH
 from . import memory_sentences
-from .findings import WORDS, is_best, largest_error, limits_of, listed, memory_of, search_of
+from .findings import PAIRS, WORDS, is_best, is_dropped, largest_error, limits_of, listed, memory_of, search_of
 
 Told = Mapping[str, Any]
 _KINDS = {
     "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
 }  # fmt: skip
+LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # that a search is given, and seconds of a trial where none was measured
 HARMLESS = 0.05  # where the training is not faster than this without its input, the input does not hold it back
 ABOUT_INPUT = "measured on one repeated batch: the input would hide what the device gains"
-ABOUT_GAINS = "a gain is that over the best settings when it was measured"
+ABOUT_GAINS = "the gain of a candidate is against the best settings before it, and not against the start"
+ABOUT_COLUMNS = "vs. start is against the preset, vs. before against the best settings when it was measured"
+ABOUT_BROUGHT = (
+    "what each option brought is against the settings before it, so that their product is not the whole gain"
+)
 ABOUT_WAITS = "a gain by its waits follows from the shares of the time in which the training waits"
 _STAGES = WORDS | {"baseline": "baseline", "ceiling": "ceiling"}
 
 
 def about_gains(candidates: Sequence[Told]) -> str:
-    """What the gains of a list are, for those who read one for the first time."""
-    return f"{ABOUT_GAINS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_GAINS
+    """What the gains of a table are, for those who read one for the first time."""
+    return f"{ABOUT_COLUMNS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_COLUMNS
 
 
 def is_weighed(candidate: Told) -> bool:
@@ -53,9 +60,13 @@ def title(candidate: Told) -> str:
     return sentences.changes(tried) if tried else str(candidate.get("reason") or "the preset as it is")
 
 
-def outcome(candidate: Told) -> str:
-    """`kept`, or why not; of settings that were only measured, nothing."""
+def outcome(candidate: Told, data: Told = EMPTY) -> str:
+    """`kept`, or why not; of settings that were only measured, nothing. `data`: of a search that has ended."""
     decision, why = str(candidate.get("decision") or ""), str(candidate.get("why") or "")
+    if candidate.get("stage") == PAIRS:
+        return ("proved" if decision == "kept" else decision) if candidate.get("settings") else ""
+    if is_dropped(candidate, data):
+        return unproven(data)
     if not candidate.get("tried"):
         return "" if decision == "kept" else why
     if decision == "kept":
@@ -107,7 +118,9 @@ def ceiling_in_words(data: Told) -> str:
         return f"without input no faster ({text.count(ceiling)})"
     if device is not None and device > ceiling:
         return f"without input {text.count(ceiling)}, now {text.count(device)}"
-    reached = f", {text.share(min(1.0, best / ceiling))} reached" if best is not None and ceiling > 0 else ""
+    if best is not None and best > ceiling:
+        return "its input no longer holds it back"
+    reached = f", {text.share(best / ceiling)} reached" if best is not None and ceiling > 0 else ""
     return f"ceiling without input {text.count(ceiling)}{reached}"
 
 
@@ -208,13 +221,24 @@ def _next_steps(data: Told, saved: bool) -> Iterator[str]:
     name, state = data.get("id"), data.get("state")
     if state in RESUMABLE:
         yield f"gputui tune --resume {name} goes on with it"
-    if data.get("changes_kept") and not saved:
-        yield f"gputui proof {name} -o fastest.yaml saves the fastest preset"
+    if state == "done" and sentences.unproved(data):
+        yield f"gputui tune --resume {name} --minutes {more_minutes(data)} gives it more time, to prove them"
+    if sentences.to_take(data) and not saved:
+        mark = ", marked as not proved" if sentences.unproved(data) else ""
+        yield f"gputui proof {name} -o fastest.yaml saves the fastest preset{mark}"
     if state != "running" and data.get("comparisons"):
         yield f"gputui proof {name} --markdown > report.md writes the report"
     yield from _learns_worse(data)
     if state == "done" and str(data.get("ended_because") or "").startswith(sentences.OUT_OF_TIME):
-        yield "not everything was tried: a search with more --minutes may find more"
+        again = f"gputui tune --resume {name} --minutes N tries the rest in N more minutes"
+        yield f"not everything was tried: {again}"
+
+
+def more_minutes(data: Told) -> int:
+    """Whole minutes in which a search that has ended could measure its pairs, with half as much again."""
+    trials = [seconds for row in sentences.trials(data) if (seconds := number(row.get("seconds")))]
+    pairs = 2 * (number(data.get("repeats")) or LEAST_REPEATS) * statistics.median(trials or [LONG_TRIAL])
+    return max(LEAST_MINUTES, math.ceil(1.5 * pairs / text.MINUTE))
 
 
 def _learns_worse(data: Told) -> Iterator[str]:
