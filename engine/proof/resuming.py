@@ -44,7 +44,7 @@ def start_again(proof: Proof, anyway: bool = False, changed: Request | None = No
     """
     here = machine.read()
     if not anyway and (what := sharing.beside(sharing.of_request(proof.request, here), here, proof.path)):
-        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it, or give --anyway")
+        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway")
     if changed is not None:
         write_atomically(proof.path / "request.json", changed.to_json())
     try:

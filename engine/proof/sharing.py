@@ -83,7 +83,7 @@ def begin(request: Request, anyway: bool = False) -> tuple[Proof, subprocess.Pop
     here = machine.read()
     refuse(request, here)
     if not anyway and (what := beside(of_request(request, here), here)):
-        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it, or give --anyway")
+        raise ProofError(f"{what}: figures taken beside it would be worthless; wait for it (--wait), or give --anyway")
     proof = create(request)
     return proof, start(proof)
 

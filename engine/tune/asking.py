@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ from ..proof import LEAST_REPEATS, STAGES, TRIAL_SECONDS, estimate, request, res
 from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..proof.search import Limits
-from ..proof.sentences import OUT_OF_TIME
 from ..telemetry import machine
 from ..telemetry.machine import Machine
 from ..text import MINUTE
-from .report.findings import limits_of, search_of
+from .report.sentences import nothing_to_measure
 from .time_plan import SCREENING_SECONDS, TimePlan
 from .wide import storage
 from .wide.search import Member
@@ -156,16 +155,3 @@ def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> 
     if limits.wide:
         _look_at_study(asked, machine.read(), proof.path)
     return resuming.start_again(proof, anyway, None if minutes is None else replace(asked, search=limits))
-
-
-def nothing_to_measure(data: Mapping[str, Any]) -> str:
-    """Why more minutes would change nothing of a search that has ended; nothing where they may."""
-    found = search_of(data)
-    if limits_of(data).get("dry_run"):
-        return "it has only predicted the memory; gputui tune --preset NAME searches"
-    if data.get("state") != "done" or found.get("unproved") or limits_of(data).get("wide"):
-        return ""
-    if str(data.get("ended_because") or "").startswith(OUT_OF_TIME):
-        return ""
-    proved = "its gain is proved" if data.get("changes_kept") else "nothing is faster than the preset"
-    return f"every option was tried, and {proved}: there is nothing to measure with more minutes"

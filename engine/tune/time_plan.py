@@ -42,6 +42,10 @@ class TimePlan:
         longer = trial + max(0.0, measure_seconds - SCREENING_SECONDS)
         return cls(60 * limits.minutes, trial, longer, repeats, changes_learning(limits.only))
 
+    def with_limits(self, limits: Limits) -> TimePlan:
+        """The same trials in a search with other limits."""
+        return replace(self, limit=60 * limits.minutes, compares_losses=changes_learning(limits.only))
+
     @property
     def pairs(self) -> int:
         """How many pairs are planned: those that are wanted, else two, else none."""

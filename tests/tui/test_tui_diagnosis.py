@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gputui.engine.proof import folder, sharing
 from gputui.engine.runs import Run
 from gputui.tui.app import GputuiApp
+from gputui.tui.base import waiting
 from gputui.tui.base.glyphs import PLAIN, RICH
 from gputui.tui.base.services import Host
 from gputui.tui.drawing.diagnosis import rows
@@ -293,14 +295,49 @@ async def test_a_run_that_goes_on_has_to_end_first(
     assert not started
 
 
-async def test_what_speaks_against_a_proof_is_said(
+async def test_a_proof_beside_another_training_waits_or_measures_anyway(
     home: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without an engine that imports TensorFlow beside its trials."""
+    busy = ["the run [red]x\x1b is running"]
+    monkeypatch.setattr(sharing, "beside", lambda ours, here: busy[0])
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.05)
+    closed: list[str] = []
+    run = diagnosed(home)
+    async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
+        app = tiny(pilot)
+        app.warm = SimpleNamespace(close=lambda: closed.append("warm"))  # type: ignore[assignment]
+        await wait_for(pilot, "✓ done")
+        await pilot.press("w")
+        await wait_for(pilot, "Prove")
+        for key in ("c", "w", "m"):
+            await asked(pilot)
+            await pilot.press("p")
+            shown = await wait_for(pilot, "Measure beside it?")
+            assert "The run [red]x? is running on the same devices" in " ".join(shown.replace("│", " ").split())
+            assert not started
+            await pilot.press(key)
+            await wait_for(pilot, lambda: isinstance(app.screen, DiagnosisScreen))
+            assert app.waiting_title == ("the proof of mine" if key == "w" else ""), key
+            app.give_up_waiting()
+        await wait_for(pilot, lambda: len(started) == 1)
+        await wait_for(pilot, lambda: app.opened == [("proof", started[0])])
+        assert (closed, app.warm) == (["warm"], None)
+        await asked(pilot)
+        await pilot.press("p")
+        await wait_for(pilot, "Measure beside it?")
+        await pilot.press("w")
+        await wait_for(pilot, lambda: app.waiting_title)
+        busy[0] = ""
+        await wait_for(pilot, lambda: len(started) == 2)
+        await wait_for(pilot, lambda: len(app.engines) == 2)
+
+
+async def test_what_speaks_against_a_proof_is_said(home: Path, started: list[Any]) -> None:
     runs = {
         "there is nothing to prove": diagnosed(home, name="healthy", diagnosis=HEALTHY),
         "cannot be proved: ": diagnosed(home, name="broken"),
         "fit of your own script": diagnosed(home, name="script"),
-        "the run [red]x? is running": diagnosed(home, name="beside"),
     }
     runs["cannot be proved: "].file("preset.yaml").write_text("schema_version: 1\nworkload: {modle: [red]}\n")
     script = "schema_version: 1\ncompile: {xla: false}\ntrain: {epochs: 3}\n"
@@ -308,8 +345,6 @@ async def test_what_speaks_against_a_proof_is_said(
     first = runs["there is nothing to prove"]
     async with Tiny(lambda: LiveScreen(first)).run_test(size=(120, 40), notifications=True) as pilot:
         for said, run in runs.items():
-            if run.id == "beside":
-                monkeypatch.setattr(sharing, "beside", lambda ours, here: "the run [red]x\x1b is running")
             if run != first:
                 await pilot.app.push_screen(LiveScreen(run))
             await wait_for(pilot, run.id)

@@ -43,7 +43,7 @@ from tests.support.bursts import ENTER, ESCAPE, answered, burst
 from tests.support.form_pilot import NO_GPU, TWO_GPUS, form, opened
 from tests.support.recorded_proof import rewrite
 from tests.support.recorded_search import BATCH, ENDED, KEPT, POLICY, running, write_search, write_trial
-from tests.support.tiny import Tiny, still, tiny, wait_for
+from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
 GIB = recorded.GIB
 ODD: list[dict[str, Any]] = [
@@ -324,15 +324,44 @@ async def test_a_stopped_search_goes_on_and_says_why_it_cannot(home: Path, monke
     async with Tiny(lambda: TuneScreen(proof)).run_test(size=(120, 40), notifications=True) as pilot:
         await wait_for(pilot, "R Go on")
         await pilot.press("R")
-        await wait_for(pilot, "the search 20260921-140000-go is running")
+        await wait_for(pilot, "Measure beside it?")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("c")
         assert not going_on
+        await pilot.press("a")  # the fastest until it was stopped
+        await wait_for(pilot, lambda: tiny(pilot).opened)
+        await wait_for(pilot, "not proved: +256 % in single trials")
         rewrite(other, ENDED)
         await pilot.press("R")
         await wait_for(pilot, lambda: going_on)
         rewrite(proof, ENDED)
         pilot.app.clear_notifications()  # which lie over what is read next
-        shown = await wait_for(pilot, "a Apply")
-        assert "Go on" not in shown
+        await wait_for(pilot, lambda: "Go on" not in text_of(pilot.app))
+        await wait_for(pilot, "a Apply")
+        for key, why in (("R", "every option was tried, and its gain is proved"), ("x", "the search has ended"),
+                         ("p", "a search proves its best settings by itself; R gives it more minutes")):  # fmt: skip
+            await pilot.press(key)
+            await wait_for(pilot, lambda why=why: any(why in one.message for one in pilot.app._notifications))  # type: ignore[misc]
+        pilot.app.clear_notifications()
+        late = ENDED | {
+            "changes_kept": {},
+            "gain_total": None,
+            "comparisons": [],
+            "ended_because": "the time budget of",
+        }
+        rewrite(proof, late)
+        await wait_for(pilot, "R Go on")
+        await pilot.press("s")
+        await wait_for(pilot, lambda: any("no settings to take" in one.message for one in pilot.app._notifications))
+        going_on.clear()
+        await pilot.press("R")
+        await wait_for(pilot, "How many more minutes?")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("2", "0", "enter")
+        await wait_for(pilot, lambda: going_on)
+        asked = proof.request.search
+        assert asked is not None
+        assert asked.minutes == pytest.approx(402 / 60 + 20)
         rewrite(proof, ENDED | {"state": "failed", "error": "no room", "changes_kept": {}})
         await wait_for(pilot, "R Go on")
 
@@ -407,6 +436,12 @@ def test_the_precisions_that_are_allowed_at_first_are_those_of_the_devices(monke
     assert texts.precisions == {"float32", "mixed_bfloat16"}, "what was chosen stays"
 
 
+def tiny_waits(pilot: Pilot[Any]) -> str:
+    """What waits until the devices are free."""
+    assert isinstance(pilot.app, GputuiApp)
+    return pilot.app.waiting_title
+
+
 async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,10 +479,12 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         assert isinstance(pilot.app.screen, TuneDialog)
         assert not started  # nobody can have read the dialog yet
         await pilot.pause(SEEN_AFTER_SECONDS)
+        await wait_for(pilot, "10 minutes: about")
         await burst(pilot, "x", ENTER)
         await wait_for(pilot, "the time must be a number above 0, not 'x'")
         await burst(pilot, "\x7f", "0.01", ENTER)
-        await wait_for(pilot, "are too few")
+        shown = await wait_for(pilot, "are too few")
+        assert "0.01 minutes: about 0 changes, no proof" in shown
         await pilot.press(*["backspace"] * 4, "1", "2", "down", "j", "k", "l", "l", "l", "space", "j", "enter")
         await wait_for(pilot, "Measure anyway")
         await pilot.pause(SEEN_AFTER_SECONDS)
@@ -458,9 +495,18 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         await wait_for(pilot, "Wait for it")
         await pilot.pause(SEEN_AFTER_SECONDS)
         await pilot.press("w")
-        await wait_for(pilot, f"waiting: the search {beside.id} is running")
+        await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
+        assert tiny_waits(pilot) == "the search from quickstart"
+        await pilot.press("x")
+        await wait_for(pilot, lambda: not tiny_waits(pilot))
         assert not started
-        rewrite(beside, ENDED)
+        await pilot.press("T")
+        await wait_for(pilot, "enter starts it")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("enter")
+        await wait_for(pilot, "Measure beside it?")
+        await pilot.pause(SEEN_AFTER_SECONDS)
+        await pilot.press("m")
         await wait_for(pilot, lambda: started)
         await pilot.press("enter", "escape", "enter")  # keys that come while it is being started
         go_on.set()

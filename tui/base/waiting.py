@@ -17,14 +17,16 @@ GROUP = "waiting"  # of its workers, for which no key waits
 
 @dataclass(frozen=True)
 class Start:
-    """A run that is to be started or resumed; both functions are called in a thread.
+    """A run or a proof that is to be started or resumed; both functions are called in a thread.
 
-    `in_the_way` says what trains on the same devices, `launch` returns the run and its engine's process.
+    `in_the_way` says what trains on the same devices, `launch` returns the run or the proof, and its process.
+    `measures`: its figures are worth less beside another training.
     """
 
     title: str
     in_the_way: Callable[[], str]
     launch: Callable[[], tuple[Any, Any]]
+    measures: bool = False
 
 
 class WaitingStarts:

@@ -15,7 +15,7 @@ from ...engine.proof import KEEPS, LEAST_REPEATS, STAGES, TRIAL_SECONDS
 from ..base.errors import Refused
 from . import completion, search_options
 from .preset_options import preset_option, settings_option
-from .search_options import ANYWAY_HELP, SECONDS
+from .search_options import ANYWAY_HELP, SECONDS, WAIT_HELP
 
 
 @click.command("ab")
@@ -32,6 +32,7 @@ from .search_options import ANYWAY_HELP, SECONDS
     "--seconds", type=SECONDS, default=TRIAL_SECONDS, show_default=True, help="Measured seconds of each trial."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object on stdout, at the end.")
+@click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @click.pass_context
 def ab(
@@ -41,6 +42,7 @@ def ab(
     repeats: int,
     seconds: float,
     as_json: bool,
+    wait: bool,
     anyway: bool,
 ) -> None:
     """Measure a preset with and without a change.
@@ -53,7 +55,7 @@ def ab(
     """
     from . import proof as proof_command
 
-    context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway))
+    context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway, wait))
 
 
 @click.command("diagnose")
@@ -73,6 +75,7 @@ def ab(
 @click.option("--profile", is_flag=True, help="With --preset: also profile 20 steps, and read the profile with XProf.")
 @click.option("-o", "--output", metavar="FILE", help="With --apply: save the improved preset to FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the diagnosis, or the proof, as one JSON object.")
+@click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @click.pass_context
 def diagnose(
@@ -202,7 +205,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 )
 @click.option("--json", "form", flag_value="json", help="Print the measurement as one JSON object, at the end.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown, at the end.")
-@click.option("--wait", is_flag=True, help="Wait until nothing else trains on these devices, then begin.")
+@click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--anyway", is_flag=True, help=ANYWAY_HELP)
 @click.pass_context
 def scaling(context: click.Context, /, preset: str | None, settings: Sequence[str], **wanted: Any) -> None:

@@ -21,7 +21,7 @@ from ..printing import diagnosis as diagnosis_tables
 from ..text.diagnosis import next_step
 from . import proof
 
-OF_TRIALS = ("repeats", "seconds", "minutes", "anyway")
+OF_TRIALS = ("repeats", "seconds", "minutes", "anyway", "wait")
 OF_APPLY = ("minutes", "output")
 
 
@@ -37,7 +37,8 @@ def diagnose(run: str | None, preset: str | None, settings: Sequence[str], wante
         _refuse_idle(wanted, OF_TRIALS, False, "--apply or --preset, which measure")
         return _show_run(run_folders.find(run), wanted["as_json"])
     asked = _of_run(run_folders.find(run), wanted) if run is not None else _of_preset(str(preset), settings, wanted)
-    return proof.run_proof(asked, as_json=wanted["as_json"], anyway=wanted["anyway"], output=wanted["output"])
+    names = ("as_json", "anyway", "wait", "output")
+    return proof.run_proof(asked, **{name: wanted[name] for name in names})
 
 
 def _refuse_idle(wanted: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:

@@ -23,6 +23,7 @@ from ...engine.proof.request import ProofError, Request
 from ...engine.runs import Run
 from ...engine.telemetry import machine
 from ...engine.text import counted, seconds
+from ...engine.tune import asking
 from ...engine.tune.report import markdown
 from ..base.errors import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, UNHEARD, OutputFault, complain, discard_output
 from ..printing import profile
@@ -37,11 +38,17 @@ NOUNS = {"tune": "search"}  # what a kind is called, where it is not a proof
 
 
 def measure_change(
-    preset: str, settings: Sequence[str], repeats: int, measure_seconds: float, as_json: bool, anyway: bool
+    preset: str,
+    settings: Sequence[str],
+    repeats: int,
+    measure_seconds: float,
+    as_json: bool,
+    anyway: bool,
+    wait: bool,
 ) -> int:
     """`gputui ab`: the preset against itself with the settings; returns the exit code."""
     asked = request.of_change(preset, settings, repeats=repeats, measure_seconds=measure_seconds)
-    return run_proof(asked, as_json=as_json, anyway=anyway)
+    return run_proof(asked, as_json=as_json, anyway=anyway, wait=wait)
 
 
 def run_proof(
@@ -154,7 +161,8 @@ def budget(asked: Request) -> str:
     if asked.search is not None and asked.search.dry_run:
         return f"at most 2 trials of about {estimate.of_request(asked):.0f} s"
     if asked.search is not None:
-        return f"at most {_minutes(60 * asked.search.minutes)}; Ctrl-C ends it, gputui tune --resume goes on with it"
+        buys = asking.plan_of(asked.search, asked.repeats, asked.measure_seconds).in_words()
+        return f"{buys}; Ctrl-C ends it, gputui tune --resume goes on with it"
     count, each = estimate.sure_trials(asked), estimate.of_request(asked)
     told = f"{counted(count, 'trials')} of about {each:.0f} s: about {_minutes(count * each)}"
     if asked.run is None:

@@ -12,7 +12,8 @@ from ...engine.proof import LEAST_REPEATS, TRIAL_SECONDS
 
 Command = Callable[..., Any]
 SECONDS = click.FloatRange(min=0.1, max=3600)
-ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the figures may be wrong."
+WAIT_HELP = "Wait until nothing else trains on these devices, then begin."
+ANYWAY_HELP = "Measure even if another gputui run uses the same devices; the result says which trials were disturbed."
 
 
 def limits(command: Command) -> Command:
@@ -45,7 +46,7 @@ def limits(command: Command) -> Command:
                      help="Only predict what memory the preset takes and the largest batch, from two short trials."),
         click.option("-o", "--output", metavar="FILE", help="Save the best preset to FILE."),
         click.option("--json", "as_json", is_flag=True, help="Print the search as one JSON object, at the end."),
-        click.option("--wait", is_flag=True, help="Wait until nothing else trains on these devices, then begin."),
+        click.option("--wait", is_flag=True, help=WAIT_HELP),
         click.option("--anyway", is_flag=True, help=ANYWAY_HELP),
     )):  # fmt: skip
         command = add(command)

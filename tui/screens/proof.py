@@ -48,6 +48,7 @@ class ProofScreen(ProofView[dict[str, Any]]):
     """One proof; `clock` returns the time."""
 
     CSS_PATH = "proof.tcss"
+    EXPLAINED = {"stop": "stop", "file": "open"}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the proof and its current trial"),
         keys.bind("file", "open", "Improved preset", meaning="open the improved preset in the form"),
@@ -176,6 +177,12 @@ class ProofScreen(ProofView[dict[str, Any]]):
         if action == "open":
             return bool(self.data.get("preset_after"))
         return action not in ("save_report", "copy") or bool(self.data)
+
+    def why_not(self, verb: str) -> str:
+        """Why a key of this screen does nothing now."""
+        if verb == "stop":
+            return "it has ended"
+        return "there is no improved preset" + (" so far" if self.goes_on else ": no change was kept")
 
     @work(exclusive=True, group="open")
     async def action_open(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.files.values import mapping
+from ...engine.files.values import number
 from ...engine.files.writing import write_atomically
 from ...engine.presets import PresetError
 from ...engine.proof import folder as proof_folder
@@ -16,6 +16,10 @@ from ...engine.proof import sentences
 from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown
 from ...engine.runs import RunError
+from ...engine.tune.report.findings import limit_seconds
+from ...engine.tune.report.sentences import more_minutes
+from ..base.errors import clean
+from .beside import going_on, launched
 from .questions import Ask, AskText
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ STOP = (
     "Stop it a second time to end it at once."
 )
 IMPROVED = "improved.yaml"
+MOST_MINUTES = 100_000
 
 
 async def stop(app: Host, proof: Proof, is_search: bool = False) -> None:
@@ -47,16 +52,41 @@ def _ended(proof: Proof, what: str) -> str:
     return "" if proof.state == "running" else f"the {what} has ended meanwhile"
 
 
-async def go_on(app: Host, proof: Proof) -> None:
-    """Go on with a search that has ended before its time."""
+async def go_on(app: Host, proof: Proof, data: Mapping[str, Any]) -> None:
+    """Go on with a search that has ended before its time, or for as many more minutes as the user gives it."""
     from ...engine.tune import asking  # only where it is gone on with
 
+    minutes = None
+    if _is_out_of_time(data):
+        minutes = await app.push_screen_wait(AskMinutes("How many more minutes?", str(more_minutes(data))))
+        if minutes is None:
+            return
+    more = None if minutes is None else float(minutes)
+    start = going_on(app, f"the search {proof.id}", proof, lambda: asking.resume(proof, True, more))
     try:
-        app.engines.append(await asyncio.to_thread(asking.resume, proof))
+        made = await launched(app, start)
     except (RunError, PresetError, OSError) as reason:
         app.complain(str(reason))
-    else:
+        return
+    if made is not None:
+        app.engines.append(made[1])
         app.notify("the search goes on")
+
+
+class AskMinutes(AskText):
+    """Asks for a number of minutes."""
+
+    def refuse(self, text: str) -> str:
+        try:
+            return "" if 0 < float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
+        except ValueError:
+            return f"{text!r} is no number of minutes"
+
+
+def _is_out_of_time(data: Mapping[str, Any]) -> bool:
+    """Whether nothing is left of the search's own minutes, or it has ended."""
+    limit, spent = limit_seconds(data), number(data.get("seconds"))
+    return data.get("state") == "done" or (limit is not None and spent is not None and spent >= limit)
 
 
 async def open_improved(app: Host, proof: Proof, preset_yaml: str) -> None:
@@ -116,18 +146,27 @@ async def _path(app: Host, question: str, name: str, folder: Path) -> Path | Non
 async def apply_kept(app: Host, proof: Proof, data: Mapping[str, Any]) -> None:
     """Put the changes that were kept into the form of the preset that they were measured on, as changes of it.
 
-    Where that is no file, the improved preset is opened.
+    Those that are not proved are marked as such. Where that is no file, the improved preset is opened.
     """
-    kept = mapping(data.get("changes_kept"))
+    kept = sentences.to_take(data)
+    mark = " (not proved)" if sentences.unproved(data) else ""
     try:
         source, wanted = await asyncio.to_thread(_wanted, proof, kept)
+        if source is None:
+            await open_improved(app, proof, await asyncio.to_thread(_improved, proof))
+            return
     except (RunError, PresetError, OSError) as fault:
         app.complain(str(fault))
         return
-    if source is None:
-        await open_improved(app, proof, str(data.get("preset_after")))
-    else:
-        app.apply_to_preset(source, kept, wanted, sentences.changes(kept))
+    app.apply_to_preset(source, kept, wanted, sentences.changes(kept) + mark)
+    if mark:
+        app.notify(clean(f"{sentences.changes(kept)}: {sentences.not_proved(data)}"), markup=False)
+
+
+def _improved(proof: Proof) -> str:
+    from ...engine.proof import improved_preset  # only where it is opened
+
+    return improved_preset.preset(proof).to_yaml()
 
 
 def _wanted(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import work
+from textual import events, work
 from textual.binding import BindingType
 
 from ...engine.runs import Run
 from ..base import keys
+from ..base.errors import clean
 from ..reading.store import mapping
 from . import proof_actions
 from .base import FollowingScreen, Reading
@@ -26,6 +27,8 @@ class ProofView(FollowingScreen[Reading]):
     """`data` is the newest proof.json that could be read. The proof runs in its own process."""
 
     FOLLOWS_COVERED = True  # a trial of it is looked at over it
+    # Verbs of which the screen says why their key does nothing, with their actions ("": it has none here).
+    EXPLAINED: ClassVar[Mapping[str, str]] = {}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("copy", label="Copy report", meaning="copy the report as Markdown", show=False),
         *keys.back(),
@@ -39,6 +42,17 @@ class ProofView(FollowingScreen[Reading]):
     @property
     def goes_on(self) -> bool:
         return self.data.get("state") == "running"
+
+    def on_key(self, event: events.Key) -> None:
+        """A key without a purpose now is not in the footer, and says why when it is pressed."""
+        for verb, action in self.EXPLAINED.items():
+            idle = not action or self.check_action(action, ()) is False
+            if self.data and idle and event.key in keys.keys_of(self.app, verb) and (why := self.why_not(verb)):
+                self.app.notify(clean(why), markup=False)
+
+    def why_not(self, verb: str) -> str:
+        """Why the key of a verb does nothing now; nothing where it needs no words."""
+        return ""
 
     def open_trial(self, name: str) -> None:
         """Open the run of a trial, where its folder is there."""

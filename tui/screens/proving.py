@@ -14,13 +14,11 @@ from ...engine.plan import LEAST_STEPS
 from ...engine.presets import PresetError
 from ...engine.runs import Run, RunError
 from ...engine.text import counted, estimate
+from .beside import measured, measuring
 from .questions import Ask
 from .run_actions import ended
 
 if TYPE_CHECKING:
-    import subprocess
-
-    from ...engine.proof.folder import Proof
     from ...engine.proof.request import Request
     from ..base.services import Host
 
@@ -38,12 +36,11 @@ async def prove(app: Host, run: Run, diagnosis: Mapping[str, Any]) -> None:
         return
     try:
         request, seconds = await asyncio.to_thread(_request, run)
+        question = _question(request, seconds, diagnosis, app.key("stop"))
+        if await app.push_screen_wait(Ask(question, ("Prove", "Cancel"))) == "Prove":
+            await measured(app, measuring(app, f"the proof of {request.preset_name}", request))
     except (PresetError, RunError, OSError, ValueError) as reason:
         app.complain(f"cannot be proved: {reason}")
-        return
-    question = _question(request, seconds, diagnosis, app.key("stop"))
-    if await app.push_screen_wait(Ask(question, ("Prove", "Cancel"))) == "Prove":
-        await _start(app, request)
 
 
 async def _stop_first(app: Host, run: Run) -> None:
@@ -59,13 +56,11 @@ async def _stop_first(app: Host, run: Run) -> None:
 
 def _request(run: Run) -> tuple[Request, float]:
     """The request for the proof, and the time of one comparison; raises the reason where it is not possible."""
-    from ...engine.proof import estimate, request, sharing
+    from ...engine.proof import estimate, request
     from ...engine.telemetry import machine
 
-    asked, here = request.of_run(run), machine.read()
-    if busy := sharing.beside(sharing.of_request(asked, here), here):
-        raise RunError(f"{busy}, and would disturb the measurements")
-    request.refuse(asked, here)
+    asked = request.of_run(run)
+    request.refuse(asked, machine.read())
     return asked, estimate.of_request(asked) * 2 * asked.repeats
 
 
@@ -80,20 +75,3 @@ def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any], st
         "Run nothing else on the machine meanwhile. You may leave the screen of the proof; "
         f"{stop} there stops the proof."
     )
-
-
-async def _start(app: Host, request: Request) -> None:
-    try:
-        proof, process = await asyncio.to_thread(_launch, request)
-    except (RunError, OSError) as reason:
-        app.complain(f"the proof cannot be started: {reason}")
-        return
-    app.engines.append(process)
-    app.open_proof(proof)
-
-
-def _launch(request: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
-    from ...engine.proof import folder
-
-    proof = folder.create(request)
-    return proof, folder.start(proof)

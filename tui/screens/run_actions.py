@@ -152,7 +152,8 @@ class RunActions(AppScreen):
             return None
         if made is None:
             return None
-        run, engine = made
+        run: Run = made[0]
+        engine = made[1]
         self.app.engines.append(engine)  # whoever started a child has to wait for it when it has ended
         return run
 

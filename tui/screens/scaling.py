@@ -26,6 +26,7 @@ LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the
 class ScalingScreen(ProofScreen):
     """Its points stand where a proof has its comparisons."""
 
+    EXPLAINED = {"stop": "stop", "file": "", "resume": "resume", "start": "again"}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("resume", label="Go on", meaning="go on with a measurement that was stopped or killed"),
         keys.bind("start", "again", "Measure again", meaning="measure the same once more"),
@@ -77,6 +78,12 @@ class ScalingScreen(ProofScreen):
         if action == "again":
             return bool(self.data) and not self.goes_on
         return super().check_action(action, parameters)
+
+    def why_not(self, verb: str) -> str:
+        """Why a key of this screen does nothing now."""
+        if verb == "file":
+            return "a measurement of scaling changes no preset"
+        return "it goes on" if self.goes_on else f"it has ended; {self.app.key('start')} measures the same once more"
 
     @work(exclusive=True, group="resume")
     async def action_resume(self) -> None:

@@ -15,10 +15,10 @@ from ...engine.presets import PresetError
 from ...engine.proof import KEEPS
 from ...engine.runs import RunError
 from ...engine.text import estimate
+from .beside import going_on, launched, measured, measuring
 from .questions import Ask
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
     from ...engine.presets import Preset
@@ -50,11 +50,14 @@ async def go_on(app: Host, proof: Proof) -> None:
     """Go on with one that has ended before its time."""
     from ...engine.scaling import asking
 
+    start = going_on(app, f"the measurement {proof.id}", proof, lambda: asking.resume(proof, anyway=True))
     try:
-        app.engines.append(await asyncio.to_thread(asking.resume, proof))
+        made = await launched(app, start)
     except (RunError, PresetError, OSError) as reason:
         app.complain(str(reason))
-    else:
+        return
+    if made is not None:
+        app.engines.append(made[1])
         app.notify("the measurement goes on")
 
 
@@ -62,17 +65,10 @@ async def _start(app: Host, wanted: Callable[[], tuple[Request, str]]) -> None:
     """Ask the user, start it and open it; says why where that is not possible."""
     try:
         request, question = await asyncio.to_thread(wanted)
-        if await app.push_screen_wait(Ask(question, (MEASURE, CANCEL))) != MEASURE:
-            return
-        if app.warm is not None:  # an engine that imports TensorFlow beside the trials would slow them
-            app.warm.close()
-            app.warm = None
-        proof, process = await asyncio.to_thread(_launch, request)
+        if await app.push_screen_wait(Ask(question, (MEASURE, CANCEL))) == MEASURE:
+            await measured(app, measuring(app, f"the scaling of {request.preset_name}", request))
     except (PresetError, RunError, OSError, ValueError) as reason:
         app.complain(f"cannot be measured: {reason}")
-    else:
-        app.engines.append(process)
-        app.open_proof(proof)
 
 
 def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request, str]:
@@ -83,13 +79,10 @@ def _of_opened(preset: Preset, source: Path | None, keep: str) -> tuple[Request,
 
 def _checked(wanted: Request) -> tuple[Request, str]:
     """The request and the question about it; raises the reason where it is not possible."""
-    from ...engine.proof import request, sharing
+    from ...engine.proof import request
     from ...engine.telemetry import machine
 
-    here = machine.read()
-    if busy := sharing.beside(sharing.of_request(wanted, here), here):
-        raise RunError(f"{busy}, and would disturb the measurements")
-    request.refuse(wanted, here)
+    request.refuse(wanted, machine.read())
     return wanted, _question(wanted)
 
 
@@ -105,10 +98,3 @@ def _question(wanted: Request) -> str:
         f"{wanted.measure_seconds:g} s. This takes about {estimate(needed)}.\n\n"
         "Run nothing else on the machine meanwhile. You may leave the screen; x stops the measurement."
     )
-
-
-def _launch(wanted: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
-    from ...engine.proof import folder
-
-    proof = folder.create(wanted)
-    return proof, folder.start(proof)

@@ -20,9 +20,10 @@ from textual.containers import Container
 from textual.widgets import DataTable
 
 from ...engine import figures
-from ...engine.proof import RESUMABLE
+from ...engine.proof import RESUMABLE, sentences
 from ...engine.proof.record import elapsed_of
 from ...engine.tune.report.findings import WITHOUT_INPUT, ranked
+from ...engine.tune.report.sentences import nothing_to_measure
 from ..base import keys
 from ..base.settings import Charts
 from ..base.themes import painted_colour
@@ -31,6 +32,7 @@ from ..drawing import search as drawing
 from ..drawing.charts import AS_DECLARED, plots
 from ..drawing.curves import Plot
 from ..drawing.leaderboard import HEADS, WIDTHS
+from ..drawing.proof import conclusion
 from ..drawing.rows import Row
 from ..drawing.search_layout import SearchLayout, share_out
 from ..reading.search_reader import SearchReader, SearchReading
@@ -68,9 +70,10 @@ class TuneScreen(ProofView[SearchReading]):
 
     CSS_PATH = "tune.tcss"
     HELP_SECTIONS = (("Marks", MARKS),)
+    EXPLAINED = {"apply": "apply", "save": "save", "resume": "resume", "stop": "stop", "prove": ""}
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the search and its current trial"),
-        keys.bind("resume", label="Go on", meaning="go on with a search that was stopped or killed"),
+        keys.bind("resume", label="Go on", meaning="go on with a stopped search, or give an ended one more minutes"),
         keys.bind("apply", meaning="put the best settings into the form, as changes that are not saved"),
         keys.bind("save", label="Save preset", meaning="save the preset with the best settings"),
         keys.bind("save_as", "save_report", "Save report", meaning="save the report as Markdown", show=False),
@@ -265,16 +268,29 @@ class TuneScreen(ProofView[SearchReading]):
         if action == "stop":
             return self.goes_on
         if action == "resume":
-            return self.data.get("state") in RESUMABLE
+            ended = self.data.get("state") == "done" and not nothing_to_measure(self.data)
+            return ended or self.data.get("state") in RESUMABLE
         if action in ("apply", "save"):
-            return not self.goes_on and bool(self.data.get("changes_kept"))
+            return bool(sentences.to_take(self.data))
         if action == "chart":
             return bool(self.charts())
         return action not in ("save_report", "copy") or bool(self.data)
 
+    def why_not(self, verb: str) -> str:
+        """Why a key of this screen does nothing now."""
+        if verb == "prove":
+            return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
+        if self.goes_on:
+            return "the search goes on" if verb == "resume" else "the search has not ended: nothing can be taken yet"
+        if verb == "stop":
+            return "the search has ended"
+        if verb == "resume":
+            return nothing_to_measure(self.data)
+        return f"no settings to take: {conclusion(self.data)}"
+
     @work(exclusive=True, group="resume")
     async def action_resume(self) -> None:
-        await proof_actions.go_on(self.app, self.proof)
+        await proof_actions.go_on(self.app, self.proof, self.data)
         self.read_again()
 
     @work(exclusive=True, group="apply")

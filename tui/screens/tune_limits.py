@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -23,17 +23,16 @@ from ..base.errors import clean
 from ..form.limits import POLICIES, RATES, LimitTexts, WrongLimit
 from ..widgets.limit_rows import LimitInput, LimitRow, Step, Words
 from ..widgets.option_row import NOT_GIVEN
-from . import tuning
-from .questions import SEEN_AFTER_SECONDS, Ask
+from . import beside, tuning
+from .questions import SEEN_AFTER_SECONDS
 
 if TYPE_CHECKING:
+    from ...engine.tune.time_plan import TimePlan
     from ..base.services import Host
     from ..form.state import FormState
 
 SAID = "{start} starts it, {mark} switches, {previous} {next} choose, {back} leaves"
 CHECKING = "checking ..."
-WAIT, ANYWAY, CANCEL = "Wait for it", "Measure anyway", "Cancel"
-WAIT_SECONDS = 1.0  # between two looks at what is in the way
 _FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
 
 
@@ -49,6 +48,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         #box > Label { width: 100%; }
         #complaint { color: $text-error; display: none; }
         #said { color: $foreground-muted; dock: bottom; background: $panel; }
+        #buys { color: $foreground-muted; }
     }
     """
     seen_after_seconds = SEEN_AFTER_SECONDS  # an earlier key starts nothing
@@ -60,13 +60,19 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
     def __init__(self, state: FormState, texts: LimitTexts) -> None:
         super().__init__()
         self.state, self.texts = state, texts
+        self._plan: TimePlan | None = None  # by what trials take here, once that is known
         self._starts = False  # a search is being started: nothing more is, and it is not given up
+
+    @property
+    def host(self) -> Host:
+        return cast("Host", self.app)
 
     def compose(self) -> ComposeResult:
         texts = self.texts
         with VerticalScroll(id="box", can_focus=False):
             yield Label(f"Find the fastest settings of {clean(self.state.name)}", markup=False)
             yield LimitRow("minutes", _field("minutes", texts.minutes), "for the whole search")
+            yield Label(id="buys", markup=False)
             yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
             yield LimitRow("precisions", Words("precisions", [(one, one) for one in POLICIES], texts.precisions))
             yield LimitRow(
@@ -106,6 +112,32 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         at = parts.index(self.focused) if self.focused in parts else 0
         parts[(at + event.by) % len(parts)].focus()
 
+    # ---- what the time buys -----------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self._look_up_plan()
+
+    @work(thread=True, group="reading")
+    def _look_up_plan(self) -> None:
+        """How long trials take here, by the latest runs."""
+        plan = tuning.plan()
+        self.app.call_from_thread(self._take_plan, plan)
+
+    def _take_plan(self, plan: TimePlan) -> None:
+        self._plan = plan
+        self._show_what_it_buys()
+
+    @on(Input.Changed, "#minutes")
+    def _show_what_it_buys(self) -> None:
+        """Said while the minutes are typed; nothing of what is no number."""
+        minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
+        try:
+            limits = LimitTexts(minutes=minutes, only=set(only)).limits()
+        except WrongLimit:
+            limits = None
+        told = "" if limits is None or self._plan is None else tuning.buys(self._plan, limits)
+        self.query_one("#buys", Label).update(told)
+
     # ---- starting ---------------------------------------------------------------------------------
 
     @on(Input.Submitted)
@@ -139,28 +171,23 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         self._complain(CHECKING)
         try:
             wanted = await asyncio.to_thread(tuning.asked, self.state.preset, self.state.path, limits)
-            if not await self._undisturbed(wanted):
+            start = beside.measuring(self.host, f"the search from {self.state.name}", wanted)
+            if not await beside.may_start(self.host, start):
+                self._leave(start in self.host.waiting.starts)
                 return
             self._starts = True
-            made = await asyncio.to_thread(tuning.begin, wanted)
+            made = await asyncio.to_thread(start.launch)
         except (PresetError, RunError, OSError, ValueError) as reason:
             self._starts = False
             self._complain(str(reason))
         else:
             self.dismiss(made)
 
-    async def _undisturbed(self, wanted: Any) -> bool:
-        """Whether to start: nothing else trains on the devices, or no more, or the user measures all the same."""
-        waits = False
-        while busy := await asyncio.to_thread(tuning.in_the_way, wanted):
-            answer = WAIT if waits else await self.app.push_screen_wait(Ask(_question(busy), (WAIT, ANYWAY, CANCEL)))
-            waits = answer == WAIT
-            if not waits:
-                self._complain(f"{busy}, and would disturb the measurements")
-                return answer == ANYWAY
-            self._complain(f"waiting: {busy}; {keys.key_of(self.app, 'back')} gives the search up")
-            await asyncio.sleep(WAIT_SECONDS)
-        return True
+    def _leave(self, waits: bool) -> None:
+        """What waits begins by itself, and needs no dialog."""
+        self.query_one("#complaint").display = False
+        if waits:
+            self.dismiss(None)
 
     def _complain(self, reason: str) -> None:
         said = self.query_one("#complaint", Label)
@@ -178,17 +205,8 @@ async def tune(app: Host, state: FormState, texts: LimitTexts) -> LimitTexts:
     made = await app.push_screen_wait(dialog)
     if made is None:
         return texts
-    if app.warm is not None:  # an engine that imports TensorFlow beside the trials would slow them
-        app.warm.close()
-        app.warm = None
-    proof, process = made
-    app.engines.append(process)
-    app.open_proof(proof)
+    beside.show(app, *made)
     return dialog.texts
-
-
-def _question(busy: str) -> str:
-    return f"{busy[0].upper()}{busy[1:]}, and would disturb the measurements.\nBegin the search when it has ended?"
 
 
 def _field(name: str, text: str) -> LimitInput:

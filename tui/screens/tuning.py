@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
     from ...engine.presets import Preset
-    from ...engine.proof.folder import Proof
     from ...engine.proof.request import Request
     from ...engine.proof.search import Limits
     from ...engine.telemetry.machine import Machine
+    from ...engine.tune.time_plan import TimePlan
 
 
 def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
@@ -39,17 +38,14 @@ def asked(preset: Preset, path: Path | None, limits: Limits) -> Request:
     return wanted
 
 
-def in_the_way(wanted: Request) -> str:
-    """What trains on the devices of the search, in words."""
-    from ...engine.proof import sharing
-    from ...engine.telemetry import machine
+def plan() -> TimePlan:
+    """How the minutes of a search are shared out on this machine; it reads the latest runs."""
+    from ...engine.proof.search import Limits
+    from ...engine.tune import asking
 
-    here = machine.read()
-    return sharing.beside(sharing.of_request(wanted, here), here)
+    return asking.plan_of(Limits())
 
 
-def begin(wanted: Request) -> tuple[Proof, subprocess.Popen[bytes]]:
-    from ...engine.proof import folder
-
-    proof = folder.create(wanted)
-    return proof, folder.start(proof)
+def buys(plan: TimePlan, limits: Limits) -> str:
+    """What the minutes of these limits buy, with a length that works."""
+    return plan.with_limits(limits).in_words()

@@ -234,6 +234,19 @@ def _next_steps(data: Told, saved: bool) -> Iterator[str]:
         yield f"not everything was tried: {again}"
 
 
+def nothing_to_measure(data: Told) -> str:
+    """Why more minutes would change nothing of a search that has ended; nothing where they may."""
+    found = search_of(data)
+    if limits_of(data).get("dry_run"):
+        return "it has only predicted the memory; gputui tune --preset NAME searches"
+    if data.get("state") != "done" or found.get("unproved") or limits_of(data).get("wide"):
+        return ""
+    if str(data.get("ended_because") or "").startswith(sentences.OUT_OF_TIME):
+        return ""
+    proved = "its gain is proved" if data.get("changes_kept") else "nothing is faster than the preset"
+    return f"every option was tried, and {proved}: there is nothing to measure with more minutes"
+
+
 def more_minutes(data: Told) -> int:
     """Whole minutes in which a search that has ended could measure its pairs, with half as much again."""
     trials = [seconds for row in sentences.trials(data) if (seconds := number(row.get("seconds")))]
