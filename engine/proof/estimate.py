@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from .. import plan, runs
+from .. import diagnosis, plan, runs
 from ..runs import Run, cluster
 from .record import Record
 from .request import Request
@@ -15,6 +15,7 @@ BESIDE_SECONDS = 1.5
 # For the first run on a machine; later ones have recorded how long they took to start.
 STARTUP_SECONDS = 8.0
 LATEST = 5
+LIKELY_REMEDIES = 5  # of a preset that has not been diagnosed: most have fewer
 
 
 def trial_seconds(measure_seconds: float, step_seconds: float = 0.0) -> float:
@@ -47,6 +48,17 @@ def sure_trials(request: Request) -> int:
         return len(request.scaling.settings) * request.repeats
     of_change = 0 if request.kind == "diagnosis" else 2 * request.repeats
     return 2 * request.ablation_repeats + of_change + request.profile
+
+
+def most_trials(request: Request) -> int:
+    """How many trials there may be, with all remedies; of a preset these are known only after its first trials."""
+    if request.kind != "loop":
+        return sure_trials(request)
+    count = LIKELY_REMEDIES
+    if request.run is not None:
+        found = diagnosis.of_run(Run(runs.runs_folder() / request.run)).remedies
+        count = max(1, sum(bool(remedy["changes"]) for remedy in found))
+    return sure_trials(request) + 2 * request.repeats * (count - 1)
 
 
 def remaining_seconds(record: Record, trials_left: int, before_any: float) -> float:

@@ -35,6 +35,7 @@ class Prover:
         self._picking = Picking()
         self._fresh: Trial | None = None  # a trial of `best` that was not compared with anything yet
         self._planned = estimate.sure_trials(request)
+        self._most_planned = estimate.most_trials(request)
         self._guessed_seconds = estimate.of_request(request)  # of a trial
 
     def prove(self) -> None:
@@ -104,8 +105,9 @@ class Prover:
 
     def _remedies(self) -> None:
         while untried := self._picking.untried(self.diagnosis, self.best):
-            ready = 1 if self._fresh else 0
-            self._planned = len(self.record.trials) + 2 * self.request.repeats * len(untried) - ready
+            of_change = 2 * self.request.repeats
+            self._planned = len(self.record.trials) + of_change - (1 if self._fresh else 0)
+            self._most_planned = self._planned + of_change * (len(untried) - 1)
             if not self._time_left():
                 minutes = (self.request.limit_seconds or 0) / 60
                 late = sentences.OUT_OF_TIME
@@ -183,10 +185,16 @@ class Prover:
         """Write, after every trial and before the next, the results so far, what happens now and how long it takes."""
         if not doing:
             self._versions()
-        trials_left = max(0, self._planned - len(self.record.trials))
-        left = estimate.remaining_seconds(self.record, trials_left, self._guessed_seconds)
-        self.record.budget_seconds = self.record.elapsed + left
+        self.record.budget_seconds, most = map(self._seconds_in_all, (self._planned, self._most_planned))
+        limit = self.request.limit_seconds
+        most = most if limit is None else min(most, max(limit, self.record.budget_seconds))
+        self.record.budget_most_seconds = most if most > self.record.budget_seconds else None
         self.record.write(doing or None)
+
+    def _seconds_in_all(self, planned: int) -> float:
+        """How long it takes with so many trials."""
+        trials_left = max(0, planned - len(self.record.trials))
+        return self.record.elapsed + estimate.remaining_seconds(self.record, trials_left, self._guessed_seconds)
 
     def _versions(self) -> None:
         """Record the versions, once, from a trial's events."""

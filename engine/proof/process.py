@@ -121,7 +121,7 @@ def _make(record: Record, work: Callable[[], None], stop: Stop) -> int:
     for comparison in record.comparisons:
         if comparison.decision == "running":
             comparison.decision, comparison.why = "failed", "the proof ended before it was finished"
-    record.budget_seconds = None
+    record.budget_seconds = record.budget_most_seconds = None
     return int(not _is_told(record, stop) or record.state == "failed")
 
 

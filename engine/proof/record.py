@@ -103,7 +103,8 @@ class Record:
     started_t: float = field(default_factory=time.time)
     started_mark: float = field(default_factory=steady)  # the same moment on the steady clock
     seconds: float = 0.0
-    budget_seconds: float | None = None
+    budget_seconds: float | None = None  # the least that it takes in all
+    budget_most_seconds: float | None = None  # the most, where that is more
     doing: str = ""
     machine: Annotated[Mapping[str, Any], Fields(MACHINE)] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -342,6 +342,26 @@ def test_the_first_comparison_takes_over_the_baseline_trial(tmp_path: Path) -> N
     assert len(told["comparisons"][0]["trials"]) == 6
 
 
+def test_what_a_proof_takes_lies_within_every_range_that_was_said(tmp_path: Path) -> None:
+    """From the first trial on, whose time is that of all others here."""
+    ranges: list[tuple[float, float]] = []
+
+    def figures(options: Options, before: int) -> Planted:
+        told = made.written
+        least, most = told["budget_seconds"], told["budget_most_seconds"]
+        if before:
+            ranges.append((least / 10 + before, (most or least) / 10 + before))
+        return heavy(options, before)
+
+    made = proving(tmp_path / "proof", request.of_preset("loop", "input-heavy", []), figures)
+    made.prover.prove()
+    total = len(made.record.trials)
+    assert len(made.record.comparisons) > 1
+    assert ranges[0][1] > ranges[0][0], "a range, and no single figure"
+    for least, most in ranges:
+        assert least - 1 <= total <= most + 1, (ranges, total)
+
+
 def test_the_ablation_says_what_the_input_costs(tmp_path: Path) -> None:
     told = looped(tmp_path, heavy, ablation_repeats=1).written
     assert told["ablation"]["input_cost"] == pytest.approx(0.8, abs=0.01)

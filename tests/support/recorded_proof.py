@@ -166,6 +166,7 @@ PROOF: dict[str, Any] = {
     "started_mark": 0.0,
     "seconds": 262.0,
     "budget_seconds": None,
+    "budget_most_seconds": None,
     "doing": "ended",
     "machine": {},
     "versions": {},

@@ -67,7 +67,14 @@ def test_gain_and_spread_as_text_and_bar() -> None:
     disturbed = {"decision": "kept", "trials": [tried[0] | {"disturbed": "other programs used the CPU"}, *tried[1:]]}
     pieces = [piece for row in comparisons.detail(disturbed, 100, 12, RICH) for piece in row]
     ends = [(text.split()[0], style) for text, style in pieces if text.startswith(("  ok", "  oom"))]
-    assert ends == [("ok:", "warn"), ("ok", "good"), ("oom:", "bad")]
+    assert ends == [("ok,", "warn"), ("ok", "good"), ("oom:", "bad")]
+    reason = "the run 20261123-120000-mine is running, other programs used 84 % of the CPU's cores"
+    narrow = recorded_proof.trials(("a", 10.0), ("b", 12.0), ("b", 14.0), ("a", 11.0))
+    told = {"decision": "kept", "trials": [narrow[0] | {"disturbed": reason}, *narrow[1:]]}
+    text = "\n".join(plain(row) for row in comparisons.detail(told, 80, 12, RICH))
+    assert f"disturbed, 1 of 4 trials: {reason}" in " ".join(text.split()), "none of it is cut"
+    medians = [line.split()[:3] for line in text.splitlines() if line.startswith("med.")]
+    assert medians == [["med.", "without", "10.5"], ["med.", "with", "13"]], "the figures of the head"
     low, high = comparisons.reach([kept, slower, failed])
     assert low == pytest.approx(-0.144, abs=0.001)
     assert high == pytest.approx(2.702, abs=0.001)

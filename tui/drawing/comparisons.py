@@ -6,6 +6,7 @@ cleaned.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..reading.store import mapping, number
 from .rows import Piece, Row, fit, fitting, length, wrapped
 
 Told = Mapping[str, Any]
+MEDIANS_FROM = 5  # rows of trials from which on there is room for their medians
 # The word and the style for each verdict of a comparison.
 DECISIONS: Mapping[str, tuple[str, str]] = {
     "kept": ("kept", "good"),
@@ -146,8 +148,11 @@ def detail(comparison: Told, width: int, height: int, glyphs: Glyphs) -> list[Ro
     rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]
     columns = _shown(told, width)
     room = max(0, height - len(rows) - 1)
-    trials = [_trial(trial, columns, width, glyphs) for trial in told[max(0, len(told) - room) :]]
-    return [*rows, _titles(columns, width), *trials][:height]
+    medians = [_median(side, told, columns, width) for side in _both_sides(told)] if room >= MEDIANS_FROM else []
+    newest = told[max(0, len(told) - room + len(medians)) :]
+    return [*rows, _titles(columns, width), *(_trial(trial, columns, width, glyphs) for trial in newest), *medians][
+        :height
+    ]
 
 
 def _remarks(comparison: Told) -> Iterator[Piece]:
@@ -155,6 +160,7 @@ def _remarks(comparison: Told) -> Iterator[Piece]:
     said = comparison.get("reason" if known else "why") or comparison.get("why")
     notes = comparison.get("notes")
     yield from ((clean(line), "value") for line in (notes if isinstance(notes, list) else [said or ""]))
+    yield from ((line, "warn") for line in disturbances(comparison))
     learning = mapping(comparison.get("learning"))
     if learning:
         samples, before, after = (number(learning.get(name)) for name in ("samples", "loss_a", "loss_b"))
@@ -163,7 +169,16 @@ def _remarks(comparison: Told) -> Iterator[Piece]:
         yield f"learning: {clean(learning.get('note') or NONE)}{after_so_many}{losses}", "warn"
 
 
-_SIDE, _OUTCOME = 12, 12
+def disturbances(told: Told) -> Iterator[str]:
+    """What ran beside how many of the trials."""
+    listed = told.get("trials")
+    reasons = [clean(mapping(trial).get("disturbed") or "") for trial in listed] if isinstance(listed, list) else []
+    for reason in dict.fromkeys(filter(None, reasons)):
+        yield f"disturbed, {reasons.count(reason)} of {counted(len(reasons), 'trials')}: {reason}"
+
+
+_SIDE, _OUTCOME = 12, 13
+_SIDES = {"a": "without", "b": "with", "p": "profiled"}
 _APART = 2  # blanks between two columns
 
 
@@ -196,15 +211,37 @@ def gains(comparison: Told) -> list[float]:
 
 
 def _trial(trial: Told, columns: list[Figure], width: int, glyphs: Glyphs) -> Row:
-    side = {"a": "without", "b": "with", "p": "profiled"}.get(str(trial.get("side")), clean(trial.get("side") or NONE))
+    side = _SIDES.get(str(trial.get("side")), clean(trial.get("side") or NONE))
     row: Row = [(f"{_count(trial.get('repeat')):>2} {side:<{_SIDE - 3}}", "value")]
     for figure in columns:
         row.append((f"{figure.bare(number(trial.get(figure.key))):>{_APART + figure.width}}", "value"))
-    more = clean(trial.get("error") or trial.get("disturbed") or "")
-    ended = clean(trial.get("outcome") or NONE) + (f": {more}" if more else "")
+    ended = how_it_ended(trial)
     said = fitting(ended.replace("\n", " "), max(4, width - length(row) - 2), glyphs)
     well = "warn" if trial.get("disturbed") else "good"
     return fit([*row, (f"  {said}", well if trial.get("outcome") == "ok" else "bad")], width)
+
+
+def how_it_ended(trial: Told) -> str:
+    """In as few words as a row has room for; by what it was disturbed is told above."""
+    error = clean(trial.get("error") or "")
+    more = f": {error}" if error else ", disturbed" if trial.get("disturbed") else ""
+    return clean(trial.get("outcome") or NONE) + more
+
+
+def _both_sides(trials: list[Told]) -> str:
+    """The sides, where both have trials of which medians can be taken."""
+    good = [trial.get("side") for trial in trials if trial.get("outcome") == "ok"]
+    return "ab" if good.count("a") > 1 and good.count("b") > 1 else ""
+
+
+def _median(side: str, trials: list[Told], columns: list[Figure], width: int) -> Row:
+    """The medians of a side, which the head of the proof shows as before and after."""
+    mine = [trial for trial in trials if trial.get("side") == side and trial.get("outcome") == "ok"]
+    row: Row = [(f"{f'med. {_SIDES[side]}':<{_SIDE}}", "label")]
+    for figure in columns:
+        known = [value for trial in mine if (value := number(trial.get(figure.key))) is not None]
+        row.append((f"{figure.bare(statistics.median(known) if known else None):>{_APART + figure.width}}", "title"))
+    return fit(row, width)
 
 
 def _count(value: Any) -> str:

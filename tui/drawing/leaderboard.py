@@ -13,6 +13,7 @@ from ...engine.tune.report.sentences import unproven
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.store import mapping, number
+from .comparisons import disturbances, how_it_ended
 from .rows import Piece, Row, fit, fitting, length, wrapped
 
 Told = Mapping[str, Any]
@@ -165,6 +166,7 @@ def _beside(candidate: Told) -> Iterator[str]:
     peak, expected = number(candidate.get("peak_bytes")), number(candidate.get("predicted_bytes"))
     if peak is not None and expected is not None:
         yield f"{size(peak)} of memory, predicted {size(expected)}"
+    yield from disturbances(candidate)
 
 
 def _why(candidate: Told) -> str:
@@ -177,7 +179,7 @@ def _trial(trial: Told, width: int, glyphs: Glyphs) -> Row:
     for figure in (_SPEED, figures.of_run("step_ms.p50")):
         key = "step_ms" if figure.key.startswith("step_ms") else figure.key
         row.append((f"  {figure.text(number(trial.get(key)))}", "value"))
-    ended = clean(sentences.outcome({"outcome": NONE, **trial})).replace("\n", " ")
+    ended = how_it_ended(trial).replace("\n", " ")
     said = fitting(ended, max(4, width - length(row) - 2), glyphs)
     well = "warn" if trial.get("disturbed") else "good"
     return fit([*row, (f"  {said}", well if trial.get("outcome") == "ok" else "bad")], width)

@@ -165,9 +165,13 @@ def elapsed(data: Told, clock: float) -> float | None:
 
 
 def _bar(data: Told, clock: float, width: int, glyphs: Glyphs) -> Row:
-    gone, budget = elapsed(data, clock), number(data.get("budget_seconds"))
+    gone, least = elapsed(data, clock), number(data.get("budget_seconds"))
+    budget = number(data.get("budget_most_seconds")) or least
     right: Row = [(f" {seconds(gone and float(int(gone))):>7}", "value"), (" elapsed", "label")]
-    right += [(f", about {seconds(max(budget, gone or 0.0))} in total ", "label")] if budget else []
+    if budget and least:
+        least, most = max(least, gone or 0.0), max(budget, gone or 0.0)
+        told = seconds(most) if most == least else f"{seconds(least)} to {seconds(most)}"
+        right += [(f", about {told} in total ", "label")]
     room = max(0, width - length(right))
     filled = round(min(1.0, (gone or 0.0) / budget) * room) if budget else 0
     return [(glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right]

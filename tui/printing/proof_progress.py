@@ -132,5 +132,8 @@ def left(data: Mapping[str, Any]) -> str:
     budget = data.get("budget_seconds")
     if budget is None:
         return ""
-    remaining = max(0.0, budget - elapsed_of(data))
+    gone = elapsed_of(data)
+    remaining, most = max(0.0, budget - gone), data.get("budget_most_seconds")
+    if most is not None:
+        return f", about {seconds(remaining)} to {seconds(max(0.0, most - gone))} left"
     return f", {'at most' if data['kind'] == 'tune' else 'about'} {seconds(remaining)} left"
