@@ -33,7 +33,7 @@ from gputui.engine.proof.comparing import Comparing
 from gputui.engine.proof.record import Comparison
 from gputui.engine.proof.trial import Bench, Stop, with_changes
 from gputui.engine.telemetry import machine
-from gputui.engine.tune.decision.deciding import SCREENING_SECONDS
+from gputui.engine.tune.time_plan import SCREENING_SECONDS
 
 PAIR_SECONDS = 3.0
 MINUTES = 10

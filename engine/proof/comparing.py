@@ -26,7 +26,7 @@ as at least 4 %. For two pairs of a change that does nothing, the mean logarithm
 Student's t distribution with one degree of freedom, whose upper tail is arctan(1 / t) / pi. The 20 spreads are t = 28:
 1.1 of 100 cases, and with the 4 %, which ask for 2.2 times the speed, far fewer. A search that looks after two pairs,
 after three, and after as many more as the spread asks for claims a gain that is not there in fewer than 5 of 100 cases
-(tests/proof/test_proof.py draws them).
+(tests/proof/test_rule.py draws them).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 It waits until the devices are free, begins all the same, or is left. What was measured all the same says in each of its
 trials what ran beside it.
+
+Deferred imports: the machine and proofs are needed only where something is started.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def measuring(app: Host, title: str, wanted: Request) -> Start:
     """The start of a new proof, search or measurement of scaling."""
 
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
-        from ...engine.proof import folder  # only where it is started
+        from ...engine.proof import folder
 
         proof = folder.create(wanted)
         return proof, folder.start(proof)
