@@ -102,7 +102,8 @@ class Searcher:
         if self.limits.wide:
             self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.plan.decision_seconds))
         try:
-            OrderedSearch(self.screening, self.space, self.memory, self._keep_back).run()
+            short = not self.deciding.plan.is_whole
+            OrderedSearch(self.screening, self.space, self.memory, self._keep_back, short).run()
         except OutOfTime:
             if not self.limits.wide:
                 raise

@@ -49,7 +49,7 @@ def test_noise_alone_passes_for_a_gain_as_rarely_as_the_docstring_says() -> None
     assert 0.03 < faster / len(drawn) < 0.05
 
 
-@pytest.mark.parametrize("noise", [0.03, 0.1, 0.3])
+@pytest.mark.parametrize("noise", [0.03, 0.3])
 def test_a_search_that_looks_after_two_pairs_claims_nothing_more_often_than_five_times_in_a_hundred(
     noise: float,
 ) -> None:
@@ -60,7 +60,7 @@ def test_a_search_that_looks_after_two_pairs_claims_nothing_more_often_than_five
         return [math.expm1(drawn.gauss(0, math.sqrt(2) * noise)) for _ in range(count)]
 
     claims = Counter[str]()
-    for _ in range(20_000):
+    for _ in range(8_000):
         gains = pairs(comparing.FEW)
         if comparing.verdict(gains)[0] == "faster":
             claims["two"] += 1
@@ -71,5 +71,5 @@ def test_a_search_that_looks_after_two_pairs_claims_nothing_more_often_than_five
             more = comparing.pairs_needed(median, spread) - len(gains)
             decision = comparing.verdict(gains + pairs(min(more, comparing.MOST_MORE_PAIRS)))[0]
         claims["more"] += decision == "faster"
-    assert claims.total() / 20_000 < 0.05
-    assert claims["two"] / 20_000 < 0.002
+    assert claims.total() / 8_000 < 0.05
+    assert claims["two"] / 8_000 < 0.002

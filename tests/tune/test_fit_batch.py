@@ -173,3 +173,19 @@ def test_a_prediction_without_time_for_its_trials_asks_for_more_minutes(tmp_path
     with pytest.raises(BaselineFailed, match=r"0\.15 min do not allow .* give more --minutes"):
         prediction.run()
     assert bench.asked == []
+
+
+def test_a_larger_batch_is_tried_under_a_limit_of_the_users_own_although_one_batch_tells_little(tmp_path: Path) -> None:
+    """As TensorFlow itself takes most of it: twice the batch takes little more, and a larger one harms nobody."""
+
+    def figures(options: Options, before: int) -> Planted:
+        batch = options.input.batch_size
+        return Planted(1000 * batch / (batch + 20), peak_memory_bytes=(780 + 2 * batch) * MB, loss=2.0)
+
+    limits = Limits(only=["batch_size"], memory_bytes=1_200_000_000, largest_batch=1000)
+    given = ("batch_size=32", "train.seed=1")
+    wanted = request.of_preset("tune", "quickstart", given, search=asking.checked(limits))
+    searcher, _ = searching(tmp_path / "p", wanted, figures)
+    searcher.run()
+    tried = next(one for one in searcher.search.candidates if one.tried)
+    assert (tried.tried, tried.decision) == ({"input.batch_size": 64}, "kept")

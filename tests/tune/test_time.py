@@ -105,6 +105,22 @@ def test_a_third_pair_that_the_time_does_not_allow_leaves_settings_that_more_min
     assert 0 < len(measured_anew) < 6, "the pairs of the first sitting count"
 
 
+def test_two_minutes_try_something_on_a_busy_machine_that_needs_most_of_them_for_the_first_trial(
+    tmp_path: Path,
+) -> None:
+    """Not the training without its input, of which its waits say that it is no faster."""
+
+    def figures(options: Options, before: int) -> Planted:
+        return Planted(samples_per_second=1000.0 * options.input.batch_size / 32, loss=2.0)
+
+    wanted = asked(minutes=2)
+    searcher, _ = searching_in_time(tmp_path / "p", wanted, figures, lambda before: 75.0 if before == 0 else 20.0)
+    searcher.run()
+    assert [one.stage for one in searcher.search.candidates][:2] == ["baseline", "batch_size"]
+    assert searcher.search.candidates[1].decision == "kept"
+    assert searcher.search.unproved == {"input.batch_size": 64}
+
+
 def test_two_minutes_try_something_and_claim_nothing(tmp_path: Path) -> None:
     searcher, _ = searching_in_time(tmp_path / "p", asked(*PIPELINE, minutes=2), slow_input, start_slowly)
     searcher.run()

@@ -47,5 +47,5 @@ def test_waits_that_promise_much_more_than_is_measured_are_not_believed() -> Non
 
 def test_a_list_says_what_a_gain_by_waits_is_where_one_counted() -> None:
     by_speed = {"gain": 0.04}, {"gain": 0.2, "gain_by_waits": 0.06}, {"gain": -0.04, "gain_by_waits": 0.01}
-    assert sentences.about_gains(by_speed) == sentences.ABOUT_GAINS
+    assert sentences.about_gains(by_speed) == sentences.ABOUT_COLUMNS
     assert sentences.about_gains([*by_speed, {"gain": 0.04, "gain_by_waits": 0.06}]).endswith(sentences.ABOUT_WAITS)

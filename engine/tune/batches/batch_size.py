@@ -52,7 +52,7 @@ class BatchSize:
     def _larger(self) -> int | None:
         """The next batch size; None where the limits or the memory allow none that is worth a trial."""
         double = min(2 * self.size, self._most)
-        largest = self._memory.largest()
+        largest = self._memory.worth_trying()
         if largest is not None and largest < double:
             why = "more memory is predicted than may be taken"
             self._screening.leave_out("batch_size", {BATCH: double}, why, self._memory.predict(double))

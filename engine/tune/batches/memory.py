@@ -149,6 +149,17 @@ class MemoryModel:
         predicted = max(0, int((most - line.base) / line.bytes_per_sample))
         return self._between(predicted)
 
+    def worth_trying(self) -> int | None:
+        """The largest batch that may be tried; None where that is not known.
+
+        Under a limit of the user's own a batch that takes too much harms nobody, as long as the host has room for it.
+        It is tried, as a single point tells little of what takes the same for every batch.
+        """
+        largest = self.largest()
+        if largest and self.limit_is_asked and self.of == "process" and self._line() is None and self.beyond is None:
+            return max(largest, self._bound(ROOM * limits.memory().available) or 0)
+        return largest
+
     def told(self) -> Memory:
         """Everything, for the record; what is only worth a trial is not told as a prediction."""
         line, largest = through(self._taken()), self.largest()

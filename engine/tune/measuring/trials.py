@@ -19,6 +19,7 @@ from ...telemetry.machine import Machine
 
 LEAST_SECONDS = 3.0  # no trial starts and measures in less
 SLOWEST = 6.0  # times as long as the others may a trial take to start, besides the time in which it measures
+OF_FIRST = 0.5  # of the time of the first trial that another takes at least
 LATE = 2.0  # times as long as expected may a training for the loss take
 
 
@@ -64,7 +65,12 @@ class Trials:
 
     @property
     def trial_seconds(self) -> float:
-        """How long a trial takes, by the median of those so far."""
+        """How long a trial takes, by the median of those so far.
+
+        The first one also imports TensorFlow, from whose process the others are forked: alone it tells little of them.
+        """
+        if len(self._seconds) == 1:
+            return min(self._seconds[0], max(self._guess, OF_FIRST * self._seconds[0]))
         return statistics.median(self._seconds) if self._seconds else self._guess
 
     @property

@@ -17,7 +17,9 @@ ONE_BATCH = "input.one_batch"
 class InputStage:
     """Takes the input out of the trials and puts it back, and tries its options."""
 
-    def __init__(self, screening: Screening, space: Space) -> None:
+    def __init__(self, screening: Screening, space: Space, is_short: bool = False) -> None:
+        """`is_short`: there is time for a few changes only, and none for what is sure to tell nothing new."""
+        self._is_short = is_short
         self._screening, self._space, self._search = screening, space, screening.search
         self._tried: list[Mapping[str, Any]] = []  # once each: a slow input limits the speed of all devices alike
 
@@ -32,7 +34,7 @@ class InputStage:
 
         Where it waits for its input for long, the options of the input come first.
         """
-        if not self._can_be_left_out:
+        if not self._can_be_left_out or (self._is_short and self._hardly_waits):
             return False
         while True:
             self._search.stage = "ceiling"
@@ -74,6 +76,12 @@ class InputStage:
         if settings and settings not in self._tried:
             self._tried.append(settings)
             self._screening.attempt("input", settings)
+
+    @property
+    def _hardly_waits(self) -> bool:
+        """Whether the best settings are about as fast as without their input, as their waits say on a CPU."""
+        waited = self._waited
+        return self._screening.waits_count and waited is not None and waited <= REACHED
 
     @property
     def _is_wanted(self) -> bool:

@@ -24,13 +24,21 @@ FOR_LARGEST = 3  # trials whose time is kept for the largest batch, where only t
 
 
 class OrderedSearch:
-    """Leaves the fastest settings in the screening; `keep_back` keeps seconds of the search for what comes later."""
+    """Leaves the fastest settings in the screening; `keep_back` keeps seconds of the search for what comes later.
+
+    `is_short`: there is time for a few changes only.
+    """
 
     def __init__(
-        self, screening: Screening, space: Space, memory: MemoryModel, keep_back: Callable[[float], None]
+        self,
+        screening: Screening,
+        space: Space,
+        memory: MemoryModel,
+        keep_back: Callable[[float], None],
+        is_short: bool = False,
     ) -> None:
         self._screening, self._space, self._keep_back = screening, space, keep_back
-        self._device, self._input = DeviceStages(screening, space, memory), InputStage(screening, space)
+        self._device, self._input = DeviceStages(screening, space, memory), InputStage(screening, space, is_short)
 
     def run(self) -> None:
         """Raises Stopped and OutOfTime."""
