@@ -144,6 +144,21 @@ def test_a_search_for_the_batch_size_uses_its_minutes_although_its_first_trial_w
     assert searcher.search.losses, "the comparison of losses is shortened, and not left out"
 
 
+def test_no_candidate_of_a_search_that_has_ended_is_told_as_being_measured(tmp_path: Path) -> None:
+    """The time is over when a gain that may be chance is to be measured once more."""
+
+    def figures(options: Options, before: int) -> Planted:
+        speed = 1000.0 * (1.05 if options.input.batch_size == 64 else 1.0)
+        if options.input.batch_size == 64:
+            searcher.record.started_mark -= 1000
+        return Planted(samples_per_second=speed, loss=2.0)
+
+    searcher, _ = searching_in_time(tmp_path / "p", asked(only=["batch_size"]), figures, start_slowly)
+    searcher.run()
+    (one,) = [one for one in searcher.search.candidates if one.tried and one.trials]
+    assert (one.decision, one.why) == ("rejected", "+5.0 %: no time was left to measure it once more")
+
+
 @pytest.mark.usefixtures("home")
 def test_only_minutes_that_try_nothing_are_refused() -> None:
     wanted = asked(minutes=2)

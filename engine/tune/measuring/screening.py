@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ... import text
 from ...presets import Preset, PresetError
 from ...proof import sentences
 from ...proof.comparing import CHANCES, FINAL, BaselineFailed, Stopped
@@ -213,9 +214,12 @@ class Screening:
             repeat = len(candidate.trials) + 1
             trial = self.trials.measure(measured, SIDE, repeat, seconds=seconds or self._seconds, judge=judge)
         except (OutOfTime, Stopped) as why:
+            ended = "a stop was requested" if isinstance(why, Stopped) else "no time was left"
             if not candidate.trials:
-                ended = "a stop was requested" if isinstance(why, Stopped) else "no time was left"
                 candidate.decision, candidate.why = "left out", ended
+            elif candidate.decision == "running":  # what it gained may be chance
+                candidate.decision = "rejected"
+                candidate.why = f"{text.change(candidate.gain)}: {ended} to measure it once more"
             raise
         candidate.trials.append(trial)
         known = candidate.good or [one for one in candidate.trials if one.outcome == "slower"]
