@@ -29,7 +29,18 @@ from ...engine.runs import Follower, Run, RunError, code_files
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launch_options import options_of, python_of
 from ...engine.telemetry import job
-from ..base.errors import DONE, TO_BE_RESUMED, UNHEARD, OutputFault, Refused, complain, discard_output, exit_code
+from ..base.errors import (
+    DONE,
+    FAILED,
+    TO_BE_RESUMED,
+    UNHEARD,
+    OutputFault,
+    Refused,
+    complain,
+    discard_output,
+    exit_code,
+    report,
+)
 from ..printing.console import console
 
 POLL_SECONDS = 0.1
@@ -143,7 +154,11 @@ def _follow(
     findings: Sequence[Finding],
     presses: Presses,
 ) -> int:
-    presses.ask(lambda numbers: _ask_to_stop(run, numbers))
+    try:
+        presses.ask(lambda numbers: _ask_to_stop(run, numbers))
+    except RuntimeError as fault:  # no thread can be started
+        report(fault)
+        return FAILED
     try:
         _show(run, follower, as_json, findings, presses)
     except OutputFault as fault:
