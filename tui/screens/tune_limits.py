@@ -62,6 +62,7 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
         self.state, self.texts = state, texts
         self._plan: TimePlan | None = None  # by what trials take here, once that is known
         self._starts = False  # a search is being started: nothing more is, and it is not given up
+        self.waits = False  # the search begins later, without the dialog
 
     @property
     def host(self) -> Host:
@@ -173,7 +174,10 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             wanted = await asyncio.to_thread(tuning.asked, self.state.preset, self.state.path, limits)
             start = beside.measuring(self.host, f"the search from {self.state.name}", wanted)
             if not await beside.may_start(self.host, start):
-                self._leave(start in self.host.waiting.starts)
+                self.query_one("#complaint").display = False
+                self.waits = start in self.host.waiting.starts
+                if self.waits:
+                    self.dismiss(None)
                 return
             self._starts = True
             made = await asyncio.to_thread(start.launch)
@@ -182,12 +186,6 @@ class TuneDialog(ModalScreen[tuple[Any, Any] | None]):
             self._complain(str(reason))
         else:
             self.dismiss(made)
-
-    def _leave(self, waits: bool) -> None:
-        """What waits begins by itself, and needs no dialog."""
-        self.query_one("#complaint").display = False
-        if waits:
-            self.dismiss(None)
 
     def _complain(self, reason: str) -> None:
         said = self.query_one("#complaint", Label)
@@ -203,10 +201,9 @@ async def tune(app: Host, state: FormState, texts: LimitTexts) -> LimitTexts:
     """
     dialog = TuneDialog(state, deepcopy(texts))
     made = await app.push_screen_wait(dialog)
-    if made is None:
-        return texts
-    beside.show(app, *made)
-    return dialog.texts
+    if made is not None:
+        beside.show(app, *made)
+    return dialog.texts if made is not None or dialog.waits else texts
 
 
 def _field(name: str, text: str) -> LimitInput:
