@@ -58,7 +58,8 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     with tempfile.TemporaryDirectory() as home:
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"GPUTUI_HOME": home})
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"GPUTUI_HOME": home},
+                              check=False)  # fmt: skip
     if not done.stdout:
         raise SystemExit(done.stderr)
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["summary"]

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from gputui.engine import presets
-from gputui.engine.presets import Preset
 from gputui.engine.proof import comparing, sentences
 from gputui.engine.proof.comparing import Comparing
 from gputui.engine.proof.record import Comparison
@@ -135,7 +134,7 @@ class Measured:
         bench = Bench(self.folder / "pairs", Path.cwd(), SEED, PAIR_SECONDS, self.bench.machine, Stop())
         comparison = Comparison(changes=found)
         with bench:
-            gains = Comparing(bench, comparison, one, other, pairs, lambda doing: None).measure()
+            gains = Comparing(bench, comparison, one, other, pairs, lambda _doing: None).measure()
         median, spread = comparing.gain_and_spread(gains)
         return 1 + (median or 0.0), spread or 0.0
 
@@ -150,7 +149,8 @@ def searched(workload: Workload, most: int) -> dict[str, Any]:
     for stage in workload.only:
         command += ["--only", stage]
     with tempfile.TemporaryDirectory() as home:
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"GPUTUI_HOME": home})
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"GPUTUI_HOME": home},
+                              check=False)  # fmt: skip
     if not done.stdout:
         sys.exit(done.stderr)
     return dict(json.loads(done.stdout))
@@ -171,8 +171,8 @@ def row(name: str, measured: Measured, pairs: int) -> str:
     return (f"| {name} | {len(rows)} | {grid_seconds:.0f} | {len(trials)} "
             f"| {searching:.0f} + {losses:.0f} + {pairs_seconds:.0f} "
             f"| {searching / grid_seconds:.0%}, {seconds / grid_seconds:.0%} | {data.get('gain_total') or 1:.2f} "
-            f"| {ratio:.3f} (spread {spread:.3f}) | {memory} | {said(measured.preset, best)} "
-            f"| {said(measured.preset, found)} |")  # fmt: skip
+            f"| {ratio:.3f} (spread {spread:.3f}) | {memory} | {said(best)} "
+            f"| {said(found)} |")  # fmt: skip
 
 
 def took(measured: list[dict[str, Any]]) -> float:
@@ -188,7 +188,7 @@ def error_of_predictions(data: Mapping[str, Any]) -> str:
     return f"{statistics.median(map(abs, errors)):.0%}" if errors else ""
 
 
-def said(preset: Preset, settings: Mapping[str, Any]) -> str:
+def said(settings: Mapping[str, Any]) -> str:
     return sentences.changes(settings).replace("mixed_bfloat16", "bf16")
 
 

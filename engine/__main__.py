@@ -69,7 +69,7 @@ if __name__ == "__main__":
         try:
             supervisor = Supervisor(Run(Path(folder)), trainer, lock, clock)
             code = supervisor.supervise()
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - the run says why its engine failed
             from .process import failure
 
             code = failure.leave(folder, supervisor.started_trainer if supervisor else trainer, fault)

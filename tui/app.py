@@ -291,7 +291,7 @@ class GputuiApp(Host):
             self.call_from_thread(self.form.introduce)
         for run in known:
             if run.state in UNDER_WAY:
-                self.call_from_thread(self.form.offer, run, runs.title(run))
+                self.call_from_thread(self.form.offer, runs.title(run))
                 return
 
     @work(thread=True, group="sweeping")

@@ -16,7 +16,7 @@ TRAIN = ("--preset", "quickstart", *settings(*SHORT))
 def named(word: str, *, codes: tuple[int, ...], shell: str = "", **variables: str) -> Callable[[random.Random], None]:
     """Under a limit or with a variable: an exit code of these, and where it is not 0 a text that names the cause."""
 
-    def case_of(chance: random.Random) -> None:
+    def case_of(_chance: random.Random) -> None:
         with lab() as case:
             case.environment |= variables
             before = ("sh", "-c", f'{shell}; exec "$0" "$@"') if shell else ()
@@ -31,7 +31,7 @@ def named(word: str, *, codes: tuple[int, ...], shell: str = "", **variables: st
 def descriptors_closed(redirection: str) -> Callable[[random.Random], None]:
     """The run goes on and ends well; the exit code is that of the run."""
 
-    def case_of(chance: random.Random) -> None:
+    def case_of(_chance: random.Random) -> None:
         with lab() as case:
             done = case.gputui(*TRAIN, before=("sh", "-c", f'exec "$0" "$@" {redirection}'))
             (run,) = (case.home / "runs").glob("2*")
@@ -41,7 +41,7 @@ def descriptors_closed(redirection: str) -> Callable[[random.Random], None]:
     return case_of
 
 
-def reader_gone(chance: random.Random) -> None:
+def reader_gone(_chance: random.Random) -> None:
     """`gputui ... | head -1`: the run goes on; the exit code does not say that the training failed."""
     with lab() as case:
         reader, writer = os.pipe()
@@ -55,7 +55,7 @@ def reader_gone(chance: random.Random) -> None:
         check(viewer.returncode != 1 and "Traceback" not in err, f"exit code {viewer.returncode}: {err[-200:]}")
 
 
-def blocked(chance: random.Random) -> None:
+def blocked(_chance: random.Random) -> None:
     """Ctrl-C while nobody reads what is printed."""
     with lab() as case:
         reader, writer = os.pipe()
@@ -70,7 +70,7 @@ def blocked(chance: random.Random) -> None:
         viewer.communicate(timeout=30)
 
 
-def relative_clock_free(chance: random.Random) -> None:
+def relative_clock_free(_chance: random.Random) -> None:
     """A preset.yaml from the future, as a file server whose clock is ahead makes: the run can be deleted or resumed."""
     with lab() as case:
         run = case.detached(*SHORT)

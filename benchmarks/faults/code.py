@@ -50,7 +50,7 @@ BODIES: dict[str, tuple[str, str, dict[str, str]]] = {
 def ends_well(name: str) -> Callable[[random.Random], None]:
     body, hook, files = BODIES[name]
 
-    def case_of(chance: random.Random) -> None:
+    def case_of(_chance: random.Random) -> None:
         with lab() as case:
             text = BUILD.format(body=body or "pass", callback="Odd()" if hook else "", hook=hook or "pass")
             (case.folder / "train.py").write_text(text)
@@ -71,7 +71,7 @@ def _nothing_in(folder: Path) -> None:
     check(not left, f"{len(left)} files of AutoGraph are left")
 
 
-def elsewhere(chance: random.Random) -> None:
+def elsewhere(_chance: random.Random) -> None:
     """A relative home, and code that lies in another folder and changes it."""
     with lab() as case:
         code = case.folder / "code"
@@ -91,7 +91,7 @@ def elsewhere(chance: random.Random) -> None:
 def odd_home(name: str) -> Callable[[random.Random], None]:
     """A home whose name has odd bytes: it works, or is refused before anything starts."""
 
-    def case_of(chance: random.Random) -> None:
+    def case_of(_chance: random.Random) -> None:
         with lab() as case:
             case.environment["GPUTUI_HOME"] = str(case.folder) + "/" + name
             done = case.gputui("--preset", "quickstart", *settings("epochs=1", "steps_per_epoch=5", "model=mlp"))

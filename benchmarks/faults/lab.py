@@ -68,7 +68,7 @@ class Lab:
         told = {"env": self.environment, "cwd": self.folder} | more
         done = subprocess.run(
             [*before, COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, errors="replace",
-            stdin=subprocess.DEVNULL, **told,
+            stdin=subprocess.DEVNULL, check=False, **told,
         )  # fmt: skip
         if "Traceback" in done.stderr or "unexpected " in done.stderr:
             raise Violation(f"{arguments[0]}: {done.stderr[-300:]}")

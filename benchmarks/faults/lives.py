@@ -61,7 +61,7 @@ def boot_time_moved(case: Lab, seconds: int) -> tuple[str, ...]:
 
 
 def seen_after(seconds: int) -> Callable[[random.Random], None]:
-    def case_of(chance: random.Random) -> None:
+    def case_of(_chance: random.Random) -> None:
         with running() as (case, run):
             view = boot_time_moved(case, seconds)
             for _ in range(5):
@@ -109,7 +109,7 @@ def clock_set(*steps: float) -> Callable[[random.Random], None]:
     return case_of
 
 
-def other_machine(chance: random.Random) -> None:
+def other_machine(_chance: random.Random) -> None:
     """From another process namespace, as a second container or node on a shared home."""
     view = ("unshare", "-pf", "--mount-proc", "--uts", "sh", "-c", 'hostname elsewhere && exec "$0" "$@"')
     with running() as (case, run):
@@ -123,7 +123,7 @@ def other_machine(chance: random.Random) -> None:
 
 
 def resumes_at_once(number: int) -> Callable[[random.Random], None]:
-    def case_of(chance: random.Random) -> None:
+    def case_of(_chance: random.Random) -> None:
         with running() as (case, run):
             send(case, 9, "engine and trainer")
             case.end(run)
@@ -153,7 +153,7 @@ def resumes_at_once(number: int) -> Callable[[random.Random], None]:
 def foreign_status(how: str) -> Callable[[random.Random], None]:
     """A status.json that names a process which is no engine: it must live on."""
 
-    def case_of(chance: random.Random) -> None:
+    def case_of(_chance: random.Random) -> None:
         with lab() as case:
             run = case.detached(*SHORT)
             case.end(run)
@@ -194,7 +194,7 @@ def _boot_time() -> int:
     return int(re.search(r"(?m)^btime (\d+)$", Path("/proc/stat").read_text())[1])  # type: ignore[index]
 
 
-def private(chance: random.Random) -> None:
+def private(_chance: random.Random) -> None:
     """Nobody else can look into runs."""
     with lab() as case:
         os.umask(0o022)

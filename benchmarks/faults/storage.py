@@ -33,7 +33,7 @@ def _flip(where: float) -> Damage:
 
 
 def _cut(pattern: str, share: float) -> Damage:
-    def damage(checkpoint: Path, chance: random.Random) -> None:
+    def damage(checkpoint: Path, _chance: random.Random) -> None:
         file = next(checkpoint.glob(pattern))
         file.write_bytes(file.read_bytes()[: int(file.stat().st_size * share)])
 
@@ -41,11 +41,11 @@ def _cut(pattern: str, share: float) -> Damage:
 
 
 def _without(pattern: str) -> Damage:
-    return lambda checkpoint, chance: next(checkpoint.glob(pattern)).unlink()
+    return lambda checkpoint, _chance: next(checkpoint.glob(pattern)).unlink()
 
 
 def _replaced(make: Callable[[Path], object]) -> Damage:
-    def damage(checkpoint: Path, chance: random.Random) -> None:
+    def damage(checkpoint: Path, _chance: random.Random) -> None:
         shutil.rmtree(checkpoint)
         make(checkpoint)
 
@@ -119,7 +119,7 @@ def damaged(damage: Damage) -> Callable[[random.Random], None]:
 def foreign(name: str) -> Callable[[random.Random], None]:
     """Something that is no checkpoint lies among them."""
 
-    def case_of(chance: random.Random) -> None:
+    def case_of(_chance: random.Random) -> None:
         with copied() as (case, run, checkpoints):
             place = run / "checkpoints" / name
             if name.endswith(".tar"):
@@ -148,7 +148,7 @@ def all_damaged(chance: random.Random) -> None:
         check(not missing, f"lost: {missing}")
 
 
-def draft_left(chance: random.Random) -> None:
+def draft_left(_chance: random.Random) -> None:
     """What a killed trainer has left half-written goes."""
     with copied() as (case, run, checkpoints):
         draft = run / "checkpoints" / ".draft-99999"
@@ -226,7 +226,7 @@ def full_to_the_end(chance: random.Random) -> None:
         check("full" in out + err or "No space" in out + err, f"nothing names the disk: {(out + err)[-400:]}")
 
 
-def full_at_start(chance: random.Random) -> None:
+def full_at_start(_chance: random.Random) -> None:
     with small_disk() as (case, home):
         (home / "runs").mkdir(mode=0o700)
         filler = fill(home)
@@ -263,7 +263,7 @@ def immutable(chance: random.Random) -> None:
         check(case.end(run).get("outcome") == "ok", f"outcome {result(run)}")
 
 
-def file_size_limit(chance: random.Random) -> None:
+def file_size_limit(_chance: random.Random) -> None:
     """ulimit -f: checkpoints do not fit; the training goes on without them."""
     with lab() as case:
         limited = ("sh", "-c", 'ulimit -f 60; exec "$0" "$@"')

@@ -64,7 +64,7 @@ def done(lab: Lab, name: str) -> Row:
         result, text = f"left out: {reason}", ""
     except Failed as reason:
         result, text = f"failed: {reason}", ""
-    except Exception as fault:  # whatever a machine answers, the other steps follow
+    except Exception as fault:  # noqa: BLE001 - whatever a machine answers, the other steps follow
         result, text = f"failed: {type(fault).__name__}: {' '.join(str(fault).split())[:300]}", ""
     return Row(name, title, result, time.monotonic() - began, text)
 

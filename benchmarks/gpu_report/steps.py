@@ -105,14 +105,14 @@ def code(text: str) -> str:
 # ---- the machine ------------------------------------------------------------------------------
 
 
-def doctor(lab: Lab) -> str:
+def doctor(_lab: Lab) -> str:
     done = call([GPUTUI, "doctor", "--deep", "--json"], 120)
     findings = json.loads(done.out)["findings"]
     rows = [[one.get("level"), one.get("what") or one.get("message"), one.get("remedy") or ""] for one in findings]
     return table(("level", "finding", "remedy"), rows)
 
 
-def tools(lab: Lab) -> str:
+def tools(_lab: Lab) -> str:
     if shutil.which("nvidia-smi") is None:
         raise Skipped("nvidia-smi is not installed")
     return "\n\n".join(code(call(["nvidia-smi", *more], 60).out) for more in ((), ("topo", "-m")))

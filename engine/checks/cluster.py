@@ -28,7 +28,7 @@ def others(options: Options, machine: Machine) -> Iterator[Finding]:
     yield from of_kind(options.strategy.kind, machine)
 
 
-def together(options: Options, machine: Machine) -> Iterator[Finding]:
+def together(options: Options, _machine: Machine) -> Iterator[Finding]:
     """Options that one worker cannot obey for itself."""
     if options.strategy.kind == "multi_worker" and options.run.on_oom != "stop":
         yield Finding(

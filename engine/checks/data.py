@@ -11,7 +11,7 @@ from ..telemetry.machine import Machine
 from .finding import Finding
 
 
-def _accumulation(options: Options, machine: Machine) -> Iterator[Finding]:
+def _accumulation(options: Options, _machine: Machine) -> Iterator[Finding]:
     together, key = options.train.gradient_accumulation, "train.gradient_accumulation"
     if together > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
         yield Finding(
@@ -30,7 +30,7 @@ def _accumulation(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _micro_batches(options: Options, machine: Machine) -> Iterator[Finding]:
+def _micro_batches(options: Options, _machine: Machine) -> Iterator[Finding]:
     parts, key = options.train.micro_batches, "train.micro_batches"
     asked = [key] if parts > 1 else []
     asked += ["run.on_oom"] if options.run.on_oom == "accumulate" else []
@@ -57,7 +57,7 @@ def _micro_batches(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _cast(options: Options, machine: Machine) -> Iterator[Finding]:
+def _cast(options: Options, _machine: Machine) -> Iterator[Finding]:
     workload, why = options.workload, ""
     if options.input.cast != "device" or workload.entry is not None:
         return

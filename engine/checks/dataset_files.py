@@ -31,7 +31,7 @@ def faults(kind: str, place: str) -> Iterator[Fault]:
         yield "error", f"{near(place)} cannot be read: {fault.strerror or fault}", "check its owner and permissions"
 
 
-def _nothing(place: str) -> Iterator[Fault]:
+def _nothing(_place: str) -> Iterator[Fault]:
     yield from ()
 
 

@@ -21,7 +21,7 @@ from . import dataset_files
 from .finding import Finding, error
 
 
-def _entry_alone(options: Options, machine: Machine) -> Iterator[Finding]:
+def _entry_alone(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.workload.entry is None:
         for name in ("args", "folder"):
             if getattr(options.workload, name):
@@ -39,7 +39,7 @@ def _entry_alone(options: Options, machine: Machine) -> Iterator[Finding]:
             )
 
 
-def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
+def _entry(options: Options, _machine: Machine) -> Iterator[Finding]:
     workload = options.workload
     if workload.entry is None:
         return
@@ -61,7 +61,7 @@ def _entry(options: Options, machine: Machine) -> Iterator[Finding]:
         yield error("workload.entry", fault.message, fault.change)
 
 
-def _paths(options: Options, machine: Machine) -> Iterator[Finding]:
+def _paths(options: Options, _machine: Machine) -> Iterator[Finding]:
     kind, place = options.workload.source if options.workload.entry is None else ("", "")
     for level, message, change in dataset_files.faults(kind, place):
         yield Finding(level, ("workload.data",), message, change)
@@ -82,7 +82,7 @@ def _misspelt(cache: str) -> str | None:
     return None if cache in words or os.path.isdir(cache) else nearest(os.path.basename(cache), words)
 
 
-def _validation(options: Options, machine: Machine) -> Iterator[Finding]:
+def _validation(options: Options, _machine: Machine) -> Iterator[Finding]:
     workload = options.workload
     if options.train.validation == "split" or workload.entry is not None:
         return

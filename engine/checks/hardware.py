@@ -9,7 +9,7 @@ from ..telemetry.machine import Machine
 from .finding import Finding
 
 
-def _allocator(options: Options, machine: Machine) -> Iterator[Finding]:
+def _allocator(options: Options, _machine: Machine) -> Iterator[Finding]:
     device = options.device
     if device.allocator == "default":
         return
@@ -22,7 +22,7 @@ def _allocator(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _launching_threads(options: Options, machine: Machine) -> Iterator[Finding]:
+def _launching_threads(options: Options, _machine: Machine) -> Iterator[Finding]:
     device = options.device
     if device.gpu_thread_count != "auto" and device.gpu_thread_mode == "global":
         yield Finding(
@@ -33,7 +33,7 @@ def _launching_threads(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _xla_flags(options: Options, machine: Machine) -> Iterator[Finding]:
+def _xla_flags(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.compile.xla_flags and options.compile.xla is False:
         yield Finding(
             "warning",

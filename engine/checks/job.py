@@ -29,7 +29,7 @@ def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
         yield _nothing_kept(key)
 
 
-def stop_signal(options: Options, machine: Machine) -> Iterator[Finding]:
+def stop_signal(options: Options, _machine: Machine) -> Iterator[Finding]:
     """A run that is ended by its scheduler and keeps nothing."""
     if options.run.stop_signal != "none" and options.run.checkpoint == "off":
         yield _nothing_kept("run.stop_signal")

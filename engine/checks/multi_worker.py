@@ -13,7 +13,7 @@ WITHIN_A_MACHINE = ("hierarchical_copy", "reduction_to_one_device")
 _COMMUNICATION = "strategy.communication"
 
 
-def devices(options: Options, machine: Machine) -> Iterator[Finding]:
+def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
     """Every worker takes all of its visible GPUs, or its CPU as one device."""
     if options.strategy.kind != KIND:
         return
@@ -25,7 +25,7 @@ def devices(options: Options, machine: Machine) -> Iterator[Finding]:
         yield error("device.logical_devices", message, "set it to 1, or strategy.kind=mirrored to try a strategy here")
 
 
-def communication(options: Options, machine: Machine) -> Iterator[Finding]:
+def communication(options: Options, _machine: Machine) -> Iterator[Finding]:
     """Some ways of exchange are for one machine, one is for several."""
     kind, way = options.strategy.kind, options.strategy.communication
     if kind == KIND and way in WITHIN_A_MACHINE:

@@ -49,7 +49,7 @@ def _of_resumed(finding: Finding, where: str) -> str:
     return finding.change.replace(_WAYS, where)
 
 
-def packages(options: Options, machine: Machine) -> Iterator[Finding]:
+def packages(options: Options, _machine: Machine) -> Iterator[Finding]:
     yield from of_packages(options.run.python)
 
 

@@ -103,7 +103,7 @@ def _gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:
             yield Finding("note", (info.key,), "does nothing without a GPU", "training continues without it")
 
 
-def _xla(options: Options, machine: Machine) -> Iterator[Finding]:
+def _xla(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.compile.xla is not True:
         return
     if options.train.deterministic:
@@ -167,7 +167,7 @@ def _nccl(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _determinism(options: Options, machine: Machine) -> Iterator[Finding]:
+def _determinism(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.train.deterministic and not options.input.deterministic_order:
         yield Finding(
             "error",
@@ -184,7 +184,7 @@ def _determinism(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _clipping(options: Options, machine: Machine) -> Iterator[Finding]:
+def _clipping(options: Options, _machine: Machine) -> Iterator[Finding]:
     names = [n for n in ("clip_norm", "clip_value", "global_clip_norm") if getattr(options.train, n) is not None]
     if len(names) > 1:
         yield Finding(
@@ -199,7 +199,7 @@ def _clipping(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _optimizer(options: Options, machine: Machine) -> Iterator[Finding]:
+def _optimizer(options: Options, _machine: Machine) -> Iterator[Finding]:
     train = options.train
     if train.momentum and train.optimizer not in MOMENTUM:
         yield Finding(
@@ -224,7 +224,7 @@ def _optimizer(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _without_effect(options: Options, machine: Machine) -> Iterator[Finding]:
+def _without_effect(options: Options, _machine: Machine) -> Iterator[Finding]:
     """Options that have no effect because of the value of another option."""
     workload = options.workload
     if workload.entry is not None:
@@ -245,7 +245,7 @@ def _without_effect(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _steps(options: Options, machine: Machine) -> Iterator[Finding]:
+def _steps(options: Options, _machine: Machine) -> Iterator[Finding]:
     per_epoch, together = options.train.steps_per_epoch, options.compile.steps_per_execution
     if per_epoch is not None and together > per_epoch:
         yield Finding(
@@ -263,7 +263,7 @@ def _steps(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _shuffle(options: Options, machine: Machine) -> Iterator[Finding]:
+def _shuffle(options: Options, _machine: Machine) -> Iterator[Finding]:
     wanted = options.input.shuffle
     if isinstance(wanted, int) and wanted < options.input.batch_size:
         yield Finding(
@@ -274,7 +274,7 @@ def _shuffle(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _one_batch(options: Options, machine: Machine) -> Iterator[Finding]:
+def _one_batch(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.input.one_batch:
         yield Finding(
             "warning",
@@ -284,7 +284,7 @@ def _one_batch(options: Options, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _data_fits_model(options: Options, machine: Machine) -> Iterator[Finding]:
+def _data_fits_model(options: Options, _machine: Machine) -> Iterator[Finding]:
     workload, source = options.workload, options.workload.source[0]
     images = workload.model in ("cnn", "separable_cnn", "resnet50")
     if workload.entry is None and source == "synthetic" and images and len(workload.shape) != 3:

@@ -90,7 +90,7 @@ class Collector:
 
     # ---- events ---------------------------------------------------------------------------------
 
-    def on_started(self, t: float, event: Started) -> None:
+    def on_started(self, _t: float, event: Started) -> None:
         self.started = event
         of_run = mapping(event.actual.get("environment")).get("CUDA_VISIBLE_DEVICES")
         if self._visible is None and of_run is not None:
@@ -110,24 +110,24 @@ class Collector:
                 self._pause_seconds = 0.0
         self._phase, self._phase_t, self._detail = phase, t, event.detail
 
-    def on_progress(self, t: float, event: Progress) -> None:
+    def on_progress(self, _t: float, event: Progress) -> None:
         if event.step_ms_p50 is not None:
             self._progress.append(event)
 
-    def on_epoch(self, t: float, event: EpochEnd) -> None:
+    def on_epoch(self, _t: float, _event: EpochEnd) -> None:
         self._epochs += 1
         if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
             self._device_memory.begin_anew()
             self._host_growth.begin_anew()
 
-    def on_input_stages(self, t: float, event: InputStages) -> None:
+    def on_input_stages(self, _t: float, event: InputStages) -> None:
         self._stages = event
 
-    def on_gpu(self, t: float, event: GpuReadings) -> None:
+    def on_gpu(self, _t: float, event: GpuReadings) -> None:
         if self._phase == "training":
             self._gpus.take(event.gpus, set(self.started.gpus) if self.started else set())
 
-    def on_host(self, t: float, event: HostReading) -> None:
+    def on_host(self, _t: float, event: HostReading) -> None:
         if self._phase != "training":
             return
         self._host.take(fields_of(event))
@@ -135,13 +135,13 @@ class Collector:
         if used is not None and total and self._filled():
             self._host_growth.add(used / total)
 
-    def on_allocator(self, t: float, event: Allocator) -> None:
+    def on_allocator(self, _t: float, event: Allocator) -> None:
         self._device_memory.take(event, self.started, self._filled())
 
-    def on_workers(self, t: float, event: WorkerReadings) -> None:
+    def on_workers(self, _t: float, event: WorkerReadings) -> None:
         self._workers.append(event)
 
-    def on_exchange(self, t: float, event: GradientExchange) -> None:
+    def on_exchange(self, _t: float, event: GradientExchange) -> None:
         self._exchange = event
 
     def on_finished(self, t: float, event: Finished) -> None:

@@ -69,7 +69,7 @@ def for_computing(measured: Measurements) -> list[Remedy]:
     return [remedy for remedy in _computing(measured) if remedy.changes]
 
 
-def _none(s: Measurements) -> Iterator[Remedy]:
+def _none(_s: Measurements) -> Iterator[Remedy]:
     yield from ()
 
 
@@ -256,7 +256,7 @@ def _communication(s: Measurements) -> Iterator[Remedy]:
     )
 
 
-def _retracing(s: Measurements) -> Iterator[Remedy]:
+def _retracing(_s: Measurements) -> Iterator[Remedy]:
     reason = "inputs change their shape or Python values from step to step: pad or bucket them, pass tensors"
     yield Remedy(step="device", reason=reason)
 
@@ -265,7 +265,7 @@ def _throttled(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="device", reason=f"check the machine's cooling and power supply ({', '.join(s.throttle)})")
 
 
-def _growing(s: Measurements) -> Iterator[Remedy]:
+def _growing(_s: Measurements) -> Iterator[Remedy]:
     yield Remedy(step="device", reason="look for lists that keep tensors, and for functions that are traced repeatedly")
 
 

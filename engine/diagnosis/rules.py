@@ -47,7 +47,7 @@ class Rule:
     source: str
     rank: int
     below: bool = False
-    when: Callable[[Measurements], bool] = lambda s: True
+    when: Callable[[Measurements], bool] = lambda _s: True
 
     @property
     def figure(self) -> Figure:

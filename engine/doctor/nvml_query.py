@@ -71,7 +71,7 @@ class NvmlQuery:
     def _ask(self) -> None:
         try:
             pynvml.nvmlInit()
-        except Exception as fault:  # loading a broken library can raise any exception
+        except Exception as fault:  # noqa: BLE001 - loading a broken library can raise any exception
             self._know(reason=text_of(fault), code=getattr(fault, "value", None))
             return
         try:
@@ -96,7 +96,7 @@ class NvmlQuery:
         try:
             count = int(pynvml.nvmlDeviceGetCount())
             self._know(count=count, reason="" if count else NO_GPU)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
             self._know(reason=text_of(fault), code=getattr(fault, "value", None))
 
 
@@ -110,7 +110,7 @@ def _gpu(index: int) -> dict[str, Any]:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         for question in _ASKED:
             gpu |= _answer(handle, question)
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
         return gpu | {"missing": text_of(fault), "why": reason_of(fault)}
     gpu |= _facts(handle) | _settings(handle)
     gpu["processes"] = described(gpu.get("processes") or [], None)

@@ -44,7 +44,7 @@ def loads(options: Options) -> bool:
     return options.workload.source[0] in ("synthetic", "images", "tfrecord")
 
 
-def _digits(script: Script, options: Options) -> None:
+def _digits(script: Script, _options: Options) -> None:
     script.text('with np.load(DATA) as file:\n    x, y = file["x"], file["y"]')
     _split(script, "1 / 16")
 
@@ -94,7 +94,7 @@ def _parts(script: Script, tested: bool = False) -> None:
     )
 
 
-def _images(script: Script, options: Options) -> None:
+def _images(script: Script, _options: Options) -> None:
     script.blocks(extract("trainer/data/files.py", "class_names", "class_images", "image_sample"))
     script.text(
         "names = class_names(Path(DATA))\n"

@@ -17,7 +17,7 @@ from .values import LARGEST, LARGEST_WHOLE, number, whole
 
 Fits = Callable[[Any], bool]
 _SCALARS: Mapping[Any, Fits] = {
-    Any: lambda value: True,
+    Any: lambda _value: True,
     bool: lambda value: type(value) is bool,
     float: lambda value: number(value) is not None,
     int: lambda value: whole(value) is not None,

@@ -125,7 +125,7 @@ class Supervisor:
         )
         sampler.start()
         try:
-            self._watch(sampler)
+            self._watch()
             self.lost_gpus = self._find_lost_gpus()
         finally:
             sampler.stop()
@@ -186,21 +186,21 @@ class Supervisor:
             signal.signal(signal.Signals[wanted], self._on_stop_signal)
         stop_signals.let_through()
 
-    def _on_signal(self, number: int, frame: Any) -> None:
+    def _on_signal(self, _number: int, _frame: Any) -> None:
         """Counts once, as a scheduler sends it to every process and as often as it likes: nothing is lost by it."""
         self.stop_requests = max(1, self.stop_requests)
 
-    def _on_person(self, number: int, frame: Any) -> None:
+    def _on_person(self, _number: int, _frame: Any) -> None:
         """A person who asks again means at once; `gputui stop` and Ctrl-C send this beside SIGTERM."""
         self.asked_by_person += 1
         self.stop_requests = max(self.asked_by_person, self.stop_requests)
 
-    def _on_stop_signal(self, number: int, frame: Any) -> None:
+    def _on_stop_signal(self, number: int, _frame: Any) -> None:
         """Counts once: a scheduler may send it to the engine and to the command, which passes it on."""
         if not self.stop_requests:
             self.stop_requests, self.ended_by = 1, signal.Signals(number).name
 
-    def _watch(self, sampler: Sampler) -> None:
+    def _watch(self) -> None:
         tail = Activity(self.run, self.trainer.pid, self.heartbeat)
         next_heartbeat = 0.0
         # A process in a call that the kernel cannot interrupt does not end when it is killed.

@@ -43,7 +43,7 @@ class Watcher(threading.Thread):
             while not self._done.wait(LOOK_SECONDS):
                 self._look()
             self._look(final=True)
-        except Exception:  # a diagnosis that fails must not fail the run; the log says why
+        except Exception:  # noqa: BLE001 - a diagnosis that fails must not fail the run; the log says why
             traceback.print_exc()
 
     def stop(self) -> None:

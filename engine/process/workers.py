@@ -71,7 +71,7 @@ class Workers(threading.Thread):
             return
         try:
             self._follow()
-        except Exception:  # the figures of others must not fail the run; the log says why
+        except Exception:  # noqa: BLE001 - the figures of others must not fail the run; the log says why
             traceback.print_exc()
 
     def stop(self) -> None:

@@ -149,8 +149,9 @@ def _ask_xprof(files: Sequence[Path]) -> tables.Tools:
     command = [sys.executable, "-P", "-m", "gputui.engine.profile.xprof_process", *map(str, files)]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=READ_SECONDS
-        )
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=READ_SECONDS,
+            check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ProfileError(
             f"XProf did not finish reading the profile within {READ_SECONDS:.0f} s\n{files[0]}"

@@ -115,7 +115,7 @@ def _make(record: Record, work: Callable[[], None], stop: Stop) -> int:
         record.state, record.ended_because = "stopped", "a stop was requested"
     except BaselineFailed as fault:
         record.state, record.error = "failed", str(fault)
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001 - the record says why the measurement failed
         traceback.print_exc()
         record.state, record.error = "failed", _in_a_line(fault, record.path.parent)
     for comparison in record.comparisons:

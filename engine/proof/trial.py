@@ -171,7 +171,7 @@ class Bench:
         seconds: float,
         machine: Machine,
         stop: Stop,
-        beside: Callable[[Options], str] = lambda options: "",
+        beside: Callable[[Options], str] = lambda _options: "",
     ) -> None:
         self.folder, self.paths_from, self.machine, self.stop = folder, paths_from, machine, stop
         self.seed, self.measure_seconds, self.beside = seed, seconds, beside

@@ -23,7 +23,7 @@ Reader = Callable[[bytes], Any]
 
 _WORTH_AN_IMPORT_BYTES = 1_000_000  # of JSON, which take json.loads some 20 ms
 # NaN and Infinity, which are no JSON, are figures that are not known.
-_DECODER: Any = json.JSONDecoder(parse_constant=lambda name: None)
+_DECODER: Any = json.JSONDecoder(parse_constant=lambda _name: None)
 _scan = _DECODER.scan_once
 quick_reader: Callable[[], Reader] | None = None  # set by quick_json.py in processes that have pydantic
 _NOT_A_LINE = (ValueError, RecursionError, StopIteration)  # StopIteration: not even the beginning of a value

@@ -58,7 +58,7 @@ def read_object(path: Path, form: Form | None = None) -> Object:
 def parse_object(raw: bytes) -> dict[str, Any] | None:
     """A JSON object with harmless texts, or None; NaN and Infinity, which are no JSON, count as unknown."""
     try:
-        found = json.loads(raw, parse_constant=lambda name: None)
+        found = json.loads(raw, parse_constant=lambda _name: None)
     except (ValueError, RecursionError):
         return None
     return harmless_in(found) if isinstance(found, dict) and depth(found) <= MAX_DEPTH else None

@@ -121,7 +121,7 @@ class Trash:
         if self._folder is None or self._lock is None:
             return ""
         folder, faults = self._folder, list[OSError]()
-        shutil.rmtree(folder, onerror=lambda _, path, info: faults.append(info[1]))  # type: ignore[arg-type]
+        shutil.rmtree(folder, onerror=lambda _, _path, info: faults.append(info[1]))  # type: ignore[arg-type]
         self._lock.release()
         self._folder, self._lock, self._deleted = None, None, []
         return f"{folder} cannot be removed: {faults[0].strerror or faults[0]}" if faults else ""

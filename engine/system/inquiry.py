@@ -78,7 +78,7 @@ class _Inquiry:
     def make(self) -> None:
         try:
             self.answer.set_result(self._ask())
-        except BaseException as fault:
+        except BaseException as fault:  # noqa: BLE001 - raised again where the answer is read
             self.answer.set_exception(fault)
 
     def give_up(self) -> None:

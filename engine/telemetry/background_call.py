@@ -21,7 +21,7 @@ class BackgroundCall(Generic[T]):
     def _put(self) -> None:
         try:
             self._outcome.put(self._call())
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - raised again where the result is read
             self._outcome.put(fault)
 
     def result(self, seconds: float) -> T:

@@ -61,7 +61,7 @@ class Device:
     def _open(self) -> None:
         try:
             self._handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
             self._lose(reason_of(fault), text_of(fault))
             return
         self._refused, self._slow_values = {}, {}
@@ -159,7 +159,7 @@ class Device:
         for way in range(self._ways.get(question, 0), len(question.ways)):
             try:
                 values = question.ways[way](self._handle)
-            except Exception as fault:
+            except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
                 reason = self._reason(fault)
                 if reason is Reason.UNSUPPORTED:
                     continue

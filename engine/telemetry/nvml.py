@@ -30,14 +30,14 @@ class Nvml:
         self._pid, self._open = os.getpid(), False
         try:
             pynvml.nvmlInit()
-        except Exception as fault:
-            # NVMLLibraryMismatchError is no NVMLError, and loading a broken library can raise any exception.
+        except Exception as fault:  # noqa: BLE001 - loading a broken library can raise any exception
+            # NVMLLibraryMismatchError is no NVMLError.
             raise _unavailable(fault) from None
         self._open = True
         try:
             self.count = int(pynvml.nvmlDeviceGetCount())
             self.devices = [Device(index, pcie=pcie, own_pid=own_pid) for index in range(self.count)]
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
             self.devices = []
             self.close()
             raise _unavailable(fault) from None

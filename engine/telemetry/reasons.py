@@ -100,5 +100,5 @@ def or_none(ask: Callable[[], T]) -> T | None:
     """
     try:
         return ask()
-    except Exception:
+    except Exception:  # noqa: BLE001 - see above
         return None

@@ -15,7 +15,7 @@ from typing import Any
 from . import cpus_beside, machine
 
 
-def _gpus(indexes: Sequence[int]) -> Any:
+def _gpus(_indexes: Sequence[int]) -> Any:
     return asdict(machine.answers())
 
 

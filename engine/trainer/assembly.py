@@ -132,6 +132,6 @@ def _build_state(model: keras.Model) -> None:
     predicted = keras.KerasTensor((1, *output.shape[1:]), output.dtype)
     for compiled in (model._compile_metrics, model._compile_loss):
         compiled.build(target, predicted)
-    model._maybe_symbolic_build = lambda *args, **kwargs: None
+    model._maybe_symbolic_build = lambda *_args, **_kwargs: None
     for _ in range(2):  # loss scaling adds its two variables each time, and checkpoints hold both pairs
         model.optimizer.build(model.trainable_variables)

@@ -49,7 +49,7 @@ def serve() -> None:
         with contextlib.suppress(OSError):  # memory is short: they are read when they are needed
             resident_files.populate(pages)
         _seed_anew()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a forked process ends here and never returns to the code of its parent
         traceback.print_exc()
         os._exit(1)
 

@@ -50,7 +50,7 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
     except StopRequested as request:
         _stopped(report, request, options)
         return 0
-    except BaseException as fault:
+    except BaseException as fault:  # noqa: BLE001 - the result of the run says why it ended, whatever was raised
         if _is_a_stop(fault) and stop.heard():
             _stopped(report, StopRequested(stop.reason), options)
             return 0

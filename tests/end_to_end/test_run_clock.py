@@ -125,5 +125,5 @@ def test_the_clocks_of_trainer_and_engine_agree(stand_in: None) -> None:
     assert re.fullmatch(r"[0-9.]+ [0-9.]+", RunClock.launched().as_text())
     code = "from gputui.engine.system.run_clock import steady; print(steady())"
     before = RunClock.launched().mark
-    theirs = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+    theirs = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert before <= theirs <= RunClock.launched().mark

@@ -84,10 +84,10 @@ def test_who_reads_only_the_first_line_is_told_that_the_run_goes_on() -> None:
 
 def test_a_full_disk_behind_the_output_is_told() -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*COMMAND, *RUN], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run([*COMMAND, *RUN], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
         printed = {
             words: subprocess.run(
-                [*COMMAND, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+                [*COMMAND, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
             )
             for words in PRINT
         }

@@ -21,7 +21,7 @@ class Cases:
         self.count += 1
         try:
             yield
-        except (Exception, pytest.fail.Exception) as failure:
+        except (Exception, pytest.fail.Exception) as failure:  # noqa: BLE001 - told at the end
             self._failures.append(f"{name}: {type(failure).__name__}: {failure}")
 
     def told(self) -> None:

@@ -115,7 +115,7 @@ def judged(command: tuple[str, ...]) -> Iterator[str]:
     """What is wrong with the command's answer."""
     try:
         code, out, err = ran(command)
-    except BaseException as fault:
+    except BaseException as fault:  # noqa: BLE001 - told at the end
         yield f"{type(fault).__name__}: {str(fault)[:200]}"
         return
     if code not in (0, 2):
@@ -161,7 +161,7 @@ def _read_by_screens(run: Run) -> Iterator[str]:
             while feed.poll():
                 pass
             names = [entry.run.id for entry in RunList().read()]
-    except BaseException as fault:
+    except BaseException as fault:  # noqa: BLE001 - told at the end
         yield f"screens: {type(fault).__name__}: {str(fault)[:200]}"
         return
     if GOOD not in names:

@@ -40,7 +40,9 @@ def documented(document: str, title: str) -> list[str]:
 def gputui(*arguments: str, timeout: float = 180, **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     command = [*AS_IN_A_TERMINAL, *COMMAND, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **more)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL, **more
+    )
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class Terminal:
             capture_output=True,
             text=True,
             timeout=120,
+            check=False,
             env=self._environment,  # and nothing of the tests' own, such as COLUMNS
         )
         assert done.returncode == 0, done.stderr
@@ -119,7 +120,7 @@ class Terminal:
                 shown, since, looks = now, time.monotonic(), 0
 
     def close(self) -> None:
-        subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True)
+        subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True, check=False)
 
 
 @contextmanager

@@ -31,8 +31,8 @@ def slowed(training: Training, seconds: float) -> dict[str, Any]:
     """The result of a training each of whose executions takes so long at least."""
     after = training.loop.timing.parts.after
 
-    def slow(count: int, logs: Any) -> None:
-        after(count, logs)
+    def slow(_count: int, logs: Any) -> None:
+        after(_count, logs)
         time.sleep(seconds)
 
     training.loop.timing.parts.after = slow  # type: ignore[method-assign]

@@ -115,8 +115,8 @@ def planted_between(training: Training, seconds: float, slept: list[float]) -> T
     """Python that takes so long after each execution."""
     after = training.loop.timing.parts.after
 
-    def slow(count: int, logs: Any) -> None:
-        after(count, logs)
+    def slow(_count: int, logs: Any) -> None:
+        after(_count, logs)
         began = time.perf_counter()
         time.sleep(seconds)
         slept.append(time.perf_counter() - began)

@@ -26,13 +26,13 @@ def in_background(owner: Widget, reading: Callable[[], Result], take: Callable[[
         if owner.is_attached:
             try:
                 act()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - shown as of any message that is handled
                 owner.app._handle_exception(error)
 
     def run() -> None:
         try:
             act = partial(take, reading())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again where it is shown
             act = partial(_raise, error)
         with contextlib.suppress(RuntimeError):  # the application has been left
             loop.call_soon_threadsafe(partial(done, act), context=context)

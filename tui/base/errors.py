@@ -134,7 +134,7 @@ def _code(command: Callable[[], int]) -> int:
         return INTERRUPTED
     except OutputFault:
         raise
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001 - no traceback on the terminal
         return report(fault)
 
 

@@ -93,7 +93,7 @@ class Host(App[None]):
         """Starts that wait until the devices are free."""
         from .waiting import WaitingStarts  # not needed for the first paint
 
-        return WaitingStarts(self, lambda run, engine: self.engines.append(engine), self._waits)
+        return WaitingStarts(self, lambda _run, engine: self.engines.append(engine), self._waits)
 
     def _waits(self, title: str) -> None:
         self.waiting_title = title

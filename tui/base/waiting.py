@@ -76,7 +76,7 @@ class WaitingStarts:
     def _launch(self, start: Start) -> None:
         try:
             run, engine = start.launch()
-        except Exception as reason:  # whatever keeps it from starting is told, and nothing else is lost
+        except Exception as reason:  # noqa: BLE001 - whatever keeps it from starting is told, and nothing else is lost
             self._app.call_from_thread(self._say, f"{start.title} was not started: {reason}", "error")
         else:
             self._app.call_from_thread(self._began, run, engine)

@@ -24,7 +24,7 @@ def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in found[:MOST]]
 
 
-def preset(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Presets by name, and preset files of the current folder; elsewhere the shell completes files."""
     from ...engine.files.preset_names import SUFFIXES, available
 
@@ -37,7 +37,7 @@ def preset(context: click.Context, parameter: click.Parameter, incomplete: str) 
     return _fitting(names, incomplete)
 
 
-def run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of runs, the newest first, and `latest`."""
     from ...engine.files.places import runs_folder
 
@@ -50,7 +50,7 @@ def ended_run(context: click.Context, parameter: click.Parameter, incomplete: st
     return [item for item in run(context, parameter, incomplete) if item.value not in ("latest", *named)]
 
 
-def tag(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The tags that runs have."""
     from ...engine.files.places import runs_folder
     from ...engine.runs import Run, notes
@@ -59,7 +59,7 @@ def tag(context: click.Context, parameter: click.Parameter, incomplete: str) -> 
     return _fitting(sorted(found), incomplete)
 
 
-def proof(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids of proofs, the newest first, and `latest`."""
     from ...engine.files.places import home
 
@@ -73,7 +73,7 @@ def _folders(parent: os.PathLike[str]) -> list[str]:
     return []
 
 
-def option(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def option(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Keys of options, by their short names as soon as no group is begun."""
     from ...engine.options import OPTIONS
 

@@ -31,7 +31,7 @@ class PresetOrCommand(click.Group):
     opens: click.Command | None = None
     sections: Mapping[str, Sequence[str]] = MappingProxyType({})
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = formatter.width - 6 - max(map(len, self.commands), default=0)
         for heading, names in self.sections.items():
             with formatter.section(heading):

@@ -260,14 +260,14 @@ class Presses:
         while True:
             act(self._waiting.get())
 
-    def _pressed(self, number: int, frame: Any) -> None:
+    def _pressed(self, _number: int, frame: Any) -> None:
         if not _at_a_terminal():
             self._told_by_scheduler(signal.SIGTERM, frame)
         elif time.monotonic() - self._pressed_at >= AGAIN_SECONDS:
             self._pressed_at = time.monotonic()
             self._count(run_folders.ASKED_BY_PERSON)
 
-    def _told_by_scheduler(self, number: int, frame: Any) -> None:
+    def _told_by_scheduler(self, number: int, _frame: Any) -> None:
         if not self.asked:
             self._count((number,))
 

@@ -37,10 +37,10 @@ def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     return (rows + _processes(gpu, width, max(1, height - len(rows)), glyphs))[:height]
 
 
-def telling(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def telling(gpu: Gpu, width: int, height: int, _glyphs: Glyphs) -> list[Row]:
     """The rows that show something noteworthy, the most important first, at most `height` of them."""
     activity, *rest = _rows(gpu, width)
-    rows = [row for row, tells in (*_alarms(gpu), activity, *_strangers(gpu, glyphs), *rest) if tells]
+    rows = [row for row, tells in (*_alarms(gpu), activity, *_strangers(gpu), *rest) if tells]
     return rows[:height]
 
 
@@ -153,7 +153,7 @@ def _alarms(gpu: Gpu) -> list[_Told]:
     return found + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
-def _strangers(gpu: Gpu, glyphs: Glyphs) -> list[_Told]:
+def _strangers(gpu: Gpu) -> list[_Told]:
     """Processes that are not the run's, where the run's processes are known."""
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:

@@ -113,7 +113,7 @@ def _ceiling(data: Told) -> Row:
 def _bar(data: Told, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
     """The time used of the search's minutes."""
     limit = limit_seconds(data)
-    right: Row = [(f" {left_in_words(data, elapsed, limit)} ", "value")]
+    right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
     room = max(0, width - length(right))
     filled = round(min(1.0, (elapsed or 0.0) / limit) * room) if limit else 0
     return [(glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right]
@@ -244,7 +244,7 @@ def memory_line(data: Told, width: int, glyphs: Glyphs) -> Row:
     return [("memory  ", "label"), (fitting(said, max(0, width - 8), glyphs), "value")]
 
 
-def trial_line(name: str, now: Snapshot | None, width: int, glyphs: Glyphs) -> Row:
+def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
     """The running trial: its phase, and its figures once there are some."""
     if now is None:
         return [("trial   ", "label"), ("none is running", "label")]

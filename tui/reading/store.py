@@ -155,7 +155,7 @@ class Store:
         self._set(diagnosis=_of_before(self._facts["diagnosis"]))
         self._set(resumes=(*self._facts["resumes"], t))
 
-    def on_started(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_started(self, _t: float, event: Mapping[str, Any]) -> None:
         self._set(started=MappingProxyType(dict(event)), outcome=None, error=None, summary=EMPTY)
 
     def on_progress(self, t: float, event: Mapping[str, Any]) -> None:
@@ -253,33 +253,33 @@ class Store:
         used = self._facts["started"].get("gpus")
         return used if isinstance(used, list) else ()
 
-    def on_allocator(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_allocator(self, _t: float, event: Mapping[str, Any]) -> None:
         self._allocator = mapping(event.get("devices"))
 
-    def on_diagnosis(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_diagnosis(self, _t: float, event: Mapping[str, Any]) -> None:
         if event.get("verdict") == "undecided" and self._facts["diagnosis"].get(BEFORE_RESUME):
             return  # too few steps since the run was resumed: the verdict of the part before stands
         self._set(diagnosis=event)
 
-    def on_input_stages(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_input_stages(self, _t: float, event: Mapping[str, Any]) -> None:
         self._set(input_stages=event)
 
-    def on_workers(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_workers(self, _t: float, event: Mapping[str, Any]) -> None:
         self._set(workers=event)
 
     def on_host(self, t: float, event: Mapping[str, Any]) -> None:
         self._set(host=event)
         self._add("cpu", self._time(t), event.get("cpu"))
 
-    def on_warning(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_warning(self, _t: float, event: Mapping[str, Any]) -> None:
         warning = _message(event)
         if warning not in self._facts["warnings"]:
             self._set(warnings=(*self._facts["warnings"], warning)[-MAX_MESSAGES:])
 
-    def on_error(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_error(self, _t: float, event: Mapping[str, Any]) -> None:
         self._set(error=_message(event))
 
-    def on_finished(self, t: float, event: Mapping[str, Any]) -> None:
+    def on_finished(self, _t: float, event: Mapping[str, Any]) -> None:
         summary = mapping(event.get("summary"))
         outcome = str(event.get("outcome") or summary.get("outcome") or "crashed")
         error = mapping(summary.get("error"))

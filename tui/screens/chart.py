@@ -108,7 +108,7 @@ class ChartScreen(AppScreen):
         yield Header(Pager(self._title, id="title"))
         yield BigChart(id="chart")
         yield Panel(self._values, id="values")
-        yield Panel(lambda width, height: [fit(self.source.foot(width), width)], id="foot")
+        yield Panel(lambda width, _height: [fit(self.source.foot(width), width)], id="foot")
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -151,20 +151,20 @@ class ChartScreen(AppScreen):
         for panel in self.query(Panel):
             panel.repaint()
 
-    def _title(self, width: int, height: int) -> list[Row]:
+    def _title(self, width: int, _height: int) -> list[Row]:
         names = [plot.key for plot in self._all]
         at = f"{names.index(self.key) + 1}/{len(names)}" if self.key in names else ""
         right: Row = [(f"  {at}", "value"), *self.query_one(Pager).keys()]
         about = whole_words(clean(self.source.about), width - len(self.key) - 2 - length(right), self.glyphs)
         return [spread([(self.key, "title"), (f"  {about}", "label")], right, width)]
 
-    def _values(self, width: int, height: int) -> list[Row]:
+    def _values(self, width: int, _height: int) -> list[Row]:
         chart = self.chart
         if chart.cursor is None:
             return [[(HINT, "label")]]
         return readout.rows(chart.plot, chart.cursor, chart.cell, width, self.glyphs)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """The run is stopped by the screen below, where that shows one which goes on."""
         return action != "stop" or (isinstance(self.source, RunActions) and bool(self.source.check_action("stop", ())))
 

@@ -15,7 +15,6 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.widgets import DataTable
 
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
 from ...engine.runs import Run, baseline
@@ -208,7 +207,7 @@ class CompareScreen(ComparedCurves):
         super().show_curves()
         self._show_remarks()
 
-    def _remark_lines(self, width: int, height: int) -> list[Row]:
+    def _remark_lines(self, width: int, _height: int) -> list[Row]:
         remarked = remarks(self.found) if self.found is not None else []
         table = self.query_one(Table)
         if remarked and table.row_count and table.virtual_size.width > table.size.width:
@@ -261,7 +260,7 @@ class CompareScreen(ComparedCurves):
         if self.found is not None:
             self.app.copy(as_markdown(self.found), "the comparison as Markdown")
 
-    def on_data_table_cell_selected(self, event: DataTable.CellSelected) -> None:
+    def on_data_table_cell_selected(self) -> None:
         self.action_open()
 
     def action_open(self) -> None:

@@ -80,7 +80,7 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
     def axes(self) -> list[str]:
         return compared_charts.axes(self._named())
 
-    def foot(self, width: int) -> Row:
+    def foot(self, _width: int) -> Row:
         return [("the time of each run begins with its first step", "label")]
 
     @property

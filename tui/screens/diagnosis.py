@@ -101,7 +101,7 @@ class DiagnosisScreen(AppScreen):
 
     # ---- what is seen -----------------------------------------------------------------------------
 
-    def _title(self, width: int, height: int) -> list[Row]:
+    def _title(self, width: int, _height: int) -> list[Row]:
         left: Row = [("diagnosis", "title"), (f"  {clean(self.run_folder.id)}", "label")]
         right: Row = [] if self.now.outcome else [("updated while the run goes on", "label")]
         return [spread(left, right, width)]

@@ -133,7 +133,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         said.styles.height = len(self._status_lines(self.size.width - 2, 0))
         said.repaint()
 
-    def _status_lines(self, width: int, height: int) -> list[Row]:
+    def _status_lines(self, width: int, _height: int) -> list[Row]:
         said, style = self.looking, "label"
         if not said:
             broken = blocks(self.found)  # no GPU alone is none

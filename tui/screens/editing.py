@@ -86,7 +86,7 @@ def _run(app: Host, command: list[str], path: Path) -> int | None:
     try:
         with app.suspend(), _interrupts_are_the_editors():
             try:
-                code = subprocess.run([*command, str(path)]).returncode
+                code = subprocess.run([*command, str(path)], check=False).returncode
             except OSError as fault:
                 code = fault.strerror or str(fault)
     except SuspendNotSupported:
@@ -105,7 +105,7 @@ def _run(app: Host, command: list[str], path: Path) -> int | None:
 @contextlib.contextmanager
 def _interrupts_are_the_editors() -> Iterator[None]:
     """Ctrl-C in the editor ends nothing here; the editor itself starts with the system's own handler."""
-    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
     finally:

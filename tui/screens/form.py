@@ -73,7 +73,7 @@ class FormScreen(CheckedForm):
 
     _limits: LimitTexts | None = None  # of the latest search
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """A slash that is typed into a field does not start a search; only what waits can be given up."""
         if action == "give_up":
             return bool(self.app.waiting_title)
@@ -84,7 +84,7 @@ class FormScreen(CheckedForm):
         acts = {"undo": self.history.done, "redo": self.history.undone}
         return action not in acts or bool(acts[action])
 
-    def check_consume_key(self, key: str, character: str | None) -> bool:
+    def check_consume_key(self, _key: str, character: str | None) -> bool:
         """A digit begins a value here, and opens no other screen, wherever the focus is."""
         return character is not None and character.isdigit()
 
@@ -239,7 +239,7 @@ class FormScreen(CheckedForm):
         self.app.engines.append(engine)
         self.app.open_run(run)
 
-    def offer(self, run: Run, title: str) -> None:
+    def offer(self, title: str) -> None:
         """Say that a run is running, and which key shows it."""
         said = f"{clean(title)}; {self.app.key('live')} shows it"
         self.app.notify(said, title="A run is running", markup=False)

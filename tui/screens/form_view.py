@@ -174,7 +174,7 @@ class FormView(AppScreen):
         text = (
             help_text(stop.key, self.state, stop.locked, self.remarks, width)
             if isinstance(stop, OptionRow)
-            else part_text(stop.part, stop.keys, stop.folded, width)
+            else part_text(stop.part, stop.keys, width)
         )
         self.query_one("#help", Static).update(text)
 

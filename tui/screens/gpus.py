@@ -121,7 +121,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
             rows.append([(f"{self.glyphs.hint} {then}", "label")])
         return [*rows, *panels.messages(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
 
-    def _title(self, width: int, height: int) -> list[Row]:
+    def _title(self, width: int, _height: int) -> list[Row]:
         names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
         kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
         right = [("  ", ""), (self._pace(), "label")]
@@ -145,7 +145,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
 
     # ---- keys -------------------------------------------------------------------------------------
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """Selecting a GPU is possible only where not every card shows everything."""
         return action not in ("pick", "pick_edge") or self._detailed
 

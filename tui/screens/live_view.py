@@ -87,7 +87,7 @@ class LiveView(FollowingScreen[Picture]):
         yield Header()
         yield Panel(self._head, id="head")
         yield Panel(self._messages, id="messages")
-        yield Panel(lambda width, height: panels.summary(self.now, width), id="summary")
+        yield Panel(lambda width, _height: panels.summary(self.now, width), id="summary")
         yield ChartGrid(id="charts")
         yield GpuCards(id="devices")
         yield Panel(self._host, id="host")

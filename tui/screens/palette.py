@@ -38,7 +38,7 @@ def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
         yield from commands()
 
 
-def offers_all(action: str) -> bool:
+def offers_all(_action: str) -> bool:
     """For screens on which every key can be used at any time."""
     return True
 

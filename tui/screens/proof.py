@@ -14,7 +14,6 @@ from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.widgets import DataTable
 
 from ..base import keys
 from ..base.themes import painted_colour
@@ -116,7 +115,7 @@ class ProofScreen(ProofView[dict[str, Any]]):
             panel.repaint()
         self.refresh_bindings()
 
-    def _head(self, width: int, height: int) -> list[Row]:
+    def _head(self, width: int, _height: int) -> list[Row]:
         return drawing.head(self.data, self._clock(), width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
@@ -165,12 +164,12 @@ class ProofScreen(ProofView[dict[str, Any]]):
             cells.insert(3, Text(f"  {bar}", style=painted_colour(self.app, style)))
         return cells
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+    def on_data_table_row_highlighted(self) -> None:
         self.query_one("#detail", Panel).repaint()
 
     # ---- keys -------------------------------------------------------------------------------------
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """Keys without a purpose now are not in the footer."""
         if action == "stop":
             return self.goes_on
@@ -188,6 +187,6 @@ class ProofScreen(ProofView[dict[str, Any]]):
     async def action_open(self) -> None:
         await proof_actions.open_improved(self.app, self.proof, str(self.data.get("preset_after")))
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_data_table_row_selected(self) -> None:
         """Open the run of the latest trial."""
         self.open_trial(latest_run(self.picked or {}))

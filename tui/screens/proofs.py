@@ -9,7 +9,6 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.widgets import DataTable
 
 from ...engine.proof import sentences
 from ...engine.proof.scaling_words import in_brief as scaled
@@ -98,7 +97,7 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
             Text(f"  {fitting(_kept(entry), self._rest() - 3, self.glyphs)}", no_wrap=True),
         ]
 
-    def _status_line(self, width: int, height: int) -> list[Row]:
+    def _status_line(self, width: int, _height: int) -> list[Row]:
         """What the proof under the cursor came to."""
         if not self.entries:
             return [[("reading ..." if self.latest is None else EMPTY, "label")]]
@@ -106,10 +105,10 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
         said = "" if at is None else clean(at.data.get("doing") if at.goes_on else conclusion(at.data))
         return [[(fitting(said, width, self.glyphs), "label")]]
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+    def on_data_table_row_highlighted(self) -> None:
         self.query_one(Panel).repaint()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_data_table_row_selected(self) -> None:
         if self.current is not None:
             self.app.open_proof(self.current.proof)
 

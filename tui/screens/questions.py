@@ -72,7 +72,7 @@ class Ask(ModalScreen[str | None]):
 
     @work(group="moot")
     async def _close_when(self, moot: Callable[[], str]) -> None:
-        while not (reason := await asyncio.to_thread(moot)) or not self.is_current:  # the help may lie over it
+        while not (reason := await asyncio.to_thread(moot)) or not self.is_current:  # noqa: ASYNC110 - the help may lie over it
             await asyncio.sleep(MOOT_SECONDS)
         self.notify(clean(reason), markup=False)
         self.dismiss(None)
@@ -115,7 +115,7 @@ class AskText(ModalScreen[str | None]):
         """What stands below the field."""
         yield from ()
 
-    def refuse(self, text: str) -> str:
+    def refuse(self, _text: str) -> str:
         """Why the text is refused, or nothing."""
         return ""
 

@@ -111,7 +111,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         """The run under the cursor, whatever is marked."""
         return self.current.run if self.current else None
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         return action != "resume" or self.current is None or self.current.resumable
 
     def acted(self, run: Run, resumed: bool = False) -> None:
@@ -172,7 +172,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
     def on_resize(self) -> None:
         self.rearrange()
 
-    def _status_line(self, width: int, height: int) -> list[Row]:
+    def _status_line(self, width: int, _height: int) -> list[Row]:
         """The whole id of the run under the cursor with all its changes, and how many runs there are."""
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
@@ -193,7 +193,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
 
     # ---- keys -----------------------------------------------------------------------------------
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_data_table_row_selected(self) -> None:
         self.action_open()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
@@ -316,10 +316,10 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         line.add_class("-shown")
         line.focus()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    def on_input_changed(self) -> None:
         self.rearrange()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
+    def on_input_submitted(self) -> None:
         self._filtered()
         self.table.focus()
 

@@ -45,7 +45,7 @@ async def save(app: Host, state: FormState) -> bool:
 
 async def _save_over_changes(app: Host, state: FormState, path: Path, happened: str) -> bool:
     """The file is no longer what the form was filled with: ask whose changes are to be kept."""
-    gone = not os.path.lexists(path)
+    gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
     answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
     answer = await app.push_screen_wait(Ask(f"{short(path)} {happened}.", answers))
     if answer == "Save as":
@@ -87,7 +87,7 @@ async def save_as(app: Host, state: FormState) -> bool:
 
 async def _agreed(app: Host, path: Path) -> bool:
     """Ask before a file is replaced, and before a folder is made, whose name may be a slip."""
-    if path.exists():
+    if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
         return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
     if folder := _new_folder(path):
         question = f"There is no folder {short(folder)}."

@@ -17,7 +17,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
-from textual.widgets import DataTable
 
 from ...engine import figures
 from ...engine.proof import RESUMABLE, sentences
@@ -178,7 +177,7 @@ class TuneScreen(ProofView[SearchReading]):
             for name, key in (("speed", SPEED), ("loss", LOSS), ("memory", memory_line.KEY)):
                 self.query_one(f"#{name}", Chart).show(shown.get(key, Plot(key, "", ())))
 
-    def _head(self, width: int, height: int) -> list[Row]:
+    def _head(self, width: int, _height: int) -> list[Row]:
         elapsed = elapsed_of(self.data) if self.goes_on else number(self.data.get("seconds"))
         return drawing.head(self.data, elapsed, width, self.glyphs, low=self.size.height < LOW)
 
@@ -187,9 +186,9 @@ class TuneScreen(ProofView[SearchReading]):
             return [[("nothing has been measured so far" if self.data else "reading the search ...", "label")]]
         return leaderboard.detail(self.picked, width, height, self.glyphs)
 
-    def _lines(self, width: int, height: int) -> list[Row]:
+    def _lines(self, width: int, _height: int) -> list[Row]:
         now, data, glyphs = self.reading, self.data, self.glyphs
-        trial = drawing.trial_line(now.run.id if now.run else "", now.trial, width, glyphs)
+        trial = drawing.trial_line(now.run.id if now.run else "", now.trial, width)
         memory, pairs = drawing.memory_line(data, width, glyphs), drawing.pairs_line(data, width, glyphs)
         middle = pairs if drawing.is_deciding(data) else memory
         return [drawing.options_line(data, width, glyphs), middle, trial if self.goes_on else pairs]
@@ -217,10 +216,10 @@ class TuneScreen(ProofView[SearchReading]):
         return [Text(cell.text, style=painted_colour(self.app, cell.style), no_wrap=True,
                      justify="right" if cell.right else "left") for cell in cells]  # fmt: skip
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+    def on_data_table_row_highlighted(self) -> None:
         self.query_one("#detail", Panel).repaint()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_data_table_row_selected(self) -> None:
         """Open the run of the latest trial, or of the one that is being measured."""
         running, run = self.picked.get("decision") == "running", self.reading.run
         self.open_trial(run.id if running and run is not None else latest_run(self.picked))
@@ -263,7 +262,7 @@ class TuneScreen(ProofView[SearchReading]):
 
     # ---- keys -------------------------------------------------------------------------------------
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         """Keys without a purpose now are not in the footer."""
         if action == "stop":
             return self.goes_on

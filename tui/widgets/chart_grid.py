@@ -40,7 +40,7 @@ class ChartGrid(Vertical):
     def compose(self) -> ComposeResult:
         yield Container(id="grid")
         yield Panel(self._stage, id="stage")
-        yield Panel(lambda width, height: [stage.phase_line(self._now, width)], id="phases")
+        yield Panel(lambda width, _height: [stage.phase_line(self._now, width)], id="phases")
 
     def lay_out(self, layout: Layout) -> None:
         """The charts in these columns and rows; the phases get a line where the charts do not need it."""

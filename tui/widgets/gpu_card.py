@@ -8,7 +8,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable
 
-from textual import events
 from textual.message import Message
 
 from ...engine.figures import GPU
@@ -68,7 +67,7 @@ class GpuCard(Painted):
             self._curve, self._curve_size = curve_rows(plot, width, height, glyphs), (width, height)
         return self._curve
 
-    def on_click(self, event: events.Click) -> None:
+    def on_click(self) -> None:
         self.post_message(self.Clicked(self.gpu.index))
 
 

@@ -147,7 +147,7 @@ class LogLines(ScrollView, can_focus=True):
         self.found = [i for i, row in enumerate(self.rows) if wanted in row.text.casefold()]
         self.at = min(self.at, len(self.found) - 1)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         return action != "context" or bool(self.sought)
 
     def action_context(self) -> None:
@@ -197,7 +197,7 @@ class LogLines(ScrollView, can_focus=True):
     def get_selection(self, selection: Selection) -> tuple[str, str]:
         return selection.extract("\n".join(row.text for row in self.rows)), "\n"
 
-    def selection_updated(self, selection: Selection | None) -> None:
+    def selection_updated(self, _selection: Selection | None) -> None:
         self.refresh()
 
     def _segments(self, line: str, base: Style) -> list[Segment]:
@@ -217,7 +217,7 @@ class LogTitle(Painted):
     DEFAULT_CSS = "LogTitle { height: 1; }"
     right = ""
 
-    def rows(self, width: int, height: int) -> list[Row]:
+    def rows(self, width: int, _height: int) -> list[Row]:
         return [headline([("log", "title")], [(self.right, "label")], width, self.glyphs.rule)]
 
 

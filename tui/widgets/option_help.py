@@ -51,7 +51,7 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark]
     return Content("\n").join(lines)
 
 
-def part_text(part: str, keys: Sequence[str], folded: bool, width: int) -> Content:
+def part_text(part: str, keys: Sequence[str], width: int) -> Content:
     """What is in a part of a group that can be folded."""
     head = Content.assemble((part, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
     names = max(len(INFO[key].name) for key in keys) + 2

@@ -316,7 +316,7 @@ class OptionRow(Widget, can_focus=True):
         if self.children:
             self._change(event.value)
 
-    def on_descendant_blur(self, event: events.DescendantBlur) -> None:
+    def on_descendant_blur(self) -> None:
         self.finish(True)
 
     def on_click(self, event: events.Click) -> None:

@@ -45,10 +45,10 @@ class Places(Painted):
             self._layout_updates += 1  # Textual (8.2) keeps the old width where a layout had been asked for before
             self.repaint()
 
-    def get_content_width(self, container: Size, viewport: Size) -> int:
+    def get_content_width(self, _container: Size, _viewport: Size) -> int:
         return sum(map(length, self._items(self.with_keys)))
 
-    def rows(self, width: int, height: int) -> list[Row]:
+    def rows(self, width: int, _height: int) -> list[Row]:
         return [[piece for item in self._fitting(width) for piece in item]]
 
     def _fitting(self, width: int) -> list[Row]:

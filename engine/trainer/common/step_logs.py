@@ -40,7 +40,7 @@ def _text(name: Any) -> str:
     """The name as text; an object of the user's may fail to convert itself."""
     try:
         return str(name)
-    except Exception:
+    except Exception:  # noqa: BLE001 - the user's code
         return type(name).__name__
 
 
@@ -65,5 +65,5 @@ def _array(value: Any) -> np.ndarray[Any, Any] | None:
         return None
     try:
         return np.asarray(value, dtype="float64")
-    except Exception:  # an object of the user's may raise any exception when it is converted
+    except Exception:  # noqa: BLE001 - an object of the user's may raise any exception when it is converted
         return None

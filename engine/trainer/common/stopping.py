@@ -44,7 +44,7 @@ class StopSwitch:
         self.reason = ""
         self.at_once = True  # until a step has been trained
         self.engine_gone = False
-        self.leave_result: Callable[[str], None] = lambda reason: None
+        self.leave_result: Callable[[str], None] = lambda _reason: None
         self.exit: Callable[[int], None] = os._exit
         self.writer = -1  # the pipe that signal numbers are written to
         self._asked = threading.Event()
@@ -92,7 +92,7 @@ class StopSwitch:
         """Whether a stop was requested, where a signal may have arrived this very moment."""
         return self._asked.wait(HEARING_SECONDS)
 
-    def on_signal(self, number: int, frame: Any) -> None:
+    def on_signal(self, number: int, _frame: Any) -> None:
         """Handle a signal in the main thread, never waiting: the user's code may have replaced the wakeup fd."""
         with contextlib.suppress(OSError):
             os.write(self.writer, bytes([number]))

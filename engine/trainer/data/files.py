@@ -138,7 +138,7 @@ def _image_shape(options: Options) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2]
 
 
-def tfrecord(options: Options, seed: int) -> Source:
+def tfrecord(options: Options, _seed: int) -> Source:
     """TFRecord files of tf.train.Example records; the first records are kept for validation."""
     workload = options.workload
     pattern = workload.source[1]

@@ -28,7 +28,7 @@ def keras_dataset(options: Options, seed: int) -> Source:
     name = options.workload.data
     try:
         (x, y), test = getattr(keras.datasets, name).load_data()
-    except Exception as fault:  # Keras raises a bare Exception when the download fails
+    except Exception as fault:  # noqa: BLE001 - Keras raises a bare Exception when the download fails
         raise DataError(
             f"{name} is not on this machine and cannot be downloaded ({type(fault).__name__})",
             f"put {KERAS_FILES[name][0]} into {keras_folder()}, or use workload.data=digits",

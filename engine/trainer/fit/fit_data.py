@@ -70,4 +70,4 @@ class FitData:
             experimental_fetch_to_device=ahead > 0, experimental_per_replica_buffer_size=ahead
         )
         assert self._strategy is not None
-        return self._strategy.distribute_datasets_from_function(lambda context: batches, settings)
+        return self._strategy.distribute_datasets_from_function(lambda _context: batches, settings)

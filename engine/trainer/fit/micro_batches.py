@@ -156,7 +156,7 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
     shapes = tf.nest.map_structure(lambda tensor: tf.TensorShape([None] * len(tensor.shape)), start[1])
     fixed = [tensor.shape for tensor in start[0]]
     _, state = tf.while_loop(
-        lambda number, state: number < whole,
+        lambda number, _state: number < whole,
         lambda number, state: (number + 1, added(state, number * size, size)),
         (tf.constant(1), start),
         shape_invariants=(tf.TensorShape([]), (fixed, shapes)),

@@ -56,7 +56,7 @@ def per_step(model: keras.Model, global_batch_size: int) -> float | None:
         return None  # the user's own step may run the model any number of times
     try:
         forward = _forward(model)
-    except Exception:  # the training does not need the count; engine.log says why there is none
+    except Exception:  # noqa: BLE001 - the training does not need the count; engine.log says why there is none
         traceback.print_exc()
         return None
     return float(PASSES * forward * global_batch_size) if forward else None

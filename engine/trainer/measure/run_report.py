@@ -34,7 +34,7 @@ class RunReport:
         self.device_batches = 0  # copied ahead into the memory of each of them
         self.speed, self.epochs, self.first_seconds = Speed(), Epochs(), FirstSeconds()
         self.training_since: float | None = None
-        self.when_finished: Callable[[int], None] = lambda returncode: None
+        self.when_finished: Callable[[int], None] = lambda _returncode: None
         self.when_first_step_is_done: Callable[[], None] = lambda: None
         self.peak_memory_bytes: int | None = None
         self._pauses: list[tuple[float, float]] = []  # beginning and end of what is no training, between its phases

@@ -51,8 +51,8 @@ class StepParts:
         """The graph of an execution is called."""
         self._called = time.perf_counter()
 
-    def after(self, count: int, logs: Any) -> None:
-        """An execution of `count` steps has returned."""
+    def after(self, _count: int, logs: Any) -> None:
+        """An execution of so many steps has returned."""
         self._ends += time.time() - self.clock.zero
         self._call_seconds += time.perf_counter() - self._called
         self._last_logs = logs

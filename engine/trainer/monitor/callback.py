@@ -32,7 +32,7 @@ def _harmless(method: Callable[..., None]) -> Callable[..., None]:
     def guarded(self: Monitor, *arguments: Any, **named: Any) -> None:
         try:
             method(self, *arguments, **named)
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001 - see above
             self._give_up(fault)
 
     return guarded

@@ -71,7 +71,7 @@ class Life:
         """Whether the fit still runs."""
         return not self._done.is_set() and self._fit.runs()
 
-    def _on_signal(self, number: int, frame: Any) -> None:
+    def _on_signal(self, _number: int, _frame: Any) -> None:
         """Schedulers may send it several times. After a while without an answer, or after the end of the fit, it ends
         the script as it would without gputui.
         """
@@ -81,7 +81,7 @@ class Life:
         else:
             self._end_script()
 
-    def _on_person(self, number: int, frame: Any) -> None:
+    def _on_person(self, _number: int, _frame: Any) -> None:
         """A person who asks for the second time ends the script, too."""
         self._by_person += 1
         if self._by_person > 1:

@@ -50,7 +50,7 @@ def _trace(model: keras.Model, batch: Any) -> Exception | None:
             only_built.enter_context(_not_applied(optimizer))
         try:
             compute_output_spec(step, batch)
-        except Exception as fault:  # raised by the user's code, or by Keras because a variable does not exist yet
+        except Exception as fault:  # noqa: BLE001 - the user's code, or Keras because a variable does not exist yet
             return fault
     return None
 
@@ -59,12 +59,12 @@ def _trace(model: keras.Model, batch: Any) -> Exception | None:
 def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
     """Build the optimizer with the gradients, without applying them."""
 
-    def apply(grads: Any, trainable_variables: Any = None) -> None:
+    def apply(grads: Any, trainable_variables: Any = None) -> None:  # noqa: ARG001 - named so by Keras
         if not optimizer.built:
             optimizer.build(list(trainable_variables))
             optimizer.built = True
 
-    def apply_gradients(grads_and_vars: Any, **more: Any) -> None:
+    def apply_gradients(grads_and_vars: Any, **_more: Any) -> None:
         grads, variables = zip(*grads_and_vars, strict=True)
         apply(grads, variables)
 
@@ -80,7 +80,7 @@ def _no_gradients() -> Iterator[None]:
     """Return zeros for gradients: a strategy has none outside its replicas, and only their shapes matter here."""
     real = tf.GradientTape.gradient
 
-    def gradient(tape: Any, target: Any, sources: Any, *arguments: Any, **named: Any) -> Any:
+    def gradient(_tape: Any, target: Any, sources: Any, *_more: Any, **_named: Any) -> Any:  # noqa: ARG001 - TensorFlow's
         return tf.nest.map_structure(lambda source: tf.zeros_like(tf.convert_to_tensor(source)), sources)
 
     tf.GradientTape.gradient = gradient

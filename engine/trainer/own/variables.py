@@ -20,7 +20,7 @@ def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy |
     batch = tf.nest.map_structure(_symbol, spec)
     try:
         model._symbolic_build(data_batch=batch)
-    except Exception as fault:
+    except Exception as fault:  # noqa: BLE001 - the user's code
         if distribution is None:
             why = traceback.format_exception_only(fault)[-1].strip()
             print(f"gputui: {type(model).__name__} gets its variables in the first step: {why}", file=sys.stderr)
@@ -29,7 +29,7 @@ def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy |
     if distribution is not None:
         _made_in_scope(model, distribution)
         build_by_step.share_generator()
-    model._maybe_symbolic_build = lambda *args, **kwargs: None
+    model._maybe_symbolic_build = lambda *_args, **_kwargs: None
 
 
 def _build_by_step(model: keras.Model, batch: Any, by_call: Exception, code: UserCode) -> None:

@@ -156,7 +156,7 @@ def _study(study: Told) -> Iterator[str]:
         yield str(study["note"])
 
 
-def left_in_words(data: Told, elapsed: float | None, limit: float | None) -> str:
+def left_in_words(elapsed: float | None, limit: float | None) -> str:
     """`3:20 of 10:00, 6:40 left`."""
     if elapsed is None or limit is None:
         return "" if elapsed is None else text.clock(elapsed)

@@ -100,7 +100,7 @@ def main() -> None:
             context.context().reinitialize_physical_devices()  # those that the import has found are the server's
         if planted := os.environ.get("GPUTUI_TEST_PLANT"):  # a file of Python that changes how the trainer behaves
             exec(Path(planted).read_text(), {})
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a forked process ends here
         traceback.print_exc()
         os._exit(1)
     runpy.run_module("gputui.engine.trainer", run_name="__main__", alter_sys=True)
