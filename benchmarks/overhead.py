@@ -60,7 +60,7 @@ def plain(model: str, together: int) -> float:
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, *map(str, arguments)], capture_output=True, text=True, check=True
     )
-    return statistics.median(json.loads(done.stdout.splitlines()[-1]))
+    return float(statistics.median(json.loads(done.stdout.splitlines()[-1])))
 
 
 def through_gputui(model: str, together: int) -> float:
@@ -86,7 +86,9 @@ def through_gputui(model: str, together: int) -> float:
             command, capture_output=True, text=True, check=True, env=os.environ | {"GPUTUI_HOME": home}
         )
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    return statistics.median(event["seconds"] for event in told if event["type"] == "epoch" and event["epoch"] > 1)
+    return float(
+        statistics.median(event["seconds"] for event in told if event["type"] == "epoch" and event["epoch"] > 1)
+    )
 
 
 def main() -> None:

@@ -20,9 +20,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from gputui.engine.runs import Run, Tail, request_stop
+from gputui.engine.runs import Run, request_stop
+from gputui.engine.runs.events import Progress
+from gputui.engine.runs.reading import read_events
 
 GPUS = 8
 SOURCE = Path(__file__).parents[1] / "tests/support/fakenvml/nvml.c"
@@ -72,7 +73,7 @@ def group_ratios(library: Path, groups: int, seconds: float) -> list[float]:
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         run = Run(Path(home) / "runs" / subprocess.check_output(command, text=True, env=known).split()[-1])
-        while "step" not in last_progress(run):
+        while not has_trained(run):
             if run.result is not None:
                 sys.exit(f"the training gave no figure: {run.result}")
             time.sleep(0.5)
@@ -85,15 +86,14 @@ def group_ratios(library: Path, groups: int, seconds: float) -> list[float]:
             request_stop(run)
         while run.state in ("running", "stopping"):
             time.sleep(0.5)
-        steps = [(e["t"], e["step"]) for e in Tail(run.file("events.jsonl")).read() if e["type"] == "progress"]
+        steps = [(event.t, event.step) for event in read_events(run.path).of(Progress)]
         speeds = [(step_at(steps, end) - step_at(steps, begin)) / (end - begin) for begin, end in windows]
         grouped = zip(*[iter(speeds)] * 4, strict=True)
         return [(with_1 + with_2) / (without_1 + without_2) for with_1, without_1, without_2, with_2 in grouped]
 
 
-def last_progress(run: Run) -> dict[str, Any]:
-    found = [event for event in Tail(run.file("events.jsonl")).read() if event["type"] == "progress"]
-    return found[-1] if found else {}
+def has_trained(run: Run) -> bool:
+    return read_events(run.path).last(Progress) is not None
 
 
 def window(reader: subprocess.Popen[bytes], on: bool, seconds: float) -> tuple[float, float]:

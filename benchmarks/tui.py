@@ -21,6 +21,7 @@ import termios
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -157,9 +158,9 @@ def measured(terminal: Terminal, seconds: float) -> tuple[float, float]:
 
 def large(home: Path, seconds: float) -> dict[str, tuple[float, float]]:
     """The same on a large terminal: the live view with all its charts, then two runs compared over it."""
-    kinds = {"gpus": 8, "seconds": int(seconds) + 60, "readings_a_second": 5.0, "epoch_seconds": 20}
+    kinds: dict[str, Any] = {"gpus": 8, "seconds": int(seconds) + 60, "readings_a_second": 5.0, "epoch_seconds": 20}
     watched = recorded.write(home, name="large", **kinds)
-    going_on = {"outcome": None, "engine_pid": os.getpid()}
+    going_on: dict[str, Any] = {"outcome": None, "engine_pid": os.getpid()}
     pair = [recorded.write(home, name=f"compared-{n}", **kinds, **going_on) for n in range(2)]
     paths = [str(run.path) for run in (watched, *pair)]
     return {

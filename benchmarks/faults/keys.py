@@ -100,7 +100,7 @@ def value(chance: random.Random) -> None:
         for _ in range(4):
             number = str(chance.randrange(100, 9999))
             window.burst(f"{number}\r", chance)
-            until(lambda n=number: n in window.screen(), 10, f"batch size {number} on the screen")
+            window.shows(number)
         no_run(case)
 
 

@@ -65,7 +65,7 @@ class Lab:
 
     def gputui(self, *arguments: str, before: tuple[str, ...] = (), timeout: float = 180, **more: Any) -> Done:
         """Run the command to its end; `before` are commands that wrap it. No traceback, ever."""
-        told = {"env": self.environment, "cwd": self.folder} | more
+        told: dict[str, Any] = {"env": self.environment, "cwd": self.folder} | more
         done = subprocess.run(
             [*before, COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, errors="replace",
             stdin=subprocess.DEVNULL, check=False, **told,
@@ -77,7 +77,7 @@ class Lab:
     def open(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
         """Start the command and leave it running."""
         pipe = subprocess.PIPE
-        told = {"env": self.environment, "cwd": self.folder, "stdout": pipe, "stderr": pipe} | more
+        told: dict[str, Any] = {"env": self.environment, "cwd": self.folder, "stdout": pipe, "stderr": pipe} | more
         return subprocess.Popen([COMMAND, *arguments], stdin=subprocess.DEVNULL, text=True, **told)
 
     def detached(self, *options: str, preset: str = "quickstart") -> Path:

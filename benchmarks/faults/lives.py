@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from .ends import is_one, send
 from .lab import (
@@ -82,6 +83,10 @@ def _is_running_here(case: Lab, run: Path, view: tuple[str, ...]) -> None:
     check(not result(run), "the run has a result while it runs")
 
 
+def _comes_to(run: Path, at: int) -> Callable[[], Any]:
+    return lambda: step(run) >= at or result(run)
+
+
 def clock_set(*steps: float) -> Callable[[random.Random], None]:
     """The clock is set while the run trains, with a limit of its time; durations stay true."""
 
@@ -96,7 +101,7 @@ def clock_set(*steps: float) -> Callable[[random.Random], None]:
             run = case.detached(*LONG, "run.max_minutes=20")
             for moved in steps:
                 at = step(run) + chance.randrange(50, 250)
-                until(lambda at=at: step(run) >= at or result(run), 90, f"step {at}")
+                until(_comes_to(run, at), 90, f"step {at}")
                 clock.write_text(str(moved))
             end = case.end(run)
             took = time.monotonic() - began
