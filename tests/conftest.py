@@ -24,6 +24,7 @@ from tests.support.forked_engines import forked_trainers as forked_trainers
 from tests.support.forked_engines import gpu_engines as gpu_engines
 from tests.support.forking import ENVIRONMENT, PLAIN_GRAPHS
 from tests.support.forking import forks as forks
+from tests.support.needs import require
 from tests.support.own import own as own
 from tests.support.training import Build, options
 
@@ -101,6 +102,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        require(*marker.args)
 
 
 @pytest.fixture(autouse=True)

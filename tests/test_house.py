@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import needs
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("engine", "presets", "tui")
 HEAVY = {"tensorflow", "keras", "numpy"}
@@ -52,6 +54,21 @@ def imported(path: Path, typing_too: bool = True) -> Iterator[str]:
 
 def is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def test_a_machine_that_lacks_a_tool_fails_the_test_and_skips_it_only_if_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(needs.NEEDS, "tmux", needs.Need(lambda: False, "install the package tmux"))
+    monkeypatch.setenv(needs.ALLOWED, "root,mount")
+    with pytest.raises(
+        pytest.fail.Exception, match="tmux is missing here: install the package tmux; GPUTUI_TESTS_MAY_SKIP=tmux "
+    ):
+        needs.require("tmux")
+    for allowed in ("root,tmux", "all"):
+        monkeypatch.setenv(needs.ALLOWED, allowed)
+        with pytest.raises(pytest.skip.Exception, match="install the package tmux"):
+            needs.require("tmux")
 
 
 def offences(paths: list[Path], forbidden: set[str]) -> list[str]:

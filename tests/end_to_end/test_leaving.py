@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from gputui.tui.base.errors import exit_code
 
 from tests.support.cases import all_hold
 from tests.support.front_door import COMMAND, detached, ended, gputui, happened, opened, until
+from tests.support.needs import require
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
@@ -288,10 +288,10 @@ AS_NOBODY = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=+dac_over
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 6])
 def test_the_limit_of_processes_is_told_wherever_it_is_met(most: int) -> None:
     """By the viewer, the engine or the trainer: each starts processes or threads."""
-    if os.geteuid() == 0 and shutil.which("setpriv") is None:
-        pytest.skip("setpriv is not there")
-    if os.geteuid() and most > 1:
-        pytest.skip("other processes of this user count, too")
+    if os.geteuid() and most > 1:  # other processes of this user count, too
+        require("root")
+    if not os.geteuid():
+        require("setpriv")
     command = [*([] if os.geteuid() else AS_NOBODY), *COMMAND, "--preset", "quickstart"]
     limit = limited(resource.RLIMIT_NPROC, most)
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, preexec_fn=limit, check=False)

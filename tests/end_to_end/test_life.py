@@ -356,7 +356,7 @@ def test_a_run_that_ended_on_another_machine_has_ended() -> None:
     assert runs.all_runs() == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="unshare needs root")
+@pytest.mark.needs("root")  # for unshare
 def test_a_clock_that_is_set_changes_nothing(stand_in: None, tmp_path: Path) -> None:
     """The kernel shows the clock's step in /proc/stat; a container has process numbers of its own."""
     run = training()
@@ -419,7 +419,7 @@ def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
     assert bystander.poll() is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="giving a file away needs root")
+@pytest.mark.needs("root")  # to give a file away
 def test_a_status_of_another_user_sends_no_signal(stand_in: None) -> None:
     run = training()
     foreign = left(place=Place.here())

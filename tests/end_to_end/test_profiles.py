@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from typing import Any
 
@@ -14,9 +13,7 @@ from gputui.tui.printing.profile import lines
 
 from tests.support.front_door import events, gputui
 
-needs_xprof = pytest.mark.skipif(
-    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'xprof>=2.24'"
-)
+needs_xprof = pytest.mark.needs("xprof")
 pytestmark = [pytest.mark.usefixtures("forked_trainers"), pytest.mark.alone, pytest.mark.flaky(reruns=2)]
 DIGITS = ("--preset", "quickstart", "--set", "cache=memory", "--set", "visible=none")
 

@@ -18,9 +18,7 @@ from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import InputStages
 from gputui.tui.printing.profile import lines
 
-needs_xprof = pytest.mark.skipif(
-    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'xprof>=2.24'"
-)
+needs_xprof = pytest.mark.needs("xprof")
 
 # ---- what cannot be read ----------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import lacks
+
 SIZE_BYTES, INODES = 8 << 20, 400
 
 
@@ -105,7 +107,7 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
         ["mount", "-t", "tmpfs", "-o", options, "none", path], capture_output=True, text=True, check=False
     )
     if mounted.returncode:
-        pytest.skip(f"mounting is not allowed here: {mounted.stderr.strip()}")
+        lacks("mount", mounted.stderr.strip())
     try:
         yield SmallDisk(path)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
 import time
@@ -18,7 +17,7 @@ import pytest
 
 from tests.support.front_door import COMMAND, until
 
-needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+needs_tmux = pytest.mark.needs("tmux")
 
 _MOVES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")  # of the cursor, and colours: between the pieces of a line
 

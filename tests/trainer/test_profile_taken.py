@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +12,7 @@ from gputui.engine.profile.reports import ProfileError, read
 
 from tests.support.training import Build
 
-needs_xprof = pytest.mark.skipif(
-    importlib.util.find_spec("xprof") is None, reason="xprof is not installed here; pip install 'xprof>=2.24'"
-)
+needs_xprof = pytest.mark.needs("xprof")
 TINY = (
     "model=mlp",
     "width=0.05",

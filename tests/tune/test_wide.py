@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -30,9 +29,7 @@ from gputui.tui import cli
 
 from tests.support.proving import HERE, Planted, PlantedBench, searching
 
-needs_optuna = pytest.mark.skipif(
-    importlib.util.find_spec("optuna") is None, reason="Optuna is not installed here; pip install 'optuna>=5,<6'"
-)
+needs_optuna = pytest.mark.needs("optuna")
 MIB = 2**20
 # A member of a study in a process of its own.
 # Of two members none measures more than two trials more than the other has by then, however busy the machine is.

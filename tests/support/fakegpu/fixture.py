@@ -11,6 +11,7 @@ from gputui.engine.system import installed
 
 from tests.support.fakegpu import FakeGpu, build
 from tests.support.fakenvml import FakeNvml
+from tests.support.needs import require
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 

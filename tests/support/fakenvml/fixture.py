@@ -1,4 +1,4 @@
-"""Compiles the stand-in with the system's compiler; without one the tests that need it are skipped."""
+"""Compiles the stand-in with the system's compiler; without one the tests that need it fail."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fakenvml import FakeNvml
+from tests.support.needs import lacks
 
 SOURCE = Path(__file__).with_name("nvml.c")
 CUDA_SOURCE = Path(__file__).with_name("cuda.c")
@@ -18,7 +19,7 @@ CUDA_SOURCE = Path(__file__).with_name("cuda.c")
 def nvml(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        pytest.skip("no C compiler on this machine to build the stand-in for NVML with")
+        lacks("cc")
     folder = tmp_path_factory.mktemp("nvml")
     libraries: dict[str, list[str | Path]] = {
         "current/libnvidia-ml.so.1": [SOURCE],

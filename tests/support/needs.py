@@ -1,0 +1,63 @@
+"""What a machine must have for some of the tests: without it they fail, unless GPUTUI_TESTS_MAY_SKIP names it.
+
+A test that is skipped tests nothing, and in a long report nobody sees it: what is missing is to be installed. A test
+names what it needs by `@pytest.mark.needs("tmux")`, a fixture by `require("tmux")`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pytest
+
+ALLOWED = "GPUTUI_TESTS_MAY_SKIP"  # names of NEEDS, separated by commas, or `all`
+
+
+@dataclass(frozen=True)
+class Need:
+    """`is_there` tells whether the machine has it, `remedy` says what to do if it has not."""
+
+    is_there: Callable[[], bool]
+    remedy: str
+
+
+def _command(*names: str) -> Callable[[], bool]:
+    return lambda: any(map(shutil.which, names))
+
+
+def _module(name: str) -> Callable[[], bool]:
+    return lambda: importlib.util.find_spec(name) is not None
+
+
+NEEDS = {
+    "tmux": Need(_command("tmux"), "install the package tmux"),
+    "cc": Need(_command("cc", "gcc", "clang"), "install the package gcc"),
+    "c++": Need(_command("c++"), "install the package g++"),
+    "setpriv": Need(_command("setpriv"), "install the package util-linux"),
+    "optuna": Need(_module("optuna"), "pip install 'optuna>=5,<6'"),
+    "xprof": Need(_module("xprof"), "pip install 'xprof>=2.24'"),
+    "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
+    "mount": Need(lambda: os.geteuid() == 0, "run the tests as root, in a container with the capability SYS_ADMIN"),
+}
+# A wheel of xprof for another kind of processor needs a newer glibc than TensorFlow's: pyproject.toml leaves it out.
+NEVER_THERE = set() if platform.machine() == "x86_64" else {"xprof"}
+
+
+def require(name: str) -> None:
+    """Return only if the machine has it; otherwise the test fails, or is skipped if that is allowed."""
+    if not NEEDS[name].is_there():
+        lacks(name)
+
+
+def lacks(name: str, why: str = "") -> NoReturn:
+    """End the test, as the machine has not what it needs."""
+    text = f"{name} is missing here{why and f' ({why})'}: {NEEDS[name].remedy}"
+    if name in NEVER_THERE or {name, "all"} & set(os.environ.get(ALLOWED, "").split(",")):
+        pytest.skip(text)
+    pytest.fail(f"{text}; {ALLOWED}={name} skips such tests", pytrace=False)
