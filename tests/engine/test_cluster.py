@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -80,6 +81,31 @@ SOUND: list[tuple[dict[str, str], tuple[str, ...], int]] = [
     (tf_config("master", 0, master=["c:1"], worker=["[::1]:2"]), ("c:1", "[::1]:2"), 0),
     (tf_config("worker", 0, worker=["a:1"]) | step(1, 2, "x,y", "1(x2)"), ("a:1",), 0),  # which names it outright
 ]  # fmt: skip
+
+
+def test_steps_that_run_side_by_side_have_ports_of_their_own() -> None:
+    ports = set()
+    for number_of_job, number in itertools.product(range(7, 10), range(6)):
+        found = cluster.read(step(0, 2, "a", "2", SLURM_JOB_ID=str(number_of_job), SLURM_STEP_ID=str(number)))
+        assert found is not None
+        ports |= {int(worker.rpartition(":")[2]) for worker in found.workers}
+    assert len(ports) == 3 * 6 * 2
+
+
+@pytest.mark.parametrize(
+    ("distribution", "hosts"),
+    [
+        ("block", "aabb"),
+        ("cyclic", "abab"),
+        ("cyclic:block", "abab"),
+        ("Cyclic,Pack", "abab"),
+        ("block:cyclic", "aabb"),
+    ],
+)
+def test_tasks_are_placed_as_the_distribution_says(distribution: str, hosts: str) -> None:
+    found = cluster.read(step(hosts.index("a"), 4, "a,b", "2(x2)", SLURM_DISTRIBUTION=distribution))
+    assert found is not None
+    assert "".join(worker[0] for worker in found.workers) == hosts
 
 
 def test_the_cluster_is_read_from_what_launchers_set() -> None:
@@ -237,6 +263,8 @@ def test_gpus_of_a_host_are_shared_out_unless_each_worker_has_its_own() -> None:
     assert cluster_gpus.share(both, here, ["GPU-a", "GPU-b", "GPU-c"]) == "GPU-b", "each the same number"
     assert cluster_gpus.share(both, apart, four) is None
     assert cluster_gpus.share(both, here, []) is None
+    for not_bound in ({"SLURM_GPU_BIND": "none"}, {"SLURM_GPU_BIND": "verbose,none", "SLURM_GPUS_PER_TASK": "1"}):
+        assert cluster_gpus.share(both | not_bound, here, four) == "2,3", not_bound
     for bound in ({"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_GPU_BIND": "single:1"}, {"SLURM_TRES_PER_TASK": "gres/gpu:1"}):
         assert cluster_gpus.share(both | bound, here, four) is None, bound
     assert cluster_gpus.share({"CUDA_VISIBLE_DEVICES": "1"}, here, ["1"]) is None, "the user has shared them out"

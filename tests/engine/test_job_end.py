@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -84,6 +85,20 @@ def test_a_limit_that_is_not_known_is_a_warning_of_the_run(tmp_path: Path, monke
     why = "squeue does not report it: INVALID"
     assert f"the job's time limit is not known, and the run has none ({why})" in str(warning)
     assert not limit.is_over
+
+
+def test_the_limit_counts_from_now_and_not_from_the_start_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv(job_end.VARIABLE, str(int(time.time()) + 600))
+    elapsed = 3600.0
+    monkeypatch.setattr(RunClock, "elapsed", lambda _: elapsed)
+    limit = TimeLimit("auto", RunClock.launched(), lambda _: None)
+    for thread in threading.enumerate():
+        if thread.name == "job's end":
+            thread.join()
+    for seconds, is_over in ((0, False), (400, False), (541, True)):
+        elapsed = 3600.0 + seconds
+        assert limit.is_over is is_over, seconds
 
 
 def test_what_auto_will_do_is_said_beforehand(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gputui.engine import presets
 from gputui.engine.options import GROUPS, OPTIONS, Options, by_key, resolve_key
-from gputui.engine.options.validation import model, validated
+from gputui.engine.options.validation import MisfitsError, model, validated
 
 from tests.support.cases import all_hold
 
@@ -154,6 +154,16 @@ def test_a_whole_number_is_fine_where_a_fraction_is_taken_and_not_the_other_way_
     assert presets.defaults(["width=2"]).options.workload.width == 2
     with pytest.raises(presets.PresetError):
         presets.defaults(["batch_size=64.0"])
+
+
+@pytest.mark.parametrize(("code", "taken"), [(0, False), (9, False), (31, False), (32, True)])
+def test_control_characters_are_refused_in_texts(code: int, taken: bool) -> None:
+    given = {"workload": {"tfrecord_input": f"a{chr(code)}b"}}
+    if taken:
+        assert validated(given).workload.tfrecord_input == "a b"
+    else:
+        with pytest.raises(MisfitsError, match=r"workload\.tfrecord_input"):
+            validated(given)
 
 
 def test_options_cannot_be_changed_once_resolved() -> None:

@@ -18,6 +18,13 @@ def test_what_is_measured_is_enough_for_a_verdict() -> None:
     assert plan.enough(60.0, 3, 5.0), "nobody waits for ever"
 
 
+@pytest.mark.parametrize(
+    ("samples", "share", "counts"), [(10, 0.25, (8, 2)), (4, 0.9, (1, 3)), (1, 0.9, (1, 0)), (7, 0.0, (7, 0))]
+)
+def test_a_split_leaves_at_least_one_sample_to_train(samples: int, share: float, counts: tuple[int, int]) -> None:
+    assert plan.split_counts(samples, share) == counts
+
+
 @pytest.mark.parametrize(("step", "seconds"), [(0.0, 5.0), (0.25, 5.0), (0.8, 16.0), (3.0, 60.0), (10.0, 60.0)])
 def test_slow_steps_are_measured_for_longer(step: float, seconds: float) -> None:
     assert plan.expected_seconds(5.0, step) == pytest.approx(seconds)

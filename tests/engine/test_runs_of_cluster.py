@@ -69,6 +69,8 @@ def test_the_latest_run_of_a_shared_home_is_the_chiefs(cluster_runs: list[Run]) 
     cli.run(["runs", "rm", alone.id, "--yes"])
     assert runs.all_runs()[0] == other
     assert runs.find("latest") == chief
+    assert other.id.startswith(chief.id), "a part of its id names both"
+    assert runs.find(chief.id) == chief
     with pytest.raises(RunError) as refusal:
         continuing.latest()
     assert str(refusal.value) == f"there is no run to resume: {launch.without_checkpoint(chief)}", "it asks no other"

@@ -52,6 +52,9 @@ def test_a_trial_never_ends_its_epoch_and_writes_nothing(home: Path) -> None:
     assert made.run.max_minutes == pytest.approx(1 + 12 * 0.5), "slow steps are measured for longer"
     assert made.train.seed == 11
     assert made.compile == given.options.compile
+    for most, minutes in ((math.inf, 7.0), (90.0, 1.5), (10_000.0, 7.0)):
+        limited = trial.as_trial(given, 11, 30.0, HERE, most_seconds=most).options
+        assert limited.run.max_minutes == pytest.approx(minutes), "as long as there is time"
 
 
 def test_a_trial_keeps_the_schedule_of_the_real_run() -> None:

@@ -17,7 +17,7 @@ from gputui.engine.proof.loop import Prover
 from gputui.engine.proof.record import Record
 from gputui.engine.proof.request import Request
 from gputui.engine.proof.row import Trial
-from gputui.engine.proof.trial import Bench, Stop, as_training, as_trial, outcome
+from gputui.engine.proof.trial import Bench, Stop, outcome
 from gputui.engine.proof.watching import LEAST_REPORTS, Judge
 from gputui.engine.runs import Run, create_at, events
 from gputui.engine.runs.event_writer import EventWriter
@@ -60,38 +60,21 @@ class PlantedBench(Bench):
         self.seconds_of: Callable[[int], float] = lambda before: 10.0
         self.passes: Callable[[float], None] = lambda seconds: None
 
-    def measure(
-        self,
-        preset: Preset,
-        side: str,
-        repeat: int,
-        *,
-        seconds: float | None = None,
-        profile: str = "off",
-        judge: Judge | None = None,
+    def _carried_out(
+        self, prepare: Callable[[], Preset], side: str, repeat: int, judge: Judge | None = None, timed: bool = True
     ) -> Trial:
-        trial = as_trial(preset, self.seed, seconds or self.measure_seconds, self.machine, profile)
+        trial = prepare()
         planted = self.figures(trial.options, len(self.asked))
         self.asked.append(trial.options)
         with self._starting:
             self._count += 1
             run = create_at(self.folder / f"{self._count:02}-{side}", as_text(trial))
         slower = planted.outcome == "ok" and judge is not None and judge([planted.samples_per_second] * LEAST_REPORTS)
-        leave(run, trial.options, replace(planted, outcome="stopped") if slower else planted)
-        return self._timed(outcome(run, side, repeat, slower=slower))
-
-    def learn(
-        self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
-    ) -> Trial:
-        trial = as_training(preset, self.seed + repeat - 1, length, self.machine, most_seconds)
-        planted = self.figures(trial.options, len(self.asked))
-        self.asked.append(trial.options)
-        self._count += 1
-        run = create_at(self.folder / f"{self._count:02}-{side}", as_text(trial))
-        leave_learnt(run, trial.options, planted)
-        return self._timed(outcome(run, side, repeat, timed=False))
-
-    def _timed(self, row: Trial) -> Trial:
+        if trial.options.run.measure_seconds is None:
+            leave_learnt(run, trial.options, planted)
+        else:
+            leave(run, trial.options, replace(planted, outcome="stopped") if slower else planted)
+        row = outcome(run, side, repeat, slower=slower, timed=timed)
         row.seconds = self.seconds_of(len(self.asked) - 1)
         self.passes(row.seconds)
         return row

@@ -6,6 +6,7 @@ import math
 import time
 from array import array
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from gputui.tui.drawing import charts, compared_charts, gpu_charts, panels, read
 from gputui.tui.drawing.axes import power_text, x_scale
 from gputui.tui.drawing.curves import Curve, Plot
 from gputui.tui.drawing.looks import as_drawn
-from gputui.tui.drawing.plot import draw
+from gputui.tui.drawing.plot import curve_rows, draw
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import earlier_starts
 from gputui.tui.reading.run_reader import RunReader
@@ -108,6 +109,21 @@ def test_what_is_no_number_interrupts_the_line_and_breaks_nothing() -> None:
     gap = drawn(Plot("", "", (Curve("", line(1, 1, math.nan, 1, 1)),), x_end=4, final=True), 47)
     row = next(row for row in gap if "⠉" in row or "⠒" in row or "⠤" in row or "⣀" in row)
     assert "┈┈┈┈┈┈" in row[7:]  # only the grid
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0), (1.0, 0.0), (0.5, 0.5)])
+def test_the_columns_of_a_line_touch_and_do_not_overlap(values: tuple[float, float]) -> None:
+    width, height = 20, 50
+    plot = Plot("", "", (Curve("", line(*values)),), x_end=1, final=True)
+    rows = [plain(row) for row in curve_rows(plot, width, height, PLAIN)]
+    columns = [[row for row in range(height) if rows[row][column] != " "] for column in range(width)]
+    if values[0] == values[1]:
+        assert columns == [columns[0]] * width
+        assert len(columns[0]) == 1
+        return
+    falling = columns if values[0] > values[1] else columns[::-1]
+    assert all(min(after) - max(before) == 1 for before, after in pairwise(falling)), rows
+    assert all(column == list(range(column[0], column[-1] + 1)) for column in columns)
 
 
 def test_one_reading_alone_is_seen_and_a_step_back_is_not_joined() -> None:

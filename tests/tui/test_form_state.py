@@ -49,6 +49,17 @@ def test_a_changed_value_is_marked_and_undone(state: FormState) -> None:
     assert state.unsaved() == ["train.epochs"]
 
 
+def test_a_changed_value_no_longer_comes_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("train:\n  epochs: 3\n  seed: 5\n")
+    state = FormState.open(file)
+    assert {"train.epochs", "train.seed"} <= state.preset.origins.keys()
+    state.set("train.epochs", "9")
+    assert state.preset.origins.keys() & {"train.epochs", "train.seed"} == {"train.seed"}
+    state.set("train.epochs", "3")
+    assert "train.epochs" in state.preset.origins
+
+
 def test_other_spelling_of_the_same_value_is_no_change(state: FormState) -> None:
     state.set("train.learning_rate", "2e-3")
     state.set("input.shuffle", " 2000 ")
@@ -213,8 +224,19 @@ def test_undo_and_redo_cover_the_whole_form(state: FormState) -> None:
         state.put(again.before.texts, again.before.description)
     assert Moment.of(state) == last
     assert history.redo(state) is None
+    undone = history.undo(state)
+    assert undone is not None
+    state.put(undone.before.texts, undone.before.description)
+    assert len(history.undone) == 1
     act("another", {"train.epochs": 7})
-    assert history.redo(state) is None
+    assert history.redo(state) is None, "what was undone before another act cannot be done again"
+    before = Moment.of(state)
+    state.put(before.texts, "words of its own")
+    history.record(before, state, "the description")
+    described = history.undo(state)
+    assert described is not None
+    assert (described.what, described.before.description) == ("the description", before.description)
+    state.put(before.texts, before.description)
     act("back", {"train.epochs": int(first.texts["train.epochs"])}, edit="two")
     for typed in ("9", first.texts["train.epochs"]):
         act("typed and taken back", {"train.epochs": typed}, edit="three")

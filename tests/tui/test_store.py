@@ -18,6 +18,8 @@ from gputui.engine.compare.comparison import compare
 from gputui.engine.files.reading import open_regular
 from gputui.engine.runs import Run, Tail, reading
 from gputui.engine.runs.baseline import line_up
+from gputui.engine.runs.event_writer import EventWriter
+from gputui.engine.runs.events import Progress, fields_of
 from gputui.engine.runs.parsing import recalled
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing import panels, verdict
@@ -27,7 +29,7 @@ from gputui.tui.reading.log_tail import LogTail
 from gputui.tui.reading.run_list import entry_of
 from gputui.tui.reading.run_reader import MergedTail, RunReader
 from gputui.tui.reading.series import Series
-from gputui.tui.reading.store import Snapshot, Store, by_physical_gpu
+from gputui.tui.reading.store import MAX_MESSAGES, Snapshot, Store, by_physical_gpu
 from gputui.tui.screens.live import LiveScreen
 from gputui.tui.screens.live_view import NOTHING_READ
 
@@ -249,6 +251,21 @@ def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
     assert [gpu.training for gpu in now.gpus] == [False, False, False, True]
 
 
+def test_of_many_warnings_the_newest_are_kept() -> None:
+    now = fed(
+        *({"type": "warning", "kind": "nan", "message": f"number {number}"} for number in range(MAX_MESSAGES + 3))
+    )
+    assert len(now.warnings) == MAX_MESSAGES
+    assert (now.warnings[0].message, now.warnings[-1].message) == ("number 3", f"number {MAX_MESSAGES + 2}")
+
+
+def test_of_several_gpus_the_mean_and_the_extremes_are_kept() -> None:
+    busy = [{"index": index, "uuid": f"GPU-{index}", "busy": share} for index, share in enumerate((0.5, 0.9, 0.1))]
+    now = fed({"type": "gpu", "gpus": busy})
+    found = [now.line(f"gpus {which}").last for which in ("mean", "lowest", "highest")]
+    assert found == pytest.approx([0.5, 0.1, 0.9])
+
+
 def test_gpus_beside_those_that_train_are_not_in_the_mean() -> None:
     readings = [{"index": index, "pci_bus_id": f"0{index}", "busy": 0.9 if index < 2 else 0.0} for index in range(4)]
     before, now = fed({"type": "gpu", "gpus": readings}), fed(
@@ -276,6 +293,27 @@ def test_the_two_files_are_merged_by_time_and_a_half_line_waits(tmp_path: Path) 
     with run.file("telemetry.jsonl").open("a") as stream:
         stream.write(line[8:] + "\n")
     assert [event.t for event in tail.read()] == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("}", "} more"), ('"step":7', '"step":true'), ('"step":7', f'"step":{2**63}'), ('"step":7', '"step":7.5'),
+     ('"loss":0.5', '"loss":"0.5"'), ('"epochs":9,', '"epochs":"9",'), ('"type":"progress",', ""), ("{", "[{")],
+)  # fmt: skip
+def test_a_line_that_is_not_as_declared_is_left_out_and_told(tmp_path: Path, before: str, after: str) -> None:
+    path = tmp_path / "events.jsonl"
+    unknown = dict.fromkeys(("samples_per_second", "step_ms_p50", "step_ms_p95", "input_wait", "eta_seconds"))
+    writer = EventWriter(path, "r")
+    writer.emit(Progress(epoch=1, epochs=9, step=7, steps=90, loss=0.5, metrics={"accuracy": 0.25}, **unknown))
+    writer.close()
+    whole = path.read_text().strip()
+    for line in (whole, whole.replace('"mfu":null,', "")):  # all fields in their order, or not
+        damaged = after.join(line.rsplit(before, 1))
+        assert damaged != line
+        path.write_text(f"{whole}\n{damaged}\n{line}\n")
+        tail = Tail(path)
+        assert [fields_of(event)["step"] for event in tail.read()] == [7, 7], damaged
+        assert str(tail.damage) == f"line 2 of {path.name} is damaged, left out"
 
 
 def test_a_file_whose_handle_is_stale_is_opened_again_and_no_event_is_missing(

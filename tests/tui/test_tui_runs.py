@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.runs import Run, all_runs
+from gputui.engine.runs import Run, all_runs, notes
 from gputui.engine.runs.trash import Trash
 from gputui.tui.reading import run_columns
 from gputui.tui.reading.run_columns import ordered
@@ -20,7 +20,11 @@ from gputui.tui.screens.compare import CompareScreen
 from gputui.tui.screens.runs import RunsScreen
 from gputui.tui.screens.runs_table import RunsTable
 from gputui.tui.widgets.panel import Panel
+from gputui.tui.widgets.table import Column, Table
+from rich.text import Text
+from textual.app import ComposeResult
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import DataTable
 
 from tests.support import recorded
@@ -134,6 +138,45 @@ async def test_the_cursor_opens_marks_compare_and_the_table_is_filtered_and_sort
         await pilot.click(DataTable, offset=(4, 0))
         assert names(pilot)[0] == "cnn"
         assert "run▲" in text_of(pilot.app)
+
+
+async def test_a_note_and_tags_are_written_and_removed(five: list[Run]) -> None:
+    run = five[-1]
+    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
+        await wait_for(pilot, "5 of 5")
+        await pilot.press("t")
+        await wait_for(pilot, "Tags of")
+        await pilot.press(*"best, slow", "enter")
+        await wait_for(pilot, lambda: notes.read(run).tags == ("best", "slow"))
+        await pilot.press("t")
+        await wait_for(pilot, "best slow")
+        await pilot.press("ctrl+u", *"slow new", "enter")
+        await wait_for(pilot, lambda: notes.read(run).tags == ("slow", "new"))
+        await pilot.press("n")
+        await wait_for(pilot, "Note on")
+        await pilot.press(*"after the fix", "enter")
+        await wait_for(pilot, lambda: notes.read(run).note == "after the fix")
+        assert notes.read(five[0]).tags == ()
+        await pilot.press("n")
+        await wait_for(pilot, "Note on")
+        await pilot.press("ctrl+u", "enter")
+        await wait_for(pilot, lambda: notes.read(run).note == "")
+
+
+async def test_cells_that_differ_in_their_colour_alone_are_written_anew() -> None:
+    def cell(style: str) -> dict[str, list[Text]]:
+        return {"row": [Text("3,000", style)]}
+
+    class Shown(Screen[None]):
+        def compose(self) -> ComposeResult:
+            yield Table()
+
+    async with Tiny(Shown).run_test() as pilot:
+        await wait_for(pilot, lambda: pilot.app.screen.query(Table))
+        table, columns = pilot.app.screen.query_one(Table), [Column("speed", Text("speed"))]
+        for style in ("red", "green"):
+            table.fill(columns, cell(style))
+            assert table.get_cell("row", "speed").style == style
 
 
 async def test_columns_order_and_filter_are_chosen_and_kept(five: list[Run]) -> None:

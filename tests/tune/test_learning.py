@@ -122,6 +122,8 @@ def test_settings_that_cannot_be_trained_to_the_end_are_not_chosen(tmp_path: Pat
             planted.outcome = outcome
         return planted
 
+    bold = searched(tmp_path / "bold", asked(allow_worse_loss=True), ending)
+    assert bold["changes_kept"]["input.batch_size"] == {"failed": 64, "not judged": 128}[decision], "it was no loss"
     found = searched(tmp_path / "p", asked(), ending)
     assert found["search"].losses[0].decision == decision
     chosen = {"failed": 64, "not judged": 128}[decision]
