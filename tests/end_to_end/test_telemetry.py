@@ -275,6 +275,19 @@ def test_a_gpu_that_answers_something_is_not_lost(nvml: FakeNvml) -> None:
     assert (gpu["temperature_c"], gpu["power_w"], gpu["reasons"]["power_w"]) == (55, None, "error")
 
 
+def test_a_single_error_is_no_loss_where_the_driver_refuses_all_other_questions(nvml: FakeNvml) -> None:
+    refused = (
+        "UtilizationRates", "MemoryInfo_v2", "MemoryInfo", "PowerUsage", "EnforcedPowerLimit", "ClockInfo",
+        "CurrentClocksEventReasons", "CurrentClocksThrottleReasons", "PerformanceState", "TotalEccErrors", "MigMode",
+        "ComputeRunningProcesses_v3", "ComputeRunningProcesses_v2", "ComputeRunningProcesses", "PcieThroughput",
+    )  # fmt: skip
+    words = " ".join(f"fail=DeviceGet{function}:4" for function in refused)  # there is no permission
+    (gpu,) = readings(nvml, f"{words} fail=DeviceGetTemperature:999 fail=DeviceGetTemperatureV:999")
+    assert "missing" not in gpu
+    assert {key for key, reason in gpu["reasons"].items() if reason == "error"} == {"temperature_c"}
+    assert gpu["busy"] is gpu["power_w"] is gpu["memory_used_bytes"] is None
+
+
 def test_each_loss_is_warned_of_once(nvml: FakeNvml, tmp_path: Path) -> None:
     fall = tmp_path / "fall"
     program = f"""

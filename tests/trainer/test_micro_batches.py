@@ -7,7 +7,10 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.fit import micro_batches
+from gputui.engine.trainer.setup.devices import Devices
 
 from tests.support.cases import all_hold
 from tests.support.own import Write
@@ -83,6 +86,14 @@ def test_parts_are_compiled_by_xla_and_their_loss_scaling_is_undone_once(build: 
     half = _without_dropout(build(*settings, "policy=mixed_float16", "micro_batches=4")).train()
     assert half.losses() == pytest.approx(whole.losses(), rel=0.02)
     assert half.events("progress")[-1]["skipped_steps"] == 0
+
+
+@pytest.mark.parametrize("kind", [tf.float16, tf.bfloat16, tf.float32])
+def test_gradients_of_parts_are_added_up_with_32_bits(kind: tf.DType, cpus: Devices) -> None:
+    """Beside 1, a 16-bit number loses what is below a thousandth."""
+    parts = [micro_batches._to_be_added(tf.constant([1.0, 0.0003], kind), 1 / 1024) for _ in range(1024)]
+    assert {part.dtype for part in parts} == {tf.float32}
+    np.testing.assert_allclose(tf.add_n(parts), [1.0, 0.0003], rtol=0.01)
 
 
 # ---- a user's own code ---------------------------------------------------------------------------

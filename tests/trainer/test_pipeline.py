@@ -288,7 +288,8 @@ def loaded_ahead(pipe: Pipeline, batches: tf.data.Dataset | Any, loaded: list[in
     return settled(loaded) - took * pipe.global_batch_size
 
 
-@pytest.mark.parametrize(("prefetch", "ahead"), [("off", 0), ("1", 4), ("3", 12)])
+# Of 20 batches AUTOTUNE would prepare a few, as nobody waits for them.
+@pytest.mark.parametrize(("prefetch", "ahead"), [("off", 0), ("1", 4), ("3", 12), ("20", 80)])
 def test_prefetch_prepares_just_so_many_batches_ahead(prefetch: str, ahead: int) -> None:
     loaded: list[int] = []
     alone = ("samples=2000", "shuffle=off", "parallel_calls=off")
@@ -322,9 +323,19 @@ def stages(batches: tf.data.Dataset) -> set[str]:
 
 @pytest.mark.parametrize(("prefetch", "there"), [("off", False), ("2", True), ("auto", True)])
 def test_the_graph_that_runs_has_a_prefetch_only_where_it_is_asked_for(prefetch: str, there: bool) -> None:
-    pipe = numbered("samples=2000", f"prefetch={prefetch}")
+    pipe = numbered("samples=2000", f"prefetch={prefetch}", "validation_split=0.4")
+    assert pipe.validation_batches == 200
     assert ("Prefetch" in stages(pipe.stream())) is there
-    assert ("Prefetch" in stages(pipe.validation())) is there if pipe.validation_batches else True
+    assert ("Prefetch" in stages(pipe.validation())) is there
+
+
+def test_validation_data_have_the_order_and_the_threads_of_the_training_data() -> None:
+    pipe = numbered("validation_split=0.4", "private_threads=3", "deterministic_order=false", "parallel_calls=off")
+    for batches in (pipe.stream(), pipe.validation()):
+        settings = batches.options()
+        assert settings.threading.private_threadpool_size == 3
+        assert settings.deterministic is False
+        assert settings.experimental_optimization.map_parallelization is False
 
 
 @pytest.mark.parametrize(("calls", "there"), [("off", False), ("2", True), ("auto", True)])

@@ -11,7 +11,7 @@ from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import PhaseName
 from gputui.engine.system.run_clock import RunClock, steady
 from gputui.engine.trainer.measure.clock import Spent
-from gputui.engine.trainer.measure.run_figures import Moment
+from gputui.engine.trainer.measure.run_figures import Moment, Speed
 from gputui.engine.trainer.measure.run_report import RunReport
 
 
@@ -42,6 +42,15 @@ def test_busy_and_power_are_means_over_the_gpus_and_the_moments_that_train(tmp_p
     result = run.result or {}
     assert result["gpu_busy_mean"] == pytest.approx(0.7)
     assert result["gpu_power_mean_w"] == pytest.approx(400)
+
+
+def test_copying_a_batch_is_told_as_a_share_of_the_step() -> None:
+    speed = Speed()
+    assert speed.transfer(8.0) is None
+    speed.transfer_seconds = 0.002
+    assert speed.transfer(None) is None
+    assert speed.transfer(8.0) == pytest.approx(0.25)
+    assert speed.transfer(1.0) == 1.0, "it goes on beside the step"
 
 
 def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_measured(tmp_path: Path) -> None:

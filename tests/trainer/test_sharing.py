@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,6 +89,23 @@ def test_a_resumed_worker_goes_on_with_its_next_rows() -> None:
     parts = [pipelines.build(options(*NUMBERED, "samples=55", "validation_split=0"), 2, Share(2, i)) for i in (0, 1)]
     for part in parts:
         assert in_order(part.stream(9), 5) == in_order(part.stream(), 14)[9:]
+
+
+def test_each_worker_changes_its_rows_in_its_own_way() -> None:
+    """The same image is all that they load."""
+    size = ("data=synthetic", "shape=[8, 8, 1]", "classes=3", "samples=48", "validation_split=0", "batch_size=4")
+
+    def first(way: str, index: int) -> np.ndarray[Any, Any]:
+        part = pipelines.build(options(*size, f"augment={way}"), 2, Share(2, index))
+        load = part.source.load
+        assert load is not None
+        source = dataclasses.replace(part.source, load=lambda _: load(tf.constant(0, tf.int64)))
+        ((x, _),) = dataclasses.replace(part, source=source).stream().take(1)
+        return np.asarray(x)
+
+    np.testing.assert_array_equal(first("off", 0), first("off", 1))
+    np.testing.assert_array_equal(first("heavy", 1), first("heavy", 1))
+    assert np.any(first("heavy", 0) != first("heavy", 1))
 
 
 def test_a_worker_loads_only_its_own_samples() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import math
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -16,6 +19,7 @@ from gputui.engine import runs
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.measure import health
 from gputui.engine.trainer.measure import pulses as pulsing
+from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.setup import models
 from gputui.engine.trainer.setup.devices import Devices
 
@@ -109,6 +113,7 @@ def _in_calls(build: Build, together: int, calls: list[int]) -> Training:
     return training
 
 
+@pytest.mark.usefixtures("pulses")
 def test_what_is_not_asked_for_is_neither_done_nor_left(build: Build) -> None:
     training = build(*TINY, "steps_per_epoch=20").train()
     assert not any(name.startswith("val_") for name in training.events("epoch")[0]["metrics"])
@@ -116,6 +121,11 @@ def test_what_is_not_asked_for_is_neither_done_nor_left(build: Build) -> None:
     assert not training.run.file("profile").exists()
     last = training.events("progress")[-1]
     assert (last["traces"], last["loss_scale"], last["skipped_steps"]) == (1, None, None)
+    left = [event for event in training.events("progress") if event["step_ms_p50"] and event["step"] < 20]
+    assert left
+    for event in left:
+        seconds = (20 - event["step"]) * event["step_ms_p50"] / 1000
+        assert event["eta_seconds"] == pytest.approx(seconds, rel=0.01), "the time that the steps left will take"
 
 
 def test_without_steps_per_epoch_an_epoch_is_one_pass(build: Build) -> None:
@@ -125,12 +135,14 @@ def test_without_steps_per_epoch_an_epoch_is_one_pass(build: Build) -> None:
 
 
 def test_validation_split_is_evaluated_after_each_epoch(build: Build) -> None:
-    held = build(*TINY, "validation_split=0.2", "steps_per_epoch=3", "epochs=2").train()
+    together = "steps_per_execution=5"  # 12 batches, of which the last execution has 2
+    held = build(*TINY, "validation_split=0.2", "steps_per_epoch=3", "epochs=2", together).train()
     assert all({"val_loss", "val_accuracy"} <= set(event["metrics"]) for event in held.events("epoch"))
     x, y = (np.concatenate(part) for part in zip(*_validation(held), strict=True))
     assert len(x) == 359
     expected = held.loop.built.model.evaluate(x, y, verbose=0, batch_size=32)
-    assert held.events("epoch")[-1]["metrics"]["val_accuracy"] == pytest.approx(expected[1], abs=1e-6)
+    found = held.events("epoch")[-1]["metrics"]
+    assert [found["val_loss"], found["val_accuracy"]] == pytest.approx(expected, abs=1e-5)
 
 
 def _validation(training: Training) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -243,6 +255,24 @@ def test_nan_check_steps_is_the_distance_between_two_looks(build: Build, monkeyp
     monkeypatch.setattr(training.loop.watch.health, "alive", looking)
     training.train()
     assert looked[:3] == [1, 4, 7]
+
+
+def test_looks_by_their_cost_take_a_share_of_the_time(cpus: Devices, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = itertools.count(step=0.01), []  # each call of the clock takes 10 ms
+
+    def looking() -> contextlib.AbstractContextManager[None]:
+        looks.append(next(now))
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    watch = health.Health(model, "auto", True, cast(RunReport, None), looking)
+    for step in range(1000):
+        watch.look_by_cost(step, {})
+    assert [later - earlier for earlier, later in itertools.pairwise(looks)] == pytest.approx(
+        [2.03] * (len(looks) - 1), abs=0.02
+    )
+    assert len(looks) == 5
 
 
 @pytest.mark.usefixtures("pulses")

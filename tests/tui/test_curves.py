@@ -111,9 +111,10 @@ def test_what_is_no_number_interrupts_the_line_and_breaks_nothing() -> None:
     assert "┈┈┈┈┈┈" in row[7:]  # only the grid
 
 
+@pytest.mark.parametrize(("height", "apart"), [(50, 1), (20, 0)])  # of one row a column draws both ends
 @pytest.mark.parametrize("values", [(0.0, 1.0), (1.0, 0.0), (0.5, 0.5)])
-def test_the_columns_of_a_line_touch_and_do_not_overlap(values: tuple[float, float]) -> None:
-    width, height = 20, 50
+def test_the_columns_of_a_line_touch(values: tuple[float, float], height: int, apart: int) -> None:
+    width = 20
     plot = Plot("", "", (Curve("", line(*values)),), x_end=1, final=True)
     rows = [plain(row) for row in curve_rows(plot, width, height, PLAIN)]
     columns = [[row for row in range(height) if rows[row][column] != " "] for column in range(width)]
@@ -122,7 +123,7 @@ def test_the_columns_of_a_line_touch_and_do_not_overlap(values: tuple[float, flo
         assert len(columns[0]) == 1
         return
     falling = columns if values[0] > values[1] else columns[::-1]
-    assert all(min(after) - max(before) == 1 for before, after in pairwise(falling)), rows
+    assert all(min(after) - max(before) == apart for before, after in pairwise(falling)), rows
     assert all(column == list(range(column[0], column[-1] + 1)) for column in columns)
 
 

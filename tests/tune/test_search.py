@@ -155,17 +155,17 @@ def test_no_trial_ends_the_search(tmp_path: Path, outcome: Any) -> None:
 
 
 def test_the_batch_size_is_bisected_until_no_larger_one_is_worth_a_trial(tmp_path: Path) -> None:
-    """Memory of an unknown size ends above 100 samples."""
+    """Memory of an unknown size ends above 80 samples."""
 
     def figures(options: Options, before: int) -> Planted:
         batch = options.input.batch_size
-        return Planted(samples_per_second=1000.0 + 10 * batch) if batch <= 100 else Planted(outcome="oom")
+        return Planted(samples_per_second=1000.0 + 10 * batch) if batch <= 80 else Planted(outcome="oom")
 
     searcher, bench = searching(tmp_path / "p", asked(only=["batch_size"], largest_batch=400), figures)
     searcher.run()
     tried = list(dict.fromkeys(options.input.batch_size for options in bench.asked))
-    assert tried[:5] == [32, 64, 128, 96, 112]
-    assert searcher.record.changes_kept == {"input.batch_size": 96}
+    assert tried[:5] == [32, 64, 128, 96, 80]
+    assert searcher.record.changes_kept == {"input.batch_size": 80}
 
 
 def test_a_preset_that_cannot_be_measured_ends_it(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def _execution(model: keras.Model, one: Callable[[Any], Logs], clock: GraphClock
 
 def _single(one: Callable[[Any], Logs], clock: GraphClock) -> Callable[[Any, Any], Logs]:
     @tf.autograph.experimental.do_not_convert
-    def execute(iterator: Any, _count: Any) -> Logs:
+    def execute(iterator: Any, count: Any) -> Logs:  # noqa: ARG001 - TensorFlow takes the name into its graph
         data, begun, waited = clock.first(iterator)
         logs = one(data)
         clock.end(begun, waited)
