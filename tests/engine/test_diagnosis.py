@@ -65,6 +65,26 @@ def test_every_verdict_of_the_table_has_a_case_and_words() -> None:
     assert verdicts <= set(VERDICT_LABELS)
 
 
+# From which value on a figure counts, and decides: changing one is a decision, which is taken here, too.
+THRESHOLDS = {
+    ("retracing", "traces"): (5, 5), ("throttled", "throttled"): (0.1, 0.2),
+    ("memory_growing", "memory_growth"): (0.05, 0.05), ("memory_growing", "host_memory_growth"): (0.05, 0.05),
+    ("input_bound", "input_wait"): (0.05, 0.2), ("input_bound", "ablation"): (0.05, 0.2),
+    ("input_bound", "io_wait"): (0.3, 0.5), ("input_bound", "cpu"): (0.9, 0.9),
+    ("transfer_bound", "transfer"): (0.05, 0.2), ("python_overhead", "python_share"): (0.03, 0.15),
+    ("communication_bound", "communication"): (0.03, 0.15), ("communication_bound", "worker_exchange"): (0.03, 0.15),
+    ("stalls", "pauses"): (0.15, 0.3), ("stalls", "busy_p5"): (0.1, 0.1), ("stalls", "uneven"): (3, 6),
+    ("imbalance", "busy_gap"): (0.2, 0.5), ("imbalance", "clock_gap"): (0.1, 0.2),
+    ("slow_worker", "worker_gap"): (0.1, 0.3), ("underfilled", "busy_mean"): (0.7, 0.5),
+    ("underfilled", "sm_active"): (0.4, 0.4), ("memory_limit", "memory_peak"): (0.9, 0.97),
+    ("compute_bound", "compute_share"): (0.8, 0.8),
+}  # fmt: skip
+
+
+def test_the_thresholds_are_those_that_were_decided_on() -> None:
+    assert {(rule.verdict, rule.measurement): (rule.notable, rule.strong) for rule in RULES} == THRESHOLDS
+
+
 DECIDING = [rule for rule in RULES if rule.rank != BESIDE]
 
 

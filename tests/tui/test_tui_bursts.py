@@ -349,9 +349,9 @@ async def test_keys_in_the_table_of_runs(home: Path, started: list[str], monkeyp
 
 
 def read(window: Terminal, *texts: str) -> None:
-    """See it, and react no sooner than a person can."""
+    """See it, and react no sooner than a person can, when nothing more comes."""
     window.shows(*texts)
-    time.sleep(0.5)
+    window.still()
 
 
 @needs_tmux

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -213,10 +212,10 @@ async def test_without_a_driver_it_says_so_calmly(
 
     monkeypatch.setattr(pynvml, "nvmlInit", init)
     async with Tiny(GpusScreen).run_test(size=size, notifications=True) as pilot:
-        shown = await wait_for(pilot, "disk wait")
-        assert "no GPU: no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)" in shown
-        assert "training runs on the CPU" in shown
-        assert "GiB" in shown
+        await wait_for(pilot, "disk wait")
+        await wait_for(pilot, "no GPU: no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)")
+        await wait_for(pilot, "training runs on the CPU")
+        await wait_for(pilot, "GiB")
         assert not pilot.app._notifications
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, GpusScreen)
@@ -233,17 +232,19 @@ async def test_gpus_that_only_cuda_can_see_are_not_taken_for_none(
     monkeypatch.setattr(limits, "ROOT", tmp_path)
     monkeypatch.setattr(pynvml, "nvmlInit", init)
     async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
-        shown = await wait_for(pilot, "disk wait")
+        await wait_for(pilot, "disk wait")
+        shown = await wait_for(pilot, "no GPU readings: the NVIDIA driver")
     assert "no GPU readings: the NVIDIA driver's libnvidia-ml.so.1 is missing" in shown
     assert "CUDA may work without NVML" in shown
     assert "training runs on the CPU" not in shown
 
 
 async def test_the_reading_before_is_over_when_another_begins(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    going, most = 0, 0
+    begun, going, most = 0, 0, 0
 
     def follow(feed: machine_reader.MachineReader, leaving: Any) -> Iterator[Snapshot]:
-        nonlocal going, most
+        nonlocal begun, going, most
+        begun += 1
         going += 1
         most = max(most, going)
         leaving.wait()
@@ -253,12 +254,12 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
 
     monkeypatch.setattr(machine_reader.MachineReader, "follow", follow)
     async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
-        for _ in range(4):
-            await pilot.pause(0.05)
+        for number in range(1, 5):
+            await wait_for(pilot, lambda number=number: begun == number and going == 1)
             pilot.app.push_screen(Screen())
-            await pilot.pause(0.05)
+            await pilot.pause()
             pilot.app.pop_screen()
-        await asyncio.sleep(0.3)
+        await wait_for(pilot, lambda: begun == 5 and going == 1)
         assert most == 1
         assert "asking the NVIDIA driver" in text_of(pilot.app)
 

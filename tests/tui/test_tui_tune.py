@@ -301,7 +301,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         await answered(pilot)
         assert isinstance(pilot.app.screen, TuneDialog)
         assert not started  # nobody can have read the dialog yet
-        await pilot.pause(SEEN_AFTER_SECONDS)
+        monkeypatch.setattr(TuneDialog, "seen_after_seconds", 0.0)  # from here on it is read at once
         await wait_for(pilot, "10 minutes: about")
         await burst(pilot, "x", ENTER)
         await wait_for(pilot, "the time must be a number above 0, not 'x'")
@@ -310,13 +310,11 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         assert "0.01 minutes: about 0 changes, no proof" in shown
         await pilot.press(*["backspace"] * 4, "1", "2", "down", "j", "k", "l", "l", "l", "space", "j", "enter")
         await wait_for(pilot, "Measure anyway")
-        await pilot.pause(SEEN_AFTER_SECONDS)
         await pilot.press("c")
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))
         assert not started
         await pilot.press("enter")
         await wait_for(pilot, "Wait for it")
-        await pilot.pause(SEEN_AFTER_SECONDS)
         await pilot.press("w")
         await wait_for(pilot, lambda: pilot.app.screen is form(pilot))
         assert tiny_waits(pilot) == "the search from quickstart"
@@ -325,10 +323,8 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         assert not started
         await pilot.press("T")
         await wait_for(pilot, "enter starts it")
-        await pilot.pause(SEEN_AFTER_SECONDS)
         await pilot.press("enter")
         await wait_for(pilot, "Measure beside it?")
-        await pilot.pause(SEEN_AFTER_SECONDS)
         await pilot.press("m")
         await wait_for(pilot, lambda: started)
         await pilot.press("enter", "escape", "enter")  # keys that come while it is being started
