@@ -252,14 +252,17 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
         going -= 1
         yield from ()
 
+    def at_work(number: int) -> Callable[[], bool]:
+        return lambda: begun == number and going == 1
+
     monkeypatch.setattr(machine_reader.MachineReader, "follow", follow)
     async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
         for number in range(1, 5):
-            await wait_for(pilot, lambda number=number: begun == number and going == 1)
+            await wait_for(pilot, at_work(number))
             pilot.app.push_screen(Screen())
             await pilot.pause()
             pilot.app.pop_screen()
-        await wait_for(pilot, lambda: begun == 5 and going == 1)
+        await wait_for(pilot, at_work(5))
         assert most == 1
         assert "asking the NVIDIA driver" in text_of(pilot.app)
 
