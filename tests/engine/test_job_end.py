@@ -87,6 +87,14 @@ def test_a_limit_that_is_not_known_is_a_warning_of_the_run(tmp_path: Path, monke
     assert not limit.is_over
 
 
+def test_a_limit_in_minutes_counts_from_the_start_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    elapsed = 0.0
+    monkeypatch.setattr(RunClock, "elapsed", lambda _: elapsed)
+    limit, none = (TimeLimit(minutes, RunClock.launched(), lambda _: None) for minutes in (2.5, None))
+    for elapsed, is_over in ((149.0, False), (151.0, True)):
+        assert (limit.is_over, none.is_over) == (is_over, False), elapsed
+
+
 def test_the_limit_counts_from_now_and_not_from_the_start_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.setenv(job_end.VARIABLE, str(int(time.time()) + 600))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,7 @@ async def test_gpus_that_only_cuda_can_see_are_not_taken_for_none(
 
 async def test_the_reading_before_is_over_when_another_begins(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, going, most = 0, 0, 0
+    answered = threading.Event()
 
     def follow(feed: machine_reader.MachineReader, leaving: Any) -> Iterator[Snapshot]:
         nonlocal begun, going, most
@@ -248,7 +250,7 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
         going += 1
         most = max(most, going)
         leaving.wait()
-        leaving.wait(0.2)
+        answered.wait(60)
         going -= 1
         yield from ()
 
@@ -259,9 +261,12 @@ async def test_the_reading_before_is_over_when_another_begins(home: Path, monkey
     async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
         for number in range(1, 5):
             await wait_for(pilot, at_work(number))
+            answered.clear()
             pilot.app.push_screen(Screen())
             await pilot.pause()
             pilot.app.pop_screen()
+            await pilot.pause(0.1)  # in which another would begin
+            answered.set()
         await wait_for(pilot, at_work(5))
         assert most == 1
         assert "asking the NVIDIA driver" in text_of(pilot.app)
