@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,9 +15,10 @@ from gputui.tui.screens.form import FormScreen
 from gputui.tui.widgets.option_row import OptionRow
 from textual.pilot import Pilot
 
+from tests.support.cases import all_hold
 from tests.support.tiny import wait_for
 
-SIZES = [(80, 24), (120, 40)]
+SIZES = SMALL, LARGE = [(80, 24), (120, 40)]
 NO_GPU = Machine((), "no NVIDIA driver on this machine", 4, 8 * 1024**3)
 H100 = Gpu(0, "GPU-1", "NVIDIA H100", (9, 0), 80 * 1024**3)
 TWO_GPUS = Machine((H100, Gpu(1, "GPU-2", "NVIDIA H100", (9, 0), 80 * 1024**3)), "", 16, 64 * 1024**3)
@@ -104,3 +105,15 @@ async def anew(pilot: Pilot[Any], size: tuple[int, int] = (80, 24)) -> None:
     await settled(pilot)
     form(pilot).set_focus(next(iter(form(pilot).options.rows.values())))
     await pilot.pause()
+
+
+Scenario = Callable[[Pilot[Any]], Awaitable[None]]
+
+
+async def each_anew(pilot: Pilot[Any], *scenarios: tuple[tuple[int, int], Scenario]) -> None:
+    """Run all of them, each in the form as it is opened and in a size; the failure names each that has failed."""
+    with all_hold() as cases:
+        for size, scenario in scenarios:
+            with cases.case(f"{getattr(scenario, 'func', scenario).__name__} {size}"):
+                await anew(pilot, size)
+                await scenario(pilot)

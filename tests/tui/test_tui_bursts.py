@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,13 +160,13 @@ async def wrong_values_are_told_and_started_by_no_key(pilot: Pilot[None], starte
 
 async def test_what_is_written_in_the_form(started: list[str]) -> None:
     async with opened() as pilot:
-        await a_search_in_the_form(pilot, started)
-        await anew(pilot)
-        await numbers_on_rows(pilot)
-        await anew(pilot)
-        await a_choice(pilot)
-        await anew(pilot)
-        await wrong_values_are_told_and_started_by_no_key(pilot, started)
+        await each_anew(
+            pilot,
+            (SMALL, partial(a_search_in_the_form, started=started)),
+            (SMALL, numbers_on_rows),
+            (SMALL, a_choice),
+            (SMALL, partial(wrong_values_are_told_and_started_by_no_key, started=started)),
+        )
 
 
 async def dialogs_that_ask_for_text(pilot: Pilot[None], tmp_path: Path, started: list[str]) -> None:
@@ -259,13 +260,13 @@ async def test_what_is_written_before_the_form_is_there(started: list[str], monk
 
 async def test_what_is_opened_over_the_form(tmp_path: Path, started: list[str], home: Path) -> None:
     async with opened() as pilot:
-        await dialogs_that_ask_for_text(pilot, tmp_path, started)
-        await anew(pilot)
-        await the_palette(pilot, started)
-        await anew(pilot)
-        await escape_leads_where_one_knows(pilot, started)
-        await anew(pilot)
-        await screens(pilot, home, started)
+        await each_anew(
+            pilot,
+            (SMALL, partial(dialogs_that_ask_for_text, tmp_path=tmp_path, started=started)),
+            (SMALL, partial(the_palette, started=started)),
+            (SMALL, partial(escape_leads_where_one_knows, started=started)),
+            (SMALL, partial(screens, home=home, started=started)),
+        )
 
 
 async def the_filter_of_the_runs(pilot: Pilot[None], home: Path) -> None:

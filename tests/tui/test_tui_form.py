@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ from textual.worker import WorkerState
 
 from tests.support.environments import VERSIONS, stand_in
 from tests.support.form_pilot import (
+    LARGE,
     NO_GPU,
     SIZES,
+    SMALL,
     TWO_GPUS,
     anew,
     calm,
+    each_anew,
     finished,
     form,
     go,
@@ -131,15 +135,14 @@ async def gpu_options_are_greyed_with_the_reason(pilot: Pilot[None]) -> None:
 async def test_the_form_is_looked_at() -> None:
     """Its parts in any size, the help that follows the focus, marks, and what does nothing here."""
     async with opened() as pilot:
-        await the_form_shows_options_help_and_start(pilot)
-        await anew(pilot, (40, 10))
-        await any_size_while_it_runs(pilot)
-        await anew(pilot)
-        await the_help_follows_the_focus(pilot)
-        await anew(pilot, (120, 40))
-        await marks_are_signs_and_not_only_colours(pilot)
-        await anew(pilot, (120, 40))
-        await gpu_options_are_greyed_with_the_reason(pilot)
+        await each_anew(
+            pilot,
+            (SMALL, the_form_shows_options_help_and_start),
+            ((40, 10), any_size_while_it_runs),
+            (SMALL, the_help_follows_the_focus),
+            (LARGE, marks_are_signs_and_not_only_colours),
+            (LARGE, gpu_options_are_greyed_with_the_reason),
+        )
 
 
 async def test_gpu_options_are_alive_beside_a_gpu(here: Callable[[Machine], None]) -> None:
@@ -276,28 +279,23 @@ async def the_mouse_changes_too(pilot: Pilot[None]) -> None:
 
 async def test_values_are_changed_by_keys_and_by_the_mouse() -> None:
     async with opened() as pilot:
-        await a_number_is_written_over(pilot)
-        await anew(pilot)
-        await escape_takes_back_what_was_written(pilot)
-        await anew(pilot)
-        await arrows_end_the_writing_and_move_on(pilot)
-        await anew(pilot)
-        await letters_are_commands_only_while_nothing_is_written(pilot)
-        await anew(pilot)
-        await a_long_text_is_seen_while_it_is_written(pilot)
-        await anew(pilot)
-        await switches_and_words(pilot)
-        for size in SIZES:
-            await anew(pilot, size)
-            await a_choice_opens_as_a_list(pilot)
-        await anew(pilot, (120, 40))
-        await the_mouse_changes_too(pilot)
+        await each_anew(
+            pilot,
+            (SMALL, a_number_is_written_over),
+            (SMALL, escape_takes_back_what_was_written),
+            (SMALL, arrows_end_the_writing_and_move_on),
+            (SMALL, letters_are_commands_only_while_nothing_is_written),
+            (SMALL, a_long_text_is_seen_while_it_is_written),
+            (SMALL, switches_and_words),
+            *((size, a_choice_opens_as_a_list) for size in SIZES),
+            (LARGE, the_mouse_changes_too),
+        )
 
 
 # ---- errors, warnings and Start ------------------------------------------------------------------
 
 
-async def a_wrong_value_is_told_below_and_start_is_greyed(pilot: Pilot[None], size: tuple[int, int]) -> None:
+async def a_wrong_value_is_told_below_and_start_is_greyed(pilot: Pilot[None]) -> None:
     await go(pilot, "input.batch_size")
     await write(pilot, "0")
     await pilot.pause()
@@ -372,17 +370,14 @@ async def test_what_is_wrong_is_told_and_not_started(
     runs_and_presets.check_presets([str(file)])
     checked = capsys.readouterr().err
     async with opened() as pilot:
-        for size in SIZES:
-            await anew(pilot, size)
-            await a_wrong_value_is_told_below_and_start_is_greyed(pilot, size)
-        await anew(pilot)
-        await conflicts_are_listed_and_lead_to_their_option(pilot)
-        await anew(pilot)
-        await the_form_and_presets_check_say_the_same(pilot, file, checked)
-        await anew(pilot)
-        await start_is_refused_with_the_reason(pilot, monkeypatch)
-        await anew(pilot)
-        await what_only_the_disk_knows_is_checked_again_at_start(pilot, monkeypatch)
+        await each_anew(
+            pilot,
+            *((size, a_wrong_value_is_told_below_and_start_is_greyed) for size in SIZES),
+            (SMALL, conflicts_are_listed_and_lead_to_their_option),
+            (SMALL, partial(the_form_and_presets_check_say_the_same, file=file, told=checked)),
+            (SMALL, partial(start_is_refused_with_the_reason, monkeypatch=monkeypatch)),
+            (SMALL, partial(what_only_the_disk_knows_is_checked_again_at_start, monkeypatch=monkeypatch)),
+        )
 
 
 async def test_the_python_that_trains_is_told_in_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gputui.tui.form.state import FormState
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from tests.support.form_pilot import NO_GPU, SIZES, anew, form, go, opened, seen, settled, write
+from tests.support.form_pilot import LARGE, NO_GPU, SIZES, SMALL, each_anew, form, go, opened, seen, settled, write
 
 
 @pytest.fixture(autouse=True)
@@ -77,10 +78,9 @@ async def an_entry_that_is_written_marks_the_rows_at_once(pilot: Pilot[None]) ->
 
 async def test_the_form_tells_what_a_users_code_decides(own_preset: Path) -> None:
     async with opened() as pilot:
-        for size in SIZES:
-            await anew(pilot, size)
-            await rows_say_what_a_users_code_decides(pilot, own_preset)
-        await anew(pilot)
-        await the_help_says_what_applies_to_a_users_code(pilot, own_preset)
-        await anew(pilot, (120, 40))
-        await an_entry_that_is_written_marks_the_rows_at_once(pilot)
+        await each_anew(
+            pilot,
+            *((size, partial(rows_say_what_a_users_code_decides, own_preset=own_preset)) for size in SIZES),
+            (SMALL, partial(the_help_says_what_applies_to_a_users_code, own_preset=own_preset)),
+            (LARGE, an_entry_that_is_written_marks_the_rows_at_once),
+        )

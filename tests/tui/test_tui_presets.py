@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,14 +106,14 @@ async def test_presets_are_duplicated_deleted_listed_and_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened() as pilot:
-        await duplicate_and_delete(pilot)
-        for size in SIZES:
-            await anew(pilot, size)
-            await presets_are_listed_with_what_they_change(pilot)
-        await anew(pilot)
-        await the_cursor_stays_where_it_was_moved_while_files_are_listed(pilot)
-        await anew(pilot)
-        await presets_of_the_current_folder_are_listed_and_opened_with_their_paths(pilot, tmp_path, monkeypatch)
+        of_the_folder = presets_of_the_current_folder_are_listed_and_opened_with_their_paths
+        await each_anew(
+            pilot,
+            (SMALL, duplicate_and_delete),
+            *((size, presets_are_listed_with_what_they_change) for size in SIZES),
+            (SMALL, the_cursor_stays_where_it_was_moved_while_files_are_listed),
+            (SMALL, partial(of_the_folder, tmp_path=tmp_path, monkeypatch=monkeypatch)),
+        )
 
 
 async def duplicate_and_delete(pilot: Pilot[None]) -> None:
@@ -210,13 +211,13 @@ async def an_existing_file_is_not_overwritten_unasked(pilot: Pilot[None]) -> Non
 
 async def test_presets_are_saved_where_it_is_meant() -> None:
     async with opened() as pilot:
-        await save_over_an_own_preset_keeps_its_comments(pilot)
-        await anew(pilot)
-        await saving_a_shipped_preset_asks_for_a_name(pilot)
-        await anew(pilot)
-        await a_wrong_form_is_not_saved(pilot)
-        await anew(pilot)
-        await an_existing_file_is_not_overwritten_unasked(pilot)
+        await each_anew(
+            pilot,
+            (SMALL, save_over_an_own_preset_keeps_its_comments),
+            (SMALL, saving_a_shipped_preset_asks_for_a_name),
+            (SMALL, a_wrong_form_is_not_saved),
+            (SMALL, an_existing_file_is_not_overwritten_unasked),
+        )
 
 
 # ---- nothing is lost silently --------------------------------------------------------------------
@@ -240,11 +241,12 @@ async def leaving_with_unsaved_changes_asks(pilot: Pilot[None]) -> None:
 
 async def test_nothing_is_lost_silently() -> None:
     async with opened() as pilot:
-        await a_preset_that_is_gone_is_said(pilot)
-        await anew(pilot)
-        await another_preset_over_unsaved_changes_asks(pilot)
-        await anew(pilot)
-        await leaving_with_unsaved_changes_asks(pilot)
+        await each_anew(
+            pilot,
+            (SMALL, a_preset_that_is_gone_is_said),
+            (SMALL, another_preset_over_unsaved_changes_asks),
+            (SMALL, leaving_with_unsaved_changes_asks),  # it ends the application
+        )
 
 
 async def test_leaving_without_changes_asks_nothing() -> None:
