@@ -29,7 +29,7 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 from tests.support import recorded
-from tests.support.form_pilot import go, opened, settled
+from tests.support.form_pilot import go, opened, settled, told
 from tests.support.tiny import text_of, wait_for
 
 BASES = {

@@ -360,7 +360,7 @@ async def test_what_speaks_against_a_proof_is_said(home: Path, started: list[Any
 
 
 def _all_that_is_said(pilot: Pilot[None]) -> str:
-    return "\n".join([text_of(pilot.app), *(one.message for one in pilot.app._notifications)])
+    return f"{text_of(pilot.app)}\n{told(pilot)}"
 
 
 def test_picture_of_a_diagnosis(home: Path, snap_compare: Any) -> None:

@@ -23,6 +23,7 @@ from textual.screen import Screen
 from tests.support import recorded
 from tests.support.fakenvml import FakeNvml
 from tests.support.forking import Forks, Program, forks_with
+from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, text_of, wait_for
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
@@ -217,7 +218,7 @@ async def test_without_a_driver_it_says_so_calmly(
         await wait_for(pilot, "no GPU: no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)")
         await wait_for(pilot, "training runs on the CPU")
         await wait_for(pilot, "GiB")
-        assert not pilot.app._notifications
+        assert told(pilot) == ""
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, GpusScreen)
 

@@ -25,6 +25,7 @@ from textual.pilot import Pilot
 from textual.widgets._footer import FooterKey
 
 from tests.support import recorded, recorded_proof
+from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, still, text_of, tiny, wait_for
 
 SIZES = [(80, 24), (120, 40)]
@@ -402,8 +403,7 @@ async def test_a_question_whether_to_stop_closes_when_the_run_has_ended(
         engine.kill()
         engine.wait()
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
-        (said,) = [one.message for one in pilot.app._notifications]
-        assert said == "recorded has ended meanwhile: crashed"
+        assert told(pilot) == "recorded has ended meanwhile: crashed"
 
 
 async def test_one_with_checkpoints_stops_at_once(home: Path, engine: subprocess.Popen[bytes]) -> None:
