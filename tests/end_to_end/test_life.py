@@ -454,20 +454,6 @@ def test_a_status_of_another_user_sends_no_signal(stand_in: None) -> None:
     stopped(run)
 
 
-def test_a_second_stop_kills_a_trainer_that_does_not_answer_at_once(stand_in: None) -> None:
-    """After a single one it would have 30 s."""
-    run = training()
-    trainer = run.process("trainer")
-    assert trainer is not None
-    os.kill(trainer.pid, signal.SIGSTOP)
-    runs.request_stop(run)
-    until(lambda: run.status.get("stop_requests") == 1)
-    began = time.monotonic()
-    runs.request_stop(run)
-    until(lambda: not run.alive("engine"))
-    assert time.monotonic() - began < 20
-
-
 def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None) -> None:
     run = training()
     copy = Run(run.path.with_name("copy"))

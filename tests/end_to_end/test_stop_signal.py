@@ -19,7 +19,7 @@ from gputui.tui.commands.train import AGAIN_SECONDS
 
 from tests.support.front_door import happened, opened, step, until
 from tests.support.idle import idle
-from tests.support.standing_in import stand_in
+from tests.support.standing_in import stand_in, training
 
 __all__ = ["stand_in"]
 
@@ -190,3 +190,17 @@ def test_all_processes_of_a_training_that_get_sigterm_several_times_leave_its_la
     result = run.result or {}
     assert (result["outcome"], result["error"]) == ("stopped", None)
     assert checkpoint_files.steps_in(run.file("checkpoints")) == [result["steps"]]
+
+
+def test_a_second_stop_kills_a_trainer_that_does_not_answer_at_once(stand_in: None) -> None:
+    """After a single one it would have 30 s."""
+    run = training()
+    trainer = run.process("trainer")
+    assert trainer is not None
+    os.kill(trainer.pid, signal.SIGSTOP)
+    runs.request_stop(run)
+    until(lambda: run.status.get("stop_requests") == 1)
+    began = time.monotonic()
+    runs.request_stop(run)
+    until(lambda: not run.alive("engine"))
+    assert time.monotonic() - began < 20
