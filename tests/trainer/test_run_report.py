@@ -11,7 +11,7 @@ from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import PhaseName
 from gputui.engine.system.run_clock import RunClock, steady
 from gputui.engine.trainer.measure.clock import Spent
-from gputui.engine.trainer.measure.run_figures import Moment, Speed
+from gputui.engine.trainer.measure.run_figures import Moment, Plan, Speed
 from gputui.engine.trainer.measure.run_report import RunReport
 
 
@@ -42,6 +42,16 @@ def test_busy_and_power_are_means_over_the_gpus_and_the_moments_that_train(tmp_p
     result = run.result or {}
     assert result["gpu_busy_mean"] == pytest.approx(0.7)
     assert result["gpu_power_mean_w"] == pytest.approx(400)
+
+
+def test_the_time_left_is_that_of_the_steps_left() -> None:
+    speed = Speed()
+    speed.plan = Plan(1, 200, 8)
+    for number in range(1, 51):
+        speed.clock.mark(0.25 * number, 1)
+    told = speed.progress(Moment(epoch=1, step=50, spent=Spent(12.5), metrics={}))
+    assert told.step_ms_p50 == pytest.approx(250)
+    assert told.eta_seconds == pytest.approx(150 * 0.25)
 
 
 def test_copying_a_batch_is_told_as_a_share_of_the_step() -> None:
