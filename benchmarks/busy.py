@@ -67,10 +67,10 @@ def slow_down(chance: random.Random, one_import: bool) -> None:
         return await prepare(pump)
 
     importlib._find_and_load_unlocked = find
-    ThreadPoolExecutor.submit = later  # type: ignore[method-assign]
-    MessagePump._pre_process = mount  # type: ignore[method-assign]
+    ThreadPoolExecutor.submit = later  # type: ignore[assignment, method-assign]
+    MessagePump._pre_process = mount  # type: ignore[assignment, method-assign]
     if not one_import:
-        services.import_one_at_a_time = lambda: None
+        services.import_one_at_a_time = lambda: None  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def nothing_done() -> Iterator[list[str]]:
     done: list[str] = []
 
     def noted(what: str) -> Any:
-        def act(*given: Any, **named: Any) -> None:
+        def act(*_given: Any, **_named: Any) -> None:
             done.append(what)
             raise OSError(what)
 
@@ -93,7 +93,7 @@ def nothing_done() -> Iterator[list[str]]:
     yield done
 
 
-async def one_start(seed: int, home: Path, one_import: bool) -> dict[str, Any]:
+async def one_start(seed: int, one_import: bool) -> dict[str, Any]:
     """Keys within half a second of the first paint; what came of them."""
     from gputui.tui.app import GputuiApp
 
@@ -130,8 +130,8 @@ def start_here(seed: int, one_import: bool) -> None:
     before = files(home)
     outcome: dict[str, Any] = {"seed": seed}
     try:
-        outcome |= asyncio.run(one_start(seed, home, one_import))
-    except BaseException as fault:
+        outcome |= asyncio.run(one_start(seed, one_import))
+    except BaseException as fault:  # noqa: BLE001 - told in the outcome
         outcome["fault"] = f"{type(fault).__name__}: {fault}"
     log = home / "tui.log"
     if log.exists():

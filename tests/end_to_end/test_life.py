@@ -146,25 +146,6 @@ def test_the_lock_of_a_deleted_run_is_worth_nothing(tmp_path: Path) -> None:
         assert locks.held(path)
 
 
-def test_a_file_that_is_deleted_between_its_opening_and_its_locking_is_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "lock"
-    flock = fcntl.flock
-    locked: list[int] = []
-
-    def deleted_before(fd: int, operation: int) -> None:
-        if not locked:
-            path.unlink()
-        locked.append(fd)
-        flock(fd, operation)
-
-    monkeypatch.setattr(fcntl, "flock", deleted_before)
-    with locks.take(path):
-        assert locks.held(path) is True, "the lock is on the file that is there"
-    assert len(locked) > 1
-
-
 def test_without_locks_the_processes_are_looked_for(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
     run = training()
     for reason in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -127,3 +128,22 @@ def test_a_run_of_which_something_stays_is_not_deleted_and_still_listed(
     trash = Trash()
     trash.put([run])
     assert trash.empty().endswith("cannot be removed: Operation not permitted")
+
+
+def test_a_file_that_is_deleted_between_its_opening_and_its_locking_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    flock = fcntl.flock
+    locked: list[int] = []
+
+    def deleted_before(fd: int, operation: int) -> None:
+        if not locked:
+            path.unlink()
+        locked.append(fd)
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", deleted_before)
+    with locks.take(path):
+        assert locks.held(path) is True, "the lock is on the file that is there"
+    assert len(locked) > 1

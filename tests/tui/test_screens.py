@@ -130,7 +130,7 @@ async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, mo
             over.file(name).replace(going_on.file(name))
         shown = await wait_for(pilot, "first: out of memory")
         assert "▶" not in shown
-        assert sum("out of memory" in toast.message for toast in app._notifications) == 1
+        assert told(pilot).count("out of memory") == 1
         app.open_run(going_on)
         await wait_for(pilot, "✗ out of memory")
         app.clear_notifications()

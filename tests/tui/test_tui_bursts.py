@@ -33,7 +33,7 @@ from textual.widgets import Input
 
 from tests.support import recorded
 from tests.support.bursts import DOWN, END, ENTER, ESCAPE, F4, F6, LEFT, PALETTE, answered, burst, paste
-from tests.support.form_pilot import anew, form, go, opened, told
+from tests.support.form_pilot import SMALL, each_anew, form, go, opened, told
 from tests.support.terminal import Terminal, needs_tmux, terminal
 from tests.support.tiny import wait_for
 

@@ -16,7 +16,7 @@ from gputui.tui.widgets.option_row import OptionRow
 from textual.pilot import Pilot
 from textual.widgets import Static, TextArea
 
-from tests.support.form_pilot import NO_GPU, SIZES, anew, calm, form, go, opened, seen, settled, told
+from tests.support.form_pilot import LARGE, NO_GPU, SIZES, SMALL, calm, each_anew, form, go, opened, seen, settled, told
 from tests.support.tiny import wait_for
 
 AMP = ["precision.policy", "precision.tf32"]  # by its other name and its help; no option of samples
@@ -109,15 +109,13 @@ async def all_keys_of_the_footer_fit_at_80_columns(pilot: Pilot[None]) -> None:
 
 async def test_texts_and_help_are_one_key_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as pilot:
-        for size in SIZES:
-            await anew(pilot, size)
-            await yaml_command_and_code_are_one_key_away(pilot)
-        await anew(pilot)
-        await help_opens_and_closes(pilot)
-        await anew(pilot, (120, 40))
-        await foreign_text_is_shown_as_it_is(pilot, tmp_path, monkeypatch)
-        await anew(pilot)
-        await all_keys_of_the_footer_fit_at_80_columns(pilot)
+        await each_anew(
+            pilot,
+            *((size, yaml_command_and_code_are_one_key_away) for size in SIZES),
+            (SMALL, help_opens_and_closes),
+            (LARGE, partial(foreign_text_is_shown_as_it_is, tmp_path=tmp_path, monkeypatch=monkeypatch)),
+            (SMALL, all_keys_of_the_footer_fit_at_80_columns),
+        )
 
 
 async def test_forty_columns_and_ten_rows_are_usable() -> None:

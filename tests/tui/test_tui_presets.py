@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList
 
 from tests.support import recorded
-from tests.support.form_pilot import NO_GPU, SIZES, anew, calm, form, go, opened, seen, told, write
+from tests.support.form_pilot import NO_GPU, SIZES, SMALL, calm, each_anew, form, go, opened, seen, told, write
 from tests.support.tiny import wait_for
 
 

@@ -137,7 +137,7 @@ async def _path(app: Host, question: str, name: str, folder: Path) -> Path | Non
     given = await app.push_screen_wait(AskText(question, name))
     if not given or not given.strip():
         return None
-    path = folder / os.path.expanduser(given.strip())
+    path = folder / os.path.expanduser(given.strip())  # noqa: ASYNC240 - asked once, of a file that is being saved
     if path.exists() and await app.push_screen_wait(Ask(f"{path} exists.", ("Overwrite", "Cancel"))) != "Overwrite":
         return None
     return path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import sys
 
 import pytest
@@ -24,7 +23,5 @@ def fakegpu(nvml: FakeNvml) -> FakeGpu:
         pytest.skip("the stand-in for GPUs is for TensorFlow on Linux with x86-64 only")
     if not (installed.tensorflow_version() or "").startswith(VERSION):
         pytest.skip(f"the stand-in for GPUs is for TensorFlow {VERSION}x: it uses C++ classes that differ in others")
-    for compiler in ("cc", "c++"):
-        if shutil.which(compiler) is None:
-            pytest.skip(f"no {compiler} on this machine to build the stand-in for GPUs with")
+    require("c++")
     return FakeGpu(build.library(), nvml)
