@@ -50,7 +50,7 @@ class ProofView(FollowingScreen[Reading]):
             if self.data and idle and event.key in keys.keys_of(self.app, verb) and (why := self.why_not(verb)):
                 self.app.notify(clean(why), markup=False)
 
-    def why_not(self, verb: str) -> str:
+    def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
         """Why the key of a verb does nothing now; nothing where it needs no words."""
         return ""
 
