@@ -103,6 +103,7 @@ def training(script: Script, wanted: Options) -> None:
             _xla_as_compiled(script, wanted)
         else:
             script.add(f"model.{name} = {value}", *told)
+    training_part.built(script, wanted)
     training_part.parts(script, wanted)
     callbacks.callbacks(script, wanted, 'tf.nest.flatten(made.get("callbacks") or [])')
     script.blocks(extract("trainer/data/on_device.py", "fits_devices"))

@@ -208,11 +208,12 @@ def _strategy(script: Script, wanted: Options) -> None:
     if strategy.kind == "one_device":
         script.add("strategy = tf.distribute.OneDeviceStrategy(names[0])", "strategy.kind")
     else:
-        _mirrored(script, strategy.communication)
+        _mirrored(script, wanted)
     script.text("replicas = strategy.num_replicas_in_sync\nglobal_batch = BATCH_SIZE * replicas")
 
 
-def _mirrored(script: Script, communication: str) -> None:
+def _mirrored(script: Script, wanted: Options) -> None:
+    communication = wanted.strategy.communication
     kinds = {
         "nccl": "NcclAllReduce",
         "hierarchical_copy": "HierarchicalCopyAllReduce",
@@ -222,7 +223,10 @@ def _mirrored(script: Script, communication: str) -> None:
     given = ""
     if communication in kinds:
         given, told = f", cross_device_ops=tf.distribute.{kinds[communication]}()", [*told, "strategy.communication"]
-    script.add(f"strategy = tf.distribute.MirroredStrategy(names{given})", *told)
+    script.blocks(extract("trainer/exported.py", "EqualParts"))
+    script.add(f"strategy = EqualParts(names{given})", *told)
+    count = wanted.input.device_batches
+    script.add(f"strategy.ahead = {count} if gpus else {int(wanted.input.prefetch != 'off')}", "input.prefetch_to_device")
 
 
 def _data(script: Script, wanted: Options) -> None:

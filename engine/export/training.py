@@ -23,6 +23,7 @@ def training(script: Script, wanted: Options) -> None:
     for name, value, told in execution(wanted):
         script.add(f"{margin}    {name}={value},", *told)
     script.text(f"{margin})")
+    built(script, wanted)
     parts(script, wanted)
     _fit(script, wanted)
 
@@ -131,6 +132,13 @@ def optimizer(script: Script, wanted: Options, margin: str, before: str) -> None
     script.text(f"{margin}),")
 
 
+def built(script: Script, wanted: Options) -> None:
+    """How fit builds a model over several replicas."""
+    if wanted.strategy.kind == "mirrored":
+        script.blocks(extract("trainer/exported.py", "build_from_a_part"))
+        script.text("build_from_a_part(model, strategy)")
+
+
 def parts(script: Script, wanted: Options) -> None:
     """Batches that are computed in parts: the trainer's own steps, in the place of Keras'."""
     count = wanted.train.micro_batches
@@ -147,6 +155,8 @@ def onto_devices(script: Script, wanted: Options, *validates: str, fits: str = "
 
     `validates`: conditions under which there is validation data.
     """
+    if wanted.strategy.kind == "mirrored":
+        return  # by the strategy itself
     key, count = "input.prefetch_to_device", wanted.input.device_batches
     single = wanted.strategy.kind == "single"
     if single and not count:

@@ -15,6 +15,8 @@ import tensorflow as tf
 
 from ..plan import batches_per_pass
 from .data.batching import Elements
+from .data.finishing import split
+from .data.on_device import fits_devices
 from .own.counting import looked_at
 from .own.nests import as_fitted, as_tensors, as_tuples
 
@@ -46,6 +48,33 @@ class TimeLimit(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if time.monotonic() > self.end:
             self.model.stop_training = True
+
+
+class EqualParts(tf.distribute.MirroredStrategy):
+    """Splits each batch into parts of equal size, or nearly so: TensorFlow's own split leaves less for the last."""
+
+    ahead = 0  # batches that wait in the memory of each device
+
+    def experimental_distribute_dataset(self, dataset: Any, options: Any = None) -> Any:
+        count = self.ahead if fits_devices(dataset.element_spec) else 0
+        settings = tf.distribute.InputOptions(
+            experimental_fetch_to_device=count > 0, experimental_per_replica_buffer_size=count
+        )
+        parts = split(dataset, self.num_replicas_in_sync)
+        return self.distribute_datasets_from_function(lambda context: parts, settings)
+
+
+def build_from_a_part(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
+    """Let fit build the model from one part of a batch: Keras takes the mean of all parts, which needs equal sizes."""
+
+    def build(iterator: Any = None, data_batch: Any = None) -> None:
+        if iterator is not None:
+            batch = next(next(iter(iterator))[-1])
+            data_batch = tf.nest.map_structure(lambda part: strategy.experimental_local_results(part)[0], batch)
+        with strategy.scope():
+            model._symbolic_build(data_batch=data_batch)
+
+    model._maybe_symbolic_build = build
 
 
 class OfBytes(keras.Model):

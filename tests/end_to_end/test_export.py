@@ -283,6 +283,20 @@ def test_the_script_augments_holds_validates_and_optimizes_as_gputui_does(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("replicas", "samples"), [(3, 47), (4, 45)])
+def test_batches_that_replicas_share_unevenly_train_to_the_same_losses(
+    replicas: int, samples: int, tmp_path: Path, forks: Forks
+) -> None:
+    """The first batch, the last one and those of the validation cannot be divided by the replicas."""
+    settings = ["model=mlp", "width=0.1", "data=synthetic", "shape=[4]", "classes=3", f"samples={samples + 5}",
+                f"validation_split={5 / (samples + 5)}", "epochs=2", f"logical_devices={replicas}",
+                "strategy.kind=mirrored", "batch_size=10", "deterministic=true"]  # fmt: skip
+    _, ours, theirs = trained_by_both(forks, presets.defaults([*settings, "seed=5"]), tmp_path)
+    assert len(ours) == 2
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.slow
 def test_the_script_of_quickstart_augments_and_drops_out_as_gputui_does(tmp_path: Path, forks: Forks) -> None:
     settings = ["augment=heavy", "deterministic=true", "epochs=2", "batch_size=200", "schedule=exponential"]
     _, ours, theirs = trained_by_both(forks, presets.resolve("quickstart", [*settings, "warmup_steps=3"]), tmp_path)

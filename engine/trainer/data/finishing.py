@@ -13,7 +13,7 @@ from ...telemetry import limits
 def finish(batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False) -> tf.data.Dataset:
     """Split the batches over the replicas and prefetch them; a training may repeat the first alone."""
     if replicas > 1:
-        batches = _split(batches, replicas)
+        batches = split(batches, replicas)
     return within_limits(ahead(one_batch(batches, replicas, options) if trains else batches, options))
 
 
@@ -63,7 +63,7 @@ def ahead(batches: tf.data.Dataset, options: Options) -> tf.data.Dataset:
     return batches.prefetch(tf.data.AUTOTUNE if wanted.prefetch == "auto" else wanted.prefetch).with_options(settings)
 
 
-def _split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
+def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
     """Each global batch as one batch for each replica, with sizes as equal as possible."""
     several = isinstance(batches.element_spec, tuple)
 
