@@ -34,6 +34,13 @@ def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_re
     return whole if drop_remainder or rest < replicas else whole + 1
 
 
+def samples_seen(steps: int, samples: int, global_batch: int, batches: int) -> int:
+    """Samples that so many steps train on, in passes of so many batches, the last of which may be smaller."""
+    passes, rest = divmod(steps, batches)
+    of_a_pass = min(samples, batches * global_batch)
+    return passes * of_a_pass + min(rest * global_batch, of_a_pass)
+
+
 def smaller_last_batch(samples: int, global_batch: int, batches: int) -> bool:
     """Whether a pass of so many batches ends with one of another size."""
     return batches * global_batch > samples

@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..files.values import number
+from ..plan import batches_per_pass, samples_seen
+from ..runs.events import Started
 from ..telemetry.variables import differing
 
 Options = Mapping[str, Any]
 Figures = Mapping[str, float]
-SAME_SAMPLES = 0.01  # relative to the largest: the last batch of an epoch may be smaller
+SAME_SAMPLES = 0.01  # relative to the largest
 ONE_REPLICA = ("single", "one_device")
 
 
@@ -21,12 +23,13 @@ def caveats(
     options: Sequence[Options],
     results: Sequence[Figures],
     states: Sequence[str],
-    actual: Sequence[Mapping[str, Any]] = (),
+    started: Sequence[Started | None],
     versions: Sequence[str] = (),
 ) -> list[str]:
-    """The sentences about runs, which are given in the order of comparison, the baseline first; `actual` is what their
+    """The sentences about runs, which are given in the order of comparison, the baseline first; `started` is what their
     trainers found and built, as far as that is known, and `versions` names the packages whose versions differ.
     """
+    actual = [found.actual if found else {} for found in started]
     known = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, strict=True)]
     said = (
@@ -34,7 +37,7 @@ def caveats(
         _workload(known),
         _one_batch(known),
         _batch(batches),
-        _samples(results, batches),
+        _samples(options, results, batches, started),
         _versions(versions),
         _environment(actual),
         _xla(options, actual),
@@ -67,16 +70,33 @@ def _batch(batches: Sequence[float | None]) -> str:
     return f"the global batch sizes differ ({_amounts(sizes)} samples): a step is not the same amount of work"
 
 
-def _samples(results: Sequence[Figures], batches: Sequence[float | None]) -> str:
+def _samples(
+    options: Sequence[Options],
+    results: Sequence[Figures],
+    batches: Sequence[float | None],
+    started: Sequence[Started | None],
+) -> str:
     """Losses and other metrics can be compared only after the same number of samples."""
     seen = {
-        result["steps"] * batch: None
-        for result, batch in zip(results, batches, strict=True)
+        _seen(of_run, result["steps"], batch, begun): None
+        for of_run, result, batch, begun in zip(options, results, batches, started, strict=True)
         if batch is not None and result.get("steps") and any(key.startswith("metrics.") for key in result)
     }
     if len(seen) < 2 or max(seen) - min(seen) <= SAME_SAMPLES * max(seen):
         return ""
     return f"the losses are after different numbers of samples ({_amounts(seen)}): they do not show which learns better"
+
+
+def _seen(options: Options, steps: float, batch: float, started: Started | None) -> float:
+    """Samples that a run has trained on; if the size of its data is unknown, all batches count as full."""
+    samples = started.train_samples if started else None
+    if started is None or not samples or batch < 1:
+        return steps * batch
+    batches = started.steps_per_epoch  # in an epoch of one pass, as the trainer has counted them
+    if options.get("train.steps_per_epoch") or started.global_batch_size != batch:
+        drops = options.get("input.drop_remainder") is True
+        batches = batches_per_pass(samples, int(batch), started.replicas or 1, drops)
+    return samples_seen(int(steps), samples, int(batch), batches) if batches else steps * batch
 
 
 def _versions(names: Sequence[str]) -> str:

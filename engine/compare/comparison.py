@@ -108,7 +108,7 @@ def compare(line_up: LineUp) -> Comparison:
                 options,
                 results,
                 states,
-                [found.actual if found else {} for found in started],
+                started,
                 [row.key for row in versions],
             ),
         ),

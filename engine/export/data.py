@@ -169,6 +169,8 @@ def batches(script: Script, options: Options) -> None:
         f"validation = validation_batches(validation, Sizes(global_batch, validation_per_pass, SEED){file})\n"
         f"validation = ahead({_PREPARED.format('validation')})"
     )
+    if options.strategy.kind == "mirrored":
+        script.text("if not validation_per_pass:\n    validation = None  # fewer samples than replicas")
 
 
 _PREPARED = "prepared({}, scale, shape)"

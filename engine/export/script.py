@@ -226,7 +226,9 @@ def _mirrored(script: Script, wanted: Options) -> None:
     script.blocks(extract("trainer/exported.py", "EqualParts"))
     script.add(f"strategy = EqualParts(names{given})", *told)
     count = wanted.input.device_batches
-    script.add(f"strategy.ahead = {count} if gpus else {int(wanted.input.prefetch != 'off')}", "input.prefetch_to_device")
+    script.add(
+        f"strategy.ahead = {count} if gpus else {int(wanted.input.prefetch != 'off')}", "input.prefetch_to_device"
+    )
 
 
 def _data(script: Script, wanted: Options) -> None:

@@ -99,7 +99,8 @@ def differing_batches(script: dict[str, Any], ours: Any) -> str:
     more = ours.batches_per_pass + 2
     if labels(script["train"], more) != labels(ours.global_batches(0), more):
         return "other batches"
-    if labels(script["validation"], 99) != labels(ours.global_validation_batches(), ours.validation_batches):
+    validated = [] if script["validation"] is None else labels(script["validation"], 99)
+    if validated != labels(ours.global_validation_batches(), ours.validation_batches):
         return "other validation batches"
     return ""
 

@@ -243,6 +243,27 @@ def test_batch_sizes_and_samples_are_told(four: list[Run]) -> None:
     assert notes(four[0], four[2]) == ""
 
 
+def begun(run: Run, **fields: object) -> None:
+    """Other fields in the event with which the run began to train."""
+    file = run.file("events.jsonl")
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    changed = [event | fields if event["type"] == "started" else event for event in events]
+    file.write_text("".join(json.dumps(event) + "\n" for event in changed))
+
+
+def test_a_smaller_last_batch_counts_as_the_samples_that_it_has(four: list[Run]) -> None:
+    """Five epochs of 3,200 samples: 25 batches of 128, or 12 of 256 and one of 128."""
+    for run, batch, steps in ((four[0], 128, 25), (four[2], 256, 13)):
+        begun(run, global_batch_size=batch, steps_per_epoch=steps, train_samples=3200, replicas=1)
+        amend(run, global_batch_size=batch, steps=5 * steps)
+    assert "different numbers of samples" not in notes(four[0], four[2])
+    amend(four[2], steps=4 * 13)
+    assert "(16,000, 12,800)" in notes(four[0], four[2])
+    begun(four[2], global_batch_size=512)  # memory ran out, and the batch was halved
+    amend(four[2], steps=5 * 13)
+    assert "different numbers of samples" not in notes(four[0], four[2])
+
+
 def test_losses_at_other_lengths_of_the_same_training_are_told(four: list[Run]) -> None:
     amend(four[1], steps=270)
     assert "losses are after different numbers of samples (11,520, 17,280)" in notes(four[0], four[1])
