@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..telemetry.training_gpus import training_gpus, visible_gpus
 from .cluster import by_command, measured_alone, of_job, of_kind
+from .files import own_batch
 from .finding import Finding
 from .gpus import on_cpu, replicas
 from .packages import of_packages, of_resumed
@@ -22,6 +23,7 @@ __all__ = [
     "of_resumed",
     "on_cpu",
     "on_screen",
+    "own_batch",
     "replicas",
     "training_gpus",
     "visible_gpus",

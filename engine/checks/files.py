@@ -13,8 +13,10 @@ from ..files.values import NO_NAME, nameable
 from ..options import OPTIONS, Options
 from ..options.catalogue import nearest
 from ..options.field import About
+from ..options.own import remedy
 from ..options.workload import TESTED_SOURCES
 from ..presets import paths
+from ..runs import beginnings
 from ..system import installed, interpreter
 from ..telemetry.machine import Machine
 from . import dataset_files
@@ -59,6 +61,24 @@ def _entry(options: Options, _machine: Machine) -> Iterator[Finding]:
         entries.look(workload.entry, folder.absolute(), search_path, newer)
     except entries.EntryFault as fault:
         yield error("workload.entry", fault.message, fault.change)
+        return
+    yield from _no_effect(options)
+
+
+def _no_effect(options: Options) -> Iterator[Finding]:
+    """Options that did nothing in the last run of the same code."""
+    found = beginnings.of_same_code(options)
+    for info in OPTIONS if found else ():
+        why = found.inapplicable.get(info.key) if found else None
+        if why and getattr(getattr(options, info.group), info.name) != info.default:
+            message = f"did nothing in the last run of this code: {why}"
+            yield Finding("warning", (info.key,), message, remedy(info.key, why) or "remove it")
+
+
+def own_batch(options: Options) -> int | None:
+    """The global batch of the user's code, if it did not follow input.batch_size in its last run."""
+    found = beginnings.of_same_code(options)
+    return found.global_batch_size if found and "input.batch_size" in found.inapplicable else None
 
 
 def _paths(options: Options, _machine: Machine) -> Iterator[Finding]:

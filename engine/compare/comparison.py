@@ -13,11 +13,10 @@ from typing import Any
 from .. import figures
 from ..figures import Figure
 from ..files.values import number
-from ..runs import Run, cluster
+from ..runs import Run, beginnings, cluster
 from ..runs.baseline import Choice, LineUp
 from ..runs.launch_options import read_options
 from ..runs.titles import Title, title_of
-from . import surroundings
 from .caveats import caveats
 
 SEED = "train.seed"
@@ -26,10 +25,14 @@ VERSIONS = {"tensorflow": "TensorFlow", "keras": "Keras", "python": "Python"}  #
 
 @dataclass(frozen=True)
 class OptionRow:
-    """An option, or what trained, that differs between the runs; None where a run does not have it."""
+    """An option, or what trained, that differs between the runs; None if a run does not have it.
+
+    `no_effect` says for each run why the option did nothing there; it is empty if it applied, or if that is unknown.
+    """
 
     key: str
     values: tuple[Any, ...]
+    no_effect: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def compare(line_up: LineUp) -> Comparison:
     options = [found for found, _ in read]
     results = [_flat(run.whole_result) for run in runs]
     places = [cluster.of_run(run) for run in runs]
-    started = [surroundings.started(run) for run in runs]
+    started = [beginnings.started(run) for run in runs]
     told = [found.versions if found else {} for found in started]
     groups = _groups(options, [place.index if place else None for place in places], told)
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *_metrics(results))]
@@ -98,7 +101,7 @@ def compare(line_up: LineUp) -> Comparison:
         runs=tuple(run.id for run in runs),
         states=states,
         groups=groups,
-        options=tuple(_different(options)),
+        options=tuple(_different(options, [beginnings.unapplied(found) for found in started])),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
         notes=(
             *lost,
@@ -143,9 +146,12 @@ def _flat(result: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _different(options: Sequence[Mapping[str, Any]]) -> list[OptionRow]:
+def _different(options: Sequence[Mapping[str, Any]], unapplied: Sequence[Mapping[str, str]]) -> list[OptionRow]:
     keys = list(dict.fromkeys(key for of_run in options for key in of_run))
-    rows = [OptionRow(key, tuple(of_run.get(key) for of_run in options)) for key in keys]
+    rows = [
+        OptionRow(key, tuple(of_run.get(key) for of_run in options), tuple(why.get(key, "") for why in unapplied))
+        for key in keys
+    ]
     return [row for row in rows if any(value != row.values[0] for value in row.values)]
 
 

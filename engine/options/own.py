@@ -14,8 +14,9 @@ Own = Literal[
 ]  # fmt: skip
 Data = Literal["arrays", "mapped", "batched", "pydataset"]
 
-BATCHED = "your code has batched the data"
 UNREAD = "your code reads its data itself"
+BATCHED = "your code has batched the data"
+OWN_BATCHES = "a PyDataset makes its own batches"
 OWN_CODE_LABELS: dict[str, str] = {
     "applies": "always",
     "prefetch": "always; a prefetch of your own in a tf.data.Dataset stays",
@@ -44,10 +45,17 @@ class Handed:
     hosted: bool = False  # part of a batch cannot be copied to a GPU ahead of its step
 
 
+def remedy(key: str, why: str) -> str:
+    """What to change in the user's code so that an option applies, or nothing."""
+    followed = "use context.global_batch_size in your code" if key == "input.batch_size" else ""
+    single = "return single samples with `map`" if why == BATCHED else ""
+    return ", or ".join(filter(None, (followed, single))) if why in (BATCHED, OWN_BATCHES) else ""
+
+
 def obstacle(own: str, handed: Handed) -> str:
     """Why an option does not apply to what was handed over, or nothing."""
     ours = handed.data in ("arrays", "mapped")
-    batched = "a PyDataset makes its own batches" if handed.data == "pydataset" else BATCHED
+    batched = OWN_BATCHES if handed.data == "pydataset" else BATCHED
     if own == "pipeline" and not ours:
         return batched
     if own in ("order", "workers") and handed.data == "batched":

@@ -20,6 +20,7 @@ from .reading import read_object
 from .run import Run
 
 FILE = "origin.json"
+NO_EFFECT = "no_effect"  # of a change: why it did nothing, so that no title names it
 _PYTHON = re.compile(r"(/[^/]+/[^/]+)/bin/python[\d.]*$")
 LONGEST = 72  # of a title where the caller names no width
 _LONGEST_VALUE = 32
@@ -79,7 +80,8 @@ def _place(run: Run) -> Iterator[str]:
 def recorded(origin: Mapping[str, Any], otherwise: str) -> Title:
     """The title by the record of an origin; `otherwise` is the name where that has none."""
     changes = mapping(origin.get("changes"))
-    words = (_words(key, mapping(change).get("to")) for key, change in changes.items())
+    applied = {key: mapping(change) for key, change in changes.items() if not mapping(change).get(NO_EFFECT)}
+    words = (_words(key, change.get("to")) for key, change in applied.items())
     return Title(text(origin.get("preset")) or otherwise, tuple(words))
 
 
@@ -125,6 +127,19 @@ def add_change(run: Run, key: str, before: Any, after: Any) -> None:
     change = {key: {"from": mapping(changes.get(key)).get("from", before), "to": after}}
     changes = change | {other: told for other, told in changes.items() if other != key}
     write_atomically(run.file(FILE), json.dumps(origin | {"changes": changes}, indent=1) + "\n")
+
+
+def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
+    """Leave changes that did nothing out of the run's title, each with the reason; all others are in it."""
+    origin = dict(read_object(run.file(FILE)).value)
+    changes = {key: dict(mapping(change)) for key, change in mapping(origin.get("changes")).items()}
+    before = json.dumps(changes)
+    for key, change in changes.items():
+        change.pop(NO_EFFECT, None)
+        if key in unapplied:
+            change[NO_EFFECT] = unapplied[key]
+    if json.dumps(changes) != before:
+        write_atomically(run.file(FILE), json.dumps(origin | {"changes": changes}, indent=1) + "\n")
 
 
 def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]]) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from ..files import disk
 from ..options import Options, plain
 from ..process import ending
-from ..runs import Run, cluster, events
+from ..runs import Run, cluster, events, titles
 from ..system.gc_freeze import exempt_from_gc
 from ..telemetry import chips, limits
 from .common.faults import TrainerError
@@ -216,6 +216,9 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             workers=_workers(training),
         )
     )
+    unapplied = own.not_applied(options) if own is not None else pipeline.not_applied
+    with contextlib.suppress(OSError):  # a full disk: the title then names them
+        titles.leave_out(report.run, {item["option"]: item["why"] for item in unapplied})
     _warn(built, report, resume_at, actual, prepared)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +12,13 @@ import numpy as np
 import pytest
 from gputui.engine import checks, presets, runs
 from gputui.engine.checks import Finding
-from gputui.engine.options import OPTIONS
+from gputui.engine.options import OPTIONS, plain
 from gputui.engine.runs.cluster import Cluster
 from gputui.engine.system import installed, tensorflow_range
 from gputui.engine.telemetry import allocation, job
 from gputui.engine.telemetry.machine import Gpu, Instance, Machine
 
+from tests.support import recorded
 from tests.support.cases import all_hold
 from tests.support.training import options
 
@@ -385,6 +388,28 @@ def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkey
         (tmp_path / "datasets" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "datasets" / file).touch()
         assert found_by("_paths", NONE, f"data={name}") == []
+
+
+def test_what_did_nothing_in_the_last_run_of_the_same_code_is_told(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def build(context): ...\n")
+    os.utime(tmp_path / "train.py", (recorded.BEGAN - 60, recorded.BEGAN - 60))
+    entry = ("entry=train.py:build", f"workload.folder={tmp_path}")
+    wanted = options(*entry, "batch_size=256", "cache=memory")
+    assert checks.check(wanted, machine()) == checks.check(options(*entry), machine())
+    run = recorded.write(home, name="a", seconds=14)
+    run.file("options.json").write_text(plain.to_json(options(*entry)))
+    why = "your code has batched the data"
+    events = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()]
+    known = {"inapplicable": {"input.batch_size": why}, "global_batch_size": 32}
+    lines = [json.dumps(event | known if event["type"] == "started" else event) for event in events]
+    run.file("events.jsonl").write_text("\n".join(lines) + "\n")
+    (found,) = [one for one in checks.check(wanted, machine()) if "input.batch_size" in one.options]
+    assert found.message == f"did nothing in the last run of this code: {why}"
+    assert found.change.startswith("use context.global_batch_size")
+    assert checks.own_batch(wanted) == 32
+    assert checks.check(options(*entry), machine()) == [], "a default asks for nothing"
+    os.utime(tmp_path / "train.py")
+    assert checks.own_batch(wanted) is None, "the code has been changed since"
 
 
 def test_errors_come_first() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,19 @@ def test_a_smaller_last_batch_counts_as_the_samples_that_it_has(four: list[Run])
     begun(four[2], global_batch_size=512)  # memory ran out, and the batch was halved
     amend(four[2], steps=5 * 13)
     assert "different numbers of samples" not in notes(four[0], four[2])
+
+
+def test_an_option_that_did_nothing_is_marked(four: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    why = "your code has batched the data"
+    begun(four[2], not_applied=[{"option": "input.batch_size", "why": why}])
+    (row,) = [row for row in compare([four[0], four[2]]).options if row.key == "input.batch_size"]
+    assert (row.values, row.no_effect) == ((64, 128), ("", why))
+    compare_command.show_comparison(["a", "c"], "table")
+    out = capsys.readouterr().out
+    assert re.search(r"input.batch_size +64 +\(128\)", out)
+    assert "options in parentheses did nothing in that run" in out
+    compare_command.show_comparison(["a", "b"], "table")
+    assert "parentheses" not in capsys.readouterr().out
 
 
 def test_losses_at_other_lengths_of_the_same_training_are_told(four: list[Run]) -> None:

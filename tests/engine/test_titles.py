@@ -9,7 +9,7 @@ from gputui.engine.compare.comparison import compare
 from gputui.engine.process import launch, origin
 from gputui.engine.runs import Run, title
 from gputui.engine.runs.baseline import LineUp
-from gputui.engine.runs.titles import Title, recorded, title_of
+from gputui.engine.runs.titles import Title, leave_out, recorded, title_of
 
 
 def started(name: str, *settings: str) -> Run:
@@ -34,6 +34,16 @@ def test_a_run_is_named_by_what_was_changed_of_its_preset(home: Path, tmp_path: 
     assert title(changed) == "mine: no xla batch_size=256", "whatever becomes of the preset"
     found = compare(LineUp((plain, changed)))
     assert found.as_dict()["titles"] == ["mine", "mine: no xla batch_size=256"]
+
+
+def test_what_did_nothing_is_not_in_the_title_until_it_applies(home: Path) -> None:
+    run = started("quickstart", "batch_size=256", "xla=true")
+    leave_out(run, {"input.batch_size": "your code has batched the data", "input.cache": "the same"})
+    assert title(run) == "quickstart: xla"
+    again = started(str(run.file("preset.yaml")), "epochs=7")
+    assert title(again) == "quickstart: xla batch_size=256 epochs=7", "nothing is known of it before it has begun"
+    leave_out(run, {})
+    assert title(run) == "quickstart: xla batch_size=256", "the user's code has been changed before it was resumed"
 
 
 def test_a_run_without_a_record_has_the_name_of_its_preset(home: Path) -> None:

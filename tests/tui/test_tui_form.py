@@ -164,6 +164,7 @@ def test_the_global_batch_counts_replicas() -> None:
     mirrored = presets.resolve("quickstart", ["strategy.kind=mirrored"]).options
     assert checks.replicas(mirrored, TWO_GPUS) == 2
     assert "global batch 64 = 32 x 2 replicas" in outlook(mirrored, TWO_GPUS)
+    assert "global batch 20 (of your code)  on" in outlook(mirrored, TWO_GPUS, own_batch=20)
     parts = presets.resolve("quickstart", ["strategy.kind=mirrored", "logical_devices=3"]).options
     assert checks.replicas(parts, NO_GPU) == 3
     silent = replace(NO_GPU, missing="there is no NVML")  # CUDA may show GPUs nevertheless

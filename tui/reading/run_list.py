@@ -119,7 +119,7 @@ def entry_of(run: Run, known: Entry | None = None) -> Entry:
     return Entry(
         run,
         state,
-        known.title if known else title_of(run),
+        known.title if known and not known.goes_on else title_of(run),  # at its start, changes may prove to do nothing
         known.description if known else description(run),
         _figures(result, latest, state in GOES_ON),
         changed(run, "preset.yaml"),

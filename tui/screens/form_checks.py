@@ -58,7 +58,7 @@ class CheckedForm(FormView):
     def _hold(self, state: FormState) -> None:
         """Show the state, which may be that of another preset."""
         self.state = state
-        self._findings = ()
+        self._findings, self._own_batch = (), None
         self.options.load(state)
         if not self._waits:
             self._show_all()
@@ -87,13 +87,13 @@ class CheckedForm(FormView):
         from ...engine import checks
 
         preset = state.preset
-        found = tuple(checks.on_screen(preset, here))
-        self.app.call_from_thread(self._checked, preset, found)
+        found, batch = tuple(checks.on_screen(preset, here)), checks.own_batch(preset.options)
+        self.app.call_from_thread(self._checked, preset, found, batch)
 
-    def _checked(self, preset: Preset, found: tuple[Finding, ...]) -> None:
+    def _checked(self, preset: Preset, found: tuple[Finding, ...], own_batch: int | None) -> None:
         # A screen that is being removed is not displayed, and has lost its innermost widgets first.
         if preset is self.state.preset and self.display and self.query(Findings):
-            self._findings, self.checked = found, preset
+            self._findings, self.checked, self._own_batch = found, preset, own_batch
             self.options.grey(self.no_gpu_reason)
             self._show_remarks()
             self._show_help()

@@ -52,6 +52,7 @@ class FormView(AppScreen):
         self.options = OptionsView(state)
         self._waits, self._builds = waits, False
         self._findings: tuple[Finding, ...] = ()
+        self._own_batch: int | None = None  # of the user's code, if it does not follow input.batch_size
         self._resumed = False
         self._to_offer = ("", "")  # once the form is built
 
@@ -164,7 +165,7 @@ class FormView(AppScreen):
 
     def _show_remarks(self) -> None:
         self.query_one(Findings).show(self.remarks)
-        self.query_one(StartBar).show(self.refusals, self.state.preset.options, self.machine)
+        self.query_one(StartBar).show(self.refusals, self.state.preset.options, self.machine, self._own_batch)
 
     def _show_help(self) -> None:
         stop = self.options.current

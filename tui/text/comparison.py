@@ -16,6 +16,7 @@ from ...engine.runs.titles import Title
 from ..base.errors import clean
 
 WITHIN = "~ is within the spread of repeats"
+NO_EFFECT = "options in parentheses did nothing in that run"
 
 
 def remarks(found: Comparison) -> list[str]:
@@ -24,6 +25,8 @@ def remarks(found: Comparison) -> list[str]:
     said = [f"differences are from {how.get(found.choice, 'the first run')}"]
     if has_noise(found):
         said.append(WITHIN)
+    if any(why for row in found.options for why in row.no_effect):
+        said.append(NO_EFFECT)
     return [clean(text) for text in (*said, *found.notes)]
 
 
@@ -130,9 +133,10 @@ def _unit_of_change(row: FigureRow, short: bool) -> str:
 
 
 def option_text(row: OptionRow, position: int) -> str:
-    """The value as YAML and --set would have it."""
+    """The value as YAML and --set would have it; in parentheses if it did nothing in this run."""
     value = row.values[position]
-    return clean(value if isinstance(value, str) else to_json(value))
+    told = clean(value if isinstance(value, str) else to_json(value))
+    return f"({told})" if any(row.no_effect[position : position + 1]) else told
 
 
 def version_cells(found: Comparison) -> list[tuple[str, list[str]]]:

@@ -68,11 +68,13 @@ class StartBar(Horizontal):
         self._offered = ""
         self._show_outlook()
 
-    def show(self, refusals: Sequence[str], options: Options, machine: Machine | None) -> None:
+    def show(
+        self, refusals: Sequence[str], options: Options, machine: Machine | None, own_batch: int | None = None
+    ) -> None:
         """Show what Start would do, or the reason beside a disabled button, from the whole to the briefest."""
         self.query_one("#start", Button).disabled = bool(refusals)
         self._refusals = [clean(refusal) for refusal in refusals]
-        self._outlooks = [clean(outlook(options, machine, brief)) for brief in range(BRIEFEST + 1)]
+        self._outlooks = [clean(outlook(options, machine, brief, own_batch)) for brief in range(BRIEFEST + 1)]
         self._show_outlook()
 
     def on_resize(self) -> None:
@@ -92,8 +94,11 @@ class StartBar(Horizontal):
         self.post_message(self.Pressed())
 
 
-def outlook(options: Options, machine: Machine | None, brief: int = 0) -> str:
-    """Batch size and devices in one line; the more `brief`, the less of the reason why there is no GPU."""
+def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch: int | None = None) -> str:
+    """Batch size and devices in one line; the more `brief`, the less of the reason why there is no GPU.
+
+    `own_batch`: the global batch of the user's code in its last run, if the code did not follow input.batch_size.
+    """
     size = options.input.batch_size
     if machine is None:
         return f"batch {size:,}  examining this machine ..."
@@ -102,6 +107,8 @@ def outlook(options: Options, machine: Machine | None, brief: int = 0) -> str:
     gpus = checks.visible_gpus(options, machine)
     count = checks.replicas(options, machine)
     batch = f"global batch {size * count:,}" + (f" = {size:,} x {count} replicas" if count > 1 else "")
+    if own_batch is not None:
+        batch = f"global batch {own_batch:,} (of your code)"
     names = [(gpu.name or "GPU").removeprefix("NVIDIA " if brief else "") for gpu in gpus]
     return f"{batch}  {_devices(names, options, machine, brief)}"
 

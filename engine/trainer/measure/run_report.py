@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ...options.own import remedy
 from ...runs import Run, code_files, events, results
 from ...runs.event_writer import EventWriter
 from ...runs.reading import ENGINE_FILE, RunEvents, read_events
@@ -67,7 +68,8 @@ class RunReport:
     def not_applied(self, found: Sequence[Mapping[str, str]]) -> None:
         """Warn of options that were set and do nothing, each with `option` and `why`."""
         for item in found:
-            self.warn("not_applied", f"{item['option']} does nothing here: {item['why']}", option=item["option"])
+            key, why = item["option"], item["why"]
+            self.warn("not_applied", f"{key} does nothing here: {why}", remedy(key, why), key)
 
     def first_step_done(self, seconds: float) -> None:
         self.first_seconds.step = seconds
