@@ -296,10 +296,11 @@ class GputuiApp(Host):
 
     @work(thread=True, group="sweeping")
     def _sweep(self) -> None:
-        """Remove the deleted runs of a screen that was killed."""
-        from ..engine.runs import trash
+        """Remove what was deleted in a screen that was killed."""
+        from ..engine.runs import home, runs_folder, trash
 
-        trash.sweep()
+        for parent in (runs_folder(), home() / "proofs"):
+            trash.sweep(parent)
 
     @work
     async def action_help(self) -> None:

@@ -5,6 +5,7 @@ Python, TensorFlow and HDF5 report this in different ways; here each becomes an 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -83,3 +84,16 @@ def _no_inodes(path: Path | str) -> str:
     except OSError:
         return ""
     return "no inode is free: " if facts.f_files and not facts.f_favail and facts.f_bavail else ""
+
+
+def used_bytes(*folders: str | os.PathLike[str]) -> int:
+    """What the disk has given to all files in these folders, and would have again without them."""
+    total = 0
+    for folder in folders:
+        with contextlib.suppress(OSError), os.scandir(folder) as found:
+            for entry in found:
+                with contextlib.suppress(OSError):
+                    total += 512 * entry.stat(follow_symlinks=False).st_blocks
+                    if entry.is_dir(follow_symlinks=False):
+                        total += used_bytes(entry)
+    return total

@@ -6,13 +6,14 @@ its process), and `trials/` with run folders, which the list of runs does not sh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ def start(proof: Proof) -> subprocess.Popen[bytes]:
 def proofs() -> list[Proof]:
     """All proofs, the newest first."""
     try:
-        found = [Proof(path) for path in proofs_folder().iterdir()]
+        found = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # deleted ones
     except FileNotFoundError:
         return []
     begun = {proof.id: begun_t for proof in found if (begun_t := _begun_t(proof)) is not None}
@@ -180,6 +181,22 @@ def find(text: str) -> Proof:
         raise ProofError(f"no proof called {text!r}; gputui proof lists them")
     some = ", ".join(proof.id for proof in matching[:3])
     raise ProofError(f"{text!r} matches {len(matching)} proofs ({some} ...); give more of the id")
+
+
+@contextlib.contextmanager
+def reserved(proof: Proof) -> Iterator[None]:
+    """The lock of a proof that is not running, so that nobody goes on with it; raises ProofError."""
+    if (now := proof.life(proof.data)).engine:
+        where = f" on {now.host}" if now.host else ""
+        raise ProofError(f"{proof.id} cannot be deleted: it is running{where}; gputui proof {proof.id} --stop stops it")
+    try:
+        lock = locks.take(proof.path / PROOF_LOCK)
+    except locks.Taken:
+        raise ProofError(f"{proof.id} cannot be deleted: another gputui is using it") from None
+    except OSError as fault:
+        raise ProofError(f"{proof.id} cannot be locked: {fault.strerror or fault}") from None
+    with lock:
+        yield
 
 
 def request_stop(proof: Proof, numbers: Sequence[int] = runs.ASKED_BY_PERSON) -> None:

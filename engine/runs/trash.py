@@ -1,4 +1,4 @@
-"""Deletes runs: for good, or into a folder beside the runs that no list shows, from which they can be restored.
+"""Deletes runs and proofs: for good, or into a folder beside the others that no list shows, to be restored from.
 
 Each screen has its own folder, held by a lock that the kernel releases however the screen ends. The folder is removed
 when the screen ends; one that a killed screen left behind is removed by the next that starts.
@@ -11,76 +11,97 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
-from ..files.places import runs_folder
 from ..system import locks
 from .control import reserved
-from .run import Run, RunError
+from .run import RunError
 
 PREFIX = ".deleted-"  # names with a leading dot are not listed
 HELD = "held"
-LAST = "preset.yaml"  # what makes a folder a run
+LAST = ("preset.yaml", "request.json")  # what makes a folder a run or a proof
 WITHOUT_LOCKS_SECONDS = 7 * 86400.0  # assumed longest life of a screen, where there are no locks
 
 
-def delete(run: Run) -> None:
-    """Delete a run for good, where it is: a full disk has no room for another folder. Raises RunError.
+class Deletable(Protocol):
+    """A run or a proof."""
 
-    Its preset goes last, so that a run of which something stays is still listed.
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def id(self) -> str: ...
+
+
+Reserve = Callable[[Any], contextlib.AbstractContextManager[object]]  # holds a folder; RunError for one that is in use
+
+
+def _of_run(run: Any) -> contextlib.AbstractContextManager[object]:
+    return reserved(run, "delete")
+
+
+def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
+    """Delete a run or a proof for good, where it is: a full disk has no room for another folder. Raises RunError.
+
+    What makes it one goes last, so that a folder of which something stays is still listed.
     """
-    with reserved(run, "delete"):
+    with reserve(item):
         try:
-            for entry in sorted(os.scandir(run.path), key=lambda entry: entry.name == LAST):
+            for entry in sorted(os.scandir(item.path), key=lambda entry: entry.name in LAST):
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)
                 else:
                     os.unlink(entry.path)
-            os.rmdir(run.path)
+            os.rmdir(item.path)
         except OSError as fault:
-            why = f"{fault.strerror or fault}: {fault.filename or run.path}"
-            raise RunError(f"{run.id} cannot be deleted: {why}\nwhat is left of it is in {run.path}") from None
+            why = f"{fault.strerror or fault}: {fault.filename or item.path}"
+            raise RunError(f"{item.id} cannot be deleted: {why}\nwhat is left of it is in {item.path}") from None
 
 
-def delete_all(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
-    """Delete runs for good; returns those that are gone, and for each other one the reason."""
+def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple[list[Deletable], list[str]]:
+    """Delete runs or proofs for good; returns those that are gone, and for each other one the reason."""
     gone, refused = [], []
-    for run in runs:
+    for item in chosen:
         try:
-            delete(run)
+            delete(item, reserve)
         except RunError as reason:
             refused.append(str(reason))
         else:
-            gone.append(run)
+            gone.append(item)
     return gone, refused
 
 
 class Trash:
-    """What this process has deleted, the latest last; runs that were deleted together are restored together."""
+    """What this process has deleted, the latest last; what was deleted together is restored together.
 
-    def __init__(self) -> None:
+    `reserve` holds a folder while it is moved.
+    """
+
+    def __init__(self, reserve: Reserve = _of_run) -> None:
+        self.reserve = reserve
         self._folder: Path | None = None
         self._lock: locks.Lock | None = None
-        self._deleted: list[list[Run]] = []  # their original names
+        self._deleted: list[Sequence[Deletable]] = []  # their original names
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to restore."""
         return not self._deleted
 
-    def refusal(self, runs: Path) -> str:
+    def refusal(self, parent: Path) -> str:
         """Why nothing that is deleted from this folder could be restored; empty if it could."""
         try:
-            self._own(runs)
+            self._own(parent)
         except OSError as fault:
             return fault.strerror or str(fault)
         return ""
 
-    def put(self, runs: list[Run]) -> tuple[list[Run], list[str]]:
-        """Move runs to the trash; returns those that were moved, and for each other one the reason."""
+    def put(self, chosen: Sequence[Deletable]) -> tuple[Sequence[Deletable], list[str]]:
+        """Move folders to the trash; returns those that were moved, and for each other one the reason."""
         moved, refused = [], []
-        for run in runs:
+        for run in chosen:
             try:
                 self._put(run)
             except RunError as reason:
@@ -91,15 +112,15 @@ class Trash:
             self._deleted.append(moved)
         return moved, refused
 
-    def _put(self, run: Run) -> None:
+    def _put(self, run: Deletable) -> None:
         try:
-            with reserved(run, "delete"):
+            with self.reserve(run):
                 run.path.rename(self._own(run.path.parent) / run.id)
         except OSError as fault:
             raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
-    def bring_back(self) -> tuple[list[Run], list[str]]:
-        """Restore the runs that were deleted last; returns those that were restored, and for each other the reason."""
+    def bring_back(self) -> tuple[Sequence[Deletable], list[str]]:
+        """Restore what was deleted last; returns what was restored, and for each other folder the reason."""
         back, refused = [], []
         for run in self._deleted.pop() if self._deleted else ():
             try:
@@ -110,10 +131,10 @@ class Trash:
                 back.append(run)
         return back, refused
 
-    def _bring_back(self, run: Run) -> None:
+    def _bring_back(self, run: Deletable) -> None:
         assert self._folder is not None
         if os.path.lexists(run.path):
-            raise FileExistsError(0, "there is another run of this name now")
+            raise FileExistsError(0, "there is another folder of this name now")
         (self._folder / run.id).rename(run.path)
 
     def empty(self) -> str:
@@ -126,10 +147,10 @@ class Trash:
         self._folder, self._lock, self._deleted = None, None, []
         return f"{folder} cannot be removed: {faults[0].strerror or faults[0]}" if faults else ""
 
-    def _own(self, runs: Path) -> Path:
+    def _own(self, parent: Path) -> Path:
         """This process's folder, created and locked when it is first needed."""
         while self._folder is None:
-            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=runs))
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
             # One that another screen removed before it was locked is created again.
             with contextlib.suppress(FileNotFoundError, locks.Taken):
                 self._lock = locks.take(folder / HELD)
@@ -137,12 +158,12 @@ class Trash:
         return self._folder
 
 
-def sweep() -> None:
-    """Remove the folders of screens that have ended without doing so."""
+def sweep(parent: Path) -> None:
+    """Remove the folders, beside the runs or the proofs, of screens that have ended without doing so."""
     try:
-        left = [path for path in runs_folder().iterdir() if path.name.startswith(PREFIX)]
+        left = [path for path in parent.iterdir() if path.name.startswith(PREFIX)]
     except OSError:
-        return  # there are no runs, or they cannot be listed
+        return  # there is nothing, or it cannot be listed
     for folder in left:
         with contextlib.suppress(OSError, locks.Taken), locks.take(folder / HELD) as lock:
             if lock.works or time.time() - os.stat(folder).st_mtime > WITHOUT_LOCKS_SECONDS:

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import click
 import pytest
+from gputui.engine.files import disk
 from gputui.engine.process import continuing
 from gputui.engine.process.known_failures import RESUMED
+from gputui.engine.proof import folder
 from gputui.engine.runs import Run, RunError, all_runs, notes
 from gputui.engine.runs.titles import record
+from gputui.engine.system import locks
+from gputui.engine.text import size
 from gputui.tui import cli
 from gputui.tui.base.errors import INTERRUPTED, WRONG
 from gputui.tui.commands import logs
@@ -22,6 +26,7 @@ from gputui.tui.reading.run_list import Entry, RunList, entry_of
 
 from tests.support import recorded
 from tests.support.front_door import opened
+from tests.support.recorded_proof import write_proof
 
 CHANGES = {f"train.{name}": (None, "a-rather-long-value") for name in ("one", "two", "three", "four", "five")}
 
@@ -139,12 +144,51 @@ def test_runs_are_deleted_and_a_running_one_is_not(three: list[Run], capsys: pyt
     ):  # fmt: skip
         assert why in said(capsys, "runs", "rm", *words, code=WRONG)[1], words
     assert len(all_runs()) == 3
+    used = size(json.loads(said(capsys, "runs", "--json", "--state", "done")[0].splitlines()[0])["bytes"])
     out, err = said(capsys, "runs", "rm", "cnn", "cnn", "mlp", "--yes", code=WRONG)
-    assert (out, f"{mlp.id} is not deleted: it is running" in err) == ("deleted 1 run\n", True)
+    assert (out, f"{mlp.id} is not deleted: it is running" in err) == (f"deleted 1 run: {used} are free\n", True)
     assert not cnn.path.exists()
-    assert said(capsys, "runs", "rm", vit.id, "--yes")[0] == "deleted 1 run\n"
+    assert said(capsys, "runs", "rm", vit.id, "--yes")[0].startswith("deleted 1 run: ")
     assert all_runs() == [mlp]
     assert [path.name for path in mlp.path.parent.iterdir()] == [mlp.id], "nothing stays in the trash"
+
+
+def test_only_runs_that_are_listed_are_measured(
+    three: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[Path] = []
+
+    def used_bytes(path: Path) -> int:
+        walked.append(path)
+        return 5 * 1024
+
+    monkeypatch.setattr(disk, "used_bytes", used_bytes)
+    assert "5.0 KiB" in said(capsys, "runs", "--last", "1")[0]
+    assert walked == [three[2].path]
+
+
+def test_proofs_are_deleted_with_their_trials_and_a_running_one_is_not(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done, other, busy = (write_proof(home, name) for name in ("20260921-1", "20260921-2", "20260921-3"))
+    trial = done.path / "trials" / "01-before"
+    trial.mkdir(parents=True)
+    (trial / "events.jsonl").write_bytes(b"x" * 100_000)
+    listed = {one["id"]: one["bytes"] for one in map(json.loads, said(capsys, "proof", "--json")[0].splitlines())}
+    assert listed[done.id] - listed[other.id] >= 100_000
+    for words, why in (
+        ((), "name the proofs"), (("latest", "--yes"), "latest may be another"), ((done.id,), "give --yes"),
+        ((done.id, "nobody", "--yes"), "no proof called"), ((done.id, "--stop"), "only with --yes"),
+    ):  # fmt: skip
+        assert why in said(capsys, "proof", "rm", *words, code=WRONG)[1], words
+    assert "--yes goes only with rm" in said(capsys, "proof", done.id, "--yes", code=WRONG)[1]
+    assert "one proof at a time" in said(capsys, "proof", done.id, other.id, code=WRONG)[1]
+    with locks.take(busy.path / folder.PROOF_LOCK):
+        out, err = said(capsys, "proof", "rm", done.id, busy.id, "--yes", code=WRONG)
+    assert out == f"deleted 1 proof: {size(listed[done.id])} are free\n"
+    assert f"{busy.id} cannot be deleted: " in err
+    assert [proof.id for proof in folder.proofs()] == [busy.id, other.id]
+    assert sorted(path.name for path in (home / "proofs").iterdir()) == [other.id, busy.id], "nothing in the trash"
 
 
 def test_the_log_is_shown_and_followed(

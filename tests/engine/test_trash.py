@@ -72,7 +72,7 @@ def test_a_name_that_is_taken_again_is_not_written_over() -> None:
     run.path.mkdir()
     back, refused = trash.bring_back()
     assert back == []
-    assert "there is another run of this name now" in refused[0]
+    assert "there is another folder of this name now" in refused[0]
 
 
 def test_what_a_killed_screen_left_is_removed_and_what_a_living_one_holds_is_not(home: Path) -> None:
@@ -81,11 +81,11 @@ def test_what_a_killed_screen_left_is_removed_and_what_a_living_one_holds_is_not
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ) as screen:
         assert screen.stdout is not None
         screen.stdout.readline()
-        sweep()
+        sweep(runs.runs_folder())
         assert [path.name for path in home.glob("runs/.deleted-*/2*")] == [run.id]
         screen.kill()
         screen.wait()
-        sweep()
+        sweep(runs.runs_folder())
         assert list((home / "runs").iterdir()) == []
 
 
@@ -102,7 +102,7 @@ def test_runs_are_deleted_for_good_where_the_disk_has_no_room_for_a_trash_folder
         assert Trash().refusal(run.path.parent) == "No space left on device"
         assert cli.run(["runs", "rm", run.id, "--yes"]) == 0
         assert delete_all([other]) == ([other], [])
-    assert capsys.readouterr().out == "deleted 1 run\n"
+    assert capsys.readouterr().out.startswith("deleted 1 run: ")
     assert list(run.path.parent.iterdir()) == []
 
 

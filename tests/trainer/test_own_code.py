@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from gputui.engine.runs import title
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.fit import evaluation
 
@@ -235,20 +233,6 @@ BATCHED = "your code has batched the data"
 )
 def test_what_does_not_apply_is_told_with_the_reason(returned: str, expected: dict[str, str], own: Write) -> None:
     assert not_applied(own(source(f"return {returned}"), *CHANGED)) == expected
-
-
-def test_a_batch_size_that_their_code_ignores_is_not_in_the_title_and_the_warning_names_the_remedy(own: Write) -> None:
-    batched = "{'model': model(False), 'loss': 'mse', 'train': dataset().batch(7)}"
-    training = own(source(f"return {batched}"), *CHANGED)
-    changes = {"input.batch_size": {"from": 64, "to": 20}, "train.seed": {"from": None, "to": 7}}
-    training.run.file("origin.json").write_text(json.dumps({"preset": "mine", "changes": changes}))
-    assert "input.batch_size" in not_applied(training)
-    assert title(training.run) == "mine: seed=7"
-    hints = {event["option"]: event["hint"] for event in training.events("warning") if event["kind"] == "not_applied"}
-    remedy = "use context.global_batch_size in your code, or return single samples with `map`"
-    assert hints["input.batch_size"] == remedy
-    assert hints["input.cache"] == "return single samples with `map`"
-    assert hints["train.validation_split"] == ""
 
 
 def test_what_is_not_told_does_apply_to_arrays(own: Write) -> None:

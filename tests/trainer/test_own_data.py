@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gputui.engine.runs import title
 
 from tests.support.own import Write
 from tests.support.training import Training
@@ -366,3 +368,17 @@ def test_the_stages_of_a_users_pipeline_are_named_by_their_functions(own: Write)
     training.train()
     names = [stage["name"] for stage in training.events("input_stages")[-1]["stages"]]
     assert {"Generator of numbers (train.py:4)", "Map of <lambda> (train.py:16)"} <= set(names), names
+
+
+def test_a_batch_size_that_their_code_ignores_is_not_in_the_title_and_the_warning_names_the_remedy(own: Write) -> None:
+    batched = "{'model': model(False), 'loss': 'mse', 'train': dataset().batch(7)}"
+    training = own(source(f"return {batched}"), *SHORT, "batch_size=20", "cache=memory", "validation_split=0.3")
+    changes = {"input.batch_size": {"from": 64, "to": 20}, "train.seed": {"from": None, "to": 7}}
+    training.run.file("origin.json").write_text(json.dumps({"preset": "mine", "changes": changes}))
+    assert "input.batch_size" in not_applied(training)
+    assert title(training.run) == "mine: seed=7"
+    hints = {event["option"]: event["hint"] for event in training.events("warning") if event["kind"] == "not_applied"}
+    remedy = "use context.global_batch_size in your code, or return single samples with `map`"
+    assert hints["input.batch_size"] == remedy
+    assert hints["input.cache"] == "return single samples with `map`"
+    assert hints["train.validation_split"] == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -300,6 +301,29 @@ async def test_all_proofs_in_a_table(home: Path) -> None:
         await wait_for(pilot, lambda: tiny(pilot).opened)
         assert tiny(pilot).opened[0][0] == "proof"
         assert tiny(pilot).opened[0][1].path.parent == first.path.parent
+
+
+async def test_proofs_have_a_size_and_are_deleted_and_brought_back(home: Path) -> None:
+    first, second = write_proof(home, "20260921-100000-one"), write_proof(home, "20260921-110000-two")
+    (second.path / "trials").mkdir()
+    (second.path / "trials" / "01").write_bytes(b"x" * 300_000)
+    os.utime(first.path / "request.json", (recorded.BEGAN, recorded.BEGAN))
+    async with Tiny(ProofsScreen).run_test(size=(100, 24), notifications=True) as pilot:
+        await wait_for(pilot, "KiB")
+        await pilot.press("d")
+        shown = await wait_for(pilot, "Delete this proof")
+        assert second.id in shown
+        await pilot.press("d")
+        await wait_for(pilot, "deleted 1 proof; u brings it back; quitting frees 3")
+        assert [proof.id for proof in folder.proofs()] == [first.id]
+        await pilot.press("u")
+        await wait_for(pilot, "1 proof was restored")
+        assert [proof.id for proof in folder.proofs()] == [second.id, first.id]
+        await pilot.press("d")
+        await wait_for(pilot, "Delete this proof")
+        await pilot.press("d")
+        await wait_for(pilot, lambda: folder.proofs() == [second])  # the cursor has stayed on the first
+    assert [path.name for path in (home / "proofs").iterdir()] == [second.id], "quitting removes it"
 
 
 async def test_no_proofs_so_far(home: Path) -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.files.disk import used_bytes
 from gputui.engine.runs import Run, all_runs, notes
 from gputui.engine.runs.trash import Trash
+from gputui.engine.text import size
 from gputui.tui.reading import run_columns
 from gputui.tui.reading.run_columns import ordered
 from gputui.tui.reading.run_list import RunList, when_text
@@ -74,7 +76,11 @@ async def test_the_table_shows_what_a_run_came_to(five: list[Run]) -> None:
 
 
 def test_a_figure_is_never_cut_in_its_column(five: list[Run]) -> None:
-    entry = RunList().read()[0]
+    found = RunList()
+    assert found.read()[0].size is None
+    assert found.measure()
+    entry = found.read()[0]
+    assert run_columns.COLUMNS["size"].show(entry) == size(used_bytes(entry.run.path)) != ""
     for name, key, value, shown in (
         ("loss", "metrics.loss", 7.9812e-05, "7.98e-05"), ("loss", "metrics.loss", 0.00041234, "0.000412"),
         ("loss", "metrics.loss", -7.98e-105, "-8e-105"), ("samples/s", "samples_per_second", 12345678.0, "1.23e+07"),
@@ -248,10 +254,16 @@ async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: 
         await wait_for(pilot, "2 marked (2 hidden)")
         await pilot.press("d")
         shown = await wait_for(pilot, "Delete 2 runs")
-        for text in (five[0].id, five[1].id, "2 of them are hidden by the filter", "u brings them back"):
+        for text in (
+            five[0].id,
+            five[1].id,
+            "2 of them are hidden by the filter",
+            "u brings them back",
+            "Quitting frees",
+        ):
             assert text in shown, text
         await pilot.press("d")
-        await wait_for(pilot, "deleted 2 runs; u brings them back")
+        await wait_for(pilot, "deleted 2 runs; u brings them back; quitting frees")
         assert [run.id for run in all_runs()] == [run.id for run in reversed(five[2:])]
         await pilot.press("escape", "u")
         await wait_for(pilot, "5 of 5")

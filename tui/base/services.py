@@ -111,6 +111,14 @@ class Host(App[None]):
 
         return Trash()
 
+    @cached_property
+    def proof_trash(self) -> Trash:
+        """The proofs that were deleted in this application."""
+        from ...engine.proof.folder import reserved  # not needed for the first paint
+        from ...engine.runs.trash import Trash  # the same
+
+        return Trash(reserved)
+
     def theme_at_start(self) -> str:
         """The theme of the first paint; asked for before there is a console."""
         return CALM.name
@@ -127,8 +135,8 @@ class Host(App[None]):
         self.screen_change_signal.subscribe(self, self.typeahead.comes_to_the_front)
 
     def on_unmount(self) -> None:
-        if "trash" in vars(self):
-            self.not_deleted = self.trash.empty()
+        for name in {"trash", "proof_trash"} & {*vars(self)}:
+            self.not_deleted = getattr(self, name).empty() or self.not_deleted
 
     async def on_event(self, event: events.Event) -> None:
         """Keys wait for what is being opened; everything else goes to Textual."""

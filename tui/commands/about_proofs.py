@@ -224,18 +224,33 @@ def scaling(context: click.Context, /, preset: str | None, settings: Sequence[st
 
 
 @click.command("proof")
-@click.argument("name", metavar="[PROOF]", required=False, shell_complete=completion.proof)
+@click.argument("names", metavar="[PROOF | rm PROOF...]", nargs=-1, shell_complete=completion.proof)
 @click.option("--json", "form", flag_value="json", help="Print one JSON object.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a report in Markdown.")
 @click.option("-o", "--output", metavar="FILE", help="Save the improved preset to FILE.")
 @click.option("--stop", is_flag=True, help="Stop the proof and its current trial gracefully; a second time, at once.")
-def proof(name: str | None, form: str | None, output: str | None, stop: bool) -> None:
-    """List proofs, or show one with all its trials.
+@click.option("--yes", is_flag=True, help="With rm: delete without asking.")
+@click.pass_context
+def proof(
+    context: click.Context, names: Sequence[str], form: str | None, output: str | None, stop: bool, yes: bool
+) -> None:
+    """List proofs, show one with all its trials, or delete some.
 
     Proofs are what ab, tune, fit-batch, scaling and diagnose --preset have measured.
+
+    \b
+    gputui proof latest              show the latest
+    gputui proof rm 20260921-1405    delete proofs for good, with their trials
     """
     from . import proof as proof_command
 
+    if names[:1] == ("rm",):
+        if form or output or stop:
+            raise Refused("rm goes only with --yes")
+        context.exit(proof_command.remove_proofs(names[1:], yes))
+    if yes or len(names) > 1:
+        raise Refused("--yes goes only with rm" if yes else "show one proof at a time; rm takes several")
+    name = next(iter(names), None)
     if name is None and (form == "markdown" or output or stop):
         raise Refused("name a proof; gputui proof lists them")
     if sum(map(bool, (form, output, stop))) > 1:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ...engine.files.disk import used_bytes
 from ...engine.files.values import to_json
 from ...engine.plan import LEAST_STEPS
 from ...engine.profile import reports
@@ -25,12 +26,24 @@ from ...engine.telemetry import machine
 from ...engine.text import counted, seconds
 from ...engine.tune import asking
 from ...engine.tune.report import markdown
-from ..base.errors import DONE, FAILED, INTERRUPTED, OUT_OF_MEMORY, UNHEARD, OutputFault, complain, discard_output
+from ..base.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    OUT_OF_MEMORY,
+    UNHEARD,
+    WRONG,
+    OutputFault,
+    Refused,
+    complain,
+    discard_output,
+)
 from ..printing import profile
 from ..printing import proof as proof_tables
 from ..printing import search as search_tables
 from ..printing.console import console
 from ..printing.proof_progress import LiveProof, ProofLines, trials
+from . import runs
 from .train import Presses
 
 POLL_SECONDS = 0.1
@@ -236,20 +249,35 @@ def show_proofs(as_json: bool) -> None:
     found = folder.proofs()
     if as_json:
         for proof in found:
-            print(to_json({"id": proof.id, "path": str(proof.path), **_head(proof)}))
+            size = used_bytes(proof.path)
+            print(to_json({"id": proof.id, "path": str(proof.path), **_head(proof), "bytes": size}))
     elif not found:
         print("No proofs so far; gputui ab, gputui diagnose --apply, gputui tune and gputui scaling make them.")
     else:
         known = {proof.id: proof.data for proof in found}
         if lost := [name for name, data in known.items() if not data]:
             complain(f"left out, as proof.json is damaged: {', '.join(lost)}")
-        proof_tables.show_list([data for data in known.values() if data])
+        sizes = {proof.id: used_bytes(proof.path) for proof in found}
+        proof_tables.show_list([data for data in known.values() if data], sizes)
 
 
 def _head(proof: Proof) -> dict[str, object]:
     data = proof.data
     known = ("kind", "state", "preset_name", "started_t", "seconds", "gain_total", "changes_kept", "error")
     return {name: data.get(name) for name in known}
+
+
+def remove_proofs(names: Sequence[str], yes: bool) -> int:
+    """Delete proofs with their trials for good, after a question on a terminal; WRONG if one is not deleted."""
+    if not names:
+        raise Refused("name the proofs to delete; gputui proof lists them")
+    if "latest" in names:
+        raise Refused("latest may be another proof by now, and is not deleted; name the proof")
+    found = list(dict.fromkeys(folder.find(name) for name in names))
+    if not yes:
+        lines = [f"{proof.id}  {proof.data.get('kind', '')}" for proof in found]
+        runs.ask_before_deleting(found, lines, "proof", "all its trials" if len(found) == 1 else "all their trials")
+    return WRONG if runs.delete(found, "proofs", folder.reserved) else DONE
 
 
 def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:

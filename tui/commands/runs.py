@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import click
 
 from ...engine import runs as run_folders
+from ...engine.files.disk import used_bytes
 from ...engine.files.values import to_json
 from ...engine.runs import Run, cluster, notes, trash
 from ...engine.runs.run import STATE_LABELS
-from ...engine.text import counted
+from ...engine.runs.trash import Deletable, Reserve
+from ...engine.text import counted, size
 from ..base.errors import DONE, WRONG, Refused, clean, complain
-from ..reading.run_list import Entry, entry_of, folded
+from ..reading.run_list import Entry, entry_of, folded, measured
 
 NAMED = 12  # of the runs to be deleted
 
@@ -23,6 +25,7 @@ def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (
     survey = run_folders.survey()
     entries, chosen = _newest(survey.runs, notes.tags_in(tags), states, last)
     _tell_damage(str(survey), entries)
+    chosen = [measured(entry) for entry in chosen]
     if as_json:
         for entry in chosen:
             print(to_json(_told(entry)))
@@ -75,6 +78,7 @@ def _told(entry: Entry) -> dict[str, object]:
         "title": entry.title.whole,
         "note": entry.notes.note,
         "tags": list(entry.notes.tags),
+        "bytes": entry.size,
         "workers": list(entry.workers),
         "progress": dict(entry.latest) if entry.goes_on and entry.latest else None,
         "result": entry.run.result or {},
@@ -104,11 +108,18 @@ def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
         return WRONG
     if not yes:
         _ask(found)
-    gone, refused = trash.delete_all(found)
+    return WRONG if delete(found, "runs") or going_on else DONE
+
+
+def delete(found: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
+    """Delete them for good and print what that has freed; whether one of them was refused, which is told."""
+    sizes = {item.id: used_bytes(item.path) for item in found}
+    gone, refused = trash.delete_all(found, reserve) if reserve else trash.delete_all(found)
     for reason in refused:
         complain(reason)
-    print(f"deleted {counted(len(gone), 'runs')}")
-    return WRONG if refused or going_on else DONE
+    freed = f": {size(sum(sizes[item.id] for item in gone))} are free" if gone else ""
+    print(f"deleted {counted(len(gone), what)}{freed}")
+    return bool(refused)
 
 
 def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
@@ -133,15 +144,23 @@ def _with_workers(named: Sequence[Run]) -> list[Run]:
 
 
 def _ask(found: Sequence[Run]) -> None:
-    """Raises Abort, or Refused where nobody can be asked."""
+    """Raises Abort, or Refused if nobody can be asked."""
+    ask_before_deleting(
+        found, [f"{run.id}  {run_folders.title(run)}" for run in found], "run", "events, checkpoints and log"
+    )
+
+
+def ask_before_deleting(found: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
+    """Name what is deleted, a line each, and ask; raises Abort, or Refused if nobody can be asked."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
-    for run in found[:NAMED]:
-        print(f"  {clean(run.id)}  {clean(run_folders.title(run))}")
-    if len(found) > NAMED:
-        print(f"  and {len(found) - NAMED} more")
-    several = f"these {len(found)} runs" if len(found) > 1 else "this run"
-    if not click.confirm(f"Delete {several} for good, with events, checkpoints and log?"):
+    for line in lines[:NAMED]:
+        print(f"  {clean(line)}")
+    if len(lines) > NAMED:
+        print(f"  and {len(lines) - NAMED} more")
+    several = f"these {len(found)} {what}s" if len(found) > 1 else f"this {what}"
+    used = size(used_bytes(*(item.path for item in found)))
+    if not click.confirm(f"Delete {several} for good, with {contents}? This frees {used}."):
         raise click.Abort
 
 

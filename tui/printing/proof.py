@@ -8,7 +8,7 @@ from typing import Any
 
 from ...engine import figures
 from ...engine.proof import scaling_words, sentences
-from ...engine.text import NONE, change, seconds, spread, times
+from ...engine.text import NONE, change, seconds, size, spread, times
 from ..base.errors import clean
 from . import profile, search
 from .console import say
@@ -19,8 +19,8 @@ from .tables import Columns, show_table
 _FIGURES = figures.shown("trial")
 
 
-def show_list(proofs: Sequence[Mapping[str, Any]]) -> None:
-    """All proofs, a row each."""
+def show_list(proofs: Sequence[Mapping[str, Any]], sizes: Mapping[str, int]) -> None:
+    """All proofs, a row each, with the bytes that their folders take."""
     rows = [
         [
             proof["id"],
@@ -28,11 +28,12 @@ def show_list(proofs: Sequence[Mapping[str, Any]]) -> None:
             proof["state"],
             time.strftime("%Y-%m-%d %H:%M", time.localtime(proof["started_t"])),
             seconds(proof["seconds"]),
+            size(sizes.get(proof["id"])),
             sentences.conclusion(proof) if proof["state"] != "running" else proof["doing"],
         ]
         for proof in proofs
     ]
-    show_table(Columns(["proof", "kind", "state", "started", "time", "result"], rows))
+    show_table(Columns(["proof", "kind", "state", "started", "time", "size", "result"], rows))
 
 
 def show_trials(data: Mapping[str, Any]) -> None:

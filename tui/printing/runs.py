@@ -16,7 +16,18 @@ from ..reading.run_list import Entry
 from .tables import show_table
 
 # In the order of their columns, and in the order in which they get room.
-LISTED = ("id", "state", "run", "done", "left", *(one.narrow_head for one in shown("listing")), "when", "tags", "note")
+LISTED = (
+    "id",
+    "state",
+    "run",
+    "done",
+    "left",
+    *(one.narrow_head for one in shown("listing")),
+    "size",
+    "when",
+    "tags",
+    "note",
+)
 FIRST = (
     "id",
     "state",
@@ -30,6 +41,7 @@ FIRST = (
     "memory",
     "host",
     STEP_TIME,
+    "size",
     "wait",
     "time",
 )

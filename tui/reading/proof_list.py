@@ -6,9 +6,10 @@ Reading is done in a thread. Imports no Textual.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...engine.files import disk
 from ...engine.proof import folder
 from ...engine.proof.folder import Proof
 
@@ -20,6 +21,7 @@ class ProofEntry:
     proof: Proof
     data: Mapping[str, Any] = field(default_factory=dict)
     when: float = 0.0
+    size: int | None = None  # bytes on the disk, with all trials; None: not measured yet
 
     @property
     def state(self) -> str:
@@ -35,6 +37,7 @@ class ProofList:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, ProofEntry]] = {}
+        self._to_measure: dict[str, None] = {}
 
     def read(self) -> list[ProofEntry]:
         """The newest first."""
@@ -43,10 +46,22 @@ class ProofList:
             changed = _changed(proof, "proof.json")
             known = self._known.get(proof.id)
             if known is None or known[0] != changed or known[1].goes_on:
-                known = (changed, ProofEntry(proof, proof.data, _changed(proof, "request.json")))
+                size = known[1].size if known else None
+                known = (changed, ProofEntry(proof, proof.data, _changed(proof, "request.json"), size))
+                self._to_measure[proof.id] = None
             found[proof.id] = known
         self._known = found
         return [entry for _, entry in found.values()]
+
+    def measure(self) -> bool:
+        """Measure the folder of one proof that has changed; whether the next reading has another size."""
+        name = next(iter(self._to_measure), "")
+        self._to_measure.pop(name, None)
+        if name not in self._known:
+            return bool(self._to_measure)
+        changed, entry = self._known[name]
+        self._known[name] = changed, replace(entry, size=disk.used_bytes(entry.proof.path))
+        return self._known[name][1].size != entry.size
 
 
 def _changed(proof: Proof, name: str) -> float:

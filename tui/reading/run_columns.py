@@ -65,6 +65,10 @@ def _whole(figure: Figure, value: float | None) -> str:
     return next((found for found in shorter if len(found) <= figure.width), f"{value:.0e}")
 
 
+def _size(used: int | None) -> str:
+    return "" if used is None else text.size(used)
+
+
 def _words(key: str, about: str, width: int, show: Callable[[Entry], str]) -> RunColumn:
     return RunColumn(key, about, width, show, lambda entry: show(entry).casefold() or None, right=False)
 
@@ -106,6 +110,9 @@ _BY_LIST = (
         _validation,
         lambda entry: entry.validation[1],
     ),
+    RunColumn(
+        "size", "what its folder takes on the disk", 8, lambda entry: _size(entry.size), lambda entry: entry.size
+    ),
     RunColumn("when", "when it was started", 6, lambda entry: when_text(entry.when), lambda entry: entry.when),
     _words("tags", "your tags", 12, lambda entry: " ".join(f"#{tag}" for tag in entry.notes.tags)),
     _words("note", "your note", 0, lambda entry: _one_line(entry.notes.note)),
@@ -117,7 +124,7 @@ _FIGURES_SHOWN = [*(figure.narrow_head for figure in shown("runs")), "validation
 HOST = "peak_process_bytes"
 ON_GPUS = "gpu_busy_mean"  # known of a run that has trained on GPUs
 # Without a choice: in the order in which they stand, and in the order in which they get room.
-USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "when", "tags", "note", "description")
+USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
 FIRST = (
     "run",
     "state",
@@ -135,8 +142,10 @@ FIRST = (
     "note",
     "description",
     "id",
+    "size",
 )
 LEAST_WORDS = 18  # cells of a note or description
+SPARE = 30  # cells that the size leaves to them
 ONLY_GOING_ON = {"done", "left"}
 
 
@@ -159,7 +168,7 @@ def usual(entries: Sequence[Entry], width: int, title: int) -> list[str]:
     fitting: set[str] = set()
     for name in sorted(useful, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
         needed = (COLUMNS[name].width or (title if name == "run" else LEAST_WORDS)) + 1
-        if needed <= width:
+        if needed + (SPARE if name == "size" else 0) <= width:
             fitting.add(name)
             width -= needed
     return [name for name in useful if name in fitting]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...engine import figures, runs
 from ...engine.figures import LOSS, Figure, at
-from ...engine.files import located_yaml
+from ...engine.files import disk, located_yaml
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY, harmless, mapping, number
@@ -26,6 +26,7 @@ from ...engine.runs.titles import Title, title_of
 from . import epoch_mean
 
 TAIL_BYTES = 16384
+MEASURED_SECONDS = 0.3  # at a time
 LEFT = figures.of_run("eta_seconds")
 NO_NOTES = Notes()
 # Every figure that a run can have as a whole; one of a proof's trial has no meaning here.
@@ -49,6 +50,7 @@ class Entry:
     has_checkpoint: bool = False
     validation: tuple[str, float | None] = ("", None)  # a metric of the newest evaluation, by Keras's name of it
     workers: tuple[str, ...] = ()  # of a chief: the runs of its other workers in the same home
+    size: int | None = None  # bytes on the disk; None: not measured yet
 
     @property
     def goes_on(self) -> bool:
@@ -81,6 +83,7 @@ class RunList:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[float, ...], Entry]] = {}
+        self._to_measure: dict[str, None] = {}  # runs that have changed since their folder was measured
         self.total = 0  # runs, also those that were not read
         self.closed = 0  # folders that this user cannot read
 
@@ -93,10 +96,29 @@ class RunList:
             stamp = _stamp(run)
             known = self._known.get(run.id)
             if known is None or known[0] != stamp or known[1].goes_on:
-                known = (stamp, entry_of(run, known[1] if known else None))
+                size = known[1].size if known else None
+                known = (stamp, replace(entry_of(run, known[1] if known else None), size=size))
+                self._to_measure[run.id] = None
             found[run.id] = known
         self._known = found
         return [entry for _, entry in found.values()]
+
+    def measure(self) -> bool:
+        """Measure the folders of runs that have changed, for a moment; whether the next reading has other sizes."""
+        until, differ = time.monotonic() + MEASURED_SECONDS, False
+        while self._to_measure and time.monotonic() < until:
+            name = next(iter(self._to_measure))
+            del self._to_measure[name]
+            if name in self._known:
+                stamp, entry = self._known[name]
+                self._known[name] = stamp, measured(entry)
+                differ |= self._known[name][1].size != entry.size
+        return differ
+
+
+def measured(entry: Entry) -> Entry:
+    """With the size of its folder."""
+    return replace(entry, size=disk.used_bytes(entry.run.path))
 
 
 def _stamp(run: Run) -> tuple[float, ...]:

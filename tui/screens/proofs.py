@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...engine.proof import sentences
 from ...engine.proof.scaling_words import in_brief as scaled
-from ...engine.text import NONE, change, times
+from ...engine.text import NONE, change, size, times
 from ...engine.tune.report.findings import gain_so_far, search_of
 from ...engine.tune.report.sentences import unproven
 from ..base import keys
@@ -26,16 +27,20 @@ from ..reading.store import mapping, number
 from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from ..widgets.table import Column, OpeningTable
-from .base import FollowingScreen
+from .deleting import DeletingScreen, until_quitting
 from .header import Header
+
+if TYPE_CHECKING:
+    from ...engine.runs.trash import Trash
 
 REFRESH_SECONDS = 2.0
 EMPTY = "no proofs so far: T in the form searches for faster settings; w, then p, in the live view tries remedies"
-WIDTHS = {"preset": 18, "state": 13, "gain": 15, "when": 8, "kept": 0}
+WIDTHS = {"preset": 18, "state": 13, "gain": 15, "size": 9, "when": 7, "kept": 0}
+WIDE = 96  # from this width on sizes are shown
 _STYLES = {"running": "curve1", "done": "good", "stopped": "warn"}
 
 
-class ProofsScreen(FollowingScreen[list[ProofEntry]]):
+class ProofsScreen(DeletingScreen[list[ProofEntry]]):
     """The table; Enter opens a proof."""
 
     DEFAULT_CSS = """
@@ -43,7 +48,12 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
     ProofsScreen #said { padding: 0 1; }
     """
     AUTO_FOCUS = "DataTable"
-    BINDINGS: ClassVar[list[BindingType]] = keys.back()
+    DELETES = "proofs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("delete", meaning="delete the proof under the cursor, with its trials"),
+        keys.bind("undo", "bring_back", "Undo deleting", show=False, meaning="bring back what was deleted last"),
+        *keys.back(),
+    ]
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,6 +62,25 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
     @property
     def entries(self) -> list[ProofEntry]:
         return self.latest or []
+
+    @property
+    def trash(self) -> Trash:
+        return self.app.proof_trash
+
+    def offers(self, action: str) -> bool:
+        """Whether the action could do anything now, so that the palette lists it."""
+        return action != "bring_back" or not self.trash.is_empty
+
+    @work
+    async def action_delete(self) -> None:
+        if (at := self.current) is None:
+            return
+        if at.goes_on:
+            self.notify("the proof goes on; stop it before deleting it", severity="error")
+            return
+        name, undo = at.proof.id, self.app.key("undo")
+        question = f"Delete this proof with all its trials?\n  {name}\n"
+        await self.ask_to_delete([at.proof], lambda used: question + until_quitting(1, used, undo))
 
     @property
     def table(self) -> OpeningTable:
@@ -71,15 +100,21 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
     def readings(self, leaving: threading.Event) -> Iterator[list[ProofEntry]]:
         while not leaving.is_set():
             yield self._list.read()
-            leaving.wait(REFRESH_SECONDS)
+            if not self._list.measure():
+                leaving.wait(REFRESH_SECONDS)
 
     def show_latest(self) -> None:
-        columns = [Column(name, _label(name), width or self._rest()) for name, width in WIDTHS.items()]
+        columns = [Column(name, _label(name), width or self._rest()) for name, width in self._widths.items()]
         self.table.fill(columns, {entry.proof.id: self._cells(entry) for entry in self.entries})
         self.query_one(Panel).repaint()
 
     def _rest(self) -> int:
-        return max(10, self.size.width - sum(WIDTHS.values()) - 1)  # a scrollbar may come
+        return max(10, self.size.width - sum(self._widths.values()) - 1)  # a scrollbar may come
+
+    @property
+    def _widths(self) -> dict[str, int]:
+        """The columns; the size only if enough room is left for what was kept."""
+        return {name: width for name, width in WIDTHS.items() if name != "size" or self.size.width >= WIDE}
 
     def on_resize(self) -> None:
         if self.latest is not None:
@@ -89,13 +124,15 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
         name = clean(entry.data.get("preset_name") or entry.proof.id)
         sign = self.glyphs.more if entry.goes_on else self.glyphs.ok if entry.state == "done" else self.glyphs.failed
         word = STATES.get(entry.state, clean(entry.state))
-        return [
-            Text(f" {fitting(name, WIDTHS['preset'] - 2, self.glyphs)}", no_wrap=True),
-            Text(f" {sign} {word}", style=painted_colour(self.app, _STYLES.get(entry.state, "bad"))),
-            Text(_gain(entry), justify="right"),
-            Text(when_text(entry.when), justify="right"),
-            Text(f"  {fitting(_kept(entry), self._rest() - 3, self.glyphs)}", no_wrap=True),
-        ]
+        cells = {
+            "preset": Text(f" {fitting(name, WIDTHS['preset'] - 2, self.glyphs)}", no_wrap=True),
+            "state": Text(f" {sign} {word}", style=painted_colour(self.app, _STYLES.get(entry.state, "bad"))),
+            "gain": Text(_gain(entry), justify="right"),
+            "size": Text("" if entry.size is None else size(entry.size), justify="right"),
+            "when": Text(when_text(entry.when), justify="right"),
+            "kept": Text(f"  {fitting(_kept(entry), self._rest() - 3, self.glyphs)}", no_wrap=True),
+        }
+        return [cells[name] for name in self._widths]
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
         """What the proof under the cursor came to."""
@@ -114,7 +151,7 @@ class ProofsScreen(FollowingScreen[list[ProofEntry]]):
 
 
 def _label(name: str) -> Text:
-    return Text(f" {name}", justify="right" if name in ("gain", "when") else "left")
+    return Text(f" {name}", justify="right" if name in ("gain", "size", "when") else "left")
 
 
 def _gain(entry: ProofEntry) -> str:

@@ -5,17 +5,16 @@ Deferred imports: dialogs are needed only when a key asks for them.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import DataTable, Input
 
-from ...engine.runs import Run, baseline, trash
+from ...engine.runs import Run, baseline
 from ...engine.text import counted
 from ..base import keys
 from ..base.errors import clean
@@ -25,25 +24,26 @@ from ..reading.run_list import Entry, RunList, folded
 from ..widgets.key_footer import KeyFooter
 from ..widgets.panel import Panel
 from . import catalogue
-from .base import FollowingScreen
+from .deleting import DeletingScreen, listed, until_quitting
 from .header import Header
 from .help import LOSS
-from .questions import Ask
 from .run_actions import RunActions
 from .runs_table import Order, RunsTable
+
+if TYPE_CHECKING:
+    from ...engine.runs.trash import Deletable, Trash
 
 REFRESH_SECONDS = 2.0
 FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
 FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
-NAMED = 8  # of the runs to be deleted
-FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
 
 
-class RunsScreen(FollowingScreen[list[Entry]], RunActions):
+class RunsScreen(DeletingScreen[list[Entry]], RunActions):
     """The table; marks stay through its refreshing, columns, order and filter also until it is opened again."""
 
     CSS_PATH = "runs.tcss"
     AUTO_FOCUS = "DataTable"
+    DELETES = "runs"
     HELP_SECTIONS = (LOSS,)
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", meaning="mark or unmark the run"),
@@ -94,6 +94,10 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         self._most = None if self._needs_all else FIRST
 
     @property
+    def trash(self) -> Trash:
+        return self.app.trash
+
+    @property
     def table(self) -> RunsTable:
         return self.query_one(RunsTable)
 
@@ -139,7 +143,8 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
     def readings(self, leaving: threading.Event) -> Iterator[list[Entry]]:
         while not leaving.is_set():
             yield self._list.read(self._most)
-            leaving.wait(REFRESH_SECONDS)
+            if not self._list.measure():
+                leaving.wait(REFRESH_SECONDS)
 
     def show_latest(self) -> None:
         self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
@@ -268,13 +273,8 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         others = self._workers_of(chosen)
         hidden = [name for name in self._hidden if name in self.marked and name not in others]
         chosen = [*chosen, *others.values()]
-        question = _deletion([run.id for run in chosen], hidden, list(others), self.app.key("undo"))
-        if await self.app.push_screen_wait(Ask(question, ("Delete", "Keep"))) != "Delete":
-            return
-        refusal = await asyncio.to_thread(self.app.trash.refusal, chosen[0].path.parent)
-        for_good = Ask(FOR_GOOD.format(refusal=refusal), ("Delete for good", "Keep"))
-        if not refusal or await self.app.push_screen_wait(for_good) == "Delete for good":
-            self._delete(chosen, for_good=bool(refusal))
+        names, undo = [run.id for run in chosen], self.app.key("undo")
+        await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, list(others), used, undo))
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
         """The runs of the other workers of each training on several machines, which lie folded below their chief's."""
@@ -282,31 +282,8 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         names = [name for run in chosen if run.id in known for name in known[run.id].workers]
         return {name: known[name].run for name in names if name in known and known[name].run not in chosen}
 
-    @work(thread=True, group="deleting")
-    def _delete(self, chosen: list[Run], for_good: bool) -> None:
-        if for_good:
-            gone, refused = trash.delete_all(chosen)
-            self._changed(f"deleted {counted(len(gone), 'runs')} for good" if gone else "", refused)
-            return
-        gone, refused = self.app.trash.put(chosen)
-        back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back"
-        said = f"deleted {counted(len(gone), 'runs')}; {back}" if gone else ""
-        self._changed(said, refused)
-
-    @work(thread=True, group="deleting")
-    def action_bring_back(self) -> None:
-        back, refused = self.app.trash.bring_back()
+    def brought_back(self, back: Sequence[Deletable]) -> None:
         self._go_to = back[0].id if back else ""
-        said = f"{counted(len(back), 'runs')} {'were' if len(back) > 1 else 'was'} restored" if back else ""
-        self._changed(said if back or refused else "there is no deleted run to bring back", refused)
-
-    def _changed(self, said: str, refused: list[str]) -> None:
-        """From the threads that delete: say it, and read the table anew."""
-        if said:
-            self.app.call_from_thread(self.notify, said, markup=False)
-        for reason in refused:
-            self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
-        self.app.call_from_thread(self.read_again)
 
     def action_proofs(self) -> None:
         self.app.open_proofs()
@@ -346,11 +323,9 @@ def _about(entry: Entry) -> str:
     return " ".join((entry.damage or "  ".join(filter(None, words))).split())
 
 
-def _deletion(names: list[str], hidden: list[str], others: list[str], undo: str) -> str:
+def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
     """What is deleted, by name, as far as there is room; what of it is not seen, and what goes as another worker's."""
     about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
-    listed = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
-    more = f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else ""
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
-    head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed}{more}{unseen}"
-    return f"{head}\nUntil you quit gputui, {undo} brings {'them' if len(names) > 1 else 'it'} back."
+    head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"
+    return f"{head}\n{until_quitting(len(names), used, undo)}"
