@@ -14,6 +14,7 @@ from .source import extract, specialised
 from .text import Script, literal
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"
+FOLDER = "data"  # of data, beside a script whose paths are relative
 BYTES = ("encoded", "uint8")  # encodings of tfrecord data whose values are 0 to 255
 CACHE_FILE = {"off": {"cache_file": None}, "memory": {"cache_file": None}}  # what needs none
 # A script begins at the first step, and Keras splits its batches over the replicas.
@@ -24,9 +25,14 @@ def settings(script: Script, options: Options) -> None:
     """Constants at the top: where the data is, and its shape."""
     kind, place = options.workload.source
     if kind == "digits":
-        script.add(f"DATA = {literal(str(DIGITS))}", "workload.data", "copy the file beside this script to move it")
+        file = DIGITS if script.base is None else script.base / FOLDER / DIGITS.name
+        why = ["copy the file beside this script to move it"] if script.base is None else []
+        script.add(f"DATA = {script.path(str(file))}", "workload.data", *why)
+    elif kind == "tfrecord" and script.base is not None:
+        pattern = literal(os.path.join(FOLDER, os.path.basename(place)))
+        script.add(f"DATA = os.path.join(glob.escape(str(HERE)), {pattern})", "workload.data")
     elif place:
-        script.add(f"DATA = {literal(place)}", "workload.data")
+        script.add(f"DATA = {script.path(place)}", "workload.data")
     if kind in ("synthetic", "images", "tfrecord"):
         script.add(f"SHAPE = {tuple(options.workload.shape)}", "workload.shape")
     if kind in ("synthetic", "tfrecord"):
@@ -198,7 +204,7 @@ def cache_file(script: Script, options: Options, more: str = "") -> str:
     """A further argument: what names the files of a cache on disk, if there is one."""
     if options.input.cache in CACHE_FILE:
         return ""
-    folder = literal(os.path.abspath(os.path.expanduser(options.input.cache)))
+    folder = script.path(os.path.abspath(os.path.expanduser(options.input.cache)))
     script.add(f"CACHE = Path({folder})", "input.cache", f"empty it when the data{more} changes")
     script.text("CACHE.mkdir(parents=True, exist_ok=True)\n\n\ndef cache_file(name):\n    return str(CACHE / name)\n\n")
     return ", cache_file"

@@ -57,14 +57,14 @@ def _module(script: Script, wanted: Options) -> None:
     """Their module as `yours`: a file by its path, under its own name if that is free."""
     entry = _entry(wanted)
     folder = os.path.abspath(os.path.expanduser(wanted.workload.folder or "."))
-    script.add(f"os.chdir({literal(folder)})", "workload.folder", "relative paths of your code count from here")
+    script.add(f"os.chdir({script.path(folder)})", "workload.folder", "relative paths of your code count from here")
     if entry.module is not None:
-        script.add(f"sys.path.insert(0, {literal(folder)})", "workload.folder")
+        script.add(f"sys.path.insert(0, {script.path(folder)})", "workload.folder")
         script.add(f"import {entry.module} as yours", "workload.entry")
         return
     file = Path(os.path.abspath(Path(folder) / os.path.expanduser(str(entry.file))))
-    script.add(f"sys.path.insert(0, {literal(str(file.parent))})", "workload.entry")
-    found = f"importlib.util.spec_from_file_location({literal(file.stem)}, {literal(str(file))})"
+    script.add(f"sys.path.insert(0, {script.path(str(file.parent))})", "workload.entry")
+    found = f"importlib.util.spec_from_file_location({literal(file.stem)}, {script.path(str(file))})"
     script.add(f"spec = {found}", "workload.entry")
     script.text("yours = importlib.util.module_from_spec(spec)")
     script.text(f"sys.modules.setdefault({literal(file.stem)}, yours)\nspec.loader.exec_module(yours)")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 from ..options import Options
 from ..options.workload import BLOCKS
@@ -57,19 +58,27 @@ PACKAGES = {
 ONE_MACHINE = "# nor strategy.kind=multi_worker, with which Keras' own fit fails: it trains on the GPUs of one machine"
 
 
-def to_script(preset: Preset) -> str:
-    """The source of a script; running it needs TensorFlow and nothing else."""
+def to_script(preset: Preset, base: Path | None = None) -> str:
+    """The source of a script; running it needs TensorFlow and nothing else. Paths in `base` are relative to it."""
+    return with_paths(preset, base)[0]
+
+
+def with_paths(preset: Preset, base: Path | None = None) -> tuple[str, list[str]]:
+    """The same, and the paths of this machine that the script names."""
     wanted = on_one_machine(preset.options)
     parts = (_data, _model, training.training) if wanted.workload.entry is None else own.PARTS
-    body, environment = Script(), Script()
+    body, environment = Script(base), Script()
     _environment(environment, wanted)
+    if base is not None:
+        body.text("HERE = Path(__file__).resolve().parent")
     for write in (_constants, _devices, _strategy, *parts):
         write(body, wanted)
     left_out.leftovers(body, preset, body.told | environment.told)
     if wanted is not preset.options:
         body.text(ONE_MACHINE)
     code = str(body)
-    return "\n".join((_head(preset), _imports(code, STANDARD), str(environment), _imports(code, PACKAGES), code))
+    parts_of_text = (_head(preset), _imports(code, STANDARD), str(environment), _imports(code, PACKAGES), code)
+    return "\n".join(parts_of_text), body.paths
 
 
 def on_one_machine(options: Options) -> Options:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 _NAMED = re.compile(r"  # ((?:\w+\.\w+(?:, )?)+)")
 
@@ -27,7 +28,10 @@ def literal(value: object) -> str:
 class Script:
     """Collects lines; `add` notes the options a line obeys, `text` takes lines as they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: Path | None = None) -> None:
+        """`base`: the folder that the script lies in, if its paths are to be relative to it."""
+        self.base = base
+        self.paths: list[str] = []  # of this machine
         self._lines: list[str] = []
         self._defined: set[str] = set()
         self._told: set[str] = set()
@@ -44,6 +48,14 @@ class Script:
         words = [item for item in told if " " in item]
         comment = ": ".join(filter(None, (", ".join(keys), "; ".join(words))))
         self._lines.append(f"{line}  # {comment}" if comment else line)
+
+    def path(self, path: str) -> str:
+        """A path as an expression: below `HERE`, the folder of the script, if it lies in the base."""
+        if self.base is None or not Path(path).is_relative_to(self.base):
+            self.paths.append(path)
+            return literal(path)
+        inside = Path(path).relative_to(self.base)
+        return f"str(HERE / {literal(str(inside))})" if inside.parts else "str(HERE)"
 
     def text(self, lines: str) -> None:
         self._lines.extend(lines.split("\n"))

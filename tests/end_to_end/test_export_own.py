@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from gputui.engine import presets
+from gputui.engine.export import folder as export_folder
 from gputui.engine.export.script import to_script
 from gputui.engine.options import OPTIONS
+from gputui.engine.presets import Preset
 from gputui.tui import cli
 
 from tests.end_to_end.test_export import CHANGES, NEEDS, NOT_IN_A_SCRIPT, SPECIAL
@@ -102,10 +104,93 @@ def test_the_script_trains_to_the_losses_of_gputui(form: str, folder: Path, fork
     entry = "entry=train:build" if form == "pages" else "entry=train.py:build"
     epochs = 3 if form == "weighted" else 2
     settings = ["deterministic=true", "shuffle=off", f"epochs={epochs}", "seed=5", "batch_size=20", entry]
-    _, ours, theirs = trained_by_both(forks, presets.defaults([*settings, *SETTINGS.get(form, [])]), folder)
+    preset, code = presets.defaults([*settings, *SETTINGS.get(form, [])]), ""
+    if form == "arrays":  # from a folder that was exported and moved
+        preset, folder = exported_and_moved(preset, folder)
+        code = (folder / "plain.py").read_text()
+    _, ours, theirs = trained_by_both(forks, preset, folder, code)
     assert len(ours) == 2
     assert all(map(math.isfinite, ours))
     assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+def exported_and_moved(preset: Preset, folder: Path) -> tuple[Preset, Path]:
+    """The preset of the exported folder, somewhere else, and that place; the code is no longer where it was."""
+    export_folder.export(preset, folder.parent / "exported")
+    moved = folder.parent / "an other's [machine]" / "moved"
+    moved.parent.mkdir()
+    (folder.parent / "exported").rename(moved)
+    for path in folder.iterdir():
+        path.unlink()
+    return presets.resolve(str(moved / "default.yaml")), moved
+
+
+def test_a_folder_has_all_that_the_entry_imports_and_names_no_place_of_this_machine(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, "arrays")
+    package = folder / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "one.py").write_text("from . import two\nimport yaml, not_installed\n")
+    (package / "two.py").write_text("def later():\n    from beside import SHIFT\n")
+    (package / "three.py").write_text("")
+    (folder / "unused.py").write_text("")
+    (folder / "train.py").write_text("import pkg.one\n" + (folder / "train.py").read_text())
+    (folder / "night.yaml").write_text("workload: {entry: 'train.py:build'}\ninput: {cache: kept}\n")
+    target = tmp_path / "given away"
+    assert cli.run(["export", "--preset", "night.yaml", "--set", "python=/usr/bin/python3", "-o", f"{target}/"]) == 0
+    assert "README.md says how" in capsys.readouterr().out
+    made = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+    assert made == {
+        "README.md", "requirements.txt", "night.yaml", "plain.py", "train.py", "beside.py",
+        "pkg/__init__.py", "pkg/one.py", "pkg/two.py",
+    }  # fmt: skip
+    assert not [name for name in made if str(tmp_path) in (target / name).read_text()]
+    assert "python" not in (target / "night.yaml").read_text()
+    readme, needed = (target / "README.md").read_text(), (target / "requirements.txt").read_text()
+    assert "gputui --preset night.yaml" in readme
+    assert "python plain.py" in readme
+    assert {"tensorflow", "keras", "gputui"} <= {line.partition("==")[0] for line in needed.splitlines()}
+    assert "not_installed" in needed
+    compile((target / "plain.py").read_text(), "plain.py", "exec")
+    again = presets.resolve(str(target / "night.yaml")).options
+    assert (again.workload.entry, again.input.cache) == (f"{target}/train.py:build", f"{target}/cache")
+    assert cli.run(["export", "--preset", "night.yaml", "-o", f"{target}/"]) == 2
+    assert "is not overwritten" in capsys.readouterr().err
+    (folder / "plain.py").write_text("")
+    (folder / "train.py").write_text("import plain\n" + (folder / "train.py").read_text())
+    assert cli.run(["export", "--preset", "night.yaml", "-o", "again/"]) == 2
+    assert "rename it" in capsys.readouterr().err
+    assert not [path.name for path in folder.iterdir() if "again" in path.name or "export" in path.name]
+
+
+def test_data_goes_with_the_folder_if_it_is_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.npz").write_bytes(b"x" * 1000)
+    (tmp_path / "b-1.rec").write_bytes(b"y")
+    for number, (data, file) in enumerate(
+        (("digits", "digits.npz"), (f"npz:{tmp_path}/a.npz", "a.npz"), (f"tfrecord:{tmp_path}/b-*.rec", "b-1.rec"))
+    ):
+        target = tmp_path / f"out-{number}"
+        assert cli.run(["export", "--preset", "quickstart", "--set", f"data={data}", "-o", f"{target}/"]) == 0
+        assert (target / "data" / file).is_file()
+        assert str(tmp_path) not in (target / "plain.py").read_text() + (target / "quickstart.yaml").read_text()
+        assert capsys.readouterr().err == ""
+    missing = tmp_path / "elsewhere" / "big.npz"
+    assert cli.run(["export", "--preset", "quickstart", "--set", f"data=npz:{missing}", "-o", f"{tmp_path}/big/"]) == 0
+    assert "put it at" in capsys.readouterr().err
+    assert "Put the data at `data/big.npz`" in (tmp_path / "big" / "README.md").read_text()
+    assert str(missing) not in (tmp_path / "big" / "plain.py").read_text()
+
+
+def test_a_script_with_a_path_of_this_machine_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, "arrays")
+    (folder / "night.yaml").write_text("workload: {entry: 'train.py:build'}\n")
+    assert cli.run(["export", "--preset", "night.yaml", "-o", "out.py"]) == 0
+    told = capsys.readouterr().err
+    assert f"names {folder} of this machine; -o FOLDER/ exports a folder" in told
+    assert cli.run(["export", "--preset", "quickstart", "--set", "data=synthetic", "-o", "plain.py"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.slow

@@ -37,10 +37,11 @@ def closing_list(code: str) -> dict[str, str]:
     return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
 
 
-def trained_by_both(forks: Forks, preset: Preset, folder: Path) -> tuple[Run, list[float], list[float]]:
+def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") -> tuple[Run, list[float], list[float]]:
     """The run, its losses, and those of the exported script, which knows no gputui. Both train at once."""
     run, ours = trainer_of(preset)
-    theirs = Program(str(folder), str(folder / "exported.out"), ["exported.py"], _prepared(to_script(preset), folder))
+    path = _prepared(code or to_script(preset), folder)
+    theirs = Program(str(folder), str(folder / "exported.out"), ["exported.py"], path)
     forks.run(ours, theirs)
     return run, losses_of_run(run), _losses((folder / "exported.out").read_text())
 

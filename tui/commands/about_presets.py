@@ -61,11 +61,21 @@ def presets_schema() -> None:
 @click.command()
 @preset_option("The preset to export.", required=True)
 @settings_option()
-@click.option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE|FOLDER/",
+    help="Write to FILE instead of stdout; with a name that ends in /, a folder that runs on another machine.",
+)
 def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     """Write a preset as a plain TensorFlow script.
 
-    The script trains the same model on the same data without gputui.
+    The script trains the same model on the same data without gputui. A folder holds the script, the preset, the Python
+    files that it needs, and the versions of the packages, without a path of this machine.
+
+    \b
+    gputui export --preset mine.yaml -o plain.py
+    gputui export --preset mine.yaml -o for-a-colleague/
     """
     from . import runs_and_presets
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from ...engine import checks, entry
 from ...engine import presets as preset_files
 from ...engine import runs as run_folders
-from ...engine.presets import Preset, PresetError
+from ...engine.presets import Preset, PresetError, saving
 from ...engine.runs import new_file
 from ...engine.runs.run import STATE_LABELS
 from ...engine.system import interpreter
@@ -73,13 +73,34 @@ def export_preset(name: str, settings: Sequence[str], output: str | None) -> Non
             entry.look(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
         except entry.EntryFault as fault:
             raise Refused(f"workload.entry: {fault}; {fault.change}") from None
-    script = script_part.to_script(preset)
+    if output is not None and (output.endswith(os.sep) or os.path.isdir(output)):
+        _export_folder(preset, Path(output))
+        return
+    script, paths = script_part.with_paths(preset)
     if output is None:
         sys.stdout.write(script)
     else:
         new_file.write(Path(output), script)
         command = f"{shlex.quote(clean(_python(preset)))} {shlex.quote(clean(output))}"
         print(f"{clean(output)} written; {command} runs it")
+    if paths:
+        complain(f"the script names {paths[0]} of this machine; -o FOLDER/ exports a folder that runs elsewhere")
+
+
+def _export_folder(preset: Preset, target: Path) -> None:
+    """The preset as a folder that runs on another machine."""
+    from ...engine.export import folder  # only this command needs it
+
+    try:
+        made = folder.export(preset, target)
+    except entry.EntryFault as fault:
+        raise Refused(f"workload.entry: {fault}; {fault.change}") from None
+    except saving.SaveError as fault:
+        raise Refused(str(fault)) from None
+    print(f"{clean(target)} written; its {folder.README} says how to train with it elsewhere")
+    if made.data is not None:
+        place, to = made.data
+        complain(f"{clean(place)} is not copied, as it is missing or large; put it at {clean(target / to)}")
 
 
 def _python(preset: Preset) -> str:

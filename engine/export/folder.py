@@ -1,0 +1,226 @@
+"""Exports a preset as a folder that trains on another machine: code, preset, plain script, versions, README.
+
+Nothing in the folder names a path of this machine. It is made beside its place and moved there when it is complete.
+"""
+
+from __future__ import annotations
+
+import ast
+import glob
+import importlib.metadata
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import entry as entries
+from ..options import Options
+from ..options.workload import PATH_SOURCES
+from ..presets import Preset, saving
+from ..presets.paths import PATTERN
+from ..runs import new_file
+from ..system import installed, interpreter
+from .data import DIGITS
+from .data import FOLDER as DATA
+from .script import to_script
+
+SCRIPT, README, REQUIREMENTS = "plain.py", "README.md", "requirements.txt"
+MOST_DATA_BYTES = 64 * 1024**2  # larger data is not copied
+TAKEN = {SCRIPT, README, REQUIREMENTS}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The folder, and the data that has to be put into it, if it was too large to be copied: from where, to where."""
+
+    folder: Path
+    data: tuple[str, str] | None = None
+
+
+def export(preset: Preset, target: Path) -> Exported:
+    """Write the folder, which must be new or empty; raises ExistsError, EntryFault, SaveError or OSError."""
+    new_file.refuse(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".export-", dir=target.parent.resolve()))
+    try:
+        missing = _fill(preset, made)
+        made.chmod(0o777 & ~_umask())
+        made.rename(target)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return Exported(target, missing)
+
+
+def _file(preset: Preset) -> str:
+    """The name of its file, after which runs are called."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", preset.name).strip("-.") + ".yaml"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _fill(preset: Preset, made: Path) -> tuple[str, str] | None:
+    """Write all files; returns the data that is missing."""
+    options, modules = _with_code(preset.options, made)
+    options, missing = _with_data(options, made)
+    cache = options.input.cache
+    if cache not in ("off", "memory"):
+        options = replace(options, input=replace(options.input, cache=str(made / "cache")))
+    options = replace(options, run=replace(options.run, python=None))
+    moved = replace(preset, options=options)
+    saving.save_as(moved, made / _file(preset))
+    (made / SCRIPT).write_text(to_script(moved, made), encoding="utf-8")
+    needed = _requirements(preset.options, modules)
+    (made / REQUIREMENTS).write_text("".join(f"{line}\n" for line in needed), encoding="utf-8")
+    (made / README).write_text(_readme(preset, missing), encoding="utf-8")
+    return missing
+
+
+# ---- the user's code ------------------------------------------------------------------------------
+
+
+def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
+    """Copy the file of the entry with all that it imports from its folder; the options, and the other modules."""
+    workload = options.workload
+    if workload.entry is None:
+        return options, set()
+    entry = entries.parse(workload.entry)
+    folder = Path(os.path.abspath(os.path.expanduser(workload.folder or ".")))
+    file = Path(os.path.abspath(entries.source_file(entry, folder)))
+    root = folder if file.is_relative_to(folder) else file.parent
+    copied, modules = _imported(file, root)
+    for path in copied:
+        to = made / path.relative_to(root)
+        if path.relative_to(root).parts[0] in TAKEN:
+            change = f"rename it: the exported folder has a {path.name} of its own"
+            raise entries.EntryFault(f"{path} cannot be exported", change)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, to)
+    name = entry.module if entry.module is not None else str(made / file.relative_to(root))
+    moved = replace(workload, entry=f"{name}:{entry.function}", folder=str(made))
+    return replace(options, workload=moved), modules
+
+
+def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
+    """The file and those of `root` that it imports, directly or not; and the top-level names of all other imports."""
+    found: dict[Path, None] = {}
+    others: set[str] = set()
+    waiting = [file]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found[path] = None
+        for module in _names(path, root):
+            files = _files_of(module, root, path.parent)
+            waiting += files
+            if not files:
+                others.add(module.partition(".")[0])
+    return list(found), others
+
+
+def _names(path: Path, root: Path) -> Iterator[str]:
+    """The modules that a file imports, by their whole names; of `from a import b` both a and a.b."""
+    package = path.relative_to(root).parts[:-1]
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError) as fault:
+        raise entries.EntryFault(f"{path} is not valid Python: {fault}", "correct it") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join(filter(None, (*parents, node.module)))
+            yield from filter(None, [module])
+            yield from (f"{module}.{alias.name}".lstrip(".") for alias in node.names if module or node.level)
+
+
+def _files_of(module: str, root: Path, beside: Path) -> list[Path]:
+    """The files below `root` that make up a module: those of its packages, and its own."""
+    parts = module.split(".")
+    for base in dict.fromkeys((root, beside)):
+        packages = [base.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts) + 1)]
+        own = base.joinpath(*parts).with_suffix(".py")
+        files = [path for path in (*packages, own) if path.is_file()]
+        if files:
+            return files
+    return []
+
+
+# ---- data -----------------------------------------------------------------------------------------
+
+
+def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] | None]:
+    """The options with their data in the folder, copied if it is small; else what has to be put there."""
+    workload = options.workload
+    kind, place = workload.source if workload.entry is None else ("", "")
+    if kind == "digits":
+        (made / DATA).mkdir()
+        shutil.copyfile(DIGITS, made / DATA / DIGITS.name)
+    if kind not in PATH_SOURCES or not place:
+        return options, None
+    name = os.path.basename(place.rstrip(os.sep))
+    target = glob.escape(str(made / DATA)) if f"{kind}:" == PATTERN else str(made / DATA)
+    moved = replace(workload, data=f"{kind}:{os.path.join(target, name)}")
+    missing = None if _copied(kind, place, made / DATA / name) else (place, f"{DATA}/{name}")
+    return replace(options, workload=moved), missing
+
+
+def _copied(kind: str, place: str, to: Path) -> bool:
+    """Copy a file, a folder, or the files of a pattern, unless they are too large."""
+    found = [Path(path) for path in (glob.glob(place) if f"{kind}:" == PATTERN else [place])]
+    inner = [path for one in found for path in (one.rglob("*") if one.is_dir() else [one]) if path.is_file()]
+    to.parent.mkdir()
+    if not inner or sum(path.stat().st_size for path in inner) > MOST_DATA_BYTES:
+        return False
+    if f"{kind}:" != PATTERN and found[0].is_dir():
+        shutil.copytree(found[0], to)
+        return True
+    for path in inner:
+        shutil.copyfile(path, to.parent / path.name)
+    return len({path.name for path in inner}) == len(inner)
+
+
+# ---- versions and README --------------------------------------------------------------------------
+
+
+def _requirements(options: Options, modules: set[str]) -> list[str]:
+    """What pip has to install: the versions that train here, and the packages that the user's code imports."""
+    python = interpreter.chosen(options.run.python)
+    with installed.of(python):
+        version = ".".join(map(str, installed.meant().version))
+        known = {"tensorflow": installed.tensorflow_version(), "keras": installed.keras_version()}
+    known |= {"gputui": importlib.metadata.version("gputui")}
+    lines = [f"{name}=={number}" if number else name for name, number in known.items()]
+    others = sorted(modules - {*known, *sys.stdlib_module_names, "__future__"})
+    owners = importlib.metadata.packages_distributions() if interpreter.is_own(python) else {}
+    packages = [package for module in others for package in owners.get(module, ())]
+    lines += [f"{package}=={importlib.metadata.version(package)}" for package in packages]
+    unknown = [module for module in others if module not in owners]
+    more = [f"# Your code also imports {', '.join(unknown)}: add the packages."] if unknown else []
+    return [f"# Python {version}", *dict.fromkeys(lines), *more]
+
+
+def _readme(preset: Preset, missing: tuple[str, str] | None) -> str:
+    title = " ".join(preset.name.split())
+    described = f"\n{' '.join(preset.description.split())}\n" if preset.description else ""
+    lines: Sequence[str] = (
+        f"# {title}\n{described}",
+        "Exported by gputui. Install what it needs, with the version of Python that requirements.txt names:\n",
+        f"    pip install -r {REQUIREMENTS}\n",
+        *([f"Put the data at `{missing[1]}`: it was too large to be copied.\n"] if missing else []),
+        "Train it with gputui, in this folder:\n",
+        f"    gputui --preset {_file(preset)}\n",
+        "Or the same training in plain TensorFlow, without gputui:\n",
+        f"    python {SCRIPT}\n",
+    )
+    return "\n".join(lines)
