@@ -17,7 +17,7 @@ import click
 from ..engine.system import interpreter
 from .base.errors import INTERRUPTED, WRONG, Refused, complain, guarded, interruptible
 from .commands import about, about_presets, about_proofs, about_runs, cluster_options, completion, opening
-from .commands.preset_options import preset_option, settings_option
+from .commands.preset_options import preset_option, settings_option, tell_twin
 from .show import need_a_terminal, show
 
 new_code_option = click.option(
@@ -33,7 +33,7 @@ new_code_option = click.option(
     subcommand_metavar="[PRESET | COMMAND [ARGS]...]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@preset_option("Train this preset without the screen.")
+@preset_option("Train this preset without the screen; run:ID takes the options of that run.")
 @settings_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
 @click.option("--detach", is_flag=True, help="Start the run, print its id and return at once.")
@@ -111,7 +111,7 @@ def cli(
 
 
 @click.command()
-@click.argument("preset", shell_complete=completion.preset)
+@click.argument("preset", shell_complete=completion.preset, callback=tell_twin)
 @settings_option()
 @cluster_options.given
 @click.pass_context

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 from ..files import located_yaml
 from ..files.located_yaml import YamlFault, shorten
 from ..files.places import SHIPPED_PRESETS as SHIPPED
-from ..files.places import user_presets_folder
+from ..files.places import runs_folder, user_presets_folder
 from ..files.preset_names import SUFFIXES, available
 from ..options.catalogue import did_you_mean, nearest
 from .preset import TOP_LEVEL, PresetError, Problem
+
+RUN = "run:"  # before the id of a run whose options are meant
+STAMP = re.compile(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of its preset
 
 
 def in_current_folder() -> list[Path]:
@@ -24,11 +28,24 @@ def in_current_folder() -> list[Path]:
     return []
 
 
+def twin(name: str) -> str:
+    """What to say if a preset is given by its name, and the current folder has a file of this name; else nothing."""
+    named = available().get(name)
+    for suffix in SUFFIXES if named else ():
+        here = Path(f"{name}{suffix}").absolute()
+        if named and here.resolve() != named.resolve() and here.is_file() and _looks_like_preset(here):
+            whose = "the shipped preset" if named.parent == SHIPPED else str(named)
+            return f"{name} is {whose}; the file in this folder is another preset: give ./{here.name} for it"
+    return ""
+
+
 def name_of(path: Path) -> str:
     """What a preset and its runs are called: as its file is, or as its folder where that says nothing: `preset.yaml`,
     as `gputui init` writes it.
     """
     folder = path.absolute().parent
+    if path.stem == "preset" and folder.parent == runs_folder().absolute():
+        return STAMP.sub("", folder.name)  # a run is called after its preset, and so is the next one with its options
     return folder.name or path.stem if path.stem == "preset" and folder != user_presets_folder() else path.stem
 
 
@@ -40,7 +57,9 @@ def _looks_like_preset(path: Path) -> bool:
 
 
 def find(name_or_path: str, beside: Path | None = None) -> Path:
-    """The file that a preset's name or path refers to; raises PresetError."""
+    """The file that a preset's name or path refers to, or that of a run for `run:ID`; raises PresetError."""
+    if name_or_path.startswith(RUN) and beside is None:
+        return _of_run(name_or_path.removeprefix(RUN))
     if python := of_python(name_or_path):
         raise PresetError([Problem(name_or_path, None, "", python)])
     as_path = Path(os.path.expanduser(name_or_path))
@@ -60,6 +79,19 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
             raise PresetError([Problem(shorten(name_or_path), None, "", what)])
     message = f"no preset of this name{did_you_mean(name_or_path, named)}"
     raise PresetError([Problem(shorten(name_or_path), None, "", f"{message} (known: {', '.join(named)})")])
+
+
+def _of_run(text: str) -> Path:
+    """The options of a run, which is given by its id or by a part of it that no other run has."""
+    folders = runs_folder()
+    with contextlib.suppress(OSError):
+        names = [name for name in sorted(os.listdir(folders)) if text and text in name and not name.startswith(".")]
+        if len(names) == 1 or text in names:
+            return folders / (text if text in names else names[0]) / "preset.yaml"
+        if names:
+            what = f"{len(names)} runs have that in their ids ({', '.join(names[:3])} ...); give more of the id"
+            raise PresetError([Problem(shorten(f"{RUN}{text}"), None, "", what)])
+    raise PresetError([Problem(shorten(f"{RUN}{text}"), None, "", "there is no such run; gputui runs lists them")])
 
 
 def of_python(word: str) -> str:

@@ -87,10 +87,12 @@ def _placed(preset: Preset) -> Preset:
     return replace(preset, options=paths.absolute(preset.options, {paths.ENTRY_KEY: ""}))
 
 
-def place(name_or_path: str, folder: Path | None = None) -> Path:
-    """The file of a new preset: a plain name lies in the folder, by default the user's own; raises SaveError."""
+def place(name_or_path: str) -> Path:
+    """The file of a new preset: a plain name lies in the user's own folder, where it is found by that name; a path is
+    taken as it is. Raises SaveError.
+    """
     text = name_or_path.strip()
-    folder = folder or user_folder()
+    folder = user_folder()
     given = Path(os.path.expanduser(text))  # which leaves a user who is not known as it is
     if given.suffix in SUFFIXES:
         given = given if os.sep in text else folder / given

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
+from gputui.engine import presets, runs
 from gputui.engine.files import yaml_nodes
 from gputui.engine.files.yaml_text import YamlFault
 from gputui.engine.options import OPTIONS
@@ -55,6 +55,41 @@ def test_extends_finds_a_file_beside_the_preset_and_a_shipped_preset_by_name(tmp
 def test_a_users_preset_is_found_by_name(tmp_path: Path) -> None:
     write(tmp_path / "config" / "gputui" / "presets" / "mine.yaml", "train: {epochs: 99}\n")
     assert presets.resolve("mine").options.train.epochs == 99
+
+
+def test_a_file_of_the_same_name_in_the_current_folder_is_told_and_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    users = write(tmp_path / "config" / "gputui" / "presets" / "night.yaml", "train: {epochs: 99}\n")
+    assert cli.run(["--preset", "night", "--dry-run"]) == 0
+    assert capsys.readouterr().err == ""
+    write(tmp_path / "night.yaml", "description: of this folder\ntrain: {epochs: 3}\n")
+    write(tmp_path / "quickstart.yaml", "services: {a: 1}\n")  # no preset
+    assert cli.run(["--preset", "night", "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert said.err == f"night is {users}; the file in this folder is another preset: give ./night.yaml for it\n"
+    assert "epochs: 99" in said.out
+    for given in ("./night.yaml", "quickstart", str(users)):
+        assert cli.run(["--preset", given, "--dry-run"]) == 0
+        assert capsys.readouterr().err == ""
+    assert cli.run(["presets", "list"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["./night.yaml", "in", "this", "folder", "of", "this", "folder"] in rows
+    assert ["night", "yours"] in rows
+
+
+def test_a_run_is_named_by_its_id_and_its_options_are_taken(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs.create("my-own", presets.resolve("quickstart", ["epochs=7"]).to_yaml())
+    for given in (f"run:{run.id}", "run:my-own"):
+        found = presets.resolve(given, ["batch_size=9"])
+        assert (found.name, found.options.train.epochs, found.options.input.batch_size) == ("my-own", 7, 9)
+    for given, why in (("run:nobody", "there is no such run"), ("run:", "there is no such run")):
+        assert cli.run(["--preset", given, "--dry-run"]) == 2
+        assert why in capsys.readouterr().err
+    runs.create("my-own", presets.resolve("quickstart").to_yaml())
+    assert cli.run(["--preset", "run:my-own", "--dry-run"]) == 2
+    assert "2 runs have that in their ids" in capsys.readouterr().err
 
 
 def test_a_preset_is_called_as_its_file_or_as_its_folder_where_the_file_is_preset_yaml(tmp_path: Path) -> None:

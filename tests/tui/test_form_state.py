@@ -140,7 +140,7 @@ def test_a_runs_record_keeps_the_presets_name() -> None:
     state = FormState.open(run.file("preset.yaml"))
     assert state.of_a_run
     assert state.name == "quickstart"
-    assert state.command().startswith(f"gputui --preset {run.file('preset.yaml')}")
+    assert state.command().startswith(f"gputui --preset run:{run.id}")
 
 
 def test_search_finds_names_before_help_and_help_before_calls() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,18 @@ async def test_places_rows_headers_charts_buttons_and_footer_keys_can_be_clicked
 async def test_id_folder_log_and_chart_values_are_copied(home: Path) -> None:
     before = recorded.write(home, name="a-run", gpus=0, seconds=20)
     run = recorded.write(home, gpus=1, seconds=40, log="first line\nsecond line\nthird line\n")
+    changes = {"train.epochs": {"from": 5, "to": 9}}
+    run.file("origin.json").write_text(json.dumps({"preset": "mine", "file": "/x/mine.yaml", "changes": changes}))
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
         await wait_for(pilot, "third line")
-        for keys, copied in ((["y", "y"], run.id), (["y", "2"], str(run.path)), (["y", "3"], None)):
+        for keys, copied in (
+            (["y", "y"], run.id),
+            (["y", "2"], str(run.path)),
+            (["y", "3"], f"gputui --preset run:{run.id}"),
+            (["y", "4"], "gputui --preset mine --set train.epochs=9"),
+            (["y", "5"], run.file("preset.yaml").read_text()),
+            (["y", "6"], None),
+        ):
             await pilot.press(*keys)
             await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
             assert copied is None or pilot.app.clipboard == copied
@@ -101,7 +111,7 @@ async def test_id_folder_log_and_chart_values_are_copied(home: Path) -> None:
         screen = pilot.app.screen
         assert isinstance(screen, CopyScreen)
         names = [one.name for one in screen.offered]
-        assert all("\n" in one.text() for one in screen.offered[2:])  # also charts are empty that have no values yet
+        assert all("\n" in one.text() for one in screen.offered[4:])  # also charts are empty that have no values yet
         await pilot.press(*["down"] * names.index("throughput"), "enter")
         await wait_for(pilot, lambda: "\t" in pilot.app.clipboard)
         assert pilot.app.clipboard.startswith("seconds\tthroughput")

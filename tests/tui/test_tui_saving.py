@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from gputui.engine import presets
+from gputui.engine import presets, runs
 from gputui.engine.presets import saving
 from gputui.engine.presets.saving import SaveError
+from gputui.engine.process import origin
 from gputui.engine.telemetry import machine
 from gputui.tui.app import GputuiApp
 from gputui.tui.commands import opening
 from gputui.tui.reading import recent_files
 from gputui.tui.screens import editing
+from gputui.tui.screens import saving as saving_screen
 from gputui.tui.screens.questions import Ask
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -52,7 +55,12 @@ async def test_save_as_proposes_the_file_and_says_what_it_writes(project: Path) 
         assert not (project / "new").exists()
         await pilot.press("S")
         await wait_for(pilot, lambda: "replaces the file ./mine.yaml" in seen(pilot))
-        await write(pilot, "other")  # in the place of what was proposed
+        await write(pilot, "other")  # a plain name, wherever the preset lies
+        own = "".join(saving_screen.short(presets.user_folder() / "other.yaml").split())
+        await wait_for(pilot, lambda: f"writesthenewfile{own}" in re.sub(r"[\s│]", "", seen(pilot)))
+        await pilot.press("escape", "S")
+        await wait_for(pilot, lambda: "replaces the file ./mine.yaml" in seen(pilot))
+        await write(pilot, "./other.yaml")
         await wait_for(pilot, lambda: "writes the new file ./other.yaml" in seen(pilot))
         await pilot.press("enter")
         await wait_for(pilot, lambda: form(pilot).state.path == project / "other.yaml")
@@ -63,6 +71,28 @@ async def test_save_as_proposes_the_file_and_says_what_it_writes(project: Path) 
         await pilot.press("S")
         await wait_for(pilot, lambda: "writes the new file" in seen(pilot))
         assert pilot.app.screen.query_one(Input).value == str(presets.user_folder() / "quickstart-2.yaml")
+
+
+async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> None:
+    file = project / "mine.yaml"
+    file.write_text("input: {batch_size: 48}  # as in the paper\n")
+    preset = presets.resolve("mine.yaml", ["epochs=9"])
+    run = runs.create("mine", preset.to_yaml(), origin.of(preset))
+    async with opened((120, 40), GputuiApp(opening.form_on(str(run.file("preset.yaml")), []))) as pilot:
+        await asked(pilot, "s")
+        assert "a run of ./mine.yaml" in seen(pilot)
+        await pilot.press("c")
+        await calm(pilot)
+        assert presets.resolve("mine.yaml").options.train.epochs != 9
+        await asked(pilot, "s")
+        await pilot.press("u")
+        await wait_for(pilot, lambda: form(pilot).state.path == file)
+        assert presets.resolve("mine.yaml").options == preset.options
+        assert "as in the paper" in file.read_text()
+        assert str(file) in told(pilot), "where it was saved"
+    file.unlink()
+    state = opening.form_on(f"run:{run.id}", [])
+    assert saving_screen._origin(state) is None
 
 
 async def test_a_file_that_was_changed_meanwhile_is_asked_about(project: Path) -> None:
@@ -99,12 +129,11 @@ async def test_a_file_that_was_changed_meanwhile_is_asked_about(project: Path) -
 
 def test_names_and_paths_are_understood(project: Path) -> None:
     own = presets.user_folder()
-    for text, folder, path in (
-        ("a", None, own / "a.yaml"), ("a.yaml", None, own / "a.yaml"), ("a", project, project / "a.yaml"),
-        ("./a.yaml", None, Path("a.yaml")), ("~nobody-known/a.yaml", None, Path("~nobody-known/a.yaml")),
-        ("fast", project, project / "fast.yaml"),
+    for text, path in (
+        ("a", own / "a.yaml"), ("a.yaml", own / "a.yaml"), ("./a.yaml", Path("a.yaml")),
+        ("~nobody-known/a.yaml", Path("~nobody-known/a.yaml")), ("./fast.yaml", Path("fast.yaml")),
     ):  # fmt: skip
-        assert saving.place(text, folder) == path, text
+        assert saving.place(text) == path, text
     for text in ("fast", str(own / "fast.yaml"), "", "a b", "/tmp/a"):
         with pytest.raises(SaveError):
             saving.place(text)

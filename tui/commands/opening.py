@@ -57,7 +57,7 @@ class PresetOrCommand(click.Group):
 
 def names_preset(word: str) -> bool:
     """Whether a word is the name of a preset, or a path."""
-    return word.endswith(SUFFIXES) or os.sep in word or word in available()
+    return word.endswith(SUFFIXES) or os.sep in word or word.startswith("run:") or word in available()
 
 
 def unknown(word: str, commands: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..base.errors import complain
 from . import completion
 
 Command = Callable[..., Any]
@@ -18,8 +19,22 @@ SET_HELP = (
 
 def preset_option(help: str, required: bool = False) -> Callable[[Command], Command]:
     return click.option(
-        "--preset", metavar="NAME_OR_PATH", required=required, help=help, shell_complete=completion.preset
+        "--preset",
+        metavar="NAME_OR_PATH",
+        required=required,
+        help=help,
+        shell_complete=completion.preset,
+        callback=tell_twin,
     )
+
+
+def tell_twin(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """Warn if a file of the current folder may have been meant; the name itself."""
+    from ...engine.presets.finding import twin  # the help and completion need nothing of presets
+
+    if name is not None and not context.resilient_parsing and (remark := twin(name)):
+        complain(remark)
+    return name
 
 
 def settings_option(help: str = SET_HELP) -> Callable[[Command], Command]:

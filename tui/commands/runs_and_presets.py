@@ -40,10 +40,11 @@ def stop_run(name: str) -> None:
 
 
 def list_presets() -> None:
-    """Name, whose, and description of every preset that can be called by name."""
+    """Name, whose, and description of every preset that can be called by name, and of those in the current folder."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, path in preset_files.available().items():
-        own = "" if path.parent == preset_files.SHIPPED else "yours"
+    here = {f"./{path.name}": path for path in preset_files.in_current_folder()}
+    for name, path in (preset_files.available() | here).items():
+        own = "" if path.parent == preset_files.SHIPPED else "in this folder" if name in here else "yours"
         try:
             text = preset_files.resolve(str(path)).description
         except PresetError as fault:

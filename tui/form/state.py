@@ -6,7 +6,6 @@ Everything that the form shows of an option is available here, without Textual. 
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,9 +17,9 @@ from ...engine.files import located_yaml, places
 from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
 from ...engine.options.own import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, first, paths
+from ...engine.presets.finding import RUN, STAMP
 
 INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
-RUN_STAMP = re.compile(r"^\d{8}-\d{6}-")
 Kind = Literal["bool", "choice", "text"]
 
 
@@ -93,7 +92,7 @@ class FormState:
         name, _ = _record_of(path)
         if name:
             # A run is named after its preset, and so is the next run with the same options.
-            preset = replace(preset, name=RUN_STAMP.sub("", name))
+            preset = replace(preset, name=STAMP.sub("", name))
         return cls(path, preset, _text_of(path))
 
     @classmethod
@@ -216,6 +215,9 @@ class FormState:
         """The preset's name where it refers to this very file, else its path."""
         if self.path is None:
             return self.name
+        run, _ = _record_of(self.path)
+        if run and self.path.name == "preset.yaml":
+            return f"{RUN}{run}"
         named = presets.available().get(self.path.stem)
         return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
 

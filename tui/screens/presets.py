@@ -37,7 +37,7 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.preset_entries import Found, preview, prompt
 from .header import Header
 from .questions import Ask
-from .saving import AskName
+from .saving import AskName, short
 
 if TYPE_CHECKING:
     from ..base.services import Host
@@ -270,10 +270,10 @@ class PresetsScreen(Screen[None]):
         if chosen is None or not isinstance(preset, Preset):
             self.app.complain("a preset with errors cannot be duplicated")
             return
-        folder = None if chosen.path.parent == presets.SHIPPED else chosen.path.parent
-        name = await self.app.push_screen_wait(AskName(f"{chosen.path.stem}-copy", folder))
+        own = presets.user_folder() if chosen.path.parent == presets.SHIPPED else chosen.path.parent
+        name = await self.app.push_screen_wait(AskName(short(own / f"{chosen.path.stem}-copy.yaml")))
         if name:
-            target = saving.place(name, folder)
+            target = saving.place(name)
             self._change(lambda: saving.save_as(preset, target, chosen.path), target)
 
     @work(exclusive=True, group="change")

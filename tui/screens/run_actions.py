@@ -8,6 +8,7 @@ Deferred imports: starting a run is needed only when a key asks for it.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,16 @@ from textual import work
 
 from ...engine import runs
 from ...engine.figures import at
+from ...engine.files.values import mapping
 from ...engine.presets import PresetError
 from ...engine.runs import GOES_ON, Run, RunError, notes
 from ...engine.runs.launch_options import options_of
 from ...engine.runs.notes import Notes
-from ...engine.runs.titles import name_of, title
+from ...engine.runs.reading import read_object
+from ...engine.runs.titles import FILE, name_of, title, title_of
 from ...engine.text import clock, count
 from ..base.errors import clean
+from ..form.state import to_text
 from ..reading.run_list import entry_of
 from ..text.phases import ENDED
 from .base import AppScreen
@@ -76,7 +80,14 @@ class RunActions(AppScreen):
             self.app.copy(selected, "the selection")
         elif (run := self.run_meant) is not None:
             path = str(run.path)
-            offered = [Copyable("id of the run", run.id, lambda: run.id), Copyable("folder", path, lambda: path)]
+            settings, preset = await asyncio.to_thread(lambda: (_settings(run), _preset_text(run)))
+            offered = [
+                Copyable("id of the run", run.id, lambda: run.id),
+                Copyable("folder", path, lambda: path),
+                Copyable("command", f"gputui --preset run:{run.id}", lambda: f"gputui --preset run:{run.id}"),
+                Copyable("settings", settings, lambda: settings),
+                Copyable("preset", "every option, as YAML", lambda: preset),
+            ]
             chosen = await self.app.push_screen_wait(CopyScreen([*offered, *self.copyables()]))
             if chosen is not None:
                 self.app.copy(chosen.text(), f"{chosen.name}: {chosen.preview}")
@@ -242,6 +253,21 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
         f"{entry.title} keeps no checkpoint (run.checkpoint is off): {count(step)} of {count(steps)} steps, {spent} of "
         "training, cannot be resumed.\nStop it?"
     )
+
+
+def _settings(run: Run) -> str:
+    """The preset and what was changed of it, as a command line that means the same on another machine."""
+    changes = mapping(read_object(run.file(FILE)).value.get("changes"))
+    texts = [f"{key}={to_text(mapping(change).get('to')) or 'null'}" for key, change in changes.items()]
+    preset = shlex.quote(title_of(run).preset)
+    return " ".join(["gputui --preset", preset, *(f"--set {shlex.quote(text)}" for text in texts)])
+
+
+def _preset_text(run: Run) -> str:
+    try:
+        return run.file("preset.yaml").read_text(encoding="utf-8", errors="replace")
+    except OSError as fault:
+        return f"# preset.yaml cannot be read: {fault.strerror or fault}\n"
 
 
 def _preset_of(run: Run) -> Preset:

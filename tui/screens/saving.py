@@ -13,8 +13,11 @@ from textual.content import Content
 from textual.widgets import Input, Label
 
 from ...engine import presets
+from ...engine.files.values import text
 from ...engine.presets import PresetError, saving
 from ...engine.presets.saving import SaveError
+from ...engine.runs.reading import read_object
+from ...engine.runs.titles import FILE
 from ...engine.text import counted
 from ..base.background import in_background
 from ..base.errors import clean
@@ -31,7 +34,8 @@ async def save(app: Host, state: FormState) -> bool:
     if _refused(app, state):
         return False
     if state.path is None or state.shipped or state.of_a_run:
-        return await save_as(app, state)
+        origin = await asyncio.to_thread(_origin, state)
+        return await (save_as(app, state) if origin is None else _save_of_run(app, state, origin))
     try:
         happened = await asyncio.to_thread(saving.changed_since, state.path, state.opened_text)
         if happened:
@@ -41,6 +45,31 @@ async def save(app: Host, state: FormState) -> bool:
         app.complain(str(fault))
         return False
     return _saved(app, state, state.path)
+
+
+async def _save_of_run(app: Host, state: FormState, origin: Path) -> bool:
+    """Offer to update the preset that the run came from."""
+    question = f"These options are those of a run of {short(origin)}."
+    answer = await app.push_screen_wait(Ask(question, ("Update that preset", "Save as", "Cancel")))
+    if answer == "Save as":
+        return await save_as(app, state)
+    if answer != "Update that preset":
+        return False
+    try:
+        await asyncio.to_thread(saving.save, state.preset, origin)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    return _saved(app, state, origin)
+
+
+def _origin(state: FormState) -> Path | None:
+    """The user's own preset that the run was started from, if its file is still there."""
+    if state.path is None or not state.of_a_run:
+        return None
+    name = text(read_object(state.path.with_name(FILE)).value.get("file"))
+    path = Path(name) if name else None
+    return path if path is not None and path.is_file() and path.resolve().parent != presets.SHIPPED else None
 
 
 async def _save_over_changes(app: Host, state: FormState, path: Path, happened: str) -> bool:
@@ -69,12 +98,12 @@ async def save_as(app: Host, state: FormState) -> bool:
     if _refused(app, state):
         return False
     source = None if state.of_a_run else state.path
-    folder = presets.user_folder() if source is None or state.shipped else source.parent
-    text = short(folder / next(_names(state))) if source is None or state.shipped else short(source)
-    given = await app.push_screen_wait(AskName(text, folder))
+    new = source is None or state.shipped
+    named = short(presets.user_folder() / next(_names(state)) if new or source is None else source)
+    given = await app.push_screen_wait(AskName(named))
     if not given:
         return False
-    path = saving.place(given, folder)
+    path = saving.place(given)
     if not await _agreed(app, path):
         return False
     try:
@@ -104,7 +133,7 @@ def _new_folder(path: Path) -> Path | None:
 def _saved(app: Host, state: FormState, path: Path) -> bool:
     state.saved_as(path)
     recent_files.note(path)
-    app.notify(str(path), title="Saved", markup=False)
+    app.notify(os.path.abspath(path), title="Saved", markup=False)
     return True
 
 
@@ -143,16 +172,15 @@ def short(path: Path) -> str:
 class AskName(AskText):
     """Asks for the name or path of a new preset, and says which file that is before it is written."""
 
-    def __init__(self, text: str, folder: Path | None = None) -> None:
-        super().__init__("Save as: a name, or a path that ends in .yaml", text)
-        self.folder = folder
+    def __init__(self, text: str) -> None:
+        super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text)
 
     def below(self) -> ComposeResult:
         yield Label(id="target", markup=False)
 
     def refuse(self, text: str) -> str:
         try:
-            saving.place(text, self.folder)
+            saving.place(text)
         except SaveError as fault:
             return str(fault)
         return ""
@@ -163,14 +191,14 @@ class AskName(AskText):
         reason = self.refuse(event.value)
         self._tell(Content.styled(clean(reason), "$foreground-muted"))
         if not reason:
-            path = saving.place(event.value, self.folder)
+            path = saving.place(event.value)
             self._tell(Content(f"writes {clean(short(path))}"))
             in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._told)
 
     def _told(self, found: tuple[Path, bool, Path | None]) -> None:
         path, there, folder = found
         value = self.query_one(Input).value
-        if not self.refuse(value) and saving.place(value, self.folder) == path:
+        if not self.refuse(value) and saving.place(value) == path:
             what = ("replaces the file ", "bold $text-warning") if there else ("writes the new file ", "")
             if folder is not None:
                 what = (f"makes the folder {clean(short(folder))} and writes the new file ", "$text-warning")
