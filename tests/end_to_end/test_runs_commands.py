@@ -102,7 +102,7 @@ def test_the_list_is_whole_in_a_pipe_and_fits_a_terminal(
         lines = [line.rstrip() for line in out.splitlines()]
         assert len(lines) == 4, (width, out)
         assert max(map(len, lines)) <= width, (width, out)
-        assert all(run.id in out for run in three)
+        assert all(run.id in out for run in three), (width, out)
         assert "samples/s" in out or width == 60
         assert listing.LISTED[0] in lines[0]
 

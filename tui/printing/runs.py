@@ -57,7 +57,7 @@ def show(entries: Sequence[Entry]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, APART, 0, 0))
     for name in widths:
         table.add_column(
-            "title" if name == "run" else COLUMNS[name].head,
+            _head(name),
             justify="right" if COLUMNS[name].right else "left",
             no_wrap=True,
             overflow="crop",
@@ -65,6 +65,10 @@ def show(entries: Sequence[Entry]) -> None:
     for entry in entries:
         table.add_row(*(Text(_cell(name, entry, width)) for name, width in widths.items()))
     show_table(table)
+
+
+def _head(name: str) -> str:
+    return "title" if name == "run" else COLUMNS[name].head
 
 
 def _cell(name: str, entry: Entry, width: int) -> str:
@@ -83,7 +87,7 @@ def _tells(name: str, entries: Sequence[Entry]) -> bool:
 
 def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dict[str, int]:
     """The columns that fit on the terminal, with their widths; the title and then the note take what is left."""
-    longest = {name: max(len(name), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}
+    longest = {name: max(len(_head(name)), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}
     widths: dict[str, int] = {}
     for name in sorted(columns, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
