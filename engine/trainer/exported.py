@@ -61,7 +61,7 @@ class EqualParts(tf.distribute.MirroredStrategy):
             experimental_fetch_to_device=count > 0, experimental_per_replica_buffer_size=count
         )
         parts = split(dataset, self.num_replicas_in_sync)
-        return self.distribute_datasets_from_function(lambda context: parts, settings)
+        return self.distribute_datasets_from_function(lambda _: parts, settings)
 
 
 def build_from_a_part(model: keras.Model, strategy: tf.distribute.Strategy) -> None:

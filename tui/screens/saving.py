@@ -103,7 +103,7 @@ async def save_as(app: Host, state: FormState) -> bool:
     given = await app.push_screen_wait(AskName(named))
     if not given:
         return False
-    path = Path(os.path.abspath(saving.place(given)))
+    path = Path(os.path.abspath(saving.place(given)))  # noqa: ASYNC240 - looks at no file
     if not await _agreed(app, path):
         return False
     try:
