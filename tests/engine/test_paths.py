@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,16 @@ def test_what_is_written_counts_from_its_file_and_what_is_typed_from_the_current
     assert below.input.cache == f"{project}/sub/mine"
     assert resolved("quickstart", "data=tfrecord:d/*.rec").workload.data == f"tfrecord:{here}/d/*.rec"
     assert resolved("quickstart", "data=images:~/x").workload.data == f"images:{Path.home()}/x"
+
+
+def test_a_pattern_finds_its_files_in_a_folder_whose_name_looks_like_one(project: Path) -> None:
+    odd = project / "runs [old]"
+    odd.mkdir()
+    (odd / "a.rec").touch()
+    (odd / "data.yaml").write_text("workload: {data: 'tfrecord:*.rec'}\n")
+    options = resolved(odd / "data.yaml")
+    assert glob.glob(options.workload.data.removeprefix("tfrecord:")) == [str(odd / "a.rec")]
+    assert presets.paths.relative("workload.data", options, str(odd)) == "tfrecord:*.rec"
 
 
 def test_an_entry_runs_in_the_folder_of_its_file_or_in_the_one_that_is_given(project: Path) -> None:

@@ -140,6 +140,19 @@ def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path)
     assert path.read_bytes() == whole
 
 
+def test_saving_through_a_link_changes_the_file_that_it_leads_to(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "mine.yaml"
+    link.symlink_to(file)
+    saving.save(changed(presets.resolve(str(link)), {"train.epochs": 9}), link)
+    assert link.readlink() == file
+    assert file.read_text() == LAID_OUT.replace("epochs: 3", "epochs: 9")
+    shipped = tmp_path / "links" / "shipped.yaml"
+    shipped.symlink_to(presets.SHIPPED / "quickstart.yaml")
+    with pytest.raises(SaveError, match="ships with gputui"):
+        saving.save(presets.resolve("quickstart"), shipped)
+
+
 def test_a_file_changed_by_another_is_not_overwritten(file: Path) -> None:
     preset = changed(presets.resolve(str(file)), {"train.epochs": 9})
     file.write_text(LAID_OUT + "compile: {xla: true}\n")
