@@ -101,6 +101,11 @@ def test_the_newest_lines_are_kept_and_the_lost_are_counted(tmp_path: Path) -> N
     assert gap is not None
     assert (gap.late, gap.lost) == (10, 40)
     assert lines(path) == [f"line {number:04d}" for number in range(40, 50)]
+    with no_writing():
+        file.append("again")
+    gap = file.flush()
+    assert gap is not None
+    assert (gap.late, gap.lost, file.missing) == (1, 0, 0), "what was lost before is told once"
     assert KEPT_BYTES > 10_000 * 400  # an hour of a training's events and more
 
 

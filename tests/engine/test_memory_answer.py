@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from gputui.engine import presets
+from gputui.engine.process import ending
 from gputui.engine.process.out_of_memory import MOST_ANSWERS, Answer, answer, record
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
@@ -19,6 +23,7 @@ from gputui.engine.runs.titles import title
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.locks import Lock
 from gputui.engine.system.run_clock import RunClock
+from gputui.engine.telemetry.sampler import Sampler
 from gputui.engine.trainer.session import _first_line
 
 from tests.support.cases import all_hold
@@ -47,6 +52,13 @@ def checkpoint(run: Run, step: int, content: str = "x") -> None:
     path.mkdir(parents=True)
     for name in ("state.index", "state.data-00000-of-00001"):
         (path / name).write_text(content)
+
+
+def supervised(run: Run) -> Supervisor:
+    """The engine of a trainer that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        trainer = Trainer(process, -1, -1, TrainerHeartbeat())
+        return Supervisor(run, trainer, Lock(-1, works=False), RunClock.launched())
 
 
 def chosen(found: Answer | str) -> Answer:
@@ -100,9 +112,7 @@ def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_
     checkpoint(run, 5)
     run.file("result.json").write_text(json.dumps({"outcome": "oom"}))
     kept = run.file("preset.yaml").read_bytes()
-    with subprocess.Popen(["true"]) as process:
-        trainer = Trainer(process, -1, -1, TrainerHeartbeat())
-        supervisor = Supervisor(run, trainer, Lock(-1, works=False), RunClock.launched())
+    supervisor = supervised(run)
     found = chosen(supervisor._memory_answer())  # type: ignore[arg-type]
     with no_writing():
         assert not supervisor._is_recorded(found)
@@ -113,6 +123,20 @@ def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_
     assert told.message == f"run.on_oom=halve ends here: {run.file('preset.yaml')} cannot be written: File too large"
     supervisor.asked_because = "timeout"
     assert supervisor._memory_answer() is None, "a run whose time is over does not begin again"
+
+
+@pytest.mark.parametrize(("kills", "outcome"), [(3, "crashed"), (4, "oom")])
+def test_a_killed_trainer_ran_out_of_memory_only_if_the_kernel_has_killed_since_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, outcome: str
+) -> None:
+    run, _ = made(tmp_path / "run")
+    monkeypatch.setattr(ending, "kernel_oom_kills", lambda: 3)
+    supervisor = supervised(run)
+    supervisor.trainer.returncode = -signal.SIGKILL
+    monkeypatch.setattr(ending, "kernel_oom_kills", lambda: kills)
+    supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1))
+    supervisor.events.close()
+    assert (run.result or {})["outcome"] == outcome
 
 
 def test_where_smaller_batches_cannot_help_it_says_why(tmp_path: Path) -> None:
