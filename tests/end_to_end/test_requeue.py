@@ -57,7 +57,8 @@ def test_a_job_that_is_queued_again_goes_on_with_its_run(trains: None, capsys: p
     stopped(first)
     assert started(capsys, *AGAIN, "--set", "epochs=6")[0] not in (first, second), "other settings, another training"
     third = stopped(runs.all_runs()[0])
-    _memory_ran_out(second)
+    _memory_ran_out(second, 6)
+    _memory_ran_out(second, 3)
     assert stopped(started(capsys, *AGAIN)[0]) == second, "what run.on_oom has changed is no other training"
 
     second.file("result.json").write_text('{"outcome": "ok"}')
@@ -74,10 +75,10 @@ def test_a_job_that_is_queued_again_goes_on_with_its_run(trains: None, capsys: p
     assert len(runs.all_runs()) == 3
 
 
-def _memory_ran_out(run: Run) -> None:
-    """As it is left behind where run.on_oom=halve has gone on with half the batch."""
+def _memory_ran_out(run: Run, after: int) -> None:
+    """As it is left behind if run.on_oom=halve has gone on with a smaller batch."""
     preset = run.file("preset.yaml")
-    text, found = re.subn(r"\bbatch_size: (\d+)", "batch_size: 3", preset.read_text())
+    text, found = re.subn(r"\bbatch_size: (\d+)", f"batch_size: {after}", preset.read_text())
     before = resolve(str(preset)).options.input.batch_size
     assert found == 1
     preset.write_text(text)
@@ -89,7 +90,7 @@ def _memory_ran_out(run: Run) -> None:
         "number": 1,
         "before": before,
         "option": "input.batch_size",
-        "after": 3,
+        "after": after,
         "ran_out_after_step": 9,
         "resumes_at_step": None,
         "message": "x",
