@@ -141,6 +141,8 @@ def test_memory_that_grows_after_the_first_epoch_counts() -> None:
     epoch = {"type": "epoch", "epoch": 1}
     assert _fed(TRAINING, *FILLING, epoch, *[_host(0.4)] * 40).host_memory_growth == pytest.approx(0.0)
     assert _fed(TRAINING, epoch, *FILLING).host_memory_growth == pytest.approx(0.2)
+    once = _fed(TRAINING, *FILLING, epoch, *[_host(0.4)] * 40, options=PLAIN).host_memory_growth
+    assert once == pytest.approx(0.0), "with no cache that fills, the first epoch still has what is done once"
 
 
 def test_epochs_that_are_shorter_than_a_pass_do_not_end_the_filling() -> None:

@@ -264,6 +264,8 @@ def test_an_ab_whose_sides_train_on_the_same_device_is_refused(capsys: pytest.Ca
     with pytest.raises(ProofError, match="both sides train on GPU 0"):
         request.refuse(asked, GPUS)
     request.refuse(request.of_change("quickstart", ["device.visible=[1]"]), GPUS)
+    with_cpu = request.of_change("quickstart", ["device.visible=none"])
+    assert sharing.of_request(with_cpu, GPUS) == frozenset(), "a side on the CPU is disturbed by any training"
     with pytest.raises(ProofError, match="there is no GPU 0"):
         request.refuse(asked, HERE)
 
@@ -298,8 +300,12 @@ def test_the_spread_that_counts_gets_smaller_with_more_pairs() -> None:
     assert comparing.pairs_needed(0.001, 0.02) == 13, "as for a gain of 2 %"
 
 
-def test_what_a_training_has_started_is_its_own_and_not_others() -> None:
+def test_what_a_training_has_started_is_its_own_and_not_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worker processes of a user's data, and what those start."""
+    with monkeypatch.context() as planted:
+        planted.setattr(psutil, "cpu_count", lambda: 4)
+        planted.setattr(Children, "cores", lambda children: 2.0)
+        assert Host(os.getpid())._others_cpu(cpu=0.9, engine=0.1, trainer=0.7) == pytest.approx(0.2)
     burn = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
     worker = subprocess.Popen([sys.executable, "-c", burn], start_new_session=True)
     try:
