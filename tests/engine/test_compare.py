@@ -84,6 +84,14 @@ def test_shares_differ_in_points(four: list[Run]) -> None:
     assert comparison.change_text(row, 1).endswith("+25.0 points")
 
 
+def test_a_figure_below_zero_that_rises_has_a_change_above_zero(four: list[Run]) -> None:
+    for run, loss in zip(four[:2], (-2.0, -1.0), strict=True):
+        amend(run, metrics={"loss": loss})
+    row = next(row for row in compare(four[:2]).figures if row.key == "metrics.loss")
+    assert row.changes[1] == pytest.approx(0.5)
+    assert comparison.change_text(row, 1).endswith("+50.0 %")
+
+
 def test_broken_presets_and_results_are_no_obstacle(four: list[Run]) -> None:
     four[0].file("preset.yaml").write_text("- [red]\n")
     four[1].file("result.json").write_text("{")

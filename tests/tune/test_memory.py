@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from gputui.engine.options import Options
 from gputui.engine.proof.row import Trial
+from gputui.engine.proof.search import Candidate, Limits, Search
 from gputui.engine.telemetry import limits
 from gputui.engine.telemetry.limits import Ceilings
 from gputui.engine.tune.batches import memory
+from gputui.engine.tune.batches.batch_size import BatchSize
 from gputui.engine.tune.batches.memory import MemoryModel
 from gputui.engine.tune.batches.memory_line import through
+from gputui.engine.tune.measuring.screening import Screening
 from gputui.engine.tune.report import memory_sentences
 from gputui.engine.tune.report.findings import largest_error
 
@@ -72,6 +76,21 @@ def test_what_was_tried_bounds_what_is_predicted() -> None:
     assert few.largest() == 300, "no more can be tried"
     assert model({64: 640 * MB, 128: 630 * MB}).largest() is None, "it does not grow"
     assert model({64: 640 * MB, 128: 630 * MB}).predict(512) == 635 * MB
+
+
+def test_a_batch_that_ran_out_of_memory_in_one_of_its_trials_does_not_fit() -> None:
+    """A process beside it, or another order of the steps, decides whether a batch at the edge fits."""
+    points, search = model({}), Search(limits=Limits())
+    sizes = BatchSize(cast(Screening, SimpleNamespace(search=search)), points, most=1024)
+    good = Trial(side="s", repeat=1, run="01-s", outcome="ok", peak_memory_bytes=5 * GB)
+    candidate = Candidate(stage="batch_size", settings={}, tried={}, trials=[good])
+    sizes.note(64, candidate)
+    assert (points.fits, points.too_large) == (64, None)
+    candidate.trials.append(replace(good, repeat=2, outcome="oom", peak_memory_bytes=None))
+    sizes.note(128, candidate)
+    assert (points.fits, points.too_large) == (64, 128)
+    assert search.memory is not None
+    assert search.memory.too_large == 128
 
 
 def test_on_the_host_chance_tells_nothing_of_larger_batches_and_one_point_bounds_them() -> None:
