@@ -96,7 +96,7 @@ class Ask(ModalScreen[str | None]):
 class AskText(ModalScreen[str | None]):
     """Returns the line of text, or None. `check` may refuse a text with a reason."""
 
-    DEFAULT_CSS = BOX.format(name="AskText") + "AskText #box { width: 96; max-width: 98%; padding: 1 1; }"
+    DEFAULT_CSS = BOX.format(name="AskText") + "\nAskText #box { width: 96; max-width: 98%; padding: 1 1; }"
     BINDINGS = [keys.bind("cancel", "dismiss(None)")]
 
     def __init__(self, question: str, text: str = "") -> None:
