@@ -22,7 +22,7 @@ from tests.support.forked_engines import engines as engines
 from tests.support.forked_engines import forked_gpu_trainers as forked_gpu_trainers
 from tests.support.forked_engines import forked_trainers as forked_trainers
 from tests.support.forked_engines import gpu_engines as gpu_engines
-from tests.support.forking import ENVIRONMENT, PLAIN_GRAPHS
+from tests.support.forking import ENVIRONMENT
 from tests.support.forking import forks as forks
 from tests.support.needs import require
 from tests.support.own import own as own
@@ -197,7 +197,6 @@ def cpus() -> Devices:
         from gputui.engine.trainer.setup import devices, generated_code
 
         generated_code.leave_ours()
-        tf.config.optimizer.set_experimental_options(PLAIN_GRAPHS)
         found = devices.configure(options("logical_devices=2"))
         tf.function(lambda: tf.constant(1) + 1, jit_compile=True)()  # XLA reads its flags when it first compiles
     gc.freeze()  # looking through all that the suite has imported takes half a second, in whose training ever it falls

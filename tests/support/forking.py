@@ -34,16 +34,12 @@ ENVIRONMENT = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     + ("" if _HAS_NO_FUSION_EMITTERS else " --xla_cpu_use_fusion_emitters=false"),
 }
-# Without TensorFlow's graph optimizer a short training takes a tenth less. Engines of the tests, forked or not, use it.
-PLAIN_GRAPHS = {"disable_meta_optimizer": True}
-
 # Forks a process for each who connects. Each line that this reads holds the processes that run side by side; it answers
 # with their exit codes.
 SERVER = """
 import gc, json, os, runpy, select, signal, socket, sys, traceback, warnings
 gc.disable()
 import {modules}
-{prepare}
 gc.freeze()
 gc.enable()
 
@@ -130,11 +126,10 @@ class Forks:
 
 
 @contextlib.contextmanager
-def forks_with(modules: str, folder: Path, environment: Mapping[str, str], prepare: str = "") -> Iterator[Forks]:
-    """Forks from a server that has imported these modules and run `prepare`, in a folder of its own."""
+def forks_with(modules: str, folder: Path, environment: Mapping[str, str]) -> Iterator[Forks]:
+    """Forks from a server that has imported these modules, and runs in a folder of its own."""
     address = folder / "socket"
-    server = SERVER.replace("{modules}", modules).replace("{prepare}", prepare)
-    command = [sys.executable, "-P", "-c", server, str(address)]
+    command = [sys.executable, "-P", "-c", SERVER.replace("{modules}", modules), str(address)]
     with shared.server(folder, command, environment), socket.socket(socket.AF_UNIX) as line:
         line.connect(str(address))
         with line.makefile("rw") as file:
@@ -144,9 +139,7 @@ def forks_with(modules: str, folder: Path, environment: Mapping[str, str], prepa
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """What runs programs and trainers without importing TensorFlow for each."""
-    folder = shared.folder(tmp_path_factory, "forks")
-    plain = f"tensorflow.config.optimizer.set_experimental_options({PLAIN_GRAPHS})"
-    with forks_with("keras, numpy, tensorflow", folder, ENVIRONMENT, plain) as made:
+    with forks_with("keras, numpy, tensorflow", shared.folder(tmp_path_factory, "forks"), ENVIRONMENT) as made:
         yield made
 
 

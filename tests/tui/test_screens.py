@@ -17,6 +17,7 @@ from gputui.tui.base import announcing
 from gputui.tui.reading.running import Ended
 from gputui.tui.screens import base, catalogue, run_watch
 from gputui.tui.screens.compared_curves import ComparedCurves
+from gputui.tui.screens.deleting import DeletingScreen
 from gputui.tui.screens.form_checks import CheckedForm
 from gputui.tui.screens.form_view import FormView
 from gputui.tui.screens.live_view import LiveView
@@ -40,6 +41,7 @@ BASES = {
     FormView,
     CheckedForm,
     ComparedCurves,
+    DeletingScreen,
     LiveView,
     ProofView,
     RunActions,
