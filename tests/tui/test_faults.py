@@ -11,6 +11,7 @@ import pytest
 from gputui.tui.app import GputuiApp
 from gputui.tui.base.background import in_background
 from gputui.tui.base.faults import Faults
+from gputui.tui.base.typeahead import Typeahead
 from gputui.tui.form.state import FormState
 from gputui.tui.reading.run_reader import RunReader
 from gputui.tui.screens.base import AppScreen
@@ -26,6 +27,7 @@ from textual.widgets import Label, Static
 from textual.worker import WorkerFailed
 
 from tests.support import recorded
+from tests.support.bursts import DOWN, F4, answered, burst
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -228,3 +230,19 @@ async def test_the_live_view_of_eight_gpus_is_left_while_it_is_shown(home: Path)
         screen.post_message(LiveScreen.Read(RunReader(run).picture))
         screen.call_next(screen.query_one(VerticalScroll).mount, Label("late"))
     assert app.return_code == 0
+
+
+@pytest.mark.usefixtures("going_on")
+async def test_keys_act_after_a_fault_while_keys_were_held(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: Any) -> None:
+        raise ZeroDivisionError("waiting")
+
+    async with GputuiApp().run_test() as pilot:
+        await answered(pilot)
+        with monkeypatch.context() as failing:
+            failing.setattr(Typeahead, "_come_to_rest", fail)
+            await burst(pilot, DOWN)
+            await wait_for(pilot, lambda: "ZeroDivisionError: waiting" in log(home))
+        await burst(pilot, F4)
+        await wait_for(pilot, lambda: pilot.app.screen is not pilot.app.screen_stack[0])
+    assert not pilot.app.return_code

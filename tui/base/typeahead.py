@@ -197,9 +197,11 @@ class Typeahead:
         arriving = asyncio.create_task(self._arrive_early())
         try:
             await self._come_to_rest(before, until, target)
+        except Exception as fault:  # noqa: BLE001 - raised again where the application logs faults and goes on
+            self._app.call_later(_raise, fault)
         finally:
             arriving.cancel()
-        self._app.call_later(self._settled, leaving)
+            self._app.call_later(self._settled, leaving)  # else all later keys would be held for ever
 
     async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
         """Until nothing more happens; keys that were held longer than the limit are dropped."""
@@ -264,6 +266,10 @@ def unused_keys(unused: Sequence[events.Key]) -> str:
         f'{len(unused)} keys were not used ("{text}")' if len(unused) > 1 else f"the key {text or 'space'} was not used"
     )
     return f"busy: {many} - press again"
+
+
+def _raise(fault: Exception) -> None:
+    raise fault
 
 
 def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:
