@@ -9,7 +9,6 @@ Deferred imports: the first paint needs the form only; a screen or a reader is i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import time
@@ -391,6 +390,5 @@ def _last_opened() -> FormState | None:
     """The preset that was opened or saved last, if it is there and valid, and its disk answers at once."""
     for path in recent_files.recent()[:1]:
         if recent_files.is_there(path):
-            with contextlib.suppress(PresetError, OSError):
-                return FormState.open(path)
+            return recent_files.answer(partial(FormState.open, path), recent_files.OPENING_SECONDS)
     return None

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from gputui.engine.presets import saving
 from gputui.engine.telemetry import machine
+from gputui.tui import app
+from gputui.tui.form.state import FormState
 from gputui.tui.reading import preset_files, recent_files
 from gputui.tui.reading.preset_files import Group, Listing
 from gputui.tui.screens import presets
@@ -138,6 +140,37 @@ def test_recent_files_are_few_and_survive_damage(tmp_path: Path) -> None:
     recent_files.file().mkdir()
     recent_files.note(tmp_path / "1.yaml").join()  # is no reason to fail
     assert recent_files.recent() == []
+
+
+def test_the_preset_of_the_last_time_that_cannot_be_opened_or_does_not_answer_is_left(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    recent_files.note(project / "mine.yaml").join()
+    hung, refused = threading.Event(), PermissionError(13, "Permission denied")
+
+    def refuse(*_: Path) -> None:
+        raise refused
+
+    def wrong(_: Path) -> None:
+        raise ZeroDivisionError
+
+    def hang(_: Path) -> None:
+        hung.wait()
+
+    monkeypatch.setattr(recent_files, "OPENING_SECONDS", 60.0)
+    last = app._last_opened()
+    assert last is not None
+    assert last.name == "mine"
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "is_file", refuse)
+        assert app._last_opened() is None
+    monkeypatch.setattr(FormState, "open", wrong)
+    assert app._last_opened() is None
+    monkeypatch.setattr(FormState, "open", hang)
+    monkeypatch.setattr(recent_files, "OPENING_SECONDS", 0.1)
+    assert app._last_opened() is None
+    hung.set()
+    assert capfd.readouterr().err == ""
 
 
 def test_a_path_is_completed_as_far_as_names_agree() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from ...engine.files import places
 from ...engine.files.reading import read_bytes
@@ -16,9 +18,11 @@ from ...engine.files.writing import write_atomically
 
 MOST = 20
 ANSWER_SECONDS = 0.3
+OPENING_SECONDS = 1.0  # for a preset with its bases; a busy machine may need some of it
 MAX_BYTES = 200_000
 MAX_PATH = 4096  # of Linux; a longer one is no path
 _writing = threading.Lock()
+T = TypeVar("T")
 
 
 def file() -> Path:
@@ -38,11 +42,21 @@ def recent() -> list[Path]:
 
 def is_there(path: Path) -> bool:
     """Whether it is a file; a disk that does not answer at once counts as one that lacks it."""
-    answers: list[bool] = []
-    asking = threading.Thread(target=lambda: answers.append(path.is_file()), daemon=True)
+    return bool(answer(path.is_file, ANSWER_SECONDS))
+
+
+def answer(ask: Callable[[], T], seconds: float) -> T | None:
+    """What `ask` returns in a thread of its own; nothing if it fails or takes longer."""
+    answers: list[T] = []
+
+    def put() -> None:
+        with contextlib.suppress(Exception):  # whatever it is, there is no answer; a thread would print a traceback
+            answers.append(ask())
+
+    asking = threading.Thread(target=put, daemon=True)
     asking.start()
-    asking.join(ANSWER_SECONDS)
-    return answers == [True]
+    asking.join(seconds)
+    return answers[0] if answers else None
 
 
 def note(path: Path) -> threading.Thread:
