@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -174,3 +176,19 @@ def test_a_file_that_has_nothing_to_read_yet_is_an_error() -> None:
 def test_a_limit_on_processes_is_told_before_anything_was_started(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(BlockingIOError(11, "Resource temporarily unavailable")) == WRONG
     assert "no more processes and threads can be started" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_output_that_is_lost_at_the_end_does_not_hide_a_failure(full: bool) -> None:
+    command = "lambda: print('x') or int(sys.argv[1])"
+    code = f"import sys; from gputui.tui.base.errors import guarded; sys.exit(guarded({command}))"
+    for failed, expected in ((3, 3), (0, 74 if full else 0)):
+        reader, writer = (-1, os.open("/dev/full", os.O_WRONLY)) if full else os.pipe()
+        if not full:
+            os.close(reader)
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(failed)], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+        os.close(writer)
+        assert done.returncode == expected, done.stderr
+        assert ("standard output cannot be written" in done.stderr) == full

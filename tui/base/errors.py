@@ -106,16 +106,17 @@ def guarded(command: Callable[[], int]) -> int:
     open_closed_streams()
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):  # not what a test has put there
         sys.stdout = _output(sys.stdout)
+    code = DONE
     try:
         code = _code(command)
         sys.stdout.flush()
         return code
-    except OutputFault as fault:
+    except OutputFault as fault:  # never hides that the command has failed
         discard_output()
         if fault.is_unread:  # as by `head`, which has what it wants
-            return DONE
+            return code
         complain(f"standard output cannot be written ({fault})")
-        return UNHEARD
+        return code or UNHEARD
 
 
 def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:
