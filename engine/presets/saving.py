@@ -5,8 +5,10 @@ ruamel.yaml keeps a person's layout. Nothing is written before it was read back 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,10 +109,11 @@ def place(name_or_path: str) -> Path:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A preset's file that was deleted, with its content; of a symbolic link, where it led."""
+    """A preset's file that was deleted, with its content and mode; of a symbolic link, where it led."""
 
     path: Path
     content: bytes
+    mode: int
     target: str = ""
 
     def bring_back(self) -> None:
@@ -121,10 +124,21 @@ class Deleted:
             if self.target:
                 self.path.symlink_to(self.target)
             else:
-                with self.path.open("xb") as stream:
-                    stream.write(self.content)
+                self._write(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self.mode))
         except OSError as fault:
             raise SaveError(f"{self.path} cannot be restored: {fault.strerror}") from None
+
+    def _write(self, descriptor: int) -> None:
+        """Write the content to the new file; on OSError the file is removed, so that another try is possible."""
+        try:
+            with open(descriptor, "wb") as stream:
+                with contextlib.suppress(OSError):  # a file system without modes
+                    os.fchmod(descriptor, self.mode)
+                stream.write(self.content)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            raise
 
 
 def delete(path: Path) -> Deleted:
@@ -133,7 +147,7 @@ def delete(path: Path) -> Deleted:
         raise SaveError(f"{path.stem} ships with gputui and cannot be deleted")
     try:
         target = os.readlink(path) if path.is_symlink() else ""
-        deleted = Deleted(path, b"" if target else path.read_bytes(), target)
+        deleted = Deleted(path, b"" if target else path.read_bytes(), stat.S_IMODE(path.lstat().st_mode), target)
         path.unlink()
     except OSError as fault:
         raise SaveError(f"{path} cannot be deleted: {fault.strerror}") from None

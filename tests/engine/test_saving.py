@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import resource
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -138,6 +140,26 @@ def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path)
     path.unlink()
     deleted.bring_back()
     assert path.read_bytes() == whole
+
+
+def test_a_preset_that_could_not_be_brought_back_whole_can_be_later_with_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("train: {epochs: 3}\n" * 1000)
+    path.chmod(0o640)
+    whole, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    deleted = saving.delete(path)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as on a full disk, after a part was written
+    try:
+        with pytest.raises(SaveError, match=r"mine\.yaml cannot be restored: File too large"):
+            deleted.bring_back()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert not path.exists()
+    deleted.bring_back()
+    assert path.read_bytes() == whole
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_saving_through_a_link_changes_the_file_that_it_leads_to(file: Path, tmp_path: Path) -> None:
