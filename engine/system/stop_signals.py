@@ -1,8 +1,8 @@
 """Blocks the signals that ask a run to stop until a new process has installed its handlers.
 
 Python needs tens of milliseconds before its first handler can be set, and until then such a signal would end the
-process. A blocked signal waits in the kernel. The signal mask is inherited: the parent blocks the signals around the
-start, and the child unblocks them when its handlers are installed.
+process. A blocked signal waits in the kernel, also one that is ignored until a handler is installed. The signal mask is
+inherited: the parent blocks the signals around the start, and the child unblocks them when its handlers are installed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 # Says that it is a person who asks, beside SIGTERM. Schedulers send SIGTERM and SIGINT to all processes of a job, as
 # often as they like; nobody else sends this one, and a process that does not know it ignores it.
 BY_PERSON = signal.SIGURG
+_BLOCKED = (*NUMBERS, BY_PERSON)
 
 
 @contextmanager
 def held() -> Iterator[None]:
     """Block the signals around the start of a process that will call `let_through`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     try:
         yield
     finally:
@@ -29,12 +30,12 @@ def held() -> Iterator[None]:
 
 def hold() -> None:
     """Block the signals until `let_through`; those that arrive meanwhile wait."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
 
 
 def let_through() -> None:
     """Unblock the signals once the handlers are installed; those that waited are delivered now."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
 
 
 def set_defaults() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gputui.engine.system import interpreter
+from gputui.engine.system import interpreter, stop_signals
 from gputui.engine.system.identity import Process
 
 from tests.support.front_door import until
@@ -44,3 +45,22 @@ def test_a_file_that_is_no_program_is_told_in_the_same_words_from_any_thread(tmp
     assert str(told) == f"{tmp_path / 'one'} cannot be run: Exec format error"
     with pytest.raises(interpreter.Unusable, match="other cannot be run: Exec format error"):
         interpreter.look(str(tmp_path / "other"))
+
+
+ASKED = """
+import signal
+from gputui.engine.system import stop_signals
+got = []
+for number in (*stop_signals.NUMBERS, stop_signals.BY_PERSON):
+    signal.signal(number, lambda number, _: got.append(number))
+stop_signals.let_through()
+assert set(got) == {signal.SIGTERM, stop_signals.BY_PERSON}, got
+"""
+
+
+def test_a_stop_by_a_person_that_comes_before_the_handlers_reaches_them_as_one_by_a_person() -> None:
+    early = f"import os, sys; os.kill(os.getpid(), {signal.SIGTERM}); os.kill(os.getpid(), {stop_signals.BY_PERSON})"
+    code = f"{early}; os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
+    with stop_signals.held():
+        done = subprocess.run([sys.executable, "-c", code, ASKED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
