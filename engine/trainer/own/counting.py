@@ -18,6 +18,7 @@ from ..measure.run_report import RunReport
 from .user_code import UserError
 
 MOST_SECONDS = 120.0
+MOST_BYTES = 256 * 1024**2  # of tensors in a data set: what is written down is copied several times
 LOOK_EVERY = 256  # elements between two checks of the time
 STEPS = {"train": "train.steps_per_epoch", "validation": "validation_steps"}
 SAMPLES = {"train": "samples", "validation": "validation_samples"}
@@ -61,8 +62,14 @@ def looked_at(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> 
 
 
 def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
-    """The same elements without shuffling; the data set itself if TensorFlow cannot write down what it does."""
+    """The same elements without shuffling; the data set itself if it does not shuffle or cannot be written down.
+
+    Large tensors in it are not written down either: it then shuffles, and the look takes the order of the first pass.
+    """
     try:
+        stages = _stages(data)
+        if not any(_shuffles(stage) for stage in stages) or sum(map(_bytes_of, stages)) > MOST_BYTES:
+            return data
         written = tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1, strip_device_assignment=False
         )
@@ -75,5 +82,19 @@ def unshuffled(data: tf.data.Dataset) -> tf.data.Dataset:
                 node.input[place] = name
         made = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
         return tf.data.experimental.from_variant(made, data.element_spec)
-    except (tf.errors.OpError, TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - private names of TensorFlow and protobuf's own errors: counted as it is then
         return data
+
+
+def _stages(data: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """A data set and all that it reads from."""
+    return [data, *(stage for source in data._inputs() for stage in _stages(source))]
+
+
+def _shuffles(stage: tf.data.Dataset) -> bool:
+    return type(stage).__name__.lstrip("_").startswith("ShuffleDataset")
+
+
+def _bytes_of(stage: tf.data.Dataset) -> int:
+    """The size of the tensors that a source holds."""
+    return sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in getattr(stage, "_tensors", ()))
