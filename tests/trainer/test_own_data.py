@@ -8,11 +8,14 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from gputui.engine.runs import title
+from gputui.engine.trainer.own.stage_functions import user_functions
+from gputui.engine.trainer.own.user_code import UserCode
 
 from tests.support.own import Write
 from tests.support.training import Training
@@ -368,6 +371,15 @@ def test_the_stages_of_a_users_pipeline_are_named_by_their_functions(own: Write)
     training.train()
     names = [stage["name"] for stage in training.events("input_stages")[-1]["stages"]]
     assert {"Generator of numbers (train.py:4)", "Map of <lambda> (train.py:16)"} <= set(names), names
+
+
+def test_a_data_set_whose_functions_cannot_be_read_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> list[Any]:
+        raise NotImplementedError
+
+    data = tf.data.Dataset.range(5).map(lambda x: x)
+    monkeypatch.setattr(type(data), "_inputs", fail)
+    assert user_functions(data, cast(UserCode, None)) == {}
 
 
 def test_a_batch_size_that_their_code_ignores_is_not_in_the_title_and_the_warning_names_the_remedy(own: Write) -> None:

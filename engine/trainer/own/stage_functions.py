@@ -21,7 +21,17 @@ _OF_TENSORFLOW = "tensorflow.python.data"
 
 
 def user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
-    """`load (train.py:12)` for each function, from the source on, by the kind of its operation."""
+    """`load (train.py:12)` for each function, from the source on, by the kind of its operation.
+
+    None where this fails: a name in a report must not end a training.
+    """
+    try:
+        return _user_functions(data, code)
+    except Exception:  # noqa: BLE001 - private names of TensorFlow, and attributes of a user's objects, may raise anything
+        return {}
+
+
+def _user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for each in _chain(data):
         kind = KINDS.get(type(each).__name__)
