@@ -113,6 +113,7 @@ def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
     """The file and those of `root` that it imports, directly or not; and the top-level names of all other imports."""
     found: dict[Path, None] = {}
     others: set[str] = set()
+    local: set[str] = set()  # of `from model import build`, model.build is no module, and model is not foreign
     waiting = [file]
     while waiting:
         path = waiting.pop()
@@ -122,9 +123,8 @@ def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
         for module in _names(path, root):
             files = _files_of(module, root, path.parent)
             waiting += files
-            if not files:
-                others.add(module.partition(".")[0])
-    return list(found), others
+            (local if files else others).add(module.partition(".")[0])
+    return list(found), others - local
 
 
 def _names(path: Path, root: Path) -> Iterator[str]:
