@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 from gputui.engine.trainer import exported
 from gputui.engine.trainer.common.faults import TrainerError
+from gputui.engine.trainer.fit import model_fit
 from gputui.engine.trainer.own import counting
 from gputui.engine.trainer.own.user_code import UserError
 
@@ -198,13 +200,23 @@ def test_data_that_are_counted_come_in_the_same_order_as_in_the_plain_script(kin
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_a_data_set_that_tensorflow_cannot_write_down_is_counted_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_is_written_down_only_to_leave_out_its_shuffles(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
     def fail(**_: Any) -> None:
-        raise tf.errors.UnimplementedError(None, None, "no graph of this")
+        calls.append("write")
+        raise RuntimeError("more than protobuf can hold")
 
     monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", fail)
-    data = tf.data.Dataset.range(5)
-    assert counting.unshuffled(data) is data
+    for data in (tf.data.Dataset.range(5), tf.data.Dataset.from_tensor_slices(np.zeros(9)).batch(2)):
+        assert counting.unshuffled(data) is data
+    large = tf.data.Dataset.from_tensor_slices(np.zeros(9)).shuffle(9).batch(2)
+    with monkeypatch.context() as patched:
+        patched.setattr(counting, "MOST_BYTES", 71)
+        assert counting.unshuffled(large) is large
+    assert not calls
+    assert counting.unshuffled(large) is large
+    assert calls == ["write"]
 
 
 # ---- a fit of the model's own ------------------------------------------------------------------------
@@ -228,9 +240,9 @@ class Mine(keras.Model):
     def encoded(self, text, y):
         one_hot = tf.strings.to_hash_bucket_fast(tf.strings.substr(text, 0, 1), 2)
         return tf.one_hot(one_hot, 2), y
-    def fit(self, x=None, validation_data=None, callbacks=None, **more):
+    def fit(self, dataset, validation_data=None, callbacks=None, **more):
         data = validation_data if validation_data is None else validation_data.map(self.encoded)
-        return super().fit(x.map(self.encoded), validation_data=data, callbacks=[*callbacks, Count()], **more)
+        return super().fit(dataset.map(self.encoded), validation_data=data, callbacks=[*callbacks, Count()], **more)
 def data():
     return tf.data.Dataset.from_tensor_slices((words, y)).batch(20)
 def build(context):
@@ -299,3 +311,17 @@ class Mine(keras.Sequential):
     with pytest.raises(TrainerError) as refused, training.loop.built.own.code.blamed(found_only=True):
         training.train()
     assert refused.value.message.startswith(message)
+
+
+def test_a_fit_gets_its_data_under_any_name_and_by_keras_name_if_it_takes_only_names() -> None:
+    seen: list[Any] = []
+    fits: list[Callable[..., None]] = [
+        lambda dataset, **more: seen.append((dataset, more)),
+        lambda x=None, **more: seen.append((x, more)),
+        lambda *data, **more: seen.append((*data, more)),
+        lambda **more: seen.append((more.pop("x"), more)),
+        lambda *, x, epochs: seen.append((x, {"epochs": epochs})),
+    ]
+    for fit in fits:
+        model_fit._call(fit, "data", {"epochs": 3})
+    assert seen == [("data", {"epochs": 3})] * len(fits)

@@ -75,8 +75,8 @@ class ModelFit:
             return stock(**handed)
 
         with _replaced("fit", fit):
-            theirs = {"x": batches, "validation_data": validation, "callbacks": list(own.callbacks), **settings}
-            model.fit(**_accepted(model.fit, theirs))
+            theirs = {"validation_data": validation, "callbacks": list(own.callbacks), **settings}
+            _call(model.fit, batches, theirs)
         if not calls:
             what = f"the fit of {type(model).__name__} does not call Keras' fit, within which gputui trains"
             raise TrainerError("user_code", what, NO_FIT_HINT)
@@ -102,6 +102,15 @@ class ModelFit:
             return stock(of, *arguments, **named)
 
         return _replaced("compile", compile_)
+
+
+def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) -> None:
+    """Call a fit with its data first, as a user does, whatever it calls them; by Keras' name if it takes only names."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
+        function(**_accepted(function, {"x": data, **arguments}))
+    else:
+        function(data, **_accepted(function, arguments))
 
 
 def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
