@@ -153,9 +153,8 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
     clock = RunClock.launched(not_before=run.last_date())
     with runs.reserved(run, "resume") as lock:
         preset = preset_to_resume(run)
-        if new_code:
-            code_files.accept(run)
-        code_files.check(run)
+        if not new_code:
+            code_files.check(run)
         # With every option, as engine and trainer expect it, even if an older gputui wrote it; now the latest run.
         write_atomically(run.file("preset.yaml"), preset.to_yaml())
         write_atomically(run.file(plain.FILE), plain.to_json(preset.options))
@@ -171,6 +170,8 @@ def resume(run: Run, new_code: bool = False) -> subprocess.Popen[bytes]:
             run.file("status.json").unlink(missing_ok=True)
         with contextlib.suppress(OSError), run.file("engine.log").open("a") as log:  # the disk may be full
             log.write(f"{RESUMED}\n")
+        if new_code:  # last: after a resume that fails, the code must be asked about again
+            code_files.accept(run)
         return spawn(run, lock, clock)
 
 

@@ -75,6 +75,22 @@ def test_code_that_was_edited_is_refused_until_it_is_accepted(
     assert told.code_changes == [{"step": 100, "files": ["train.py", "parts/helper.py"]}]
 
 
+def test_a_resume_that_fails_before_its_engine_starts_accepts_no_code(
+    run: Run, resumed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *more: object, **how: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    file_of(run, "train.py").write_text("x = 2\n")
+    monkeypatch.setattr(launch, "write_atomically", full)
+    with pytest.raises(OSError, match="No space left"):
+        launch.resume(run, new_code=True)
+    with pytest.raises(code_files.CodeChangedError):
+        launch.resume(run)
+    assert resumed == []
+    assert code_files.read(run).changes == []
+
+
 def test_a_job_that_is_queued_again_with_edited_code_is_refused(
     run: Run, resumed: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
