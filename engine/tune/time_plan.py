@@ -48,9 +48,9 @@ class TimePlan:
 
     @property
     def pairs(self) -> int:
-        """How many pairs are planned: those that are wanted, else two, else none."""
+        """How many pairs are planned: as many of those that are wanted as fit; none where not even two do."""
         most = DECISION_SHARE * self.limit
-        return next((count for count in (self.repeats, FEW) if self.seconds_of(count) <= most), 0)
+        return next((count for count in range(self.repeats, FEW - 1, -1) if self.seconds_of(count) <= most), 0)
 
     def seconds_of(self, pairs: int) -> float:
         """What so many pairs take."""
@@ -100,9 +100,10 @@ class TimePlan:
     def _alone(self) -> str:
         minutes = self.limit / text.MINUTE
         changes = f"about {text.counted(self.changes, 'changes')}"
-        proof = {0: ", no proof", self.repeats: " and the proof"}.get(
-            self.pairs, f" and {text.counted(self.pairs, 'pairs')} of trials, which prove only a large gain"
-        )
+        proof = {0: ", no proof", self.repeats: " and the proof"}.get(self.pairs)
+        if proof is None:
+            large = ", which prove only a large gain" if self.pairs == FEW else ""
+            proof = f" and {text.counted(self.pairs, 'pairs')} of trials{large}"
         losses = "" if self.learning_seconds or not self.compares_losses else ", no comparison of losses"
         return f"{minutes:g} {text.named(minutes, 'minutes')}: {changes}{proof}{losses}"
 

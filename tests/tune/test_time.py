@@ -60,6 +60,16 @@ def test_what_the_minutes_buy_is_said_with_a_length_that_works() -> None:
     assert "2 pairs of trials, which prove only a large gain" in words(2.6)
 
 
+def test_as_many_pairs_are_planned_as_fit() -> None:
+    plans = [TimePlan.of(Limits(minutes=minutes), 12.0, measure_seconds=5.0, repeats=10) for minutes in range(1, 13)]
+    for plan in plans:
+        fits = [count for count in range(2, 11) if plan.seconds_of(count) <= DECISION_SHARE * plan.limit]
+        assert plan.pairs == max(fits, default=0)
+    assert 2 < plans[4].pairs < 10
+    assert f"changes and {plans[4].pairs} pairs of trials" in plans[4].in_words()
+    assert "large gain" not in plans[4].in_words()
+
+
 def test_five_minutes_are_enough_for_the_input_and_for_its_proof(tmp_path: Path) -> None:
     searcher, bench = searching_in_time(tmp_path / "p", asked(*PIPELINE, minutes=5), slow_input, start_slowly)
     searcher.run()
