@@ -60,7 +60,7 @@ def expected_seconds(preset: Preset) -> float | None:
 
 def _times(run: Run) -> tuple[float, float] | None:
     """The seconds of the start of a run, and of one of its epochs."""
-    result = run.result or {}
+    result = run.whole_result  # of all sittings, as the epochs are
     whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
     if not whole or not epochs:
         return None

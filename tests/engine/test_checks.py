@@ -477,5 +477,8 @@ def test_a_long_training_without_a_checkpoint_is_told_with_its_time_before_it_st
     (message,) = warned("epochs=1000")
     assert "1,000 epochs, about 50 min, no checkpoint" in message
     assert not warned("epochs=100"), "five minutes"
+    run.file("result-1.json").write_text('{"outcome": "stopped", "seconds": 6.0, "startup_seconds": 4.0, "epochs": 1}')
+    assert "about 1.7 h" in warned("epochs=1000")[0], "the epochs of a resumed run are those of all its sittings"
+    run.file("result-1.json").unlink()
     assert not warned("epochs=1000", "max_minutes=5")
     assert "about" not in warned("epochs=1000", "batch_size=64")[0], "a run of other settings tells nothing"
