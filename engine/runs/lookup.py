@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..files import private
 from ..files.places import runs_folder
@@ -34,7 +36,8 @@ def survey() -> Survey:
     """All runs in the folder of runs; one that this user cannot read does not hide the others."""
     private.tighten(runs_folder())
     try:
-        found = [Run(path) for path in runs_folder().iterdir() if not path.name.startswith(".")]  # those are being made
+        with os.scandir(runs_folder()) as entries:
+            found = [Run(Path(entry.path)) for entry in entries if not _is_left_out(entry)]
     except (FileNotFoundError, NotADirectoryError):
         return Survey([], {})
     except OSError as fault:
@@ -50,6 +53,16 @@ def survey() -> Survey:
         else:
             open_ones.append((created, run.id, run))
     return Survey([run for *_, run in sorted(open_ones, key=lambda one: one[:2], reverse=True)], closed)
+
+
+def _is_left_out(entry: os.DirEntry[str]) -> bool:
+    """A folder that is being made, or the old name of a renamed one: a link to another in the folder of runs."""
+    if entry.name.startswith("."):
+        return True
+    if not entry.is_symlink():
+        return False
+    folder, target = os.path.dirname(entry.path), os.path.realpath(entry.path)
+    return os.path.dirname(target) == os.path.realpath(folder)
 
 
 def all_runs() -> list[Run]:

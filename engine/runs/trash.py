@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from .run import RunError
 
 PREFIX = ".deleted-"  # names with a leading dot are not listed
 HELD = "held"
+LOCKS = ".lock"  # how the names of the locks of a run and of a proof end
 LAST = ("preset.yaml", "request.json")  # what makes a folder a run or a proof
 WITHOUT_LOCKS_SECONDS = 7 * 86400.0  # assumed longest life of a screen, where there are no locks
 
@@ -45,19 +47,30 @@ def _of_run(run: Any) -> contextlib.AbstractContextManager[object]:
 def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
     """Delete a run or a proof for good, where it is: a full disk has no room for another folder. Raises RunError.
 
-    What makes it one goes last, so that a folder of which something stays is still listed.
+    What makes it one goes last, so that a folder of which something stays is still listed. The lock goes after its
+    release: NFS keeps a file that is deleted while it is open, and the folder with it.
     """
-    with reserve(item):
-        try:
-            for entry in sorted(os.scandir(item.path), key=lambda entry: entry.name in LAST):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                else:
-                    os.unlink(entry.path)
-            os.rmdir(item.path)
-        except OSError as fault:
-            why = f"{fault.strerror or fault}: {fault.filename or item.path}"
-            raise RunError(f"{item.id} cannot be deleted: {why}\nwhat is left of it is in {item.path}") from None
+    try:
+        with reserve(item):
+            _clear(item.path, lambda name: name in LAST or name.endswith(LOCKS))
+        _clear(item.path, lambda name: name in LAST)
+        _clear(item.path)
+        os.rmdir(os.path.realpath(item.path))
+        if item.path.is_symlink():
+            item.path.unlink()
+    except OSError as fault:
+        why = f"{fault.strerror or fault}: {fault.filename or item.path}"
+        raise RunError(f"{item.id} cannot be deleted: {why}\nwhat is left of it is in {item.path}") from None
+
+
+def _clear(folder: Path, stays: Callable[[str], bool] = lambda _: False) -> None:
+    with os.scandir(folder) as entries:
+        going = [entry for entry in entries if not stays(entry.name)]
+    for entry in going:
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
 
 
 def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple[list[Deletable], list[str]]:
@@ -142,9 +155,10 @@ class Trash:
         if self._folder is None or self._lock is None:
             return ""
         folder, faults = self._folder, list[OSError]()
-        shutil.rmtree(folder, onerror=lambda _, _path, info: faults.append(info[1]))  # type: ignore[arg-type]
-        self._lock.release()
+        self._lock.release()  # first: NFS keeps a file that is deleted while it is open
         self._folder, self._lock, self._deleted = None, None, []
+        shutil.rmtree(folder, onerror=lambda _, _path, info: faults.append(info[1]))  # type: ignore[arg-type]
+        faults = [fault for fault in faults if not isinstance(fault, FileNotFoundError)]  # another screen sweeps
         return f"{folder} cannot be removed: {faults[0].strerror or faults[0]}" if faults else ""
 
     def _own(self, parent: Path) -> Path:
@@ -165,6 +179,18 @@ def sweep(parent: Path) -> None:
     except OSError:
         return  # there is nothing, or it cannot be listed
     for folder in left:
-        with contextlib.suppress(OSError, locks.Taken), locks.take(folder / HELD) as lock:
-            if lock.works or time.time() - os.stat(folder).st_mtime > WITHOUT_LOCKS_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError, locks.Taken):
+            if (going := _taken_over(folder)) is not None:
+                shutil.rmtree(going, ignore_errors=True)
+
+
+def _taken_over(folder: Path) -> Path | None:
+    """The new name of a folder that nobody uses; None for one that may be in use.
+
+    A screen that is about to lock its new folder does not find it any more, and creates another. The lock is released
+    before the folder is deleted: NFS keeps a file that is deleted while it is open.
+    """
+    with locks.take(folder / HELD) as lock:
+        if not lock.works and time.time() - os.stat(folder).st_mtime <= WITHOUT_LOCKS_SECONDS:
+            return None
+        return folder.rename(folder.with_name(f"{PREFIX}{uuid.uuid4().hex}"))

@@ -130,6 +130,44 @@ def test_a_run_of_which_something_stays_is_not_deleted_and_still_listed(
     assert trash.empty().endswith("cannot be removed: Operation not permitted")
 
 
+def test_no_lock_is_deleted_while_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS renames such a file to .nfs and keeps it, and then the folder is not empty."""
+    unlink, before = os.unlink, set(locks._held)
+    open_ones: list[str] = []
+
+    def noted(path: Any, **more: Any) -> None:
+        if os.path.basename(path) in (locks.ENGINE_LOCK, "held") and locks._held - before:
+            open_ones.append(path)
+        unlink(path, **more)
+
+    monkeypatch.setattr(os, "unlink", noted)
+    run, other, trash = ended("one"), ended("other"), Trash()
+    assert delete_all([run]) == ([run], [])
+    trash.put([other])
+    assert trash.empty() == ""
+    left = runs.runs_folder() / ".deleted-x"
+    left.mkdir()
+    sweep(runs.runs_folder())
+    assert open_ones == []
+    assert list(runs.runs_folder().iterdir()) == []
+
+
+def test_the_old_name_of_a_renamed_run_is_not_listed_and_a_link_to_elsewhere_is_deleted_with_its_run(
+    tmp_path: Path,
+) -> None:
+    run, moved = ended("one"), ended("other")
+    link = run.path.with_name("old-name")
+    link.symlink_to(run.path)
+    moved.path.rename(tmp_path / "elsewhere")
+    moved.path.symlink_to(tmp_path / "elsewhere")
+    assert {each.id for each in runs.all_runs()} == {run.id, moved.id}
+    assert delete_all([moved]) == ([moved], [])
+    assert not os.path.lexists(moved.path)
+    assert not (tmp_path / "elsewhere").exists()
+    assert delete_all([Run(link)]) == ([Run(link)], [])
+    assert runs.all_runs() == []
+
+
 def test_a_file_that_is_deleted_between_its_opening_and_its_locking_is_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
