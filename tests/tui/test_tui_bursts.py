@@ -439,6 +439,22 @@ async def test_a_key_that_the_application_reads_late_is_not_for_what_has_opened_
         await wait_for(pilot, lambda: "the key d was not used" in told(pilot))
 
 
+async def test_a_key_that_is_held_down_acts_again_soon_after_it_had_no_effect() -> None:
+    async with opened() as pilot:
+        driver, place = pilot.app._driver, form(pilot).focused
+        assert driver is not None
+        for number in range(16):
+            (event,) = XTermParser().feed(DOWN)
+            event.time += number * 0.05  # as a terminal repeats it
+            if number == 0:
+                pilot.app.typeahead.refuse(event)  # type: ignore[attr-defined]
+            else:
+                driver.process_message(event)
+        await answered(pilot)
+        assert form(pilot).focused is not place
+        assert "keys were not used" in told(pilot)
+
+
 async def test_a_value_that_was_started_is_not_taken_back(started: list[str]) -> None:
     async with opened() as pilot:
         await go(pilot, "input.batch_size")

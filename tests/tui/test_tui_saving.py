@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -84,6 +85,14 @@ async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> 
         await pilot.press("c")
         await calm(pilot)
         assert presets.resolve("mine.yaml").options.train.epochs != 9
+        assert "changed after" not in told(pilot)
+        newer = run.file("preset.yaml").stat().st_mtime + 5
+        os.utime(file, (newer, newer))
+        await asked(pilot, "s")
+        assert "changed after that run began" in " ".join(seen(pilot).split())
+        file.write_text(file.read_text() + "train: {epochs: 2}\n")  # meanwhile
+        await pilot.press("u")
+        await wait_for(pilot, lambda: "was changed since it was opened" in told(pilot))
         await asked(pilot, "s")
         await pilot.press("u")
         await wait_for(pilot, lambda: form(pilot).state.path == file)

@@ -32,6 +32,7 @@ from . import keys
 LIMIT_SECONDS = 10.0  # keys are held no longer than this; then they are dropped
 PAUSE_SECONDS = 0.6  # a key that follows one without effect sooner may have been typed together with it
 NAMED_AFTER_SECONDS = 0.3  # the keys without effect are named together
+NAMED_WITHIN_SECONDS = 1.5  # of the first of them, even if more arrive
 SEEN_SECONDS = 0.03  # two frames: a place that is mounted has been painted
 FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
 AT_ONCE = "ctrl+q"  # leaving is always possible
@@ -81,6 +82,7 @@ class Typeahead:
         self._seen_since: WeakKeyDictionary[Screen[Any], float] = WeakKeyDictionary()
         self._in_front_since = 0.0  # the screen
         self._refused = -PAUSE_SECONDS  # when the latest key without effect arrived
+        self._refused_key = ""
         self._unused: list[events.Key] = []  # keys without effect, until the screen has named them
         self._naming: asyncio.TimerHandle | None = None
 
@@ -142,11 +144,15 @@ class Typeahead:
 
     def refuse(self, event: events.Key, until: float = 0.0) -> None:
         """Say that the key had no effect; those that follow it without a pause, or come before `until`, have none."""
-        self._refused = max(event.time, until)
+        at_once = event.time - self._refused < PAUSE_SECONDS
+        if not (at_once and event.key == self._refused_key and not event.is_printable):
+            self._refused = max(event.time, until)  # not for a key that is held down: it would never act
+        self._refused_key = event.key
         self._unused.append(event)
         if self._naming is not None:
             self._naming.cancel()
-        self._naming = asyncio.get_running_loop().call_later(NAMED_AFTER_SECONDS, self._name_unused)
+        waits = min(NAMED_AFTER_SECONDS, max(0.0, self._unused[0].time + NAMED_WITHIN_SECONDS - time.monotonic()))
+        self._naming = asyncio.get_running_loop().call_later(waits, self._name_unused)
 
     def _name_unused(self) -> None:
         """In the last line; a place that text is typed into next would hide what was lost of it."""
@@ -201,6 +207,8 @@ class Typeahead:
             self._app.call_later(_raise, fault)
         finally:
             arriving.cancel()
+            if arriving.done() and not arriving.cancelled() and (failed := arriving.exception()) is not None:
+                self._app.call_later(_raise, failed)
             self._app.call_later(self._settled, leaving)  # else all later keys would be held for ever
 
     async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
@@ -268,7 +276,7 @@ def unused_keys(unused: Sequence[events.Key]) -> str:
     return f"busy: {many} - press again"
 
 
-def _raise(fault: Exception) -> None:
+def _raise(fault: BaseException) -> None:
     raise fault
 
 

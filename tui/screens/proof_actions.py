@@ -78,7 +78,7 @@ class AskMinutes(AskText):
 
     def refuse(self, text: str) -> str:
         try:
-            return "" if 0 < float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
+            return "" if 0.1 <= float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
         except ValueError:
             return f"{text!r} is no number of minutes"
 

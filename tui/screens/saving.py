@@ -49,14 +49,16 @@ async def save(app: Host, state: FormState) -> bool:
 
 async def _save_of_run(app: Host, state: FormState, origin: Path) -> bool:
     """Offer to update the preset that the run came from."""
-    question = f"These options are those of a run of {short(origin)}."
+    question = f"These options are those of a run of {short(origin)}"
+    before, is_newer = await asyncio.to_thread(_read_origin, origin, state)
+    question += ", which was changed after that run began." if is_newer else "."
     answer = await app.push_screen_wait(Ask(question, ("Update that preset", "Save as", "Cancel")))
     if answer == "Save as":
         return await save_as(app, state)
     if answer != "Update that preset":
         return False
     try:
-        await asyncio.to_thread(saving.save, state.preset, origin)
+        await asyncio.to_thread(saving.save, state.preset, origin, before)
     except SaveError as fault:
         app.complain(str(fault))
         return False
@@ -70,6 +72,15 @@ def _origin(state: FormState) -> Path | None:
     name = text(read_object(state.path.with_name(FILE)).value.get("file"))
     path = Path(name) if name else None
     return path if path is not None and path.is_file() and path.resolve().parent != presets.SHIPPED else None
+
+
+def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
+    """The text of the preset that the run came from, and whether the file is newer than the run."""
+    try:
+        text = origin.read_text(encoding="utf-8")
+        return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
+    except (OSError, UnicodeDecodeError):
+        return None, False  # saving says what is wrong with it
 
 
 async def _save_over_changes(app: Host, state: FormState, path: Path, happened: str) -> bool:
