@@ -17,7 +17,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 SLEEPS, PART = (0.02, 0.3), 0.4  # before so many of the first imports
-LONGEST_SECONDS = 90.0
+LONGEST_SECONDS, MORE_SECONDS = 90.0, 30.0  # of one start: with nothing else, and for each burner
 HARMLESS = ("right", "lost and said")
 F3, F4, F5, F6, TYPED = "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~", "/train"
 STARTS = (
@@ -213,7 +212,6 @@ def main() -> int:
     parser.add_argument("--start-here", type=int)
     wanted = parser.parse_args()
     if wanted.start_here is not None:
-        threading.Timer(LONGEST_SECONDS, lambda: os._exit(3)).start()
         start_here(wanted.start_here, not wanted.two_imports_at_once)
     burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(wanted.burners)]
     try:
@@ -233,9 +231,13 @@ def measured(wanted: argparse.Namespace, folder: Path) -> int:
         recorded.write(home, name="20260921-100000-cnn", gpus=8, seconds=60)
         words = [sys.executable, str(Path(__file__).resolve()), "--start-here", str(seed)]
         words += ["--two-imports-at-once"] if wanted.two_imports_at_once else []
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, cwd=home, env=os.environ | environment(home)
-        )
+        longest, here = LONGEST_SECONDS + wanted.burners * MORE_SECONDS, os.environ | environment(home)
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, check=False, cwd=home, env=here, timeout=longest
+            )
+        except subprocess.TimeoutExpired:
+            return {"seed": seed, "fault": f"not ended after {longest:.0f} s"}
         if done.returncode:
             return {"seed": seed, "fault": f"exit code {done.returncode}"}
         return dict(json.loads(done.stdout))
