@@ -200,6 +200,8 @@ async def test_what_comes_too_late_for_a_screen_concerns_nobody(home: Path) -> N
         await wait_for(pilot, "nothing+")
         await late(pilot, pilot.app.exit)
     assert not pilot.app.return_code
+    assert "MountError" in log(home)
+    assert "NoMatches" not in log(home), "a widget that is gone is no fault"
 
 
 async def test_a_preset_that_is_opened_while_the_form_is_built(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

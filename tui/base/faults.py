@@ -4,7 +4,8 @@ Textual ends the application with any such exception. Here a run may be watched 
 ends: the traceback goes to tui.log, one line on the screen says what failed, and everything else goes on.
 
 An exception of a screen that is being removed, or of an application that is being left, is only logged: a thread, a
-timer or a message may come too late, and there is nobody left whom its work would concern.
+timer or a message may come too late, and there is nobody left whom its work would concern. That it does not find a
+widget there is no fault.
 
 A screen that cannot be built, or that fails again and again, is closed. If that is the one at the bottom, the
 application ends, with one line on the terminal and exit code 1.
@@ -23,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 from textual._context import active_message_pump
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -64,7 +66,8 @@ class Faults:
         cause = error.error if isinstance(error, WorkerFailed) else error
         node = node or self._failed(error)
         if self._is_gone(node):
-            self.log(cause)
+            if not isinstance(cause, NoMatches):  # its widgets are gone, too
+                self.log(cause)
         elif not self.tolerated or not self._can_go_on(node):
             self._ended_by = error
             return False
