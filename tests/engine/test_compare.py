@@ -268,7 +268,7 @@ def test_a_smaller_last_batch_counts_as_the_samples_that_it_has(four: list[Run])
     assert "different numbers of samples" not in notes(four[0], four[2])
     amend(four[2], steps=4 * 13)
     assert "(16,000, 12,800)" in notes(four[0], four[2])
-    begun(four[2], global_batch_size=512)  # memory ran out, and the batch was halved
+    begun(four[2], global_batch_size=512, steps_per_epoch=7)  # memory ran out, and the batch was halved
     amend(four[2], steps=5 * 13)
     assert "different numbers of samples" not in notes(four[0], four[2])
 

@@ -147,6 +147,7 @@ def test_what_the_engine_asked_for_comes_before_how_it_died(returncode: int) -> 
     assert (hang.outcome, hang.kind) == ("timeout", "hang")
     assert "run.hang_seconds=300" in hang.message
     assert "NCCL" not in hang.hint
+    assert ["NCCL" in end(returncode, lines, gpus=gpus, **hung).hint for gpus in (1, 2)] == [False, True]
     assert "NCCL_P2P_DISABLE=1" in end(returncode, lines, gpus=2, **hung).hint
 
 

@@ -72,6 +72,20 @@ def test_all_who_read_which_gpus_are_visible_read_the_same(nvml: FakeNvml) -> No
         assert (trains, expected, idle.idle()) == (indexes, len(indexes), len(indexes)), value
 
 
+def test_of_several_gpus_the_one_counts_that_others_fill_most() -> None:
+    def used(index: int, *others: float) -> dict[str, object]:
+        processes = [{"own": False, "memory_used_bytes": size} for size in others]
+        return {
+            "index": index,
+            "uuid": f"GPU-{index}",
+            "processes": [{"own": True, "memory_used_bytes": 9}, *processes],
+        }
+
+    gpus = Gpus(None)
+    gpus.take([used(0), used(1, 3.0, 4.0), used(2, 100.0)], ("GPU-0", "GPU-1"))
+    assert [gpus.taken_by_others(name) for name in (None, "GPU-0", "GPU-1")] == [7.0, 0.0, 7.0]
+
+
 def test_one_instance_alone_is_visible_beside_no_whole_gpu() -> None:
     devices = [Device(0, "GPU-a"), Device(1, "GPU-b", ("MIG-b1", "MIG-b2")), Device(2, "GPU-c", ())]
     for value, shown in (

@@ -140,7 +140,8 @@ def test_names_and_paths_are_understood(project: Path) -> None:
     own = presets.user_folder()
     for text, path in (
         ("a", own / "a.yaml"), ("a.yaml", own / "a.yaml"), ("./a.yaml", Path("a.yaml")),
-        ("~nobody-known/a.yaml", Path("~nobody-known/a.yaml")), ("./fast.yaml", Path("fast.yaml")),
+        ("~nobody-known/a.yaml", Path("~nobody-known/a.yaml")), ("~/a.yaml", Path.home() / "a.yaml"),
+        ("./fast.yaml", Path("fast.yaml")),
     ):  # fmt: skip
         assert saving.place(text) == path, text
     for text in ("fast", str(own / "fast.yaml"), "", "a b", "/tmp/a"):
