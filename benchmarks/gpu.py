@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gputui.engine.telemetry import chips, machine
+from gputui.engine.telemetry import compatible, machine
 
 BASE = {
     "workload.data": "synthetic",
@@ -112,7 +112,7 @@ def main() -> None:
         "input.batch_size": arguments.batch_size,
         "train.steps_per_epoch": arguments.steps,
     }
-    aborts = any(chips.xla_aborts(gpu.compute_capability) for gpu in machine.visible_gpus())
+    aborts = any(compatible.xla_aborts(gpu.compute_capability) for gpu in machine.visible_gpus())
     variants = {name: change for name, change in VARIANTS.items() if not (aborts and change.get("compile.xla"))}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
     for _ in range(arguments.rounds):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gputui.engine.options import OPTIONS
-from gputui.engine.telemetry import chips, machine
+from gputui.engine.telemetry import compatible, machine
 
 from . import timeline
 from .commands import GPUTUI, Failed, Lab, Skipped, Training, call
@@ -230,7 +230,7 @@ def options(lab: Lab) -> str:
 
 def xla(lab: Lab) -> str:
     """XLA for the first time, and in a new process with what it has kept in gputui's home, as `xla_cache` lets it."""
-    if any(chips.xla_aborts(gpu.compute_capability) for gpu in machine.visible_gpus()):
+    if any(compatible.xla_aborts(gpu.compute_capability) for gpu in machine.visible_gpus()):
         raise Skipped("XLA of this TensorFlow has no code for this chip and would end the process")
     settings = lab.image_model(**strategies()["single"]) | {"compile.xla": True}
     rows = []

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..options import Options
-from ..system import installed
-from ..telemetry import chips
-from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, dotted
+from ..system import installed, tensorflow_range
+from ..telemetry import chips, compatible
+from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from ..telemetry.compatible import dotted
 from ..telemetry.machine import Gpu, Machine
 from ..telemetry.training_gpus import training_gpus
 from .finding import Finding, error
@@ -42,11 +43,23 @@ def _too_old(gpu: Gpu, capability: tuple[int, int], needed: tuple[int, int]) -> 
     )
 
 
+def compiled(options: Options, machine: Machine) -> bool:
+    """Whether XLA compiles the step of a training on GPUs, as far as options and chips tell.
+
+    `auto` follows trainer/setup/xla.py, which also looks at the layers.
+    """
+    gpus = training_gpus(options, machine)
+    if options.compile.xla != "auto":
+        return options.compile.xla and bool(gpus)
+    single = options.strategy.kind == "single" and not options.train.deterministic
+    return single and bool(gpus) and not any(compatible.xla_aborts(gpu.compute_capability) for gpu in gpus)
+
+
 def xla_on_the_chip(options: Options, machine: Machine) -> Iterator[Finding]:
     if options.compile.xla is not True:
         return
     for gpu in training_gpus(options, machine):
-        if chips.xla_aborts(gpu.compute_capability):
+        if compatible.xla_aborts(gpu.compute_capability):
             built = dotted(installed.cuda_version() or (0, 0))
             yield error(
                 "compile.xla",
@@ -57,27 +70,53 @@ def xla_on_the_chip(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
-    for gpu in training_gpus(options, machine):
-        if chips.lacks_cudnn(gpu.compute_capability):
-            surely = options.workload.entry is None and options.workload.model in _WITH_CUDNN
-            version = dotted(installed.cudnn_version() or ())
-            yield Finding(
-                "error" if surely else "warning",
-                ("device.visible",),
-                f"the installed cuDNN {version} has no code for GPU {gpu.index} (compute capability "
-                f"{dotted(gpu.compute_capability or ())}): convolutions and other layers crash",
-                f"{chips.CUDNN_FOR_OLD_CHIPS}, or {_OTHER_GPU}",
-            )
+    gpus = training_gpus(options, machine)
+    if gpus and (message := compatible.old_cudnn()):
+        change = compatible.right_cudnn(gpu.compute_capability for gpu in gpus)
+        yield error("device.visible", message, f"{change}; or set it to none to train on the CPU")
+        return
+    lacking = [gpu for gpu in gpus if compatible.lacks_cudnn(gpu.compute_capability)]
+    for gpu in lacking:
+        version = dotted(installed.cudnn_version() or ())
+        yield Finding(
+            "error" if _has_convolutions(options) else "warning",
+            ("device.visible",),
+            f"the installed cuDNN {version} has no code for GPU {gpu.index} (compute capability "
+            f"{dotted(gpu.compute_capability or ())}): convolutions and other layers crash",
+            f"{compatible.right_cudnn([gpu.compute_capability])}, or {_OTHER_GPU}",
+        )
+    if not lacking and compiled(options, machine) and (message := compatible.xla_fails()):
+        yield from _convolutions(options, gpus, message)
+
+
+def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[Finding]:
+    """Finding where XLA is going to fail at convolutions, as far as the model is known to have some."""
+    known = _has_convolutions(options)
+    if not known and options.workload.entry is None:
+        return
+    explicit = options.compile.xla is True
+    level = ("error" if known else "warning") if explicit else "warning" if known else "note"
+    goes_on = "" if explicit else ": the training then begins again without XLA"
+    change = compatible.for_xla(gpu.compute_capability for gpu in gpus)
+    yield Finding(level, ("compile.xla",), f"{message}{goes_on}", change)
+
+
+def _has_convolutions(options: Options) -> bool:
+    """Whether gputui's own model has layers that are cuDNN's; of a user's model it is not known."""
+    return options.workload.entry is None and options.workload.model in _WITH_CUDNN
 
 
 def driver(options: Options, machine: Machine) -> Iterator[Finding]:
     for gpu in training_gpus(options, machine):
-        if message := chips.driver_lacks(gpu.compute_capability, machine.cuda):
-            yield error("device.visible", f"GPU {gpu.index}: {message}", f"{chips.newer_driver()}, or {_OTHER_GPU}")
+        if message := compatible.driver_lacks(gpu.compute_capability, machine.cuda):
+            yield error(
+                "device.visible", f"GPU {gpu.index}: {message}", f"{compatible.newer_driver()}, or {_OTHER_GPU}"
+            )
 
 
 def build(options: Options, machine: Machine) -> Iterator[Finding]:
     info = installed.build_info()
     if training_gpus(options, machine) and info and not (info.get("is_cuda_build") or info.get("is_rocm_build")):
         message = "the installed TensorFlow is built without CUDA: it cannot use this machine's GPUs"
-        yield error("device.visible", message, f"{installed.with_cuda()}; or set it to none to train on the CPU")
+        otherwise = "; or set it to none to train on the CPU" if tensorflow_range.HAS_CUDA else ""
+        yield error("device.visible", message, f"{installed.with_cuda()}{otherwise}")

@@ -103,23 +103,37 @@ def _gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:
             yield Finding("note", (info.key,), "does nothing without a GPU", "training continues without it")
 
 
-def _xla(options: Options, _machine: Machine) -> Iterator[Finding]:
-    if options.compile.xla is not True:
-        return
-    if options.train.deterministic:
+def _xla(options: Options, machine: Machine) -> Iterator[Finding]:
+    explicit = options.compile.xla is True
+    if explicit and options.train.deterministic:
         yield Finding(
             "error",
             ("compile.xla", "train.deterministic"),
             "Keras turns XLA off when operations must be deterministic",
             "set one of them to false",
         )
-    if not options.input.drop_remainder:
+    smaller = _has_smaller_batch(options, machine)
+    if smaller is not False if explicit else smaller and chips.compiled(options, machine):
         yield Finding(
-            "warning",
+            "warning" if explicit else "note",
             ("compile.xla", "input.drop_remainder"),
             "XLA compiles once more for the last, smaller batch of the epoch",
             "set input.drop_remainder=true",
         )
+
+
+def _has_smaller_batch(options: Options, machine: Machine) -> bool | None:
+    """Whether a step gets a last, smaller batch; None where the number of samples is not known."""
+    if options.input.drop_remainder or options.input.one_batch:
+        return False
+    samples = plan.training_samples(options.workload, options.train)
+    if samples is None:
+        return None
+    count = gpus.replicas(options, machine)
+    batch = options.input.batch_size * count
+    batches = plan.batches_per_pass(samples, batch, count)
+    steps = options.train.epochs * plan.steps_per_epoch(options.train, batches)
+    return plan.smaller_last_batch(samples, batch, batches) and steps >= batches
 
 
 def _strategy(options: Options, machine: Machine) -> Iterator[Finding]:

@@ -60,7 +60,11 @@ class Examination:
         found = [*driver.findings(seen, bus, confined, cuda), *gpus.findings(seen, cuda.works)]
         found += [*visible.findings(seen), *interconnect.findings(seen, bus or [])]
         found += [*libraries.tensorflow(there), *software]
-        found += [*libraries.cuda(missing, there), *libraries.xla_tools(there)]
+        found += [
+            *libraries.cuda(missing, there),
+            *libraries.cudnn([gpu for gpu in seen.gpus if gpus.usable(gpu)], there),
+        ]
+        found += libraries.xla_tools(missing, there)
         if there:
             found += cuda_query.findings(cuda, seen.driver)
         if seen.count or driver.unreadable(seen):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..system import installed
-from ..telemetry import chips
-from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY, dotted
+from ..telemetry import chips, compatible
+from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from ..telemetry.compatible import dotted
 from ..telemetry.reasons import Reason
 from ..text import counted, size
 from .finding import Finding
@@ -110,24 +111,26 @@ def _obstacles(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Fin
         yield Finding("note", _name(gpu), f"TensorFlow does not use it beside larger GPUs: {few}", remedy)
         return
     yield from _kernels(gpu, capability)
-    if told := chips.driver_lacks(capability, gpu.get("driver_cuda")):
-        yield Finding("error", _name(gpu), told, chips.newer_driver())
-    if chips.lacks_cudnn(capability):
+    if compatible.too_old(capability):
+        return
+    if told := compatible.driver_lacks(capability, gpu.get("driver_cuda")):
+        yield Finding("error", _name(gpu), told, compatible.newer_driver())
+    if compatible.lacks_cudnn(capability):
         version = dotted(installed.cudnn_version() or ())
         told = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions crash"
-        yield Finding("error", _name(gpu), told, chips.CUDNN_FOR_OLD_CHIPS)
+        yield Finding("error", _name(gpu), told, compatible.right_cudnn([capability]))
 
 
 def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Finding]:
     """Findings where TensorFlow has no code for the chip, or compiles all of it at first use."""
-    built, newest = installed.capabilities(), installed.newest_target()
-    if built and capability < min(built):
+    newest = installed.newest_target()
+    if compatible.too_old(capability):
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"
         yield Finding("error", _name(gpu), what, "leave this GPU out with device.visible, or use an older TensorFlow")
     elif newest is not None and capability[0] > newest[0]:
         what = "TensorFlow compiles its kernels for this chip at first use, which can take minutes"
         yield Finding("note", _name(gpu), what, "this happens once: the driver keeps the compiled kernels")
-    if chips.xla_aborts(capability):
+    if compatible.xla_aborts(capability):
         cuda = dotted(installed.cuda_version() or ())
         what = f"it works only without XLA, which crashes: this TensorFlow is built with CUDA {cuda}"
         yield Finding("note", _name(gpu), what, "leave compile.xla at auto or false")

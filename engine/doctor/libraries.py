@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..system import installed, interpreter, tensorflow_range
-from ..telemetry import limits
+from ..telemetry import compatible, limits
 from .finding import Finding
 
 # The libraries that TensorFlow 2.21 opens by name when it first looks for GPUs or first needs one.
@@ -19,7 +20,7 @@ LIBRARIES = {
     "libcudart.so.12": "nvidia-cuda-runtime-cu12",
     "libcublas.so.12": "nvidia-cublas-cu12",
     "libcublasLt.so.12": "nvidia-cublas-cu12",
-    "libcudnn.so.9": "nvidia-cudnn-cu12",
+    installed.LIBCUDNN: installed.CUDNN,
     "libcufft.so.11": "nvidia-cufft-cu12",
     "libcusolver.so.11": "nvidia-cusolver-cu12",
     "libcusparse.so.12": "nvidia-cusparse-cu12",
@@ -28,6 +29,8 @@ LIBRARIES = {
     "libnvJitLink.so.12": "nvidia-nvjitlink-cu12",
 }
 LIBCUDA = "libcuda.so.1"
+CUPTI = "libcupti.so.12"  # only a profile opens it (xprof's profiler for GPUs)
+MOST_PACKAGES = 2  # that are named one by one where they are missing
 
 
 def tensorflow(has_driver: bool) -> Iterator[Finding]:
@@ -70,18 +73,41 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
     """Findings about the libraries that training on a GPU needs; notes on a machine without a driver."""
     if not _has_cuda():
         return
-    for package in sorted(set(missing.values())):
-        names = ", ".join(name for name, owner in missing.items() if owner == package)
-        level = "error" if has_driver else "note"
-        yield Finding(level, "CUDA", f"{names} is missing: TensorFlow cannot use a GPU", _install(package))
-    if not missing:
+    needed = {name: package for name, package in missing.items() if name != CUPTI}
+    packages = sorted(set(needed.values()))
+    if len(packages) > MOST_PACKAGES:
+        what = f"CUDA's libraries are missing ({', '.join(list(needed)[:3])} ...): TensorFlow cannot use a GPU"
+        yield Finding("error" if has_driver else "note", "CUDA", what, installed.with_cuda())
+    elif packages:
+        verb = "is" if len(needed) == 1 else "are"
+        what = f"{', '.join(needed)} {verb} missing: TensorFlow cannot use a GPU"
+        remedy = "; ".join(map(installed.install, packages))
+        yield Finding("error" if has_driver else "note", "CUDA", what, remedy)
+    elif CUPTI in missing:
+        what = f"{CUPTI} is missing: profiles have no GPU; all else works"
+        yield Finding("warning" if has_driver else "note", "CUDA", what, installed.install(missing[CUPTI]))
+    else:
         yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are installed")
 
 
-def _install(package: str) -> str:
-    """The command that puts a package beside the TensorFlow that is meant."""
-    meant = installed.meant()
-    return f"pip install {package}" if interpreter.is_own(meant.python) else meant.install(package)
+def cudnn(gpus: Iterable[Mapping[str, Any]], has_driver: bool) -> Iterator[Finding]:
+    """Findings about a cuDNN that does not fit TensorFlow, or these GPUs with XLA; notes on a machine without a driver.
+
+    Of a chip that the loaded cuDNN has no code for gpus.py tells.
+    """
+    if not _has_cuda():
+        return
+    chips = [gpu.get("compute_capability") for gpu in gpus]
+    version = None if installed.cudnn() else _version_of_systems()
+    if what := compatible.old_cudnn(version):
+        yield Finding("error" if has_driver else "note", "CUDA", what, compatible.right_cudnn(chips))
+    elif (what := compatible.xla_fails(version)) and not (chips and all(map(compatible.xla_aborts, chips))):
+        yield Finding("warning" if has_driver else "note", "XLA", what, compatible.for_xla(chips))
+
+
+def _version_of_systems() -> installed.Version | None:
+    path = _loader_cache().get(installed.LIBCUDNN)
+    return installed.version_of_cudnn(Path(path)) if path else None
 
 
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
@@ -102,9 +128,12 @@ def _driver_folders() -> Iterator[Path]:
     yield from (limits.ROOT / "usr/lib").glob("*-linux-gnu")
 
 
-def xla_tools(has_driver: bool) -> Iterator[Finding]:
-    """Whether XLA finds what it compiles with, where it looks: beside TensorFlow, and in the CUDA toolkit's folder."""
-    if not _has_cuda():
+def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
+    """Whether XLA finds what it compiles with, where it looks: beside TensorFlow, and in the CUDA toolkit's folder.
+
+    Where all of CUDA's libraries are missing, what installs them brings these files, too.
+    """
+    if not _has_cuda() or len(set(missing.values())) > MOST_PACKAGES:
         return
     lacking = []
     if not _wheel("cuda_nvcc/bin/ptxas") and not shutil.which("ptxas"):
@@ -114,7 +143,7 @@ def xla_tools(has_driver: bool) -> Iterator[Finding]:
         lacking.append("libdevice.10.bc")
     if lacking:
         what = f"{' and '.join(lacking)} missing: compile.xla=true fails on a GPU"
-        yield Finding("warning" if has_driver else "note", "XLA", what, _install("nvidia-cuda-nvcc-cu12"))
+        yield Finding("warning" if has_driver else "note", "XLA", what, installed.install("nvidia-cuda-nvcc-cu12"))
     else:
         yield Finding("ok", "XLA", "ptxas and libdevice are installed")
 
@@ -146,12 +175,13 @@ def _is_there(library: str) -> bool:
 
 
 @functools.cache
-def _loader_cache() -> frozenset[str]:
-    """The names of the libraries in the cache of the system's loader."""
+def _loader_cache() -> Mapping[str, str]:
+    """The libraries in the cache of the system's loader: name and path."""
     for command in ("ldconfig", "/sbin/ldconfig"):
         try:
             listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=1, check=False).stdout
         except (OSError, subprocess.TimeoutExpired):
             continue
-        return frozenset(line.split()[0] for line in listed.splitlines() if "=>" in line)
-    return frozenset()
+        found = [line.partition("=>") for line in reversed(listed.splitlines()) if "=>" in line]  # the first decides
+        return {name.split()[0]: path.strip() for name, _, path in found}
+    return {}

@@ -15,7 +15,7 @@ from ..options import Options
 from ..options.workload import BLOCKS
 from ..presets import Preset
 from ..system import interpreter
-from ..telemetry.chips import BLACKWELL_CAPABILITY
+from ..telemetry.compatible import BLACKWELL_CAPABILITY
 from . import data, left_out, own, training
 from .source import extract
 from .text import Script, literal

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from . import interpreter, tensorflow_range
 from .interpreter import CUDNN as CUDNN
 from .interpreter import Interpreter
 
-_WITH_CUDA_ON_ARM = "use NVIDIA's TensorFlow container (nvcr.io/nvidia/tensorflow) or a TensorFlow built with CUDA"
+Version = tuple[int, int]
+LIBCUDNN = "libcudnn.so.9"
 _meant: ContextVar[Interpreter | None] = ContextVar("meant", default=None)
 
 
@@ -58,13 +61,64 @@ def has_tensorflow() -> bool:
 def with_cuda() -> str:
     """How to get a TensorFlow that can use GPUs: TensorFlow's own packages for aarch64 are built without CUDA."""
     if not tensorflow_range.HAS_CUDA:
-        return _WITH_CUDA_ON_ARM
+        return tensorflow_range.WITH_CUDA_ON_ARM
     return meant().install(tensorflow_range.TENSORFLOW)
 
 
-def cudnn_version() -> tuple[int, int] | None:
-    """The version of the cuDNN that pip has installed; one of the system's own package manager is not known."""
-    return _two_numbers(meant().packages.get(CUDNN))
+def install(package: str) -> str:
+    """The command that puts a package beside the TensorFlow that is meant."""
+    if not interpreter.is_own(meant().python):
+        return meant().install(package)
+    return f"pip install '{package}'" if ">" in package else f"pip install {package}"
+
+
+@dataclass(frozen=True)
+class Cudnn:
+    """A cuDNN; `folder` is where LD_LIBRARY_PATH leads to it, `instead_of` the version of pip's that is not loaded."""
+
+    version: Version | None
+    folder: str = ""
+    instead_of: Version | None = None
+
+
+def cudnn() -> Cudnn | None:
+    """The cuDNN that TensorFlow loads: the first in LD_LIBRARY_PATH, else the one that pip has installed beside it.
+
+    None if there is neither: TensorFlow then loads one of the system, if there is one. TensorFlow's own path to pip's
+    libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
+    """
+    pips = two_numbers(meant().packages.get(CUDNN))
+    own = site("nvidia/cudnn/lib")
+    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        library = Path(folder, LIBCUDNN)
+        if folder and library.exists():
+            if own is not None and os.path.realpath(folder) == os.path.realpath(own):
+                break
+            return Cudnn(version_of_cudnn(library), folder, pips)
+    return None if pips is None else Cudnn(pips)
+
+
+def version_of_cudnn(library: Path) -> Version | None:
+    """The version of a library: by the name of the file that a link leads to, or by the package that it is of."""
+    if named := re.search(r"\.so\.(\d+\.\d+)", os.path.realpath(library)):
+        return two_numbers(named[1])
+    packages = library.absolute().parents[3].glob("nvidia_cudnn_cu*.dist-info") if _is_pips(library) else ()
+    return next((two_numbers(path.name.split("-")[1]) for path in packages), None)
+
+
+def _is_pips(library: Path) -> bool:
+    return library.absolute().parts[-4:-1] == ("nvidia", "cudnn", "lib")
+
+
+def cudnn_version() -> Version | None:
+    """The version of the cuDNN that TensorFlow loads; one of the system's own package manager is not known."""
+    found = cudnn()
+    return None if found is None else found.version
+
+
+def tensorflow_numbers() -> Version | None:
+    """The first two numbers of TensorFlow's version."""
+    return two_numbers(tensorflow_version())
 
 
 def build_info() -> dict[str, Any]:
@@ -84,7 +138,7 @@ def _build_info(path: Path | None) -> dict[str, Any]:
 
 def cuda_version() -> tuple[int, int] | None:
     """The CUDA version that TensorFlow was built with; None for one without CUDA."""
-    return _two_numbers(build_info().get("cuda_version"))
+    return two_numbers(build_info().get("cuda_version"))
 
 
 def capabilities() -> list[tuple[int, int]]:
@@ -110,6 +164,7 @@ def site(relative: str) -> Path | None:
     return path if path is not None and path.exists() else None
 
 
-def _two_numbers(text: object) -> tuple[int, int] | None:
+def two_numbers(text: object) -> Version | None:
+    """The first two numbers of a version; None where there are not two."""
     found = re.match(r"(\d+)\.(\d+)", str(text or ""))
     return (int(found[1]), int(found[2])) if found else None

@@ -22,6 +22,11 @@ OLDEST_TENSORFLOW, NEWEST_TENSORFLOW = (2, 18), (2, 21)
 OLDEST_KERAS, NEWEST_KERAS = (3, 10), (3, 15)
 # TensorFlow's packages for ARM are built without CUDA, although its extra brings CUDA's libraries there, too.
 HAS_CUDA = platform.machine() in ("x86_64", "AMD64")
+# NVIDIA's last container with TensorFlow, nvcr.io/nvidia/tensorflow:25.02-tf2-py3, has 2.17.
+WITH_CUDA_ON_ARM = (
+    "no package for ARM has it: build TensorFlow {}.{} to {}.{} with CUDA from its source (NVIDIA's containers end "
+    "with 2.17, which is too old for gputui); device.visible=none trains on the CPU"
+).format(*OLDEST_TENSORFLOW, *NEWEST_TENSORFLOW)
 # What pip is to install. gputui's own extras are not named, as there is no gputui on PyPI.
 TENSORFLOW = "tensorflow{}>={}.{},<{}.{}".format(
     "[and-cuda]" if HAS_CUDA else "", *OLDEST_TENSORFLOW, NEWEST_TENSORFLOW[0], NEWEST_TENSORFLOW[1] + 1

@@ -19,15 +19,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..system import installed
-
 TERA = 1e12
 # From NVIDIA's CUDA C++ Programming Guide, "Arithmetic Instructions": throughput by compute capability.
 FLOAT16_CAPABILITY = (7, 0)
 BFLOAT16_CAPABILITY = (8, 0)
-BLACKWELL_CAPABILITY = (10, 0)
-# The first CUDA whose PTX (8.7) knows all chips of that generation: its release notes, "PTX ISA Version 8.7".
-_BLACKWELL_CUDA = (12, 8)
 # float32 units in a multiprocessor, from the same table; a chip that is newer than the last has as many as that.
 _CORES_OF_A_MULTIPROCESSOR = {(5, 0): 128, (6, 0): 64, (6, 1): 128, (7, 0): 64, (8, 0): 64, (8, 6): 128}
 # TensorFlow leaves out GPUs with fewer multiprocessors than this, unless the best one has fewer itself
@@ -36,14 +31,6 @@ _LEAST_MULTIPROCESSORS = 8
 _LEAST_MULTIPROCESSORS_VARIABLE = "TF_MIN_GPU_MULTIPROCESSOR_COUNT"
 # Without tensor cores, and yet with float16 products at twice the rate of float32: P100, and Jetson TX1 and TX2.
 FAST_FLOAT16_WITHOUT_TENSOR_CORES = ((5, 3), (6, 0), (6, 2))
-TURING_CAPABILITY = (7, 5)
-# cuDNN dropped all chips before Turing (release notes of 9.11; conda-forge/tensorflow-feedstock#457); TensorFlow 2.21
-# needs 9.3.
-_CUDNN_FROM_TURING = (9, 11)
-CUDNN_FOR_OLD_CHIPS = f"pip install '{installed.CUDNN}>=9.3,<9.11'"
-# By version of CUDA: its PTX, and the first driver for Linux that knows it (NVIDIA's CUDA and PTX release notes).
-_PTX = {(12, 3): (8, 3), (12, 4): (8, 4), (12, 5): (8, 5), (12, 6): (8, 5), (12, 8): (8, 7), (12, 9): (8, 8)}
-_DRIVERS = {(12, 3): 545, (12, 4): 550, (12, 5): 555, (12, 6): 560, (12, 8): 570, (12, 9): 575}
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -121,58 +108,6 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
         return None
     plain = {"float32": found.float32, "float16": found.half, "bfloat16": found.half}
     return TERA * plain.get(number_format, found.tf32 or found.float32)
-
-
-def xla_aborts(capability: Sequence[int] | None) -> bool:
-    """Whether XLA of the installed TensorFlow crashes on a chip of this compute capability.
-
-    XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts where that version does
-    not know the chip: "LLVM ERROR: PTX version 8.5 does not support target 'sm_120a'" (tensorflow#111958, xla#47978).
-    """
-    built = installed.cuda_version()
-    blackwell = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
-    return blackwell and built is not None and built < _BLACKWELL_CUDA
-
-
-def dotted(version: Sequence[int]) -> str:
-    """A version or a compute capability as it is written."""
-    return ".".join(map(str, version))
-
-
-def lacks_cudnn(capability: Sequence[int] | None) -> bool:
-    """Whether the installed cuDNN has no code for the chip; its first use then crashes."""
-    version = installed.cudnn_version()
-    old = capability is not None and tuple(capability) < TURING_CAPABILITY
-    return old and version is not None and version >= _CUDNN_FROM_TURING
-
-
-def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> str:
-    """Why TensorFlow's kernels cannot run on the chip with a driver of this CUDA version; empty where they can.
-
-    Kernels without machine code for the chip are compiled by the driver, which must know their version of PTX: that of
-    the CUDA that TensorFlow was built with. TensorFlow 2.21 has most element-wise kernels (Add, Mul, Cast, Sqrt; those
-    of Adam) as machine code up to 8.9 and else as PTX 8.5.
-    """
-    built = installed.cuda_version()
-    if capability is None or driver_cuda is None or built is None or driver_cuda >= built or has_code(capability):
-        return ""
-    ptx = f"PTX {dotted(_PTX[built])}" if built in _PTX else f"PTX of CUDA {dotted(built)}"
-    return (
-        f"TensorFlow's element-wise kernels exist for this chip (compute capability {dotted(capability)}) only as "
-        f"{ptx}, which this driver, for CUDA {dotted(driver_cuda)}, cannot compile"
-    )
-
-
-def newer_driver() -> str:
-    """The remedy for `driver_lacks`."""
-    built = installed.cuda_version() or (12, 5)
-    driver = f"driver {_DRIVERS[built]} or newer" if built in _DRIVERS else f"a driver for CUDA {dotted(built)}"
-    return f"install {driver}, or the cuda-compat package"
-
-
-def has_code(capability: Sequence[int]) -> bool:
-    """Whether TensorFlow has machine code for the chip: that of a chip runs on later ones of its generation."""
-    return any(major == capability[0] and minor <= capability[1] for major, minor in installed.capabilities())
 
 
 def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int | None:

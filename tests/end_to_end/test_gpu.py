@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gputui.engine.telemetry import chips, machine
+from gputui.engine.telemetry import compatible, machine
 from gputui.engine.telemetry.machine import Gpu
 
 from tests.support.front_door import Finished, trained
@@ -76,7 +76,7 @@ def run(*settings: str) -> Done:
 
 def by_xla(gpu: Gpu) -> None:
     """Skip where XLA of this TensorFlow crashes on the chip, which is told before a training begins."""
-    if chips.xla_aborts(gpu.compute_capability):
+    if compatible.xla_aborts(gpu.compute_capability):
         pytest.skip(f"XLA of this TensorFlow has no code for compute capability {gpu.compute_capability}")
 
 

@@ -60,14 +60,26 @@ class Box:
 
 _V100 = "name=Tesla_V100-SXM2-16GB capability=7.0 cores=5120 mem_total=16384 mem_used=0 retired=0"
 _P100 = "name=Tesla_P100-PCIE-16GB capability=6.0 cores=3584 mem_total=16384 mem_used=0 retired=0"
+_T4 = "name=Tesla_T4 capability=7.5 cores=2560 mem_total=15360 mem_used=0"
 _H100 = "name=NVIDIA_H100_80GB_HBM3 capability=9.0 cores=16896 mem_total=81559 mem_used=0 nvlinks=18 fabric=3"
 _A100 = "name=NVIDIA_A100-SXM4-80GB capability=8.0 cores=6912 mem_total=81920 mem_used=0 nvlinks=12"
 _R535, _R570 = "driver=535.183.01 cuda=12020", "driver=570.86.15 cuda=12080"
 _LOCKED_CUDNN = {"nvidia-cudnn-cu12": "9.28.0.42"}
+_WITH_CUDA = {
+    "cuda_version": "12.5.1", "cudnn_version": "9", "is_cuda_build": True, "is_rocm_build": False,
+    "cuda_compute_capabilities": ["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"],
+}  # fmt: skip
 _WITHOUT_CUDA = {"is_cuda_build": False, "is_rocm_build": False, "is_tensorrt_build": False}
 
 V100 = Box(f"{_V100} {_R570}", packages=_LOCKED_CUDNN)
 V100_WITH_ITS_CUDNN = Box(f"{_V100} {_R570}", packages={"nvidia-cudnn-cu12": "9.10.2.21"})
+T4_WITH_AN_OLD_CUDNN = Box(f"{_T4} {_R570}", packages={"nvidia-cudnn-cu12": "9.5.1.17"})
+T4_WITH_TOO_OLD_A_CUDNN = Box(f"{_T4} {_R570}", packages={"nvidia-cudnn-cu12": "9.1.0.70"})
+T4_WITHOUT_CUDAS_PACKAGES = Box(f"{_T4} {_R570}", tensorflow=_WITH_CUDA)
+MAXWELL = Box(
+    f"name=GeForce_GTX_980_Ti capability=5.2 cores=2816 mem_total=6144 mem_used=0 retired=0 {_R570}",
+    packages=_LOCKED_CUDNN,
+)
 P100 = Box(f"{_P100} {_R570}", packages={"nvidia-cudnn-cu12": "9.10.2.21"})
 H100_R535 = Box(f"{_H100} {_R535}", "8", 8)
 H100_R570 = Box(f"{_H100} {_R570}", "8", 8)

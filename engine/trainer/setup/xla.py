@@ -13,7 +13,9 @@ import keras
 import tensorflow as tf
 
 from ...options import Options
-from ...telemetry import chips
+from ...telemetry import compatible
+
+ONE_GPU = "one GPU, without a strategy"
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def choose(options: Options, model: keras.Model) -> Xla:
     if wanted != "auto":
         return Xla(wanted, f"compile.xla is {str(wanted).lower()}")
     against = reason_against_auto(options, model)
-    return Xla(not against, against or "one GPU, without a strategy")
+    return Xla(not against, against or ONE_GPU)
 
 
 def of_compiled(options: Options, model: keras.Model) -> Xla:
@@ -40,11 +42,19 @@ def of_compiled(options: Options, model: keras.Model) -> Xla:
     compiles = bool(model.jit_compile)
     if compiles and (chip := aborting_chip()):
         return Xla(False, chip)
+    chosen = reason_against_keras(options, model)
+    if compiles == (not chosen):  # in the compiled model "auto", Keras' default, is no longer to be seen
+        return Xla(compiles, f"jit_compile={compiles} of your compiled model is Keras' choice: {chosen or ONE_GPU}")
     return Xla(compiles, f"your code has compiled the model with jit_compile={compiles}")
 
 
 def reason_against_auto(options: Options, model: keras.Model) -> str:
     """Why `auto` does not compile this model; empty where it does."""
+    return reason_against_keras(options, model) or aborting_chip()
+
+
+def reason_against_keras(options: Options, model: keras.Model) -> str:
+    """Why Keras' own rule does not compile this model; empty where it does."""
     if options.train.deterministic:
         return "train.deterministic is true: Keras then compiles nothing"
     if not tf.config.get_visible_devices("GPU"):
@@ -52,13 +62,13 @@ def reason_against_auto(options: Options, model: keras.Model) -> str:
     if options.strategy.kind != "single":
         return f"strategy.kind is {options.strategy.kind}: under a strategy Keras compiles nothing"
     fixed = sorted({type(layer).__name__ for layer in model._flatten_layers() if not layer.supports_jit})
-    return f"XLA cannot compile {', '.join(fixed)}" if fixed else aborting_chip()
+    return f"XLA cannot compile {', '.join(fixed)}" if fixed else ""
 
 
 def aborting_chip() -> str:
     """Why XLA must not compile for a GPU that trains, because it would crash the process; empty where it can."""
     for gpu in tf.config.get_visible_devices("GPU"):
         found = tf.config.experimental.get_device_details(gpu).get("compute_capability")
-        if chips.xla_aborts(found):
+        if compatible.xla_aborts(found):
             return f"XLA of this TensorFlow crashes on compute capability {'.'.join(map(str, found))}"
     return ""
