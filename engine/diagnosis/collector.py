@@ -28,6 +28,7 @@ from ..runs.events import (
     Progress,
     Started,
     WorkerReadings,
+    XlaAnswer,
     fields_of,
 )  # fmt: skip
 from ..runs.launch_options import options_of
@@ -57,6 +58,7 @@ class Collector:
 
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
         self.options, self._visible = options, visible
+        self._xla_fails = ""
         self._begin()
 
     def _begin(self) -> None:
@@ -144,6 +146,9 @@ class Collector:
     def on_exchange(self, _t: float, event: GradientExchange) -> None:
         self._exchange = event
 
+    def on_xla_answer(self, _t: float, _event: XlaAnswer) -> None:
+        self._xla_fails = "XLA cannot compile this training: it has failed before"
+
     def on_finished(self, t: float, event: Finished) -> None:
         self._summary = event.summary
         if self._summary.get("steps"):
@@ -224,7 +229,7 @@ class Collector:
             "replicas": started.replicas or 1,
             "cpu_bfloat16": bool(started.cpu_bfloat16),
             "jit_compile": started.actual.get("jit_compile"),
-            "xla_reason": text(started.actual.get("xla_reason")) or "",
+            "xla_reason": self._xla_fails or text(started.actual.get("xla_reason")) or "",
             "numa": text(started.actual.get("numa")) or "",
         }
 
@@ -285,6 +290,7 @@ _HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {
     Allocator: Collector.on_allocator,
     WorkerReadings: Collector.on_workers,
     GradientExchange: Collector.on_exchange,
+    XlaAnswer: Collector.on_xla_answer,
     Finished: Collector.on_finished,
 }
 

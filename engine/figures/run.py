@@ -108,6 +108,7 @@ NOT_SHOWN = {
     "global_batch_size": "a setting: the options show it",
     "error": "text: every view shows it as a message",
     "memory_answers": "changes of options, of which a warning tells when they are made",
+    "xla_answer": "a change of an option, of which a warning tells when it is made",
     "code_changes": "changes of the user's code, of which a warning tells when the run is resumed",
 }
 _BY_KEY = {figure.key: figure for figure in RUN}

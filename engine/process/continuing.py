@@ -12,7 +12,7 @@ from typing import Any
 from .. import presets, runs
 from ..presets import Preset, PresetError
 from ..runs import GOES_ON, Run, RunError, checkpoint_files, cluster
-from ..runs.events import MemoryAnswer
+from ..runs.events import OptionChanged
 from ..runs.reading import ENGINE_FILE, read_events
 from ..runs.titles import title_of
 from ..telemetry import cluster as clusters
@@ -78,7 +78,7 @@ def _of_this_worker() -> Callable[[Run], bool]:
 
 
 def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
-    """The options with which the run was launched: without what run.on_oom has changed since."""
+    """The options with which the run was launched: without what the engine has changed since."""
     try:
         found = _values(presets.resolve(str(run.file("preset.yaml"))), preset)
     except (PresetError, RunError, OSError):
@@ -88,7 +88,7 @@ def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
 
 def _before_answers(run: Run) -> Iterator[tuple[str, Any]]:
     for event in read_events(run.path, [ENGINE_FILE]).events:
-        if isinstance(event, MemoryAnswer):
+        if isinstance(event, OptionChanged):
             yield event.option, event.before
 
 

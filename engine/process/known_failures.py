@@ -12,8 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..runs.events import Outcome
+from ..system import installed
+from ..telemetry import compatible
 
 MEMORY, THREADS = "out_of_memory", "process_limit"  # kinds whose message depends on the process's limits
+XLA = "xla"  # the kind of failures after which a training can go on without XLA
 LOST_HINT = (
     "reboot; dmesg shows the reason (Xid), often power, heat or the slot; gputui resume continues from the last "
     "checkpoint"
@@ -25,6 +28,7 @@ RESUME = "gputui resume continues from the last checkpoint"
 @dataclass(frozen=True)
 class Failure:
     """`pattern` is searched in a line of the log or in an exception; its groups may be used in `message` and `hint`.
+    A message may also have {tensorflow} and {cudnn}, the versions that are installed.
 
     A `vague` failure can have many causes, and any other error in the log explains more. `quoted` says whether the line
     is quoted after the message.
@@ -49,11 +53,20 @@ class Found:
 
     @property
     def message(self) -> str:
-        return self.failure.message.format(**self.match.groupdict())
+        return self.failure.message.format(**self.match.groupdict(), **_installed())
 
     @property
     def hint(self) -> str:
         return self.failure.hint.format(**self.match.groupdict())
+
+
+def _installed() -> dict[str, str]:
+    """The versions that a message may name: those of the interpreter that is meant (engine/system/installed.py)."""
+    cudnn = installed.cudnn_version()
+    return {
+        "tensorflow": installed.tensorflow_version() or "of unknown version",
+        "cudnn": compatible.dotted(cudnn) if cudnn else "of unknown version",
+    }
 
 
 def _failure(kind: str, pattern: str, message: str, hint: str, outcome: Outcome = "error", **more: bool) -> Failure:
@@ -115,16 +128,37 @@ FAILURES = (
         "run gputui doctor, which says what this GPU needs",
     ),
     _failure(
-        "xla",
+        XLA,
         r"LLVM ERROR:.*PTX|PTX version \S+ does not support target|ptx\d+ is required for target",
         "XLA of this TensorFlow does not support this GPU",
         "set compile.xla=false",
     ),
     _failure(
-        "xla",
+        XLA,
         r"libdevice not found|libdevice is required by this HLO|No PTX compilation provider",
         "XLA does not find a part of the CUDA toolkit (libdevice or ptxas)",
         "install it with pip install 'tensorflow[and-cuda]', or set compile.xla=false",
+    ),
+    _failure(
+        XLA,
+        r"could not find any supported configs for HLO: %?cudnn-conv",
+        "XLA of TensorFlow {tensorflow} has found no way to compute a convolution with cuDNN {cudnn}",
+        f"pip install '{compatible.CUDNN_FOR_XLA}' (which has no code for Volta and Pascal), or set compile.xla=false",
+    ),
+    _failure(
+        XLA,
+        r"could not find any supported configs for HLO|Detected unsupported operations when trying to compile graph",
+        "XLA cannot compile an operation of this training",
+        "set compile.xla=false",
+    ),
+    _failure(
+        "cudnn",
+        r"Loaded runtime CuDNN(?: library)?:? (?P<loaded>\d[\d.]*\d) but (?:source was )?compiled with:? "
+        r"(?P<built>\d[\d.]*\d)",
+        "cuDNN {loaded} was loaded, and TensorFlow was built with cuDNN {built}: it cannot use a GPU",
+        "pip install 'nvidia-cudnn-cu12>={built},<10'; if that is installed, LD_LIBRARY_PATH leads to an older one: "
+        "gputui doctor says where",
+        quoted=False,
     ),
     _failure(
         "gpu_fault",
@@ -179,8 +213,8 @@ FAILURES = (
         r"[Cc]ould not create cudnn handle|cudnn library could not create a handle|DNN library initialization failed"
         r"|DNN library is not found|CUDNN_STATUS_(NOT_INITIALIZED|ARCH_MISMATCH|SUBLIBRARY)",
         "cuDNN could not be started on the GPU",
-        "other programs may hold its memory (F5, nvidia-smi), or the installed cuDNN has no code for this GPU: see "
-        "gputui doctor",
+        "other programs may hold its memory (F5, nvidia-smi), or the installed cuDNN is too old, or has no code for "
+        "this GPU: see gputui doctor",
         vague=True,
     ),
     _failure(

@@ -17,13 +17,14 @@ import yaml
 from ..files.writing import write_atomically
 from ..options import plain
 from ..runs import Run, checkpoint_files, titles
-from ..runs.events import MemoryAnswer, Phase, Progress, Started
+from ..runs.events import MemoryAnswer, OptionChanged, Phase, Progress, Started
 from ..runs.reading import TRAINER_FILE, RunEvents, read_events
+from .known_failures import MEMORY
 
 MOST_ANSWERS = 12  # of one engine; each halves what is computed at once
 # What the memory holds at another time does not depend on how much is computed at once.
-_HELPS_IN = ("compiling", "training", "evaluating")
-_CHECKPOINTS = "checkpoints"
+HELPS_IN = ("compiling", "training", "evaluating")
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -31,29 +32,34 @@ class Answer:
     """The option that changes, its value before, and what is told."""
 
     key: str
-    before: int
-    after: int
-    event: MemoryAnswer
+    before: Any
+    after: Any
+    event: OptionChanged
     hint: str = ""
+    kind: str = MEMORY  # of the warning: what the option is changed for
 
 
 def answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
     """The answer to the end of a run for lack of memory; a text says why `run.on_oom` has none."""
     found = read_events(run.path, [TRAINER_FILE])
-    phases = [event.phase for event in found.of(Phase) if event.phase != "ended"]
-    started, wanted = found.last(Started), preset["run"]["on_oom"]
-    if started is None or not phases or phases[-1] not in _HELPS_IN:
-        doing = phases[-1] if phases else "starting"
+    started, wanted, doing = found.last(Started), preset["run"]["on_oom"], last_phase(found)
+    if started is None or doing not in HELPS_IN:
         return f"memory ran out in the phase {doing!r}, where smaller batches do not help"
     if given_before >= MOST_ANSWERS:
         return f"it has been tried {MOST_ANSWERS} times"
     try:
-        checkpoint = checkpoint_files.whole_step(run.file(_CHECKPOINTS))
+        checkpoint = checkpoint_files.whole_step(run.file(CHECKPOINTS))
     except checkpoint_files.Damage as damage:
         return f"there is no intact checkpoint to go on from ({damage})"
     if wanted == "halve":
         return _halved(preset, found, started, given_before + 1)
     return _in_parts(preset, found, started, given_before + 1, checkpoint)
+
+
+def last_phase(found: RunEvents) -> str:
+    """What the trainer did when it failed."""
+    phases = [event.phase for event in found.of(Phase) if event.phase != "ended"]
+    return phases[-1] if phases else "starting"
 
 
 def _in_parts(
@@ -80,7 +86,10 @@ def _halved(preset: Mapping[str, Any], found: RunEvents, started: Started, numbe
         return "the batch size is 1 already"
     after = before // 2
     message = f"{_ran_out(found)}: the training begins again with batch size {after} instead of {before}"
-    hint = f"train.learning_rate stays {preset['train']['learning_rate']:g}; a smaller batch often needs a lower one"
+    rate = f"train.learning_rate stays {preset['train']['learning_rate']:g}"
+    if why := started.inapplicable.get("train.learning_rate"):
+        rate = f"the learning rate stays as it is ({why})"
+    hint = f"{rate}; a smaller batch often needs a lower one"
     return _of(key, before, after, "halve", number, message, hint, found, None)
 
 
@@ -115,7 +124,7 @@ def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
         _write(run, preset, chosen)
     except OSError:
         if aside is not None:  # the run goes on later with the options that it has
-            os.rename(aside, run.file(_CHECKPOINTS))
+            os.rename(aside, run.file(CHECKPOINTS))
         raise
 
 
@@ -130,9 +139,9 @@ def _write(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
 
 def _put_checkpoints_aside(run: Run) -> Path | None:
     """Checkpoints of the larger batch do not belong to the training that begins again; they are kept, there."""
-    if not checkpoint_files.steps_in(run.file(_CHECKPOINTS)):
+    if not checkpoint_files.steps_in(run.file(CHECKPOINTS)):
         return None
-    number = len(list(run.path.glob(f"{_CHECKPOINTS}-*"))) + 1
-    aside = run.file(f"{_CHECKPOINTS}-{number}")
-    os.rename(run.file(_CHECKPOINTS), aside)
+    number = len(list(run.path.glob(f"{CHECKPOINTS}-*"))) + 1
+    aside = run.file(f"{CHECKPOINTS}-{number}")
+    os.rename(run.file(CHECKPOINTS), aside)
     return aside

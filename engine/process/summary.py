@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..files.values import whole
 from ..runs import Run, code_files
-from ..runs.events import Allocator, EpochEnd, MemoryAnswer, Progress, Started, Summary, fields_of
+from ..runs.events import Allocator, EpochEnd, MemoryAnswer, Progress, Started, Summary, XlaAnswer, fields_of
 from ..runs.reading import ENGINE_FILE, TRAINER_FILE, RunEvents, read_events
 from ..system import memory_peaks
 from .ending import Ending
@@ -13,6 +13,7 @@ from .ending import Ending
 def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
     """The summary with this ending and the trainer's last figures."""
     found = read_events(run.path, [TRAINER_FILE])
+    changed = read_events(run.path, [ENGINE_FILE])
     progress, epoch, started = found.last(Progress), found.last(EpochEnd), found.last(Started)
     p50, p95 = (progress.step_ms_p50, progress.step_ms_p95) if progress else (None, None)
     return Summary(
@@ -32,7 +33,8 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         metrics=(epoch.metrics if epoch else None) or _means_so_far(progress),
         seconds=seconds,
         error={"kind": end.kind, "message": end.message, "hint": end.hint},
-        memory_answers=[fields_of(event) for event in read_events(run.path, [ENGINE_FILE]).of(MemoryAnswer)],
+        memory_answers=[fields_of(event) for event in changed.of(MemoryAnswer)],
+        xla_answer=fields_of(answer) if (answer := changed.last(XlaAnswer)) else None,
         code_changes=code_files.read(run).changes,
     )
 

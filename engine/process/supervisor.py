@@ -28,15 +28,15 @@ from ..runs import Run, cluster, events, results
 from ..runs.event_writer import EventWriter
 from ..runs.events import GpuReadings, Started
 from ..runs.reading import ENGINE_FILE, TRAINER_FILE, Tail, read_events
-from ..system import reaper, stop_signals
+from ..system import installed, reaper, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import Lock
 from ..system.run_clock import RunClock, steady
 from ..telemetry import limits
 from ..telemetry.sampler import Sampler
-from . import ending
+from . import ending, without_xla
 from .activity import SUSPENDED_SECONDS, Activity
-from .known_failures import RESUME, RESUMED
+from .known_failures import MEMORY, RESUME, RESUMED, XLA
 from .out_of_memory import Answer, answer, record
 from .spawn import DUMP_STACKS, Trainer, put_result_aside, start_trainer
 from .summary import summary_of
@@ -101,7 +101,7 @@ class Supervisor:
         workers = Workers(self.run, self.events.emit)
         workers.start()
         self._attend()
-        while (answer := self._memory_answer()) is not None and self._is_recorded(answer):
+        while (answer := self._answer()) is not None and self._is_recorded(answer):
             self._start_again(answer)
             self._attend()
         workers.stop()
@@ -132,15 +132,18 @@ class Supervisor:
         self._leave_result(sampler)
         self._clean_up()
 
-    def _memory_answer(self) -> Answer | None:
-        """What run.on_oom has the training go on with, where its memory has run out."""
+    def _answer(self) -> Answer | None:
+        """With what the training goes on, where its memory has run out (run.on_oom) or XLA has failed."""
         result, wanted = self.run.result, self.run_options.get("on_oom", "stop")
-        ends = self.held or self.stop_requests or self.asked_because
-        if wanted == "stop" or result is None or result["outcome"] != "oom" or ends:
+        if result is None or self.held or self.stop_requests or self.asked_because:
             return None
-        found = answer(self.run, self.preset, self.memory_answers)
+        found: Answer | str | None = None
+        if result["outcome"] != "oom":
+            found = without_xla.answer(self.run, self.preset, result)
+        elif wanted != "stop":
+            found = answer(self.run, self.preset, self.memory_answers)
         if isinstance(found, str):
-            self._tell_no_answer(found)
+            self._tell_no_answer(MEMORY if result["outcome"] == "oom" else XLA, found)
             return None
         return found
 
@@ -149,19 +152,21 @@ class Supervisor:
         try:
             record(self.run, self.preset, chosen)
         except OSError as fault:
-            self._tell_no_answer(f"{fault.filename} cannot be written: {fault.strerror}")
+            self._tell_no_answer(chosen.kind, f"{fault.filename} cannot be written: {fault.strerror}")
             return False
         return True
 
-    def _tell_no_answer(self, why: str) -> None:
-        message = f"run.on_oom={self.run_options['on_oom']} ends here: {why}"
-        self.events.emit(events.Warn(kind="out_of_memory", message=message, option="run.on_oom"))
+    def _tell_no_answer(self, kind: str, why: str) -> None:
+        key = without_xla.KEY if kind == XLA else "run.on_oom"
+        group, name = key.split(".")
+        message = f"{key}={self.preset[group][name]} ends here: {why}"
+        self.events.emit(events.Warn(kind=kind, message=message, option=key))
 
     def _start_again(self, chosen: Answer) -> None:
         """Another trainer in the same folder, with the option changed; its time counts from now."""
-        self.memory_answers += 1
+        self.memory_answers += chosen.kind == MEMORY
         self.events.emit(chosen.event)
-        told = events.Warn(kind="out_of_memory", message=chosen.event.message, hint=chosen.hint, option=chosen.key)
+        told = events.Warn(kind=chosen.kind, message=chosen.event.message, hint=chosen.hint, option=chosen.key)
         self.events.emit(told)
         put_result_aside(self.run.path)
         print(RESUMED, flush=True)
@@ -311,29 +316,31 @@ class Supervisor:
             if self.held:
                 self.events.emit(events.Warn(kind="held", message=ending.held(self.trainer.pid), hint=ending.HELD_HINT))
             return
-        end = ending.classify(
-            ending.Evidence(
-                returncode=self.trainer.returncode or 0,
-                log_tail=self.run.log_tail(ending.LOG_LINES),
-                batch_size=self.preset["input"]["batch_size"],
-                stopped_because=self.asked_because,
-                limit=self.limit_reached,
-                kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,
-                memory_share=sampler.trainer_memory_share,
-                phase=self.phase,
-                ceilings=limits.ceilings(),
-                gpus=len(self._gpus),
-                device_batches=self._device_batches,
-                lost_gpus=self.lost_gpus,
-                held_pid=self.trainer.pid if self.held else None,
-                on_oom=self.run_options.get("on_oom", "stop"),
-            )
-        )
+        with installed.of(self.run_options.get("python") or sys.executable):
+            end = ending.classify(self._evidence(sampler))
         if end.outcome == "crashed" and (full := disk.looked_at(self.run.path)):
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
         end = ending.with_hint(end, cluster.is_saved(self.run))
         self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
         self._keep(events.plain(asdict(summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed()))))
+
+    def _evidence(self, sampler: Sampler) -> ending.Evidence:
+        return ending.Evidence(
+            returncode=self.trainer.returncode or 0,
+            log_tail=self.run.log_tail(ending.LOG_LINES),
+            batch_size=self.preset["input"]["batch_size"],
+            stopped_because=self.asked_because,
+            limit=self.limit_reached,
+            kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,
+            memory_share=sampler.trainer_memory_share,
+            phase=self.phase,
+            ceilings=limits.ceilings(),
+            gpus=len(self._gpus),
+            device_batches=self._device_batches,
+            lost_gpus=self.lost_gpus,
+            held_pid=self.trainer.pid if self.held else None,
+            on_oom=self.run_options.get("on_oom", "stop"),
+        )
 
     @property
     def _patience(self) -> float:

@@ -205,6 +205,23 @@ class MemoryAnswer(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class XlaAnswer(Event):
+    """XLA could not compile the training, and it goes on by itself without: `compile.xla` was auto and is false."""
+
+    type: ClassVar[str] = "xla_answer"
+    option: str  # the key that is changed
+    before: str  # its value
+    after: bool  # its new value
+    resumes_at_step: int | None  # its checkpoint; None: it begins again
+    error: str  # with which XLA has failed
+    message: str
+
+
+# An option of the run is changed, and another trainer goes on with it.
+OptionChanged = MemoryAnswer | XlaAnswer
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkerReadings(Event):
     """The newest figures of all workers of a training on several machines, read by the chief in their runs.
 
@@ -273,6 +290,7 @@ class Summary:
     goodput: float | None = None  # the part of the wall time that was training steps
     error: Mapping[str, str] | None = None  # `kind`, `message` and `hint`
     memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event
+    xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, where XLA has failed
     code_changes: Sequence[Mapping[str, Any]] = ()  # edited code that a resumed run went on with: `step` and `files`
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from . import outage
-from .events import Event, Finished, MemoryAnswer, Started, Warn
+from .events import Event, Finished, OptionChanged, Started, Warn
 from .outage import Silence
 from .parsing import dated
 from .reading import EVENT_FILES, Damage, Tail, in_time
@@ -38,7 +38,7 @@ class Follower:
             if isinstance(event, Finished):
                 self._finished = event
             else:
-                if isinstance(event, Started | MemoryAnswer):  # another trainer follows
+                if isinstance(event, Started | OptionChanged):  # another trainer follows
                     self._finished = None
                 news.append(event)
         trains = life.trainer or life.starting or bool(life.host)

@@ -49,6 +49,15 @@ TOO_OLD = (
     "'CUDA_ERROR_INVALID_HANDLE'",
 )
 
+OLD_CUDNN = (
+    f"E{NOW}cuda_dnn.cc:522] Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.3.0.  CuDNN library "
+    "needs to have matching major version and equal or higher minor version. If using a binary install, upgrade your "
+    "CuDNN library.",
+    f"W{NOW}op_kernel.cc:1841] OP_REQUIRES failed at xla_ops.cc:577 : FAILED_PRECONDITION: DNN library initialization "
+    "failed. Look at the errors above for more details.",
+)
+NO_CONFIGS = "Autotuner could not find any supported configs for HLO: %cudnn-conv-bias-activation.6 = custom-call(%a)"
+
 # What the log ends with -> outcome, kind, what the message says, what the hint says.
 DEATHS = [
     ((*TOO_LARGE, f"E{NOW}cuda_executor.cc:1] Out of memory allocating 1024 bytes.",
@@ -71,6 +80,10 @@ DEATHS = [
     (("NVRM: Xid (PCI:0000:5e:00): 31, pid=1234, name=python, Ch 00000008, MMU Fault", EVENT),
      "crashed", "gpu_xid", "Xid 31", "NVIDIA's list"),
     (TOO_OLD, "error", "driver", "too old", "driver 555"),
+    (OLD_CUDNN, "error", "cudnn", "cuDNN 9.1.0 was loaded, and TensorFlow was built with cuDNN 9.3.0",
+     "pip install 'nvidia-cudnn-cu12>=9.3.0,<10'"),
+    ((f"W{NOW}local_rendezvous.cc:412] Local rendezvous is aborting with status: INTERNAL: {NO_CONFIGS}",),
+     "error", "xla", "XLA of TensorFlow 2.", "compile.xla=false"),
     ((f"W{NOW}tf_gpu_runtime_wrappers.cc:40] 'cuModuleLoadData(&module, data)' failed with 'CUDA_ERROR_INVALID_PTX'",),
      "error", "gpu_code", "no code for this GPU", "gputui doctor"),
     (("LLVM ERROR: PTX version 8.5 does not support target 'sm_120' (or 'sm_120a'). Minimum required PTX version is "
@@ -150,6 +163,14 @@ EXCEPTIONS = [
      "detail.\n\t [[{{node NcclAllReduce}}]] [Op:__inference_train_function_44874]", "error", "nccl", "--shm-size"),
     ("InternalError", "{{function_node __wrapped__Mul}} 'cuLaunchKernel(...)' failed with 'CUDA_ERROR_INVALID_HANDLE'",
      "error", "cuda", "gputui doctor --deep"),
+    ("InternalError", f"Graph execution error:\n\nDetected at node StatefulPartitionedCall defined at (most recent "
+     f"call last):\n<stack traces unavailable>\n{NO_CONFIGS}\n\t [[{{{{node StatefulPartitionedCall}}}}]]",
+     "error", "xla", "nvidia-cudnn-cu12>=9.24"),
+    ("InternalError", "Autotuner could not find any supported configs for HLO: %gemm_fusion_dot.3 = f32[8,8]",
+     "error", "xla", "compile.xla=false"),
+    ("InvalidArgumentError", "Detected unsupported operations when trying to compile graph __inference_step_7[] on "
+     "XLA_GPU_JIT: PyFunc (No registered 'PyFunc' OpKernel for XLA_GPU_JIT devices)", "error", "xla",
+     "compile.xla=false"),
     ("InternalError", "fakegpu: the GPU is lost", "crashed", "gpu_lost", "no checkpoint was saved to continue from"),
     ("UnknownError", "a text that nobody knows", "error", "UnknownError", "traceback"),
 ]  # fmt: skip
@@ -163,6 +184,12 @@ def test_of_an_exception_that_is_but_a_consequence_the_log_has_the_reason(tmp_pa
     assert (outcome, error["kind"]) == ("error", "driver")
     assert "install driver 555" in error["hint"]
     assert "CUDA_ERROR_INVALID_HANDLE" in error["message"]
+    handle = of_tensorflow("FailedPreconditionError", "DNN library initialization failed. Look at the errors above.")
+    log.write_text("\n".join((*OLD_CUDNN, f"FailedPreconditionError: {handle}")))
+    for raised in (handle, TrainerError("user_code", "train.py:7: it failed here", "-")):
+        raised.__cause__ = handle
+        _, error = session._failed(raised, "training", 64, tmp_path)
+        assert error["message"].startswith("cuDNN 9.1.0 was loaded, and TensorFlow was built with cuDNN 9.3.0")
     log.write_text("\n".join((*TOO_OLD, known_failures.RESUMED)))
     assert session._failed(fault, "training", 64, tmp_path)[1]["kind"] == "cuda"
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 from gputui.engine import presets
-from gputui.engine.process import ending
+from gputui.engine.process import ending, without_xla
 from gputui.engine.process.out_of_memory import MOST_ANSWERS, Answer, answer, record
 from gputui.engine.process.spawn import Trainer
 from gputui.engine.process.supervisor import Supervisor
 from gputui.engine.runs import Run
-from gputui.engine.runs.events import Warn
+from gputui.engine.runs.events import MemoryAnswer, Warn
 from gputui.engine.runs.reading import ENGINE_FILE, read_events
 from gputui.engine.runs.titles import title
 from gputui.engine.system.heartbeat import TrainerHeartbeat
@@ -61,7 +61,7 @@ def supervised(run: Run) -> Supervisor:
         return Supervisor(run, trainer, Lock(-1, works=False), RunClock.launched())
 
 
-def chosen(found: Answer | str) -> Answer:
+def chosen(found: Answer | str | None) -> Answer:
     assert isinstance(found, Answer), found
     return found
 
@@ -83,6 +83,7 @@ def test_it_says_what_happened_and_where_the_training_goes_on(tmp_path: Path) ->
     run, preset = made(tmp_path / "run")
     first = chosen(answer(run, preset, 0)).event
     assert first.message == "out of memory after step 7: the training begins again with each batch of 32 in 2 parts"
+    assert isinstance(first, MemoryAnswer)
     assert (first.resumes_at_step, first.ran_out_after_step) == (None, 7)
     checkpoint(run, 5)
     assert "goes on from step 5 with each batch of 32 in 2 parts" in chosen(answer(run, preset, 0)).event.message
@@ -113,7 +114,7 @@ def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_
     run.file("result.json").write_text(json.dumps({"outcome": "oom"}))
     kept = run.file("preset.yaml").read_bytes()
     supervisor = supervised(run)
-    found = chosen(supervisor._memory_answer())  # type: ignore[arg-type]
+    found = chosen(supervisor._answer())
     with no_writing():
         assert not supervisor._is_recorded(found)
     assert run.file("checkpoints/step-0000000005").is_dir()
@@ -122,7 +123,7 @@ def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_
     told, *_ = read_events(run.path, [ENGINE_FILE]).of(Warn)
     assert told.message == f"run.on_oom=halve ends here: {run.file('preset.yaml')} cannot be written: File too large"
     supervisor.asked_because = "timeout"
-    assert supervisor._memory_answer() is None, "a run whose time is over does not begin again"
+    assert supervisor._answer() is None, "a run whose time is over does not begin again"
 
 
 @pytest.mark.parametrize(("kills", "outcome"), [(3, "crashed"), (4, "oom")])
@@ -156,6 +157,58 @@ def test_where_smaller_batches_cannot_help_it_says_why(tmp_path: Path) -> None:
                 assert isinstance(found, str)
                 assert why in found
     assert isinstance(answer(*made(tmp_path / "e", phases=("training", "evaluating")), 0), Answer)
+
+
+def test_the_learning_rate_is_quoted_only_where_it_applies(tmp_path: Path) -> None:
+    own = {"train.learning_rate": "your code has its own optimizer"}
+    theirs = chosen(answer(*made(tmp_path / "theirs", "on_oom=halve", inapplicable=own), 0))
+    assert theirs.hint.startswith("the learning rate stays as it is (your code has its own optimizer); a smaller batch")
+    assert "train.learning_rate stays 0.001" in chosen(answer(*made(tmp_path / "ours", "on_oom=halve"), 0)).hint
+
+
+FAILED: dict[str, Any] = {"outcome": "error", "error": {"kind": "xla", "message": "no way", "hint": "update it"}}
+COMPILED: dict[str, Any] = {"actual": {"jit_compile": True}}
+
+
+def test_without_xla_the_training_goes_on_where_auto_has_compiled_it(tmp_path: Path) -> None:
+    run, preset = made(tmp_path / "run", **COMPILED)
+    found = chosen(without_xla.answer(run, preset, FAILED))
+    assert found.event.message == "XLA has failed: the training begins again without it"
+    assert found.hint == "compile.xla=false begins so: no way; update it"
+    checkpoint(run, 5)
+    found = chosen(without_xla.answer(run, preset, FAILED))
+    assert found.event.message == "XLA has failed: the training goes on from step 5 without it"
+    record(run, preset, found)
+    assert run.file("checkpoints/step-0000000005").is_dir()
+    assert presets.resolve(str(run.file("preset.yaml"))).options.compile.xla is False
+    assert without_xla.answer(run, preset, FAILED) is None, "once"
+
+
+def test_xla_that_the_options_or_the_users_code_have_asked_for_stays(tmp_path: Path) -> None:
+    damaged, preset = made(tmp_path / "damaged", **COMPILED)
+    checkpoint(damaged, 5, content="")
+    with all_hold() as cases:
+        for name, (run, of), result, why in (
+            ("true", made(tmp_path / "a", "compile.xla=true", **COMPILED), FAILED, None),
+            ("code", made(tmp_path / "b", actual={"jit_compile": False}), FAILED, None),
+            ("building", made(tmp_path / "c", phases=(), **COMPILED), FAILED, None),
+            ("another", made(tmp_path / "d", **COMPILED), {"outcome": "error", "error": {"kind": "nccl"}}, None),
+            ("nothing", made(tmp_path / "e", **COMPILED), {"outcome": "ok", "error": None}, None),
+            ("damaged", (damaged, preset), FAILED, "no intact checkpoint"),
+        ):
+            with cases.case(name):
+                found = without_xla.answer(run, of, result)
+                assert found is None if why is None else isinstance(found, str) and why in found
+
+
+def test_a_run_that_was_asked_to_stop_does_not_begin_again_without_xla(tmp_path: Path) -> None:
+    run, _ = made(tmp_path / "run", **COMPILED)
+    run.file("result.json").write_text(json.dumps(FAILED))
+    supervisor = supervised(run)
+    assert chosen(supervisor._answer()).key == "compile.xla"
+    supervisor.stop_requests = 1
+    assert supervisor._answer() is None
+    supervisor.events.close()
 
 
 def test_of_several_errors_at_once_the_first_is_told() -> None:

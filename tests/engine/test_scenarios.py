@@ -60,6 +60,18 @@ CUDA = "CUDA error: Failed call to cuEventQuery: "
 ECC = f"E{NOW}cuda_event.cc:53] {CUDA}CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered"
 PTX = "LLVM ERROR: PTX version 8.5 does not support target 'sm_120a'. Minimum required PTX version is 8.7"
 TIMED_OUT = f"E{NOW}cuda_event.cc:53] {CUDA}CUDA_ERROR_LAUNCH_TIMEOUT: the launch timed out and was terminated"
+NO_CONFIGS = (
+    f"W{NOW}local_rendezvous.cc:412] Local rendezvous is aborting with status: INTERNAL: Autotuner could not find any "
+    "supported configs for HLO: %cudnn-conv-bias-activation.6 = (f32[128,16,12,12]{3,2,1,0}, u8[0]{0}) "
+    'custom-call(%divide.3, %multiply.72), custom_call_target="__cudnn$convBiasActivationForward"'
+)
+TOO_OLD_CUDNN = (
+    f"E{NOW}cuda_dnn.cc:522] Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.3.0.  CuDNN library "
+    "needs to have matching major version and equal or higher minor version. If using a binary install, upgrade your "
+    "CuDNN library.",
+    f"W{NOW}op_kernel.cc:1841] OP_REQUIRES failed at xla_ops.cc:577 : FAILED_PRECONDITION: DNN library initialization "
+    "failed. Look at the errors above for more details.",
+)
 NO_HANDLE = f"E{NOW}cuda_dnn.cc:502] Could not create cudnn handle: CUDNN_STATUS_ARCH_MISMATCH"
 NOT_READY = f"E{NOW}cuda_platform.cc:52] failed call to cuInit: CUDA_ERROR_SYSTEM_NOT_READY: system not yet initialized"
 XLA_ABORTS = "XLA of this TensorFlow crashes on compute capability 12.0"
@@ -124,7 +136,20 @@ SCENARIOS: dict[str, Scenario] = {
         checks="nvidia-cudnn-cu12>=9.3,<9.11", verdict="",
         end={"log_tail": [NO_HANDLE]}, ending=("error", "cudnn", "see gputui doctor"),
     ),
-    "V100 with its cuDNN": Scenario(box=boxes.V100_WITH_ITS_CUDNN, remedy={"precision.policy": "mixed_float16"}),
+    "V100 with its cuDNN": Scenario(
+        box=boxes.V100_WITH_ITS_CUDNN, level="warning", doctor="fails at convolutions with cuDNN 9.10",
+        checks="set compile.xla=false", remedy={"precision.policy": "mixed_float16"},
+    ),
+    "T4 with cuDNN 9.5": Scenario(
+        box=boxes.T4_WITH_AN_OLD_CUDNN, level="warning", doctor="fails at convolutions with cuDNN 9.5", verdict="",
+        checks="the training then begins again without XLA; pip install 'nvidia-cudnn-cu12>=9.24,<10'",
+        end={"log_tail": [NO_CONFIGS]}, ending=("error", "xla", "pip install 'nvidia-cudnn-cu12>=9.24,<10'"),
+    ),
+    "T4 with cuDNN 9.1": Scenario(
+        box=boxes.T4_WITH_TOO_OLD_A_CUDNN, level="error", doctor="loads cuDNN 9.1, and was built with 9.3", verdict="",
+        checks="pip install 'nvidia-cudnn-cu12>=9.24,<10'",
+        end={"log_tail": TOO_OLD_CUDNN}, ending=("error", "cudnn", "pip install 'nvidia-cudnn-cu12>=9.3.0,<10'"),
+    ),
     "RTX 5090": Scenario(
         box=boxes.RTX_5090, actual={"jit_compile": False, "xla_reason": XLA_ABORTS}, busy=0.4, verdict="underfilled",
         remedy={"device.gpu_thread_mode": "gpu_private"}, without=("compile.xla",),
@@ -132,7 +157,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "GH200": Scenario(
         box=boxes.GH200, level="error", doctor="built without CUDA: it cannot use a GPU",
-        checks="nvcr.io/nvidia/tensorflow", verdict="",
+        checks="with CUDA from its source", verdict="",
     ),
     "no fabric manager": Scenario(
         box=boxes.NO_FABRIC_MANAGER, level="error", doctor="CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY)",

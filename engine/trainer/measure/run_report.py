@@ -159,6 +159,7 @@ class RunReport:
             goodput=clock.step_seconds_total / seconds if seconds else None,
             error=error,
             memory_answers=[events.fields_of(event) for event in told.of(events.MemoryAnswer)],
+            xla_answer=events.fields_of(answer) if (answer := told.last(events.XlaAnswer)) else None,
             code_changes=code_files.read(self.run).changes,
         )
 

@@ -9,18 +9,37 @@
 #include "tensorflow/core/framework/device.h"
 #include "tensorflow/core/framework/function.h"
 
+extern "C" {
+#include "fakegpu.h"
+}
+
 using namespace tensorflow;  // NOLINT
 
 namespace {
 
-// XLA has no compiler for the stand-in: a function that wants to be compiled runs there operation by operation.
+// What XLA of TensorFlow 2.21 says of a convolution with a cuDNN before 9.24 (aws/deep-learning-containers#6418).
+constexpr char kNoConfigs[] =
+    "Autotuner could not find any supported configs for HLO: %cudnn-conv-bias-activation.7 = (f32[64,16,8,8]{3,2,1,0}, "
+    "u8[0]{0}) custom-call(%a, %b, %c), custom_call_target=\"__cudnn$convBiasActivationForward\"";
+
+// XLA has no compiler for the stand-in: a function that wants to be compiled runs there operation by operation, or
+// fails with the setting `xla_fails`.
 class OnlyForOthers : public XlaKernelCreator {
  public:
   bool CanCreateKernel(const FunctionLibraryRuntime& runtime,
                        const std::shared_ptr<const NodeProperties>& properties) const override {
     const Device* device = runtime.device();
-    return !(device && device->device_type() == DEVICE_GPU) && XlaKernelCreator::CanCreateKernel(runtime, properties);
+    return (fakegpu_settings()->xla_fails || !IsGpu(device)) && XlaKernelCreator::CanCreateKernel(runtime, properties);
   }
+
+  absl::Status CreateKernel(FunctionLibraryRuntime* runtime, const std::shared_ptr<const NodeProperties>& properties,
+                            std::unique_ptr<OpKernel>* kernel) const override {
+    if (IsGpu(runtime->device())) return absl::InternalError(kNoConfigs);
+    return XlaKernelCreator::CreateKernel(runtime, properties, kernel);
+  }
+
+ private:
+  static bool IsGpu(const Device* device) { return device && device->device_type() == DEVICE_GPU; }
 };
 
 const bool creator_registered = [] {

@@ -25,6 +25,7 @@ typedef struct {
   double copy_bytes_per_ns;    /* ... and its bytes divided by this; 0: no time */
   int64_t lost_after;          /* the device is lost after so many kernels; 0: never */
   int64_t hang_after;          /* nothing ends any more after so many kernels; 0: never */
+  bool xla_fails;              /* XLA cannot compile anything for the device */
   char hold[256];              /* nothing ends while this file exists */
   char nvml[256];              /* beginning of the path of a file that tells the stand-in for NVML what is used */
   char log[256];               /* file that gets a line per kernel */

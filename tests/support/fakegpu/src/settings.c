@@ -41,6 +41,8 @@ static void take(const char* key, const char* value) {
     settings.lost_after = (int64_t)number;
   } else if (!strcmp(key, "hang_after")) {
     settings.hang_after = (int64_t)number;
+  } else if (!strcmp(key, "xla_fails")) {
+    settings.xla_fails = number != 0;
   } else if (!strcmp(key, "hold")) {
     snprintf(settings.hold, sizeof settings.hold, "%s", value);
   } else if (!strcmp(key, "nvml")) {
