@@ -90,6 +90,11 @@ def remarks(data: Told) -> Iterator[str]:
             "XLA compiles the step of one replica and not that of several (compile.xla: auto): a part of the "
             "difference may be XLA's; give --set compile.xla=false, or true, to compare the same"
         )
+    if mapping(first.get("changes")).get("compile.xla") is False:
+        yield (
+            "all were measured without XLA, as compile.xla=auto uses it for one replica only; --set compile.xla=true "
+            "measures all with XLA"
+        )
     for one in found:
         if said := limit(first, one, strong=mapping(data.get("scaling")).get("keep") == "global"):
             yield said

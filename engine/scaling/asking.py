@@ -66,7 +66,8 @@ def wanted(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) ->
         raise ProofError("one replica alone shows no scaling: name more, such as --replicas 1,2")
     pool = pool if known else list(range(counts[-1]))
     batches = _batches(preset, here, counts, keep)
-    found = [Setting(replicas=count, changes=_strategy(pool, count) | batch)
+    same = _same_compiler(preset, here)
+    found = [Setting(replicas=count, changes=_strategy(pool, count) | same | batch)
              for count, batch in zip(counts, batches, strict=True)]  # fmt: skip
     return Asked(settings=found, keep=keep, shared=_shared(with_changes(preset, found[-1].changes), here))
 
@@ -102,6 +103,12 @@ def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
     if pool[0] == 0:
         return {"strategy.kind": "single", "strategy.devices": "all", "strategy.communication": "auto"}
     return {"strategy.kind": "one_device", "strategy.devices": [pool[0]], "strategy.communication": "auto"}
+
+
+def _same_compiler(preset: Preset, here: Machine) -> dict[str, Any]:
+    """XLA for none: `auto` would compile the step of one replica on a GPU, and nothing under a strategy."""
+    automatic = preset.options.compile.xla == "auto" and not on_cpu(preset.options, here)
+    return {"compile.xla": False} if automatic else {}
 
 
 def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:

@@ -120,6 +120,17 @@ def test_what_grew_with_the_replicas_is_told_as_far_as_it_was_measured(tmp_path:
     assert len(list(scaling_words.remarks(fine))) == 1
 
 
+def test_on_gpus_all_replicas_are_compiled_alike() -> None:
+    for setting, expected in (("compile.xla=auto", False), ("compile.xla=true", None), ("compile.xla=false", None)):
+        preset = presets.defaults([setting])
+        found = asking.wanted(preset, machine_with(2), [2], "per-replica").settings
+        assert [one.changes.get("compile.xla") for one in found] == [expected, expected], setting
+    wanted = asking.wanted(presets.defaults(PARTS), HERE, [2], "per-replica")
+    assert [one.changes.get("compile.xla") for one in wanted.settings] == [None, None], "auto compiles nothing on a CPU"
+    points = [{"replicas": 1, "changes": {"compile.xla": False}}, {"replicas": 2, "changes": {"compile.xla": False}}]
+    assert "measured without XLA" in next(scaling_words.remarks({"scaling": {"points": points}}))
+
+
 def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
     for outcome, trials in ("oom", 1), ("crashed", 2):
 
@@ -183,7 +194,8 @@ def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
     eight = asking.wanted(presets.defaults(["batch_size=64"]), machine_with(6), (), "per-replica")
     assert [one.replicas for one in eight.settings] == [1, 2, 4, 6]
     assert eight.shared == ""
-    assert eight.settings[1].changes == {"strategy.kind": "mirrored", "strategy.devices": [0, 1]}
+    alike = {"compile.xla": False}
+    assert eight.settings[1].changes == {"strategy.kind": "mirrored", "strategy.devices": [0, 1], **alike}
     two_of_four = presets.defaults(["strategy.kind=mirrored", "strategy.devices=[1,3]"])
     chosen = asking.wanted(two_of_four, machine_with(4), (), "global")
     assert chosen.settings[0].changes["strategy.devices"] == [1]

@@ -17,7 +17,7 @@ import json, sys
 from pathlib import Path
 import keras
 import tensorflow as tf
-from gputui.engine.telemetry import chips
+from gputui.engine.telemetry import compatible
 from gputui.engine.trainer.setup import devices, xla
 from tests.support.training import built, options
 
@@ -39,7 +39,10 @@ class Fixed(keras.layers.Layer):
 model = lambda *layers: keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
 alone = lambda *settings: vars(xla.choose(options(*settings), model())).values()
 theirs = model()
-theirs.compile(jit_compile=True)
+theirs.compile()
+against, under = model(), model()
+against.compile(jit_compile=False)
+under.compile(jit_compile=False)
 told = {
     "single": started("train.seed=1"),
     "false": started("compile.xla=false"),
@@ -47,8 +50,10 @@ told = {
     "deterministic": [*alone("deterministic=true")],
     "layer": [*vars(xla.choose(options(), model(Fixed()))).values()],
     "theirs": [*vars(xla.of_compiled(options(), theirs)).values()],
+    "theirs against Keras": [*vars(xla.of_compiled(options(), against)).values()],
+    "Keras under a strategy": [*vars(xla.of_compiled(options("strategy.kind=mirrored"), under)).values()],
 }
-chips.BLACKWELL_CAPABILITY = (1, 0)
+compatible.BLACKWELL_CAPABILITY = (1, 0)
 told["chip"] = [*alone()]
 told["their chip"] = [*vars(xla.of_compiled(options(), theirs)).values()]
 told["true on the chip"] = [*alone("xla=true")]
@@ -73,7 +78,13 @@ def test_auto_compiles_where_keras_does_but_not_where_xla_would_abort(fakegpu: F
         "mirrored": [False, "strategy.kind is mirrored: under a strategy Keras compiles nothing"],
         "deterministic": [False, "train.deterministic is true: Keras then compiles nothing"],
         "layer": [False, "XLA cannot compile Fixed"],
-        "theirs": [True, "your code has compiled the model with jit_compile=True"],
+        "theirs": [True, "jit_compile=True of your compiled model is Keras' choice: one GPU, without a strategy"],
+        "theirs against Keras": [False, "your code has compiled the model with jit_compile=False"],
+        "Keras under a strategy": [
+            False,
+            "jit_compile=False of your compiled model is Keras' choice: strategy.kind is mirrored: under a "
+            "strategy Keras compiles nothing",
+        ],
         "chip": [False, "XLA of this TensorFlow crashes on compute capability 9.0"],
         "their chip": [False, "XLA of this TensorFlow crashes on compute capability 9.0"],
         "true on the chip": [True, "compile.xla is true"],

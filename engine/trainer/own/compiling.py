@@ -78,4 +78,6 @@ def tell_overridden(model: keras.Model, options: Options, report: RunReport) -> 
         message = f"steps_per_execution={asked} of your compile does nothing here: {key} is {value}"
         report.warn("overridden", message, f"set {key}={asked}", key)
     if options.compile.xla == "auto" and theirs.get("jit_compile") and (chip := xla.aborting_chip()):
-        report.warn("overridden", f"jit_compile=True of your compile does nothing here: {chip}", option="compile.xla")
+        report.warn(
+            "overridden", f"jit_compile=True of your compiled model does nothing here: {chip}", option="compile.xla"
+        )
