@@ -25,7 +25,7 @@ from gputui.engine.options.own import OWN_CODE_LABELS
 from gputui.engine.presets import first
 from gputui.engine.process.known_failures import FAILURES
 from gputui.engine.runs import event_entries, events
-from gputui.engine.telemetry import questions
+from gputui.engine.telemetry import compatible, questions
 from gputui.tui.base import keys, settings
 
 ROOT = Path(__file__).parents[1]
@@ -248,6 +248,24 @@ def _ellipsis(text: str) -> str:
     return re.sub(r"\{\w+\}", "...", text)
 
 
+# ---- packages ---------------------------------------------------------------------------------
+
+
+def goes_together() -> str:
+    """What each part of an installation needs, with the sources."""
+    rows = [
+        [
+            row.what,
+            row.needs,
+            row.otherwise,
+            row.remedy,
+            ", ".join(f"[{name}]({url})" for name, url in row.sources.items()),
+        ]
+        for row in compatible.ROWS
+    ]
+    return table(["with", "this is needed", "what happens without", "what to do", "source"], rows)
+
+
 # ---- the map of the code ----------------------------------------------------------------------
 
 
@@ -311,6 +329,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "rules": diagnosis_rules,
     "verdicts": verdicts,
     "failures": failures,
+    "together": goes_together,
     "engine": partial(layers, "engine"),
     "trainer": partial(layers, "engine.trainer"),
     "tui": partial(layers, "tui"),

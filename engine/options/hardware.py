@@ -169,7 +169,8 @@ class Compile(Group):
     xla: Literal["auto"] | bool = option(
         "auto",
         "compile the training step with XLA; auto: on one GPU without a strategy, as Keras does, if XLA supports the "
-        "chip and all layers; a model that your own code has compiled keeps its jit_compile",
+        "chip and all layers, and if it fails the run goes on without; a model that your own code has compiled keeps "
+        "its jit_compile",
         call="model.compile(jit_compile=)",
         helps="fuses many small operations into few kernels",
         hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",

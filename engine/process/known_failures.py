@@ -119,7 +119,7 @@ FAILURES = (
         "driver",
         r"UNSUPPORTED_PTX_VERSION|compiled with an unsupported toolchain|driver version is insufficient for CUDA",
         "the NVIDIA driver is too old for TensorFlow's code for this GPU",
-        "install driver 555 or later (570 for Blackwell)",
+        f"install driver {compatible.HOPPER_DRIVER} or later ({compatible.BLACKWELL_DRIVER} for Blackwell)",
     ),
     _failure(
         "gpu_code",
@@ -156,7 +156,7 @@ FAILURES = (
         r"Loaded runtime CuDNN(?: library)?:? (?P<loaded>\d[\d.]*\d) but (?:source was )?compiled with:? "
         r"(?P<built>\d[\d.]*\d)",
         "cuDNN {loaded} was loaded, and TensorFlow was built with cuDNN {built}: it cannot use a GPU",
-        "pip install 'nvidia-cudnn-cu12>={built},<10'; if that is installed, LD_LIBRARY_PATH leads to an older one: "
+        f"pip install '{installed.CUDNN}>={{built}},<10'; if that is installed, LD_LIBRARY_PATH leads to an older one: "
         "gputui doctor says where",
         quoted=False,
     ),

@@ -24,6 +24,7 @@ _BLACKWELL_CUDA = (12, 8)
 # By version of CUDA: its PTX, and the first driver for Linux that knows it (NVIDIA's CUDA and PTX release notes).
 _PTX = {(12, 3): (8, 3), (12, 4): (8, 4), (12, 5): (8, 5), (12, 6): (8, 5), (12, 8): (8, 7), (12, 9): (8, 8)}
 _DRIVERS = {(12, 3): 545, (12, 4): 550, (12, 5): 555, (12, 6): 560, (12, 8): 570, (12, 9): 575}
+HOPPER_DRIVER, BLACKWELL_DRIVER = _DRIVERS[12, 5], _DRIVERS[_BLACKWELL_CUDA]
 WITHOUT_XLA = "set compile.xla=false"
 
 
@@ -54,6 +55,7 @@ class Row:
 
 
 _GITHUB = "https://github.com"
+_SUPPORT_MATRIX = "https://docs.nvidia.com/deeplearning/cudnn/latest/support-matrix/index.html"
 ROWS: tuple[Row, ...] = (
     Row(
         "TensorFlow {}.{} to {}.{}".format(*min(_BUILT_WITH_CUDNN), *max(_BUILT_WITH_CUDNN)),
@@ -64,7 +66,7 @@ ROWS: tuple[Row, ...] = (
         {
             "tensorflow 60913": f"{_GITHUB}/tensorflow/tensorflow/issues/60913",
             "docker-python 1435": f"{_GITHUB}/Kaggle/docker-python/issues/1435",
-            "its extra `and-cuda`": "https://pypi.org/project/tensorflow/",
+            "TensorFlow's extra and-cuda": "https://pypi.org/project/tensorflow/",
         },
     ),
     Row(
@@ -86,7 +88,7 @@ ROWS: tuple[Row, ...] = (
         f"`pip install '{CUDNN_FOR_OLD_CHIPS}'`; with TensorFlow {dotted(_NEWEST)} also `compile.xla=false`",
         {
             "tensorflow-feedstock 457": f"{_GITHUB}/conda-forge/tensorflow-feedstock/issues/457",
-            "cuDNN 9.10.2": "https://docs.nvidia.com/deeplearning/cudnn/latest/support-matrix/index.html",
+            "cuDNN 9.10.2": _SUPPORT_MATRIX,
         },
     ),
     Row(
@@ -98,7 +100,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "Hopper (9.0)",
-        f"driver {_DRIVERS[12, 5]} or later: parts of TensorFlow {dotted(_NEWEST)} exist for it as PTX "
+        f"driver {HOPPER_DRIVER} or later: parts of TensorFlow {dotted(_NEWEST)} exist for it as PTX "
         f"{dotted(_PTX[12, 5])} only, which the driver compiles",
         "the first operations fail with `CUDA_ERROR_UNSUPPORTED_PTX_VERSION`",
         "update the driver, or install the cuda-compat package",
@@ -106,10 +108,10 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "Blackwell (10.0, 12.0)",
-        f"driver {_DRIVERS[_BLACKWELL_CUDA]} or later",
+        f"driver {BLACKWELL_DRIVER} or later",
         "the driver does not know the chip",
         "update the driver",
-        {"CUDA 12.8": "https://docs.nvidia.com/cuda/archive/12.8.0/cuda-toolkit-release-notes/"},
+        {"cuDNN 9.10.2": _SUPPORT_MATRIX},
     ),
     Row(
         "Blackwell with XLA",
