@@ -15,7 +15,7 @@ pytest_plugins = ("tests.support.fakegpu.fixture",)
 @pytest.fixture(scope="module")
 def told(fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a process that trains on GPUs has found; it does so once for all tests here."""
-    return gpu_input.told(fakegpu, tmp_path_factory.mktemp("trained"), "memory", "ahead", "ways")
+    return gpu_input.told(fakegpu, tmp_path_factory.mktemp("trained"), "memory", "ahead", "ways", "micro_batches")
 
 
 def test_how_batches_come_to_the_gpu_makes_no_difference_to_the_result(told: dict[str, Any]) -> None:
@@ -56,3 +56,10 @@ def test_validation_holds_one_batch_ahead_on_the_gpu_and_training_two(told: dict
 
 def test_a_copy_that_does_not_fit_on_the_gpu_has_no_time_and_does_not_end_the_training(told: dict[str, Any]) -> None:
     assert told["memory"]["seconds"] is None
+
+
+def test_only_one_part_of_a_batch_is_in_the_gpus_memory(told: dict[str, Any]) -> None:
+    assert len(told["micro_batches"]) == 4
+    for name, (whole, *peaks) in told["micro_batches"].items():
+        for parts, peak in enumerate(peaks, 2):
+            assert peak < 1.3 * whole / parts, (name, parts, whole, peak)

@@ -205,7 +205,35 @@ def judged(trainings: Trainings, *settings: str) -> dict[str, Any]:
     }
 
 
-PARTS = {"memory": memory, "ahead": running_ahead, "ways": ways, "copying": copying}
+def micro_batches(trainings: Trainings) -> dict[str, list[int]]:
+    """The peaks of a GPU's memory over a training step whose batch is computed in 1 to 4 parts, beyond what is there
+    before and after it; with and without metrics, which have a state, and compiled or not.
+    """
+    import keras
+    import tensorflow as tf
+    from gputui.engine.trainer.fit import micro_batches
+
+    found: dict[str, list[int]] = {}
+    rows = tf.ones((1024, 16)), tf.ones((1024, 1))
+    for metrics in ((), ("mae",)):
+        layers = [keras.layers.Activation("tanh") for _ in range(10)]
+        model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1024), *layers, keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=list(metrics))
+        for compiled in (False, True):
+            taken = found[
+                f"{'metrics' if metrics else 'loss alone'}, {'compiled' if compiled else 'not compiled'}"
+            ] = []
+            for parts in (1, 2, 3, 4):
+                step = tf.function(micro_batches.split_training(model, parts, compiled=compiled), autograph=False)
+                step(rows)  # also makes what stays
+                before = _settled_bytes()
+                tf.config.experimental.reset_memory_stats("GPU:0")
+                float(step(rows)["loss"])
+                taken.append(int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) - before)
+    return found
+
+
+PARTS = {"memory": memory, "ahead": running_ahead, "ways": ways, "copying": copying, "micro_batches": micro_batches}
 
 if __name__ == "__main__":
     these = Trainings(Path(sys.argv[1]))

@@ -149,6 +149,9 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
         return traced(taken, tf.cast(count, tf.float32) / tf.cast(rows, tf.float32))
 
     def added(state: Any, first: Any, count: Any) -> Any:
+        """Add a part to those before, which are done when it begins: else TensorFlow computes both at once."""
+        with tf.control_dependencies(tf.nest.flatten(state)):
+            first = tf.identity(first)
         sums, logs = of(first, count)
         return [one + other for one, other in zip(state[0], sums, strict=True)], logs
 
