@@ -25,10 +25,14 @@ class DeviceMemory:
     def __init__(self, options: Mapping[str, Any], gpus: Gpus) -> None:
         self._options, self._gpus = options, gpus
         self._peak_bytes: dict[int, float] = {}  # by the number of TensorFlow's logical device
+        self._first_step_only = False
         self._growth = Growth()
 
     def take(self, event: Allocator, started: Started | None, filled: bool) -> None:
         """`filled`: caches are full, so that memory which grows from now on is held by something else."""
+        if self._first_step_only:  # what follows does not include it
+            self._peak_bytes.clear()
+        self._first_step_only = event.first_step
         shares = []
         for name, of in event.devices.items():
             place = _place(name)

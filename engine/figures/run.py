@@ -55,9 +55,15 @@ RUN: tuple[Figure, ...] = (
     Figure("gpu_power_mean_w", "GPU power", "W", "the mean power that a GPU draws while it trains",
            "NVML's power, mean without evaluation and saving", digits=0, shown=("compare", "summary")),
     Figure("peak_memory_bytes", "peak tensor memory", "bytes",
-           "the most that TensorFlow's tensors have taken of one device", "tf.config.experimental.get_memory_info",
+           "the most that TensorFlow's tensors have taken of one device; of a GPU after the first step",
+           "tf.config.experimental.get_memory_info",
            short="peak tensors", narrow="memory", more_is_better=False, of_gpu=True,
            shown=("compare", "summary", "runs", "listing", "trial")),
+    Figure("first_step_memory_bytes", "peak in the first step", "bytes",
+           "the most that TensorFlow has taken of one GPU until the end of the first step, in which cuDNN takes memory "
+           "to try its algorithms", "tf.config.experimental.get_memory_info",
+           short="first step's peak", narrow="1st step", more_is_better=False, of_gpu=True,
+           shown=("compare", "trial")),
     Figure("peak_process_bytes", "peak host memory", "bytes",
            "the most memory of the host that the training's process has had at one time, libraries included; that of "
            "other processes, such as workers of a user's own input, is not in it",

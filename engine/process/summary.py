@@ -26,7 +26,8 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         input_wait=progress.input_wait if progress else None,
         python_share=progress.python_share if progress else None,
         traces=progress.traces if progress else None,
-        peak_memory_bytes=_allocated(found),
+        peak_memory_bytes=_allocated(found, first_step=False) or _allocated(found, first_step=True),
+        first_step_memory_bytes=_allocated(found, first_step=True),
         peak_process_bytes=memory_peaks.of_ended_children().resident,
         epochs=epoch.epoch if epoch else 0,
         steps=progress.step if progress else 0,
@@ -45,7 +46,8 @@ def _means_so_far(progress: Progress | None) -> dict[str, float]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
-def _allocated(found: RunEvents) -> int | None:
-    """The most that TensorFlow's allocator has told of one device."""
-    peaks = [whole(of.get("peak_bytes")) or 0 for event in found.of(Allocator) for of in event.devices.values()]
+def _allocated(found: RunEvents, first_step: bool) -> int | None:
+    """The most that TensorFlow's allocator has told of one device, in the first step or after it."""
+    told = [event for event in found.of(Allocator) if event.first_step is first_step]
+    peaks = [whole(of.get("peak_bytes")) or 0 for event in told for of in event.devices.values()]
     return max(peaks, default=0) or None

@@ -28,6 +28,7 @@ class Trial:
     input_wait: float | None = None
     python_share: float | None = None
     peak_memory_bytes: int | None = None
+    first_step_memory_bytes: int | None = None
     peak_process_bytes: int | None = None
     peak_address_space_bytes: int | None = None
     gpu_busy_mean: float | None = None

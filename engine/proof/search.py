@@ -77,11 +77,15 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPoint:
-    """The memory that trials with one batch size (of one replica) took; `predicted_bytes` before it was measured."""
+    """The memory that trials with one batch size (of one replica) took; `predicted_bytes` before it was measured.
+
+    On a GPU `peak_bytes` is that after the first step, in which cuDNN tries its algorithms.
+    """
 
     batch_size: int
     peak_bytes: int | None  # None: it ran out of memory
     predicted_bytes: int | None = None
+    first_step_bytes: int | None = None
 
 
 @dataclass(kw_only=True)
@@ -93,9 +97,10 @@ class Memory:
     `largest_batch` the largest batch size that is predicted to fit into it. `fits` is the largest that was trained
     within it, `too_large` the smallest that ran out of memory.
 
-    `batch_size` is the preset's, of which `predicted_bytes` were predicted; None where the user's code makes the
-    batches. `at_least`: `largest_batch` is sure to fit, and how much larger ones would is not known. `most_batch` is
-    the largest for which there are samples or which is allowed. `limit_is_asked`: the limit is the user's own.
+    `batch_size` is the preset's, of which `predicted_bytes` were predicted, and `first_step_bytes` for its first step;
+    None where the user's code makes the batches. `at_least`: `largest_batch` is sure to fit, and how much larger ones
+    would is not known. `most_batch` is the largest for which there are samples or which is allowed. `limit_is_asked`:
+    the limit is the user's own.
     """
 
     of: str
@@ -107,6 +112,7 @@ class Memory:
     too_large: int | None = None
     batch_size: int | None = None
     predicted_bytes: int | None = None
+    first_step_bytes: int | None = None
     at_least: bool = False
     most_batch: int | None = None
     limit_is_asked: bool = False

@@ -147,10 +147,14 @@ class HostReading(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Allocator(Event):
-    """The memory that TensorFlow's allocator has given out."""
+    """The memory that TensorFlow's allocator has given out.
+
+    The peaks of GPUs are counted anew after the first step, in which cuDNN takes memory to try its algorithms.
+    """
 
     type: ClassVar[str] = "allocator"
     devices: Mapping[str, Mapping[str, int]]  # by the device's name: `current_bytes` and `peak_bytes`
+    first_step: bool = False  # the peaks until the end of the first step; later ones do not include it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +280,8 @@ class Summary:
     transfer: float | None = None  # copy of a batch, as a part of the step time
     exchange_ms: float | None = None  # of the last `exchange` event
     traces: int | None = None  # how often the training function was traced
-    peak_memory_bytes: int | None = None  # of TensorFlow's allocator
+    peak_memory_bytes: int | None = None  # of TensorFlow's allocator, on a GPU without the first step
+    first_step_memory_bytes: int | None = None  # the same until the end of the first step; GPUs only
     peak_process_bytes: int | None = None  # of the trainer's process
     peak_address_space_bytes: int | None = None
     gpu_busy_mean: float | None = None

@@ -15,7 +15,8 @@ pytest_plugins = ("tests.support.fakegpu.fixture",)
 @pytest.fixture(scope="module")
 def told(fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a process that trains on GPUs has found; it does so once for all tests here."""
-    return gpu_input.told(fakegpu, tmp_path_factory.mktemp("trained"), "memory", "ahead", "ways", "micro_batches")
+    parts = ("memory", "ahead", "ways", "micro_batches", "first_convolution")
+    return gpu_input.told(fakegpu, tmp_path_factory.mktemp("trained"), *parts, settings="conv_scratch=128")
 
 
 def test_how_batches_come_to_the_gpu_makes_no_difference_to_the_result(told: dict[str, Any]) -> None:
@@ -63,3 +64,15 @@ def test_only_one_part_of_a_batch_is_in_the_gpus_memory(told: dict[str, Any]) ->
     for name, (whole, *peaks) in told["micro_batches"].items():
         for parts, peak in enumerate(peaks, 2):
             assert peak < 1.3 * whole / parts, (name, parts, whole, peak)
+
+
+def test_what_cudnn_takes_to_choose_its_algorithms_is_no_part_of_the_peak(told: dict[str, Any]) -> None:
+    found = told["first_convolution"]
+    result, (first, *later) = found["result"], found["allocator"]
+    assert result["first_step_memory_bytes"] > 128 * 2**20 > 2 * result["peak_memory_bytes"]
+    assert first["first_step"]
+    assert later
+    for event in later:
+        assert not event["first_step"]
+        assert event["devices"]["GPU:0"]["peak_bytes"] <= result["peak_memory_bytes"]
+    assert found["memory_peak"] < 0.5, "of the first step it is 0.8"

@@ -233,7 +233,25 @@ def micro_batches(trainings: Trainings) -> dict[str, list[int]]:
     return found
 
 
-PARTS = {"memory": memory, "ahead": running_ahead, "ways": ways, "copying": copying, "micro_batches": micro_batches}
+def first_convolution(trainings: Trainings) -> dict[str, Any]:
+    """The result of a training whose first convolution takes memory of its own, its events, and its diagnosis."""
+    from gputui.engine.diagnosis import collector
+
+    settings = ("model=cnn", "epochs=1", "steps_per_epoch=3", "validation_split=0")
+    training = trainings.built(*settings).announce().train()
+    training.loop.built.report.finish("ok", 0)
+    result, told = training.run.result or {}, training.events("allocator")
+    return {"result": result, "allocator": told, "memory_peak": collector.read(training.run).memory_peak}
+
+
+PARTS = {
+    "memory": memory,
+    "ahead": running_ahead,
+    "ways": ways,
+    "copying": copying,
+    "micro_batches": micro_batches,
+    "first_convolution": first_convolution,
+}
 
 if __name__ == "__main__":
     these = Trainings(Path(sys.argv[1]))

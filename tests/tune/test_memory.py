@@ -154,6 +154,15 @@ def test_what_is_predicted_is_told_in_one_sentence() -> None:
         found = model(points, limit)
         told = asdict(found.told()) | {"batch_size": batch, "predicted_bytes": batch and found.predict(batch)} | more
         assert memory_sentences.prediction(told).startswith(said), memory_sentences.prediction(told)
+    for first, said in ((900 * MB, "free, is about 371"), (6 * GB, "take 15.0 GiB: it may run out of memory, or")):
+        tried = MemoryModel(14 * GB, "allocator")
+        for batch, peak in points.items():
+            trial = Trial(side="s", repeat=1, run="01", outcome="ok", first_step_memory_bytes=(peak or 0) + first)
+            tried.add(batch, peak, [trial])
+        of_both = {"predicted_bytes": tried.predict(256), "first_step_bytes": tried.predict_first_step(256)}
+        sentence = memory_sentences.prediction(asdict(tried.told()) | {"batch_size": 256} | of_both)
+        assert sentence.startswith("batch 256 will take 9.0 GiB of the 14.0 GiB that TensorFlow may take of a device; ")
+        assert said in sentence
     failed = model({64: None, 16: 6 * GB}, 10 * GB)
     told = asdict(failed.told()) | {"batch_size": 256}
     assert memory_sentences.prediction(told) == (

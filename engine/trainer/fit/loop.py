@@ -237,6 +237,7 @@ class TrainingLoop:
         self._resume.first_step_ran(trace)
         self.built.stop.at_once = False
         report.first_step_done(time.perf_counter() - began)
+        self.watch.first_step_done()
         report.phase("training")
         pipeline = self.built.pipeline
         samples = pipeline.global_batch_size // pipeline.replicas

@@ -32,6 +32,9 @@ class Watch:
         self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here, functions), report.writer.emit)
         self._metrics: dict[str, float] = {}  # metrics at the last pulse
 
+    def first_step_done(self) -> None:
+        self._pulses.first_step_done()
+
     def execution_ran(self, step: int, began: float, iterator: Any) -> None:
         self.health.look_by_steps(step)
         if self._pulses.due(began):

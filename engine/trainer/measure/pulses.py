@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -38,6 +39,14 @@ class Pulses:
             self._next_memory = now + MEMORY_SECONDS
             self._report.memory(peak_bytes(self._device_names))
 
+    def first_step_done(self) -> None:
+        """Write the memory of the first step, and count the peaks of GPUs anew: in it cuDNN tries its algorithms."""
+        on_gpus = [name for name in self._device_names if "GPU:" in name]
+        self._report.memory(peak_bytes(on_gpus), first_step=True)
+        for name in on_gpus:
+            with contextlib.suppress(ValueError, RuntimeError, tf.errors.OpError):
+                tf.config.experimental.reset_memory_stats(_short(name))
+
     def out_of_turn(self, moment: Moment) -> None:
         """Write both now: an epoch has ended, or the training."""
         self._report.pulse(moment)
@@ -48,7 +57,7 @@ def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
     """TensorFlow's own current and peak bytes of each device that keeps count of them."""
     found = {}
     for name in device_names:
-        short = name.split("device:")[-1]
+        short = _short(name)
         try:
             info = tf.config.experimental.get_memory_info(short)
         except (ValueError, RuntimeError, tf.errors.OpError):
@@ -56,3 +65,8 @@ def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
         if info["peak"]:  # the CPU's allocator does not count small tensors: 0 means that nothing was counted
             found[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
     return found
+
+
+def _short(name: str) -> str:
+    """TensorFlow's name of a device, as its functions about memory take it."""
+    return name.split("device:")[-1]

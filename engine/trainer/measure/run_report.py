@@ -38,6 +38,8 @@ class RunReport:
         self.when_finished: Callable[[int], None] = lambda _returncode: None
         self.when_first_step_is_done: Callable[[], None] = lambda: None
         self.peak_memory_bytes: int | None = None
+        self.first_step_memory_bytes: int | None = None
+        self._first_steps = 0  # of the first execution
         self._pauses: list[tuple[float, float]] = []  # beginning and end of what is no training, between its phases
         self._paused_at: float | None = None
         self._warned: set[str] = set()
@@ -72,7 +74,7 @@ class RunReport:
             self.warn("not_applied", f"{key} does nothing here: {why}", remedy(key, why), key)
 
     def first_step_done(self, seconds: float) -> None:
-        self.first_seconds.step = seconds
+        self.first_seconds.step, self._first_steps = seconds, self.speed.clock.begun_steps
         self.first_seconds.startup = self.elapsed
         self.training_since = self.writer.clock.now()
         self.when_first_step_is_done()
@@ -86,11 +88,15 @@ class RunReport:
         """Write a progress event."""
         self.writer.emit(self.speed.progress(moment))
 
-    def memory(self, devices: Mapping[str, Mapping[str, int]]) -> None:
-        """Write the figures of TensorFlow's allocator and keep the peak."""
-        if devices:
-            self.writer.emit(events.Allocator(devices=devices))
-            peak = max(info["peak_bytes"] for info in devices.values())
+    def memory(self, devices: Mapping[str, Mapping[str, int]], first_step: bool = False) -> None:
+        """Write the figures of TensorFlow's allocator and keep the peak, that of the first step separately."""
+        if not devices:
+            return
+        self.writer.emit(events.Allocator(devices=devices, first_step=first_step))
+        peak = max(info["peak_bytes"] for info in devices.values())
+        if first_step:
+            self.first_step_memory_bytes = peak
+        elif self.first_step_memory_bytes is None or self.speed.clock.begun_steps > self._first_steps:
             self.peak_memory_bytes = max(peak, self.peak_memory_bytes or 0)
 
     def epoch_done(self, epoch: int, step: int, metrics: Mapping[str, float]) -> None:
@@ -145,7 +151,8 @@ class RunReport:
             transfer=speed.transfer(p50),
             exchange_ms=speed.exchange_ms,
             traces=last.traces if last else None,
-            peak_memory_bytes=self.peak_memory_bytes,
+            peak_memory_bytes=self.peak_memory_bytes or self.first_step_memory_bytes,
+            first_step_memory_bytes=self.first_step_memory_bytes,
             peak_process_bytes=peaks.resident,
             peak_address_space_bytes=peaks.address_space,
             gpu_busy_mean=busy,

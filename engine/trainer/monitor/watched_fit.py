@@ -124,6 +124,7 @@ class WatchedFit:
     def _first_done(self) -> None:
         self._read()  # the first execution has ended when its figures are known
         self.report.first_step_done(time.perf_counter() - self._began)
+        self._pulses.first_step_done()
         self.report.phase("training")
 
     def _read(self) -> dict[str, float]:

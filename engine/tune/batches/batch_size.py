@@ -37,7 +37,7 @@ class BatchSize:
         ran_out = any(trial.outcome == "oom" for trial in candidate.trials)
         peak = candidate.peak_bytes = self._memory.peak(candidate.trials)
         if peak is not None or ran_out:
-            self._memory.add(batch, None if ran_out else peak)
+            self._memory.add(batch, None if ran_out else peak, candidate.trials)
             self._screening.search.memory = self._memory.told()
 
     def grow(self) -> None:

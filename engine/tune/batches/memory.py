@@ -10,7 +10,8 @@ Where the line does not hold:
 - The allocator keeps memory in blocks and can run out before all of it is used: only 90 % of the limit are planned.
   Of a free block it gives the whole where less than 128 MB and less than the same again would be left (SplitChunk of
   TensorFlow's bfc_allocator.cc), and counts all of it: where there is little memory, few large tensors make jumps.
-- XLA fuses operations, and cuDNN chooses algorithms, anew for each size: the memory may jump.
+- XLA fuses operations, and cuDNN chooses algorithms, anew for each size: the memory may jump. What cuDNN takes in the
+  first step to try its algorithms, up to some GB whatever the batch, is not in the line.
 - A model whose activations are computed a second time (`tf.recompute_grad`) has a flatter line, which its weights and
   its largest layer decide; the line holds as long as all sizes do so.
 - Other settings (precision, XLA, a cache or batches on the device) have another line: `begin_anew`.
@@ -38,6 +39,7 @@ FIGURES = {
     "process": "peak_process_bytes",
     "address_space": "peak_address_space_bytes",
 }
+FIRST_STEP = "first_step_memory_bytes"
 # Measured on two CPU cores: the peaks of equal trainings differ by 15 MB, and each thread may reserve 64 MB (glibc).
 NOISE_BYTES = {"allocator": 0, "process": 32 * 1024**2, "address_space": 128 * 1024**2}
 
@@ -65,6 +67,11 @@ def model_of(started: Started, options: Options, trial: Trial, asked: int | None
     return MemoryModel(limit, kind, limit_is_asked=limit is not None and limit == asked)
 
 
+def _most(trials: Sequence[Trial], figure: str) -> int | None:
+    known = (one for one in trials if one.outcome in ("ok", "slower"))
+    return max((getattr(one, figure) or 0 for one in known), default=0) or None
+
+
 def _least(known: Sequence[int | None]) -> int | None:
     return min((one for one in known if one), default=None)
 
@@ -87,12 +94,14 @@ class MemoryModel:
 
     def peak(self, trials: Sequence[Trial]) -> int | None:
         """The most that one of the trials has taken, of what is limited."""
-        known = (one for one in trials if one.outcome in ("ok", "slower"))
-        return max((getattr(one, FIGURES[self.of]) or 0 for one in known), default=0) or None
+        return _most(trials, FIGURES[self.of])
 
-    def add(self, batch: int, peak_bytes: int | None) -> None:
-        """A batch has taken so much; None: it has run out of memory."""
-        point = MemoryPoint(batch_size=batch, peak_bytes=peak_bytes, predicted_bytes=self.predict(batch))
+    def add(self, batch: int, peak_bytes: int | None, trials: Sequence[Trial] = ()) -> None:
+        """A batch has taken so much, in these trials; None: it has run out of memory."""
+        first = _most(trials, FIRST_STEP) if self.of == "allocator" else None
+        point = MemoryPoint(
+            batch_size=batch, peak_bytes=peak_bytes, predicted_bytes=self.predict(batch), first_step_bytes=first
+        )
         self._points.append(point)
 
     def begin_anew(self, *settings: Any) -> bool:
@@ -132,6 +141,12 @@ class MemoryModel:
     def predict(self, batch: int) -> int | None:
         """Bytes that a batch will take; None before two different batches have been measured."""
         line = through(self._taken())
+        return None if line is None else round(line.at(batch))
+
+    def predict_first_step(self, batch: int) -> int | None:
+        """Bytes that the first step with a batch will take on a GPU."""
+        known = [(one.batch_size, one.first_step_bytes) for one in self._points if one.first_step_bytes is not None]
+        line = through(known)
         return None if line is None else round(line.at(batch))
 
     def largest(self) -> int | None:

@@ -78,7 +78,10 @@ class Prediction:
             follows = self._second(model, Space(self._limits, self._machine, started), candidate, small, size)
         told = model.told()
         if follows:
-            told = replace(told, batch_size=size, predicted_bytes=model.predict(size), replicas=started.replicas)
+            told = replace(
+                told, batch_size=size, predicted_bytes=model.predict(size),
+                first_step_bytes=model.predict_first_step(size), replicas=started.replicas,
+            )  # fmt: skip
         self._tell(told)
 
     def _probe(self, batch: int, predicted: int | None = None) -> Candidate:
@@ -101,7 +104,7 @@ class Prediction:
         for batch in failed:
             model.add(batch, None)
         candidate.peak_bytes = model.peak(candidate.trials)
-        model.add(small, candidate.peak_bytes)
+        model.add(small, candidate.peak_bytes, candidate.trials)
         return model
 
     def _second(self, model: MemoryModel, space: Space, first: Candidate, small: int, size: int) -> bool:
@@ -109,7 +112,7 @@ class Prediction:
         batch = max(2, size // 2) if model.of == "allocator" else self._larger(model, space, first, small)
         candidate = self._probe(batch)
         if candidate.peak_bytes is not None or self._ran_out(candidate):
-            model.add(batch, candidate.peak_bytes)
+            model.add(batch, candidate.peak_bytes, candidate.trials)
         return not candidate.good or BATCH not in self._started(candidate).inapplicable
 
     def _larger(self, model: MemoryModel, space: Space, first: Candidate, small: int) -> int:

@@ -35,7 +35,19 @@ def prediction(memory: Told) -> str:
     if told is None:
         return f"{_batch(memory, size)} cannot be predicted from one batch size{_largest(memory)}"
     verb = _will_take(memory, size, told)
-    return f"{_batch(memory, size)} {verb} {text.size(told)}{_of_limit(memory)}{_largest(memory)}"
+    return f"{_batch(memory, size)} {verb} {text.size(told)}{_of_limit(memory)}{_first_step(memory)}{_largest(memory)}"
+
+
+def _first_step(memory: Told) -> str:
+    """A warning where the batch fits, but not what cuDNN takes in the first step to try its algorithms."""
+    limit, told = number(memory.get("limit_bytes")), number(memory.get("predicted_bytes"))
+    first = number(memory.get("first_step_bytes"))
+    if limit is None or first is None or first <= limit or told is None or told > limit:
+        return ""
+    return (
+        f"; its first step, in which cuDNN tries its algorithms, would take {text.size(first)}: it may run out of "
+        "memory, or take slower ones"
+    )
 
 
 def _batch(memory: Told, size: float) -> str:

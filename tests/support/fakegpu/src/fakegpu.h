@@ -23,6 +23,7 @@ typedef struct {
   double kernel_scale;         /* ... and the host's time for it times this */
   int64_t copy_ns;             /* simulated time of a copy between host and device: this, ... */
   double copy_bytes_per_ns;    /* ... and its bytes divided by this; 0: no time */
+  int64_t conv_scratch;        /* bytes that the first convolution of a process takes meanwhile, as cuDNN does to choose */
   int64_t lost_after;          /* the device is lost after so many kernels; 0: never */
   int64_t hang_after;          /* nothing ends any more after so many kernels; 0: never */
   bool xla_fails;              /* XLA cannot compile anything for the device */

@@ -37,6 +37,8 @@ static void take(const char* key, const char* value) {
     settings.copy_ns = (int64_t)(number * 1000);
   } else if (!strcmp(key, "copy_gbs")) {
     settings.copy_bytes_per_ns = number;
+  } else if (!strcmp(key, "conv_scratch")) {
+    settings.conv_scratch = (int64_t)(number * 1048576);
   } else if (!strcmp(key, "lost_after")) {
     settings.lost_after = (int64_t)number;
   } else if (!strcmp(key, "hang_after")) {
