@@ -64,6 +64,7 @@ class Evidence:
     gpus: int = 0  # that train
     device_batches: int = 0  # copied ahead into the memory of each of them
     lost_gpus: Sequence[str] = ()  # of them, that the driver has lost
+    driver_errors: Sequence[str] = ()  # of them, that the driver has reported shortly before, as its log has them
     held_pid: int | None = None  # the trainer, where it does not end although it was killed
     on_oom: str = "stop"  # run.on_oom
 
@@ -101,6 +102,8 @@ def classify(seen: Evidence) -> Ending:
         names = ", ".join(seen.lost_gpus)
         return Ending("crashed", "gpu_lost", f"the driver has lost {names}: {how}", known_failures.LOST_HINT)
     found = known_failures.in_log(seen.log_tail) if seen.returncode else None
+    if seen.returncode and (found is None or found.failure.vague):
+        found = known_failures.in_log(seen.driver_errors) or found
     if (found is None or found.failure.vague) and number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         if (seen.memory_share or 0) > 0.8:
             return _memory(seen, how)

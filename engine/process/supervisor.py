@@ -49,6 +49,7 @@ HEARTBEAT_SECONDS = 1.0
 GRACE_SECONDS = 30.0  # for the trainer to end after it was asked to stop
 HELD_SECONDS = 30.0  # a process that is killed and has not ended by then is held by the kernel
 READING_SECONDS = 5.0  # for reading the GPUs once more after the trainer has died
+DRIVER_ERROR_SECONDS = 60.0  # an error of a GPU that was reported earlier is not what has ended the trainer
 STACKS_SECONDS = 2.5  # for a hung trainer to write the stacks of its threads
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
@@ -338,6 +339,7 @@ class Supervisor:
             gpus=len(self._gpus),
             device_batches=self._device_batches,
             lost_gpus=self.lost_gpus,
+            driver_errors=sampler.driver_errors(DRIVER_ERROR_SECONDS, self._gpus),
             held_pid=self.trainer.pid if self.held else None,
             on_oom=self.run_options.get("on_oom", "stop"),
         )

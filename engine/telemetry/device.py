@@ -56,6 +56,11 @@ class Device:
         self.lost_since: float | None = None
         self._open()
 
+    @property
+    def handle(self) -> Handle | None:
+        """NVML's; None while the GPU is lost."""
+        return self._handle
+
     # ---- identity ------------------------------------------------------------------------------
 
     def _open(self) -> None:

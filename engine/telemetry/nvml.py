@@ -15,6 +15,7 @@ import pynvml
 
 from . import nodes
 from .device import Device
+from .driver_errors import DriverError, DriverErrors
 from .reasons import Code, NvmlUnavailable, or_none, text_of
 
 __all__ = ["LIBRARY_ALONE_MISSING", "NO_GPU", "Nvml", "NvmlUnavailable"]
@@ -28,6 +29,7 @@ class Nvml:
 
     def __init__(self, *, pcie: bool = False, own_pid: int | None = None) -> None:
         self._pid, self._open = os.getpid(), False
+        self._errors: DriverErrors | None = None
         try:
             pynvml.nvmlInit()
         except Exception as fault:  # noqa: BLE001 - loading a broken library can raise any exception
@@ -64,11 +66,19 @@ class Nvml:
             readings.append(device.read(slow))
         return readings
 
+    def errors(self) -> list[DriverError]:
+        """The errors of GPUs that the driver has reported since the last call; the first begins to listen."""
+        if self._errors is None:
+            self._errors = DriverErrors([(device.index, device.handle) for device in self._mine()])
+        return self._errors.read()
+
     def close(self) -> None:
         if not self._open or os.getpid() != self._pid:
             return
         for device in self.devices:
             device.close()
+        if self._errors is not None:
+            self._errors.close()
         self._open = False
         with contextlib.suppress(Exception):
             pynvml.nvmlShutdown()

@@ -104,12 +104,37 @@ def _watts(milliwatts: Any) -> Any:
     return value if isinstance(value, Reason) else round(value / 1000, 1)
 
 
+def _default_power_limit(gpu: Handle) -> Values:
+    return {"power_limit_default_w": _watts(pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu))}
+
+
+def _energy(gpu: Handle) -> Values:
+    """Joules since the driver was loaded, from Volta on."""
+    millijoules = known(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
+    return {"energy_j": millijoules if isinstance(millijoules, Reason) else round(millijoules / 1000, 1)}
+
+
+def _slowed_seconds(gpu: Handle) -> Values:
+    """For how long power and heat have slowed the GPU down since the driver was loaded (nvml.h, "violationTime")."""
+    policies = {"power": pynvml.NVML_PERF_POLICY_POWER, "heat": pynvml.NVML_PERF_POLICY_THERMAL}
+    times = {name: known(pynvml.nvmlDeviceGetViolationStatus(gpu, policy).violationTime)
+             for name, policy in policies.items()}  # fmt: skip
+    return {
+        f"slowed_by_{name}_seconds": value if isinstance(value, Reason) else round(value / 1e9, 3)
+        for name, value in times.items()
+    }
+
+
 def _sm_clock(gpu: Handle) -> Values:
     return {"sm_clock_mhz": known(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))}
 
 
 def _memory_clock(gpu: Handle) -> Values:
     return {"memory_clock_mhz": known(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM))}
+
+
+def _most_sm_clock(gpu: Handle) -> Values:
+    return {"max_sm_clock_mhz": known(pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM))}
 
 
 def _throttle(gpu: Handle) -> Values:
@@ -205,7 +230,11 @@ QUESTIONS = (
     Question(("temperature_c",), (_temperature, _temperature_v)),
     Question(("power_w",), (_power,)),
     Question(("power_limit_w",), (_power_limit,), slow=True),
+    Question(("power_limit_default_w",), (_default_power_limit,), slow=True),
+    Question(("energy_j",), (_energy,)),
+    Question(("slowed_by_power_seconds", "slowed_by_heat_seconds"), (_slowed_seconds,)),
     Question(("sm_clock_mhz",), (_sm_clock,)),
+    Question(("max_sm_clock_mhz",), (_most_sm_clock,), slow=True),
     Question(("memory_clock_mhz",), (_memory_clock,)),
     Question(("throttle",), (_throttle, _throttle_before_r535)),
     Question(("pstate",), (_pstate,)),

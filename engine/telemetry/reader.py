@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ..runs.events import Event, GpuReadings, Warn
+from .driver_errors import DriverError
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
 
 SLOW_FIGURES_SECONDS = 10.0
@@ -31,6 +32,7 @@ class GpuReader(threading.Thread):
         self._calling_since: float | None = None
         self._told: set[str] = set()
         self._overruns = 0
+        self._errors: list[tuple[float, str, DriverError]] = []  # with the time of the steady clock, and the UUID
         self.interval_seconds = interval_seconds
 
     @property
@@ -38,6 +40,14 @@ class GpuReader(threading.Thread):
         """For how many seconds the driver has not answered."""
         since = self._calling_since
         return time.monotonic() - since if since is not None else 0.0
+
+    def errors_since(self, since: float, gpus: Collection[str]) -> list[str]:
+        """The errors of these GPUs that the driver has reported since a time of the steady clock, as its log has them."""
+        return [
+            f"NVRM: Xid (GPU {error.gpu}): {error.number}" + (f", {error.about}" if error.about else "")
+            for reported, uuid, error in self._errors
+            if reported >= since and uuid in gpus
+        ]
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
         """Close NVML and return; a call that hangs is abandoned with its daemon thread, and NVML stays open."""
@@ -81,6 +91,7 @@ class GpuReader(threading.Thread):
             if slow:
                 slow_due = began + SLOW_FIGURES_SECONDS
             readings = nvml.read(slow, self._stopping)
+            errors = nvml.errors()
             self._calling_since = None
             seconds = time.monotonic() - began
             if self._done.is_set():
@@ -88,6 +99,7 @@ class GpuReader(threading.Thread):
             self._pace(seconds, len(readings))
             self._say(GpuReadings(gpus=readings, interval_seconds=round(self.interval_seconds, 2)))
             self._report_lost(readings)
+            self._report_errors(errors, readings)
             self._done.wait(max(0.0, self.interval_seconds - seconds))
 
     def _stopping(self) -> bool:
@@ -112,6 +124,20 @@ class GpuReader(threading.Thread):
                 hint = "dmesg shows more (look for Xid); the other GPUs go on"
                 key = f"lost {gpu['index']} {gpu['lost_since']}"  # once for each time that it is lost
                 self._say_once(key, Warn(kind="gpu_lost", message=message, hint=hint))
+
+    def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
+        """Keep them for the end of the run, and warn at once of those of the hardware; others may be of any program."""
+        gpus = {gpu["index"]: gpu for gpu in readings}
+        for error in errors:
+            gpu = gpus.get(error.gpu, {})
+            self._errors.append((time.monotonic(), gpu.get("uuid") or "", error))
+            if error.is_of_a_program:
+                continue
+            about = f", {error.about}" if error.about else ""
+            which = "a GPU" if error.gpu is None else f"GPU {error.gpu} ({gpu.get('name') or 'unknown'})"
+            message = f"{which}: the NVIDIA driver has reported Xid {error.number}{about}"
+            hint = "NVIDIA's list of Xid errors explains it, and dmesg has the full report"
+            self._say_once(f"xid {error.gpu} {error.number}", Warn(kind="gpu_xid", message=message, hint=hint))
 
     def _say_once(self, key: str, event: Event) -> None:
         if key not in self._told and self._say(event):

@@ -7,6 +7,8 @@ Neither delays a stop or a heartbeat.
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Collection
 
 from ..runs.event_writer import EventWriter
 from ..runs.events import Warn
@@ -41,6 +43,10 @@ class Sampler(threading.Thread):
         self._gpus.stop()
         if self.is_alive():
             self.join(timeout=2)
+
+    def driver_errors(self, seconds: float, gpus: Collection[str]) -> list[str]:
+        """The errors of these GPUs that the driver has reported in the last seconds, as its log has them."""
+        return self._gpus.errors_since(time.monotonic() - seconds, gpus)
 
     def run(self) -> None:
         self._gpus.start()

@@ -57,6 +57,9 @@ def test_all_figures_of_a_healthy_gpu(nvml: FakeNvml) -> None:
     assert gpu["memory_reserved_bytes"] == GIB / 2
     assert (gpu["power_w"], gpu["power_limit_w"], gpu["temperature_c"]) == (321.0, 700.0, 55)
     assert (gpu["sm_clock_mhz"], gpu["memory_clock_mhz"], gpu["pstate"]) == (1980, 2619, 0)
+    assert (gpu["max_sm_clock_mhz"], gpu["power_limit_default_w"]) == (1980, 700.0)
+    assert gpu["energy_j"] > 0
+    assert (gpu["slowed_by_power_seconds"], gpu["slowed_by_heat_seconds"]) == (0.0, 0.0)
     assert gpu["throttle"] == ["power cap", "hardware thermal"]
     assert gpu["ecc_errors"] == {"corrected": 4, "uncorrected": 0}
     assert (gpu["sm_active"], gpu["tensor_active"]) == (0.2, 0.5)
@@ -262,6 +265,8 @@ print(json.dumps(told))
     assert lost[1]["reasons"] == {"*": "lost"}
     assert lost[1]["lost_since"] == still[1]["lost_since"]
     assert "ecc_errors" not in lost[1]
+    for gpu in (*back, *well):
+        del gpu["energy_j"]  # grows
     assert back == well
     assert {reading[1]["uuid"] for reading in (well, lost, still, back)} == {"GPU-0000-1"}
     assert lost[0]["busy"] == still[0]["busy"] == 0.37
@@ -315,6 +320,36 @@ thread.stop()
 print(json.dumps(told.count("gpu_lost")))
 """
     assert nvml.run(program, f"lost_when={fall}@0 lost_code=999", timeout=120) == 2
+
+
+def test_power_and_heat_are_counted_by_the_driver(nvml: FakeNvml) -> None:
+    found = watched(nvml, "gpus=2 power_cap=200@1 slowed=50,20@1 clock=600@1", enough="len(gpus) > 2")
+    first, *_, last = of_type(found, "gpu")
+    (healthy, slow), (_, then) = last["gpus"], first["gpus"]
+    seconds = last["t"] - first["t"]
+    assert (slow["power_limit_w"], slow["sm_clock_mhz"], healthy["sm_clock_mhz"]) == (200.0, 600, 1980)
+    for key, share in (("slowed_by_power_seconds", 0.5), ("slowed_by_heat_seconds", 0.2), ("energy_j", 200)):
+        assert slow[key] - then[key] == pytest.approx(share * seconds, rel=0.3), key
+        assert key not in slow.get("reasons", {})
+
+
+def test_errors_that_the_driver_reports_are_told_once_and_a_box_without_events_lacks_nothing(
+    nvml: FakeNvml, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls"
+    words = f"gpus=3 xid=74@1 xid=31@2 log={log}"
+    found = watched(nvml, words, enough="warned and len(gpus) > 3")
+    (warning,) = of_type(found, "warning")
+    assert warning["kind"] == "gpu_xid"
+    assert "GPU 1 (NVIDIA H100 80GB HBM3): the NVIDIA driver has reported Xid 74, an NVLink" in warning["message"]
+    made = [(function, note) for function, _, note in calls(log)]
+    assert [function for function, _ in made].count("EventSetCreate") == 1
+    assert made.index(("EventSetFree", "")) < made.index(("Shutdown", ""))
+    for fault in ("EventSetCreate:3", "EventSetWait_v2:999", *(f"DeviceRegisterEvents:3@{gpu}" for gpu in range(3))):
+        words += f" fail={fault}"
+        found = watched(nvml, words, enough="len(gpus) > 3")
+        assert of_type(found, "warning") == []
+        assert [gpu["busy"] for gpu in of_type(found, "gpu")[-1]["gpus"]] == [0.37] * 3
 
 
 def test_slow_calls_lower_the_rate_and_say_so(nvml: FakeNvml) -> None:
@@ -492,4 +527,4 @@ def test_a_training_survives_a_lost_gpu_and_a_slow_driver(
 
 def test_a_reading_fits_on_a_short_line(nvml: FakeNvml) -> None:
     (gpu,) = readings(nvml, "gpm=1 nvlinks=18 procs=1")
-    assert len(json.dumps(events.plain(gpu), separators=(",", ":"))) < 800
+    assert len(json.dumps(events.plain(gpu), separators=(",", ":"))) < 900

@@ -215,3 +215,15 @@ def test_a_gpu_that_the_driver_has_lost_is_named_where_the_log_names_nothing() -
     assert (end.outcome, end.kind) == ("crashed", "gpu_lost")
     assert "the driver has lost GPU 3" in end.message
     assert "gputui resume" in end.hint
+
+
+def test_an_error_that_the_driver_has_reported_explains_a_death_that_the_log_does_not() -> None:
+    for number, kind, said in ((79, "gpu_lost", "the driver has lost"), (31, "gpu_xid", "error of a GPU (Xid 31)")):
+        reported = (f"NVRM: Xid (GPU 1): {number}, in a few words",)
+        for log in ((), (EVENT, *STACK)):
+            end = classify(Evidence(-signal.SIGABRT, log, 64, driver_errors=reported))
+            assert (end.outcome, end.kind) == ("crashed", kind)
+            assert said in end.message
+            assert "in a few words" in end.message
+    clear = classify(Evidence(-signal.SIGABRT, TOO_LARGE, 64, driver_errors=reported))
+    assert clear.outcome == "oom", "the log says more"

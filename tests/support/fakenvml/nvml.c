@@ -19,7 +19,9 @@
  *   remap=1,0         a row waits for a reset, or     licensed=0@1     a virtual GPU without (1: with) its licence
  *                     could not be replaced           retired=1        a page waits for a reset, before Ampere
  *   ecc=0@1           off                             cpus=0xf0@1     a mask of the CPUs beside GPU 1
- *   uncorrected=2     errors of each GPU's memory
+ *   uncorrected=2     errors of each GPU's memory     power_cap=300@1  watts that it may draw, of 700 by default
+ *   slowed=20,50@1    percent of the time in which power and heat slow it    clock=600@1      of the SMs, in MHz
+ *   xid=79@1          GPU 1 reports this error once, and with xid_when=FILE not before there is that file
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
 #include <glob.h>
@@ -180,6 +182,50 @@ static int enter(const char *function, int gpu) {
     int entered __attribute__((cleanup(leave))) = 1, fault = enter(name, gpu); \
     if (fault) \
         return fault
+
+/* ---- events: errors of GPUs ------------------------------------------------ */
+
+enum { TIMEOUT = 10, XID = 8 };
+typedef struct { void *gpu; u64 type, data; unsigned instance, part; } Event;
+static u64 listens, told; /* to which GPUs, and of which */
+
+API int nvmlEventSetCreate(void **set) {
+    CALL("EventSetCreate", -1);
+    *set = &listens;
+    return OK;
+}
+
+API int nvmlEventSetFree(void *set) {
+    CALL("EventSetFree", -1);
+    *(u64 *)set = told = 0;
+    return OK;
+}
+
+API int nvmlDeviceRegisterEvents(Gpu gpu, u64 types, void *set) {
+    CALL("DeviceRegisterEvents", gpu->index);
+    if (types & XID)
+        *(u64 *)set |= 1ULL << gpu->index;
+    return OK;
+}
+
+API int nvmlEventSetWait_v2(void *set, Event *event, unsigned timeout_ms) {
+    CALL("EventSetWait_v2", -1);
+    char file[512];
+    if (path("xid_when", file, sizeof file) && access(file, F_OK)) {
+        sleep_ms(timeout_ms);
+        return TIMEOUT;
+    }
+    for (int i = 0; i < GPUS; i++) {
+        const char *xid = word_of("xid", i);
+        if (!xid || !(*(u64 *)set & ~told & 1ULL << i))
+            continue;
+        told |= 1ULL << i;
+        *event = (Event){&gpus[i], XID, atoi(xid), ~0U, ~0U};
+        return OK;
+    }
+    sleep_ms(timeout_ms);
+    return TIMEOUT;
+}
 
 /* ---- the library ---------------------------------------------------------- */
 
@@ -359,8 +405,10 @@ static long part_of(const char *key, Gpu gpu, int second, long otherwise) {
         *result = (value); \
         return OK; \
     }
-SIMPLE(DeviceGetPowerUsage, is("na", "1") ? NA32 : 321000)
-SIMPLE(DeviceGetEnforcedPowerLimit, 700000)
+static long watts(Gpu gpu) { return part_of("power_cap", gpu, 0, 700) < 321 ? part_of("power_cap", gpu, 0, 700) : 321; }
+
+SIMPLE(DeviceGetPowerUsage, is("na", "1") ? NA32 : 1000 * watts(gpu))
+SIMPLE(DeviceGetEnforcedPowerLimit, 1000 * part_of("power_cap", gpu, 0, 700))
 SIMPLE(DeviceGetPowerManagementDefaultLimit, 700000)
 SIMPLE(DeviceGetPerformanceState, 0)
 SIMPLE(DeviceGetPersistenceMode, 1)
@@ -395,7 +443,35 @@ API int nvmlDeviceGetTemperature(Gpu gpu, int sensor, unsigned *celsius) {
 
 API int nvmlDeviceGetClockInfo(Gpu gpu, int kind, unsigned *mhz) {
     CALL("DeviceGetClockInfo", gpu->index);
+    *mhz = kind == 1 ? part_of("clock", gpu, 0, 1980) : 2619;
+    return OK;
+}
+
+API int nvmlDeviceGetMaxClockInfo(Gpu gpu, int kind, unsigned *mhz) {
+    CALL("DeviceGetMaxClockInfo", gpu->index);
     *mhz = kind == 1 ? 1980 : 2619;
+    return OK;
+}
+
+static u64 now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ULL + now.tv_nsec;
+}
+
+API int nvmlDeviceGetTotalEnergyConsumption(Gpu gpu, u64 *millijoules) {
+    CALL("DeviceGetTotalEnergyConsumption", gpu->index);
+    *millijoules = now_ns() / 1000000 * watts(gpu);
+    return OK;
+}
+
+typedef struct { u64 reference, violation; } Violation;
+
+API int nvmlDeviceGetViolationStatus(Gpu gpu, int policy, Violation *time) {
+    CALL("DeviceGetViolationStatus", gpu->index);
+    if (policy > 1)
+        return UNSUPPORTED;
+    time->reference = now_ns() / 1000, time->violation = now_ns() / 100 * part_of("slowed", gpu, policy, 0);
     return OK;
 }
 
