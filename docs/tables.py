@@ -45,6 +45,8 @@ UNITS = {
     "mhz": "MHz",
     "_c": "degrees Celsius",
     "_w": "watts",
+    "_j": "joules",
+    "_wh": "watt-hours",
     "step_ms": "milliseconds, by name: p50, p95",
 }
 NO_FIGURES = {"confidence": "share", "engine_cpu": "cores"}

@@ -111,6 +111,7 @@ class Collector:
                 self._pauses.add(self._phase, self._pause_seconds)
                 self._pause_seconds = 0.0
         self._phase, self._phase_t, self._detail = phase, t, event.detail
+        self._gpus.pause()
 
     def on_progress(self, _t: float, event: Progress) -> None:
         if event.step_ms_p50 is not None:
@@ -125,9 +126,9 @@ class Collector:
     def on_input_stages(self, _t: float, event: InputStages) -> None:
         self._stages = event
 
-    def on_gpu(self, _t: float, event: GpuReadings) -> None:
+    def on_gpu(self, t: float, event: GpuReadings) -> None:
         if self._phase == "training":
-            self._gpus.take(event.gpus, set(self.started.gpus) if self.started else set())
+            self._gpus.take(t, event.gpus, set(self.started.gpus) if self.started else set())
 
     def on_host(self, _t: float, event: HostReading) -> None:
         if self._phase != "training":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from .. import figures
 from ..runs.events import Verdict
+from . import clocks
 from .measurements import Measurements, stage_ms
 from .rules import Found
 
@@ -57,7 +58,9 @@ def _beside(s: Measurements, verdict: Verdict) -> list[dict[str, object]]:
             "measured on the host alone: the driver reports no utilization "
             "of this GPU, so the graph's {} of the step may include idle time",
         )
-    if verdict in ("compute_bound", "healthy", "underfilled", "python_overhead"):
+    if verdict in ("low_clocks", "bandwidth_bound", "compute_bound", "healthy") and (clock := clocks.evidence(s)):
+        rows += _row("sm_clock_mhz", s.sm_clock_mhz, clock)
+    if verdict in ("bandwidth_bound", "compute_bound", "healthy", "underfilled", "python_overhead"):
         rows += _row("sm_active", s.sm_active, "the GPU's multiprocessors work {} of the time")
         rows += _row("tensor_active", s.tensor_active, "its tensor cores work {} of the time")
         rows += _row("mfu", s.mfu, "{} of the chip's peak is reached")

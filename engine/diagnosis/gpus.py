@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..files.values import mapping, number
+from ..telemetry.gpu_totals import GpuTotals
 from ..telemetry.visible import Device, visible
-from . import slow_gpu
+from . import clocks, slow_gpu
 from .accumulators import READINGS, Reading, mean, numbers
 from .slow_gpu import SCREEN_BYTES, SLOWING, neighbours
 
@@ -36,8 +37,13 @@ class Gpus:
         self._all: set[int] = set()
         self._mine: dict[str, deque[Reading]] = {}
         self._others: dict[str, deque[Reading]] = {}
+        self._totals = GpuTotals()
 
-    def take(self, gpus: Sequence[Reading], mine: Collection[str]) -> None:
+    def pause(self) -> None:
+        """The training pauses: what the driver counts until the next reading is not the steps'."""
+        self._totals.pause()
+
+    def take(self, t: float, gpus: Sequence[Reading], mine: Collection[str]) -> None:
         """Add a reading of all GPUs during training; `mine` names those that train, as the started event does."""
         gpus = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
         devices = [device for gpu in gpus if (device := _device(gpu))]
@@ -50,6 +56,8 @@ class Gpus:
             trains = name in mine or gpu.get("pci_bus_id") in mine or _instance_of(gpu, mine) is not None
             of = self._mine if trains else self._others
             of.setdefault(name, deque(maxlen=READINGS)).append(_as_it_trains(gpu, mine, instances) if trains else gpu)
+            if trains:
+                self._totals.take(t, gpu)
 
     # ---- other GPUs -----------------------------------------------------------------------------
 
@@ -96,6 +104,9 @@ class Gpus:
         readings = [gpu for of_one in self._mine.values() for gpu in of_one]
         busy = numbers(readings, "busy")
         slowed = [[reason for reason in gpu.get("throttle") or () if reason in SLOWING] for gpu in readings]
+        hot = self._totals.mean("slowed_by_heat_seconds") or 0.0
+        throttled = max(hot, sum(map(bool, slowed)) / len(slowed)) if slowed else None
+        reasons = tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons))
         parts = statistics.quantiles(busy, n=20, method="inclusive") if len(busy) >= 20 else []
         return {
             "idle_gpus": self.idle(),
@@ -107,9 +118,10 @@ class Gpus:
             **slow_gpu.figures(list(self._mine.values())),
             **{name: mean(readings, name) for name in _ACTIVITY},
             "nvlink": _nvlink(readings),
-            "throttled": sum(map(bool, slowed)) / len(slowed) if slowed else None,
+            **clocks.measured([of_one[-1] for of_one in self._mine.values()], self._totals),
+            "throttled": throttled,
             "gpu_neighbours": tuple(dict.fromkeys(name for gpu in readings for name in neighbours(gpu))),
-            "throttle": tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons)),
+            "throttle": reasons or (("heat",) if hot else ()),
         }
 
 

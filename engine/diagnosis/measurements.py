@@ -93,7 +93,15 @@ class Measurements:
     tensor_active: float | None = None
     dram_active: float | None = None
     nvlink: bool | None = None  # whether anything has passed between the GPUs over NVLink
-    throttled: float | None = None  # share of the readings
+    clock_share: float | None = None  # of the highest clock, mean while the GPUs work
+    sm_clock_mhz: float | None = None
+    max_sm_clock_mhz: float | None = None
+    power_capped: float | None = None  # share of the time in which the power limit holds the clock down
+    power_limit_w: float | None = None  # of the GPU whose limit is lowest beside its default
+    power_limit_default_w: float | None = None
+    clocks_set_by: tuple[str, ...] = ()  # application clocks and others that somebody has set
+    gpu_indexes: tuple[int, ...] = ()  # NVML's, of the GPUs that train
+    throttled: float | None = None  # share of the time, by heat and other faults
     throttle: tuple[str, ...] = ()
     gpu_neighbours: tuple[str, ...] = ()  # other programs that use much memory of these GPUs
     mfu: float | None = None

@@ -16,6 +16,7 @@ from ..files.values import number, whole
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.compatible import xla_aborts
 from ..text import counted
+from . import clocks
 from .measurements import GPU_FULL, Measurements
 from .remedies_input import for_input, for_transfer, in_the_data
 from .remedies_workers import for_exchange
@@ -36,6 +37,8 @@ def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
         "python_overhead": _python,
         "underfilled": _underfilled,
         "compute_bound": _computing,
+        "low_clocks": clocks.remedies,
+        "bandwidth_bound": _bandwidth,
         "memory_limit": _memory,
         "stalls": _stalls,
         "communication_bound": _communication,
@@ -140,7 +143,7 @@ def _larger_batch(s: Measurements) -> Iterator[Remedy]:
 
 
 def _computing(s: Measurements) -> Iterator[Remedy]:
-    yield from _precision(s)
+    yield from precision(s)
     yield from _xla(s)
     if s.on_gpu and s.idle_gpus and s.option("strategy.kind") == "single":
         gpus = s.gpus + s.idle_gpus
@@ -151,6 +154,17 @@ def _computing(s: Measurements) -> Iterator[Remedy]:
             expected_gain=float(gpus),
             changes_learning=True,
         )
+
+
+def _bandwidth(s: Measurements) -> Iterator[Remedy]:
+    """16-bit numbers are half the bytes; XLA makes one kernel of several that pass data on through the memory."""
+    yield from precision(s)
+    yield from _xla(s)
+    yield Remedy(
+        step="device",
+        reason="kernels that compute little for each number wait for the GPU's memory: fuse activations and "
+        "normalization, leave out copies and transpositions; a larger batch does not help",
+    )
 
 
 def _visible(s: Measurements) -> dict[str, Any]:
@@ -164,7 +178,8 @@ def _visible(s: Measurements) -> dict[str, Any]:
     return {"device.visible": list(s.usable_gpus or s.given_gpus or ())}
 
 
-def _precision(s: Measurements) -> Iterator[Remedy]:
+def precision(s: Measurements) -> Iterator[Remedy]:
+    """Formats that the device multiplies faster, and that are not used."""
     if s.option("precision.policy") != "float32":
         return
     if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:
@@ -214,7 +229,7 @@ def _xla(s: Measurements) -> Iterator[Remedy]:
 
 
 def _memory(s: Measurements) -> Iterator[Remedy]:
-    yield from _precision(s)
+    yield from precision(s)
     yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
     if s.gpu_neighbours:
         yield Remedy(step="device", reason=f"other programs take memory of this GPU: {', '.join(s.gpu_neighbours)}")

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from .. import figures
 from ..figures import Figure
 from ..runs.events import Verdict
+from . import clocks
 from .measurements import CORES_BUSY, DISK_WAITED, GPU_WORKS, SM_FEW, Measurements
-from .remedies import MUCH_PYTHON, for_computing
+from .remedies import MUCH_PYTHON, for_computing, precision
 from .slow_gpu import BUSY_APART, CLOCK_APART
 from .slow_worker import WAITS_APART
 
@@ -27,6 +28,7 @@ FAULT, LOST_TIME, UNUSED, LIMIT, BESIDE = range(5)
 ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 % of this many readings
 LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
 COPIES_ALL_THE_TIME = 0.90  # share of the step: with copies ahead of the steps the longer of both decides
+TENSOR_FULL = 0.50  # share of the time: from here on computing limits the speed at least as much as memory
 COMPUTES = 0.80  # share of the step: the rest is too small to limit the speed
 
 
@@ -110,7 +112,7 @@ RULES: tuple[Rule, ...] = (
         "throttled",
         0.10,
         0.20,
-        "the GPU slows itself down in {value} of the readings",
+        "the GPU slows itself down {value} of the time",
         "SageMaker (outliers), gputui",
         FAULT,
     ),
@@ -296,6 +298,27 @@ RULES: tuple[Rule, ...] = (
         when=_slow_by_itself,
     ),
     Rule(
+        "low_clocks",
+        "clock_share",
+        0.75,
+        0.60,
+        "the GPU runs at {value} of its highest clock",
+        "gputui",
+        UNUSED,
+        below=True,
+        when=clocks.is_held,
+    ),
+    Rule(
+        "low_clocks",
+        "power_capped",
+        0.30,
+        clocks.OFTEN,
+        "a lowered power limit holds the GPU's clock down {value} of the time",
+        "gputui",
+        UNUSED,
+        when=clocks.is_capped,
+    ),
+    Rule(
         "memory_limit",
         "memory_peak",
         0.90,
@@ -303,6 +326,28 @@ RULES: tuple[Rule, ...] = (
         "tensors took up to {value} of the memory that TensorFlow may take",
         "Kineto (90 %)",
         LIMIT,
+    ),
+    # The multiprocessors wait for the GPU's own memory. What a kernel reaches there at most is about 80 %.
+    Rule(
+        "bandwidth_bound",
+        "dram_active",
+        0.60,
+        0.70,
+        "the GPU's memory transfers data {value} of the time",
+        "DCGM (DRAM activity: 80 % at most), gputui",
+        LIMIT,
+        when=lambda s: device_works(s) and (s.tensor_active or 0.0) < TENSOR_FULL,
+    ),
+    Rule(
+        "compute_bound",
+        "tensor_active",
+        0.10,
+        0.05,
+        "the tensor cores work {value} of the time, and 16 bits would use them",
+        "Kineto (tensor cores idle), gputui",
+        LIMIT,
+        below=True,
+        when=lambda s: s.on_gpu and device_works(s) and any(remedy.changes for remedy in precision(s)),
     ),
     Rule(
         "compute_bound",
@@ -328,6 +373,8 @@ VERDICT_LABELS: Mapping[Verdict, str] = {
     "imbalance": "GPUs are not equally busy",
     "slow_worker": "Slow worker",
     "underfilled": "GPU underused",
+    "low_clocks": "Low clocks",
+    "bandwidth_bound": "Memory-bandwidth-bound",
     "compute_bound": "Compute-bound",
     "healthy": "Healthy",
     "undecided": "No verdict",

@@ -7,7 +7,7 @@ what to do.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
 from .. import figures
@@ -16,6 +16,7 @@ from ..runs import Run
 from ..runs.events import Diagnosis, Verdict
 from ..runs.reading import RunEvents
 from ..text import counted, seconds
+from . import clocks
 from .collector import read
 from .evidence import HOST_VIEWED, evidence
 from .measurements import ENOUGH_SECONDS, Measurements
@@ -94,7 +95,8 @@ def _sentence(verdict: Verdict, s: Measurements, found: Sequence[Found]) -> str:
     if not found:
         return f"{words}: no single cause stands out{_why_doubtful(s)}"
     whole = f"{words}: {found[0].rule.text.format(value=found[0].rule.figure.text(found[0].value))}"
-    endings = _where(s) if verdict == "input_bound" else _which(s) if verdict == "slow_worker" else []
+    ending = _ENDINGS.get(verdict)
+    endings = ending(s) if ending else []
     return next((whole + ending for ending in endings if len(whole + ending) <= 100), whole)
 
 
@@ -117,6 +119,18 @@ def _where(s: Measurements) -> list[str]:
 def _which(s: Measurements) -> list[str]:
     """The slow worker, with its address where there is room."""
     return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
+
+
+def _held_by(s: Measurements) -> list[str]:
+    """What holds the clock down, where that is known."""
+    return [f" ({why})"] if (why := clocks.cause(s)) else []
+
+
+_ENDINGS: Mapping[str, Callable[[Measurements], list[str]]] = {
+    "input_bound": _where,
+    "slow_worker": _which,
+    "low_clocks": _held_by,
+}
 
 
 def _confidence(s: Measurements, verdict: Verdict, found: Sequence[Found]) -> float:

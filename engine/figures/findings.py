@@ -9,7 +9,12 @@ from .run import RUN
 _EVENTS, _XPROF = "the run's events", "XProf"
 # What a diagnosis measures beside the figures of runs, GPUs and host.
 _MEASURED = _by_key(
-    Figure("throttled", "throttled", "share", "the part of the readings in which the GPU slows itself down", "NVML"),
+    Figure("throttled", "throttled", "share", "the part of the time in which heat or a fault slows the GPU down",
+           "NVML's violation counters and the reasons in its readings"),
+    Figure("clock_share", "clock", "share", "of the highest clock of the multiprocessors, mean while they work",
+           "NVML"),
+    Figure("power_capped", "at the power limit", "share", "the part of the time in which the power limit holds the "
+           "clock down", "NVML's violation counters, or else the reasons in its readings"),
     Figure("memory_growth", "memory growth", "share", "of the memory that TensorFlow may take, from first to last",
            "tf.config.experimental.get_memory_info"),
     Figure("host_memory_growth", "memory growth", "share", "of the host's memory, by the training", "psutil"),

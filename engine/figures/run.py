@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from .figure import Figure, View
 
 _CLOCK = "the trainer's clock around steps, warm-up left out"
+_COUNTED = "NVML's counter of energy (nvmlDeviceGetTotalEnergyConsumption)"
+_ESTIMATED = "NVML's power, sampled, x time"
+_SLOWED = "NVML's violation counters, or else the reasons in its readings"
 LOSS = Figure(
     "metrics.loss", "training loss", "value",
     "mean over the steps of the last whole epoch; of a run that goes on, of the epoch so far", "Keras's metrics",
@@ -53,7 +56,8 @@ RUN: tuple[Figure, ...] = (
            "NVML's utilization, mean without evaluation and saving", narrow="busy", more_is_better=True,
            shown=("compare", "summary", "trial")),
     Figure("gpu_power_mean_w", "GPU power", "W", "the mean power that a GPU draws while it trains",
-           "NVML's power, mean without evaluation and saving", digits=0, shown=("compare", "summary")),
+           "NVML's energy / time, or its power, without evaluation and saving", narrow="power", digits=0,
+           shown=("compare", "summary", "trial")),
     Figure("peak_memory_bytes", "peak tensor memory", "bytes",
            "the most that TensorFlow's tensors have taken of one device; of a GPU after the first step",
            "tf.config.experimental.get_memory_info",
@@ -77,6 +81,24 @@ RUN: tuple[Figure, ...] = (
            "the running sum of Keras's loss", more_is_better=False, progress="window_loss", shown=("history",)),
     Figure("loss_at_samples", "loss", "value", "the running loss after as many samples as the other side has seen",
            "Keras's metrics", more_is_better=False, shown=("trial",)),
+    Figure("sm_clock_mean_mhz", "SM clock", "MHz", "the mean clock of the multiprocessors while the GPUs train", "NVML",
+           narrow="MHz", digits=0, shown=("compare", "trial")),
+    Figure("slowed_by_power", "slowed by power", "share",
+           "the part of the time in which the power limit holds the clock down; usual at full load", _SLOWED,
+           narrow="power cap", shown=("compare", "trial")),
+    Figure("slowed_by_heat", "slowed by heat", "share", "the part of the time in which heat holds the clock down",
+           _SLOWED, narrow="heat", more_is_better=False, shown=("compare", "trial")),
+    Figure("gpu_energy_wh", "GPU energy", "Wh",
+           "what the GPUs that train have drawn over the whole run; of a resumed run since it was resumed", _COUNTED,
+           narrow="energy", more_is_better=False, shown=("compare", "summary")),
+    Figure("gpu_energy_estimated_wh", "GPU energy, estimated", "Wh", "the same of GPUs whose driver does not count it",
+           _ESTIMATED, short="energy, estimated", more_is_better=False, shown=("compare", "summary")),
+    Figure("sample_energy_j", "GPU energy per sample", "J",
+           "what the GPUs that train draw for one sample, without evaluation and saving", f"{_COUNTED} / samples",
+           short="J per sample", narrow="J/sample", more_is_better=False, shown=("compare", "trial")),
+    Figure("sample_energy_estimated_j", "GPU energy per sample, estimated", "J",
+           "the same of GPUs whose driver does not count it", f"{_ESTIMATED} / samples",
+           short="J per sample, estimated", narrow="~J/sample", more_is_better=False, shown=("compare", "trial")),
     Figure("loss_scale", "loss scale", "count", "the factor of mixed_float16 that keeps gradients from underflowing",
            "Keras's LossScaleOptimizer", progress="loss_scale", shown=("history",)),
     Figure("skipped_steps", "skipped steps", "count",

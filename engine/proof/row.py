@@ -32,6 +32,12 @@ class Trial:
     peak_process_bytes: int | None = None
     peak_address_space_bytes: int | None = None
     gpu_busy_mean: float | None = None
+    gpu_power_mean_w: float | None = None
+    sm_clock_mean_mhz: float | None = None
+    slowed_by_power: float | None = None
+    slowed_by_heat: float | None = None
+    sample_energy_j: float | None = None
+    sample_energy_estimated_j: float | None = None
     loss_at_samples: float | None = None
     replicas: int | None = None  # with the global batch as the trainer has told them
     global_batch_size: int | None = None

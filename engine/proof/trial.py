@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from .. import plan, presets, runs
 from ..diagnosis import collector
+from ..diagnosis.clocks import HOT
 from ..files import disk
 from ..options import OPTIONS, Options, by_key
 from ..presets import Preset
@@ -306,11 +307,14 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
 
 
 def disturbed(run: Run, neighbour: str = "") -> str:
-    """Who else used the devices or cores of a trial; `neighbour` is what of gputui was seen beside it, in words."""
+    """Who else used the devices or cores of a trial, and whether heat slowed it; `neighbour` is what of gputui was seen
+    beside it, in words.
+    """
     known = collector.read(run)
     cores = f"other programs used {share(known.others_cpu or 0)} of the CPU's cores" if known.crowded else ""
     gpus = f"other programs on its GPU: {', '.join(known.gpu_neighbours)}" if known.gpu_neighbours else ""
-    return ", ".join(filter(None, (neighbour, cores, gpus)))
+    hot = f"its GPU was slowed down ({', '.join(known.throttle)})" if (known.throttled or 0.0) >= HOT else ""
+    return ", ".join(filter(None, (neighbour, cores, gpus, hot)))
 
 
 def _first_line(result: Mapping[str, Any]) -> str:

@@ -23,8 +23,8 @@ PhaseName = Literal[
 ]  # fmt: skip
 Verdict = Literal[
     "input_bound", "transfer_bound", "python_overhead", "communication_bound", "stalls", "throttled", "retracing",
-    "memory_growing", "memory_limit", "imbalance", "slow_worker", "underfilled", "compute_bound", "healthy",
-    "undecided",
+    "memory_growing", "memory_limit", "imbalance", "slow_worker", "underfilled", "low_clocks", "bandwidth_bound",
+    "compute_bound", "healthy", "undecided",
 ]  # fmt: skip
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
@@ -286,6 +286,13 @@ class Summary:
     peak_address_space_bytes: int | None = None
     gpu_busy_mean: float | None = None
     gpu_power_mean_w: float | None = None
+    sm_clock_mean_mhz: float | None = None  # while the GPUs work
+    slowed_by_power: float | None = None  # the part of the time in which the power limit held the clock down
+    slowed_by_heat: float | None = None  # the same of heat
+    gpu_energy_wh: float | None = None  # of all GPUs that train, over the whole run, by the driver's counters
+    gpu_energy_estimated_wh: float | None = None  # the same without counters: power x time
+    sample_energy_j: float | None = None  # of all GPUs that train, for one sample
+    sample_energy_estimated_j: float | None = None  # the same without counters
     mfu: float | None = None  # the part of the GPUs' dense peak that the model's arithmetic reaches
     epochs: int = 0  # that were completed
     steps: int = 0  # over all epochs

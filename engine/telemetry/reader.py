@@ -42,7 +42,7 @@ class GpuReader(threading.Thread):
         return time.monotonic() - since if since is not None else 0.0
 
     def errors_since(self, since: float, gpus: Collection[str]) -> list[str]:
-        """The errors of these GPUs that the driver has reported since a time of the steady clock, as its log has them."""
+        """The errors of these GPUs reported since a time of the steady clock, as the driver's log has them."""
         return [
             f"NVRM: Xid (GPU {error.gpu}): {error.number}" + (f", {error.about}" if error.about else "")
             for reported, uuid, error in self._errors

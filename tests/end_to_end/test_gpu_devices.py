@@ -225,6 +225,9 @@ def test_single_opens_the_one_gpu_that_trains_beside_a_display_card_and_the_diag
     assert measured.busy_mean > 1 / 8, "idle GPUs do not count"
     assert run.result is not None
     assert measured.memory_peak == pytest.approx(run.result["peak_memory_bytes"] / limit)
+    assert run.result["gpu_energy_wh"] > 0
+    assert run.result["sm_clock_mean_mhz"] == 1980
+    assert run.result["first_step_memory_bytes"] > 0
     more = [dict(remedy.changes) for remedy in remedies(measured, ["compute_bound"]) if remedy.step == "gpus"]
     assert more == [{"device.visible": "all", "strategy.kind": "mirrored"}]
     assert several(found) in ([], more)
@@ -257,7 +260,7 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
 ) -> None:
     def with_gpus(settings: str) -> dict[str, str]:
         folder = tmp_path / settings.partition("=")[0]
-        lost = f"lost_when={folder / 'use.lost'}@0"
+        lost = f"lost_when={folder / 'use.lost'}@0 xid=79@0 xid_when={folder / 'use.lost'}"
         return os.environ | fakegpu.environment(folder, gpus=2, memory_mb=4096, settings=settings, words=lost)
 
     settings = ("model=mlp", "width=0.05", "epochs=50", "run.checkpoint=5", "hang_seconds=300", "xla=false",
@@ -269,6 +272,7 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
     assert run.result is not None
     assert (run.result["outcome"], run.result["error"]["kind"]) == ("crashed", "gpu_lost"), lost.stdout
     assert "the driver has lost GPU 0" in run.result["error"]["message"]
+    assert any("has reported Xid 79" in event["message"] for event in happened(run, "warning"))
     assert f"gputui resume {run.id}" in lost.stdout
     preset = run.file("preset.yaml")
     preset.write_text(re.sub(r"hang_seconds: 300(\.0)?\b", "hang_seconds: 5", preset.read_text()))

@@ -123,22 +123,6 @@ def test_newer_ways_are_tried_where_the_driver_gives_up_the_older(nvml: FakeNvml
     assert gpu["memory_used_counts_reserved"] is True
 
 
-@pytest.mark.parametrize(
-    ("bits", "throttle", "settings"),
-    [
-        (0x1, [], None),
-        (0x2 | 0x100, [], ["application clocks", "display clocks"]),
-        (0x2 | 0x20, ["software thermal"], ["application clocks"]),
-        (0x200 | 0x400, ["board limit", "reliability limit"], None),
-    ],
-)
-def test_clocks_that_somebody_has_set_are_no_throttling(
-    nvml: FakeNvml, bits: int, throttle: list[str], settings: list[str] | None
-) -> None:
-    (gpu,) = readings(nvml, f"throttle={bits}")
-    assert (gpu["throttle"], gpu.get("clocks_set_by")) == (throttle, settings)
-
-
 def test_a_partitioned_gpu_lists_its_instances(nvml: FakeNvml) -> None:
     (gpu,) = readings(nvml, "mig=2")
     assert gpu["busy"] is None
@@ -320,36 +304,6 @@ thread.stop()
 print(json.dumps(told.count("gpu_lost")))
 """
     assert nvml.run(program, f"lost_when={fall}@0 lost_code=999", timeout=120) == 2
-
-
-def test_power_and_heat_are_counted_by_the_driver(nvml: FakeNvml) -> None:
-    found = watched(nvml, "gpus=2 power_cap=200@1 slowed=50,20@1 clock=600@1", enough="len(gpus) > 2")
-    first, *_, last = of_type(found, "gpu")
-    (healthy, slow), (_, then) = last["gpus"], first["gpus"]
-    seconds = last["t"] - first["t"]
-    assert (slow["power_limit_w"], slow["sm_clock_mhz"], healthy["sm_clock_mhz"]) == (200.0, 600, 1980)
-    for key, share in (("slowed_by_power_seconds", 0.5), ("slowed_by_heat_seconds", 0.2), ("energy_j", 200)):
-        assert slow[key] - then[key] == pytest.approx(share * seconds, rel=0.3), key
-        assert key not in slow.get("reasons", {})
-
-
-def test_errors_that_the_driver_reports_are_told_once_and_a_box_without_events_lacks_nothing(
-    nvml: FakeNvml, tmp_path: Path
-) -> None:
-    log = tmp_path / "calls"
-    words = f"gpus=3 xid=74@1 xid=31@2 log={log}"
-    found = watched(nvml, words, enough="warned and len(gpus) > 3")
-    (warning,) = of_type(found, "warning")
-    assert warning["kind"] == "gpu_xid"
-    assert "GPU 1 (NVIDIA H100 80GB HBM3): the NVIDIA driver has reported Xid 74, an NVLink" in warning["message"]
-    made = [(function, note) for function, _, note in calls(log)]
-    assert [function for function, _ in made].count("EventSetCreate") == 1
-    assert made.index(("EventSetFree", "")) < made.index(("Shutdown", ""))
-    for fault in ("EventSetCreate:3", "EventSetWait_v2:999", *(f"DeviceRegisterEvents:3@{gpu}" for gpu in range(3))):
-        words += f" fail={fault}"
-        found = watched(nvml, words, enough="len(gpus) > 3")
-        assert of_type(found, "warning") == []
-        assert [gpu["busy"] for gpu in of_type(found, "gpu")[-1]["gpus"]] == [0.37] * 3
 
 
 def test_slow_calls_lower_the_rate_and_say_so(nvml: FakeNvml) -> None:

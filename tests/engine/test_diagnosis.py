@@ -35,6 +35,10 @@ CASES: tuple[tuple[str, Measurements], ...] = (
     ("memory_limit", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True}, memory_peak=0.99)),
     ("communication_bound", gpu(gpus=4, communication=0.3)),
     ("communication_bound", gpu(gpus=4, worker_exchange=0.421, exchange_ms=12.0)),
+    ("low_clocks", gpu(clock_share=0.3, sm_clock_mhz=600.0, max_sm_clock_mhz=1980.0)),
+    ("low_clocks", gpu(clock_share=0.8, power_capped=0.9, power_limit_w=300.0, power_limit_default_w=700.0)),
+    ("bandwidth_bound", gpu(sm_active=0.9, tensor_active=0.1, dram_active=0.75)),
+    ("compute_bound", gpu(sm_active=0.9, tensor_active=0.01, dram_active=0.2)),
     ("compute_bound", measured(cpu_bfloat16=True)),
     ("compute_bound", gpu()),
     ("healthy", gpu({"precision.policy": "mixed_bfloat16", "compile.xla": True})),
@@ -76,6 +80,8 @@ THRESHOLDS = {
     ("stalls", "pauses"): (0.15, 0.3), ("stalls", "busy_p5"): (0.1, 0.1), ("stalls", "uneven"): (3, 6),
     ("imbalance", "busy_gap"): (0.2, 0.5), ("imbalance", "clock_gap"): (0.1, 0.2),
     ("slow_worker", "worker_gap"): (0.1, 0.3), ("underfilled", "busy_mean"): (0.7, 0.5),
+    ("low_clocks", "clock_share"): (0.75, 0.6), ("low_clocks", "power_capped"): (0.3, 0.5),
+    ("bandwidth_bound", "dram_active"): (0.6, 0.7), ("compute_bound", "tensor_active"): (0.1, 0.05),
     ("underfilled", "sm_active"): (0.4, 0.4), ("memory_limit", "memory_peak"): (0.9, 0.97),
     ("compute_bound", "compute_share"): (0.8, 0.8),
 }  # fmt: skip
@@ -93,7 +99,10 @@ def test_each_rule_counts_at_its_threshold_and_not_before(rule: Any) -> None:
     just = -1e-6 if rule.below else 1e-6
     several = rule.measurement in ("busy_gap", "busy_p5", "clock_gap")
     base = gpu(gpus=2, busy_p95=0.95) if several else measured(cpu_bfloat16=True)
-    on_gpu = rule.measurement in ("busy_mean", "busy_p5", "busy_gap", "clock_gap", "sm_active")
+    of_chip = rule.measurement in ("clock_share", "power_capped", "dram_active", "tensor_active")
+    if of_chip:
+        base = replace(base, compute_capability=(9, 0), power_limit_w=300.0, power_limit_default_w=700.0)
+    on_gpu = of_chip or rule.measurement in ("busy_mean", "busy_p5", "busy_gap", "clock_gap", "sm_active")
     base = replace(base, on_gpu=on_gpu, input_wait=0.0, compute_share=0.5)
     counts = replace(base, **{rule.measurement: rule.notable + just})
     not_yet = replace(base, **{rule.measurement: rule.notable - just})
@@ -146,6 +155,56 @@ def test_a_gpu_that_is_busy_on_few_of_its_multiprocessors_acquits_nobody() -> No
     assert (low.verdict, low.others) == ("python_overhead", ["underfilled"])
     full = diagnose(gpu(python_share=0.2, compute_share=0.79, sm_active=0.85))
     assert (full.verdict, full.others) == ("undecided", [])
+
+
+LOW: dict[str, Any] = {"clock_share": 0.3, "sm_clock_mhz": 600.0, "max_sm_clock_mhz": 1980.0}
+LIMITED: dict[str, Any] = {"power_capped": 0.9, "power_limit_w": 300.0, "power_limit_default_w": 700.0}
+
+
+@pytest.mark.parametrize(
+    ("figures", "sentence", "remedy"),
+    [
+        (LOW | LIMITED, "Low clocks: the GPU runs at 30 % of its highest clock (power limit 300 W of 700 W)",
+         "as root nvidia-smi -i 0,2 -pl 700"),
+        (LOW | {"clocks_set_by": ("application clocks",)}, "of its highest clock (set: application clocks)", "-rac"),
+        (LOW, "Low clocks: the GPU runs at 30 % of its highest clock", "-rgc releases locked clocks"),
+        ({"clock_share": 0.8} | LIMITED, "a lowered power limit holds the GPU's clock down 90 % of", "-pl 700"),
+    ],
+)  # fmt: skip
+def test_a_low_clock_has_its_cause_and_what_to_do_about_it(figures: dict[str, Any], sentence: str, remedy: str) -> None:
+    found = diagnose(gpu(gpu_indexes=(0, 2), **figures))
+    assert (found.verdict, found.others) == ("low_clocks", ["compute_bound"])
+    assert sentence in found.sentence
+    assert remedy in found.remedies[0]["reason"] + found.remedies[-1]["reason"]
+    if "sm_clock_mhz" in figures:
+        assert "its clock is 600 MHz of at most 1,980 MHz" in [row["text"] for row in found.evidence]
+
+
+def test_a_clock_at_the_default_power_limit_or_one_that_heat_holds_down_is_no_low_clock() -> None:
+    usual = diagnose(gpu(**LOW, power_capped=0.9, power_limit_w=72.0, power_limit_default_w=72.0))
+    assert (usual.verdict, usual.others) == ("compute_bound", [])
+    assert any("power limit of 72 W, the default, holds it there" in str(row["text"]) for row in usual.evidence)
+    hot = diagnose(gpu(**LOW, throttled=0.4, throttle=("heat",)))
+    assert (hot.verdict, hot.others) == ("throttled", ["compute_bound"])
+    idle = diagnose(gpu(**LOW, busy_mean=0.3, busy_p95=0.4))
+    assert "low_clocks" not in (idle.verdict, *idle.others), "a GPU with little to do lowers its clock"
+
+
+def test_a_gpu_that_waits_for_its_memory_needs_smaller_numbers_and_fewer_kernels() -> None:
+    found = diagnose(gpu(sm_active=0.9, tensor_active=0.1, dram_active=0.75))
+    assert (found.verdict, found.others) == ("bandwidth_bound", ["compute_bound"])
+    changes = [dict(remedy["changes"]) for remedy in found.remedies]
+    assert changes[:2] == [{}, {"precision.policy": "mixed_bfloat16"}]
+    assert {"compile.xla": True} in changes
+    computes = diagnose(gpu(sm_active=0.9, tensor_active=0.6, dram_active=0.75))
+    assert "bandwidth_bound" not in (computes.verdict, *computes.others)
+
+
+def test_idle_tensor_cores_are_named_only_where_another_precision_would_use_them() -> None:
+    found = diagnose(gpu(sm_active=0.9, tensor_active=0.01))
+    assert found.sentence == "Compute-bound: the tensor cores work 1 % of the time, and 16 bits would use them"
+    mixed = diagnose(gpu({"precision.policy": "mixed_bfloat16"}, sm_active=0.9, tensor_active=0.01))
+    assert "tensor_active" not in [row["signal"] for row in mixed.evidence if row["threshold"] is not None]
 
 
 def test_where_the_driver_tells_no_utilization_the_multiprocessors_decide() -> None:

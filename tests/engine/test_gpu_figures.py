@@ -234,3 +234,24 @@ def test_the_gpu_that_the_others_wait_for_is_named_with_its_cause(name: str) -> 
     if slow:
         words = [*(piece["text"] for piece in told.evidence), *(one["reason"] for one in told.remedies)]
         assert cause in " ".join(words)
+
+
+def test_clocks_and_slowed_time_are_summed_up_over_the_readings_that_train() -> None:
+    def at(t: float, **more: Any) -> dict[str, Any]:
+        counted = {"slowed_by_power_seconds": 0.9 * t, "slowed_by_heat_seconds": 0.0, "throttle": ["power cap"]}
+        clock = {"sm_clock_mhz": 600.0, "max_sm_clock_mhz": 1980.0, "power_limit_w": 300.0}
+        return reading({"power_limit_default_w": 700.0} | counted | clock | more)
+
+    told = [at(float(second)) for second in range(30)]
+    found = fed(started(card(), compute_capability=[9, 0]), TRAINING, *told, *STEPS)
+    assert (found.sm_clock_mhz, found.max_sm_clock_mhz) == (600.0, 1980.0)
+    assert found.clock_share == pytest.approx(600 / 1980)
+    assert found.power_capped == pytest.approx(0.9)
+    assert found.throttled == 0.0
+    assert (found.power_limit_w, found.power_limit_default_w, found.gpu_indexes) == (300.0, 700.0, (0,))
+    verdict = diagnose(found)
+    assert (verdict.verdict, verdict.others) == ("low_clocks", ["compute_bound"])
+    hot = [at(float(second), slowed_by_heat_seconds=0.3 * second, throttle=[]) for second in range(30)]
+    found = fed(started(card()), TRAINING, *hot, *STEPS)
+    assert found.throttled == pytest.approx(0.3), "the driver has counted what no reading saw"
+    assert found.throttle == ("heat",)

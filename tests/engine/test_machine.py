@@ -67,7 +67,7 @@ def test_all_who_read_which_gpus_are_visible_read_the_same(nvml: FakeNvml) -> No
     ]
     for (value, indexes), trains in zip(VISIBLE, nvml.run(program, "gpus=4"), strict=True):
         idle = Gpus(value)
-        idle.take(gpus, ())
+        idle.take(0.0, gpus, ())
         expected = doctor_visible.expected(NvmlAnswers(tuple(gpus), 4), value)
         assert (trains, expected, idle.idle()) == (indexes, len(indexes), len(indexes)), value
 

@@ -44,6 +44,51 @@ def test_busy_and_power_are_means_over_the_gpus_and_the_moments_that_train(tmp_p
     assert result["gpu_power_mean_w"] == pytest.approx(400)
 
 
+def test_energy_clocks_and_slowed_time_are_of_the_moments_that_train(tmp_path: Path) -> None:
+    def told(name: str, without: tuple[str, ...] = (), **more: object) -> dict[str, object]:
+        """The result of a training on two GPUs that draw 200 and 300 W, at 100 samples a second."""
+        run = Run(tmp_path / name)
+        run.path.mkdir()
+        report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+        report.writer.clock = RunClock(100.0, steady() - 40)
+        report.gpus, report.training_since, report.doing = {"GPU-a", "GPU-b"}, 110.0, "training"
+        report.speed.plan = Plan(1, 100, 100)
+        for mark in range(4):
+            report.speed.clock.mark(float(mark), 1)
+        lines = []
+        for t in (20.0, *range(100, 140, 5)):  # the first is of an earlier sitting
+            part = {"power": 0.5 * t, "heat": 0.1 * t}
+            gpus = [
+                {"uuid": uuid, "busy": 0.9 if t >= 110 else 0.0, "power_w": watts, "energy_j": watts * t,
+                 "sm_clock_mhz": 600.0 if t >= 110 else 200.0, "max_sm_clock_mhz": 1980.0, "throttle": ["power cap"]}
+                | {f"slowed_by_{name}_seconds": seconds for name, seconds in part.items()} | more
+                for uuid, watts in (("GPU-a", 200.0), ("GPU-b", 300.0), ("GPU-c", 999.0))
+            ]  # fmt: skip
+            gpus = [{key: value for key, value in gpu.items() if key not in without} for gpu in gpus]
+            lines.append(json.dumps({"t": t, "type": "gpu", "gpus": gpus}))
+        run.file("telemetry.jsonl").write_text("\n".join(lines) + "\n")
+        report.finish("ok", 0)
+        return dict(run.result or {})
+
+    counted = told("counted")
+    assert counted["gpu_power_mean_w"] == pytest.approx(250)
+    assert counted["sample_energy_j"] == pytest.approx(5.0), "500 W at 100 samples a second"
+    assert counted["gpu_energy_wh"] == pytest.approx(500 * 35 / 3600)
+    assert (counted["gpu_energy_estimated_wh"], counted["sample_energy_estimated_j"]) == (None, None)
+    assert counted["sm_clock_mean_mhz"] == pytest.approx(600)
+    assert (counted["slowed_by_power"], counted["slowed_by_heat"]) == (pytest.approx(0.5), pytest.approx(0.1))
+    no_counters = ("energy_j", "slowed_by_power_seconds", "slowed_by_heat_seconds")
+    sampled = told("sampled", no_counters)
+    assert (sampled["gpu_energy_wh"], sampled["sample_energy_j"]) == (None, None)
+    assert sampled["gpu_energy_estimated_wh"] == pytest.approx(500 * 35 / 3600)
+    assert sampled["sample_energy_estimated_j"] == pytest.approx(5.0)
+    assert (sampled["slowed_by_power"], sampled["slowed_by_heat"]) == (1.0, 0.0)
+    of_an_instance = told("mig", mig=[{"uuid": "MIG-0"}])
+    for key in ("gpu_power_mean_w", "gpu_energy_wh", "gpu_energy_estimated_wh", "sample_energy_j"):
+        assert of_an_instance[key] is None, key
+    assert of_an_instance["sm_clock_mean_mhz"] == pytest.approx(600)
+
+
 def test_the_time_left_is_that_of_the_steps_left() -> None:
     speed = Speed()
     speed.plan = Plan(1, 200, 8)

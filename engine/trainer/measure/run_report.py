@@ -10,9 +10,8 @@ import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from ...options.own import remedy
 from ...runs import Run, code_files, events, results
@@ -20,6 +19,7 @@ from ...runs.event_writer import EventWriter
 from ...runs.reading import ENGINE_FILE, RunEvents, read_events
 from ...system import memory_peaks
 from ...system.heartbeat import TrainerHeartbeat
+from ...telemetry.gpu_totals import GpuTotals
 from .run_figures import Epochs, FirstSeconds, Moment, Speed
 
 
@@ -132,7 +132,6 @@ class RunReport:
         seconds = self.elapsed
         wait, python = speed.shares()
         told = read_events(self.run.path, [ENGINE_FILE])
-        busy, power_w = self._gpu_means(told, "busy", "power_w")
         peaks = memory_peaks.of_this_process()
         return events.Summary(
             outcome=outcome,
@@ -155,8 +154,7 @@ class RunReport:
             first_step_memory_bytes=self.first_step_memory_bytes,
             peak_process_bytes=peaks.resident,
             peak_address_space_bytes=peaks.address_space,
-            gpu_busy_mean=busy,
-            gpu_power_mean_w=power_w,
+            **self._gpu_figures(told, speed.samples_per_second(p50)),
             mfu=speed.mfu(p50),
             epochs=self.epochs.done,
             steps=speed.step,
@@ -170,23 +168,36 @@ class RunReport:
             code_changes=code_files.read(self.run).changes,
         )
 
-    def _gpu_means(self, told: RunEvents, *keys: str) -> Iterator[float | None]:
-        """The mean of each figure over these readings, as far as it is known."""
-        sums, counts = dict.fromkeys(keys, 0.0), dict.fromkeys(keys, 0)
-        for gpu in self._gpu_readings(told):
-            for key in keys:
-                if gpu.get(key) is not None:
-                    sums[key] += gpu[key]
-                    counts[key] += 1
-        return (sums[key] / counts[key] if counts[key] else None for key in keys)
-
-    def _gpu_readings(self, told: RunEvents) -> Iterator[Mapping[str, Any]]:
-        """The engine's readings of the GPUs that train, since training began, without evaluation and saving."""
-        if self.training_since is None:
-            return
+    def _gpu_figures(self, told: RunEvents, samples_per_second: float | None) -> dict[str, float | None]:
+        """Figures of the GPUs that train, while they do; their energy over the whole run since its last start."""
+        training, whole = GpuTotals(), GpuTotals()
         pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])
+        begin = self.writer.clock.now() - self.elapsed
         for event in told.of(events.GpuReadings):
             while event.t >= pauses[0][1]:
                 pauses.popleft()
-            if self.training_since <= event.t < pauses[0][0]:
-                yield from (gpu for gpu in event.gpus if gpu.get("uuid") in self.gpus)
+                training.pause()
+            mine = [gpu for gpu in event.gpus if gpu.get("uuid") in self.gpus]
+            trains = self.training_since is not None and self.training_since <= event.t < pauses[0][0]
+            for gpu in mine:
+                if event.t >= begin:
+                    whole.take(event.t, gpu)
+                if trains:
+                    training.take(event.t, gpu)
+        return _energy(whole, training, samples_per_second) | {
+            "gpu_busy_mean": training.mean("busy"),
+            "gpu_power_mean_w": training.power_w,
+            "sm_clock_mean_mhz": training.mean("sm_clock_mhz"),
+            "slowed_by_power": training.slowed_by("power"),
+            "slowed_by_heat": training.slowed_by("heat"),
+        }
+
+
+def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:
+    """What the driver has counted, or an estimate under another name."""
+    known = training.watts is not None and samples_per_second
+    of_a_sample = (training.watts or 0.0) / samples_per_second if known and samples_per_second else None
+    return {
+        f"gpu_energy{'' if whole.counts_energy else '_estimated'}_wh": whole.energy_wh,
+        f"sample_energy{'' if training.counts_energy else '_estimated'}_j": of_a_sample,
+    }

@@ -1,0 +1,105 @@
+"""Whether the GPUs run at a low clock while they train, and what holds it down.
+
+A chip at its default power limit lowers its clock under full load: that is how it was built (an L4 or T4 trains at half
+of its highest clock), and no fault. A lower limit, clocks that somebody has set, and a clock that is low without any
+reason are: then computing is slow, but not because of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import figures
+from ..files.values import number, whole
+from ..telemetry.gpu_totals import GpuTotals
+from .accumulators import Reading
+from .remedy import Remedy
+
+if TYPE_CHECKING:
+    from .measurements import Measurements
+
+OFTEN = 0.5  # share of the time: then the power limit explains the clock
+LOWERED = 0.95  # of the default power limit; a limit below it was set by somebody
+HOT = 0.10  # share of the readings from which heat is the cause, and the verdict is another
+
+
+def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
+    """The figures of the GPUs that train: `gpus` are their last readings, `totals` all of them."""
+    limits = [(limit, default) for gpu in gpus if (limit := number(gpu.get("power_limit_w"))) is not None
+              and (default := number(gpu.get("power_limit_default_w")))]  # fmt: skip
+    lowest = min(limits, key=lambda pair: pair[0] / pair[1], default=(None, None))
+    set_by = [word for gpu in gpus for word in gpu.get("clocks_set_by") or () if isinstance(word, str)]
+    return {
+        "clock_share": totals.mean("clock_share"),
+        "sm_clock_mhz": totals.mean("sm_clock_mhz"),
+        "max_sm_clock_mhz": totals.mean("max_sm_clock_mhz"),
+        "power_capped": totals.slowed_by("power"),
+        "power_limit_w": lowest[0],
+        "power_limit_default_w": lowest[1],
+        "clocks_set_by": tuple(dict.fromkeys(set_by)),
+        "gpu_indexes": tuple(index for gpu in gpus if (index := whole(gpu.get("index"))) is not None),
+    }
+
+
+def limit_is_low(s: Measurements) -> bool:
+    """Whether somebody has set a power limit below the default."""
+    limit, default = s.power_limit_w, s.power_limit_default_w
+    return limit is not None and default is not None and limit < LOWERED * default
+
+
+def is_held(s: Measurements) -> bool:
+    """Whether a low clock has a cause that could be removed; heat has a verdict of its own."""
+    works = s.on_gpu and s.gpu_works and (s.throttled or 0.0) < HOT
+    return works and (limit_is_low(s) or (s.power_capped or 0.0) < OFTEN)
+
+
+def is_capped(s: Measurements) -> bool:
+    """Whether the power limit is low, and nothing else needs to be known."""
+    return s.on_gpu and s.gpu_works and limit_is_low(s)
+
+
+def cause(s: Measurements) -> str:
+    """What holds the clock down, in a few words."""
+    if limit_is_low(s):
+        return f"power limit {_watts(s.power_limit_w)} of {_watts(s.power_limit_default_w)}"
+    return f"set: {', '.join(s.clocks_set_by)}" if s.clocks_set_by else ""
+
+
+def evidence(s: Measurements) -> str:
+    """The clock as a sentence, with a place for it; empty where there is nothing to compare it with."""
+    if s.max_sm_clock_mhz is None:
+        return ""
+    most = figures.measurement("max_sm_clock_mhz").text(s.max_sm_clock_mhz)
+    held = ""
+    if (s.power_capped or 0.0) >= OFTEN and not limit_is_low(s):
+        default = f" of {_watts(s.power_limit_w)}, the default," if s.power_limit_w else ""
+        held = f"; its power limit{default} holds it there, which is usual at full load"
+    return f"its clock is {{}} of at most {most}{held}"
+
+
+def remedies(s: Measurements) -> Iterator[Remedy]:
+    gpus = ",".join(map(str, s.gpu_indexes))
+    command = f"nvidia-smi -i {gpus}" if gpus else "nvidia-smi"
+    if limit_is_low(s):
+        yield Remedy(
+            step="device",
+            reason=f"the power limit is {_watts(s.power_limit_w)}, and the default {_watts(s.power_limit_default_w)}: "
+            f"as root {command} -pl {round(s.power_limit_default_w or 0)}, unless somebody has lowered it on purpose",
+        )
+    elif s.clocks_set_by:
+        yield Remedy(
+            step="device",
+            reason=f"somebody has set the clocks ({', '.join(s.clocks_set_by)}): as root {command} -rac resets "
+            f"application clocks, and {command} -rgc releases locked ones",
+        )
+    else:
+        yield Remedy(
+            step="device",
+            reason=f"the driver gives no reason for the low clock: as root {command} -rgc releases locked clocks; "
+            f"{command} -q -d CLOCK,POWER,PERFORMANCE shows its limits",
+        )
+
+
+def _watts(value: float | None) -> str:
+    return figures.measurement("power_limit_w").text(value)

@@ -1,0 +1,116 @@
+"""What the readings of GPUs add up to: energy, power, clocks, and the time that power and heat cost.
+
+The driver counts energy and slowed time without gaps, so that two readings give the exact sum between them, also over
+a training of seconds. Where it has no such counters, the readings themselves are samples of the power and of the
+reasons for low clocks. A figure that is not known is None; shares are 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..files.values import number
+
+Reading = Mapping[str, Any]
+
+WORKS = 0.5  # an idle GPU lowers its clock
+JOULES_PER_WH = 3600
+# Where there is no counter: the reasons in a reading (questions.THROTTLE_REASONS) that stand for it.
+_REASONS = {
+    "slowed_by_power_seconds": ("power cap",),
+    "slowed_by_heat_seconds": ("software thermal", "hardware thermal", "hardware slowdown"),
+}
+
+
+class GpuTotals:
+    """Takes readings in the order of their time; `pause` leaves out the time until the next one.
+
+    NVML has the power and the energy of a whole card only: of a GPU in MIG mode, which others may use as well, they are
+    not known.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[float, Reading]] = {}
+        self._sums: dict[str, float] = {}
+        self._weights: dict[str, float] = {}
+        self._shared = False  # a GPU in MIG mode is among them
+        self._seen: set[str] = set()
+        self._counted: set[str] = set()  # whose energy the driver counts
+
+    def pause(self) -> None:
+        self._last.clear()
+
+    def take(self, t: float, gpu: Reading) -> None:
+        """Add a reading of one GPU at a time in seconds."""
+        name = str(gpu.get("uuid") or gpu.get("index"))
+        self._seen.add(name)
+        self._shared |= isinstance(gpu.get("mig"), list)
+        busy = number(gpu.get("busy"))
+        self._add("busy", busy)
+        self._add("power_w", number(gpu.get("power_w")))
+        if busy is None or busy >= WORKS:
+            self._clock(number(gpu.get("sm_clock_mhz")), number(gpu.get("max_sm_clock_mhz")))
+        if isinstance(reasons := gpu.get("throttle"), list | tuple):
+            for key, names in _REASONS.items():
+                self._add(f"sampled {key}", float(any(name in reasons for name in names)))
+        if (before := self._last.get(name)) is not None and t > before[0]:
+            self._between(name, t - before[0], before[1], gpu)
+        self._last[name] = (t, gpu)
+
+    def _clock(self, clock: float | None, most: float | None) -> None:
+        self._add("sm_clock_mhz", clock)
+        if clock is not None and most:
+            self._add("max_sm_clock_mhz", most)
+            self._add("clock_share", min(1.0, clock / most))
+
+    def _between(self, name: str, seconds: float, before: Reading, now: Reading) -> None:
+        for key in ("energy_j", *_REASONS):
+            first, second = number(before.get(key)), number(now.get(key))
+            if first is not None and second is not None and second >= first:  # else the driver was loaded again
+                self._add(key, second - first, seconds)
+                if key == "energy_j":
+                    self._counted.add(name)
+        first, second = number(before.get("power_w")), number(now.get("power_w"))
+        if first is not None and second is not None:
+            self._add("sampled energy_j", (first + second) / 2 * seconds, seconds)
+
+    def _add(self, key: str, value: float | None, weight: float = 1.0) -> None:
+        if value is not None:
+            self._sums[key] = self._sums.get(key, 0.0) + value
+            self._weights[key] = self._weights.get(key, 0.0) + weight
+
+    # ---- figures --------------------------------------------------------------------------------
+
+    def mean(self, key: str) -> float | None:
+        """Of `busy`, and while the GPUs work of `sm_clock_mhz`, `max_sm_clock_mhz` and `clock_share`; of a counter the
+        growth in a second.
+        """
+        return self._sums[key] / self._weights[key] if self._weights.get(key) else None
+
+    @property
+    def counts_energy(self) -> bool:
+        """Whether the driver counts the energy of all of them."""
+        return bool(self._seen) and self._counted == self._seen
+
+    @property
+    def energy_wh(self) -> float | None:
+        """Of all GPUs together, by the driver's counters, or else estimated from samples of the power."""
+        joules = self._sums.get("energy_j" if self.counts_energy else "sampled energy_j")
+        return None if joules is None or self._shared else joules / JOULES_PER_WH
+
+    @property
+    def power_w(self) -> float | None:
+        """The mean of one GPU, of the same source as the energy."""
+        return None if self._shared else self.mean("energy_j") if self.counts_energy else self.mean("power_w")
+
+    @property
+    def watts(self) -> float | None:
+        """The mean of all GPUs together."""
+        return None if self.power_w is None else self.power_w * len(self._seen)
+
+    def slowed_by(self, cause: str) -> float | None:
+        """The share of the time in which `power` or `heat` has held the clock down."""
+        key = f"slowed_by_{cause}_seconds"
+        counted = self.mean(key)
+        return min(1.0, counted) if counted else self.mean(f"sampled {key}")  # some drivers count nothing but 0
