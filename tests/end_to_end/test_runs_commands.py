@@ -126,6 +126,8 @@ def test_the_list_is_filtered_and_tells_programs_all(three: list[Run], capsys: p
     running = json.loads(said(capsys, "runs", "--json", "--last", "1")[0])
     assert running["progress"]["samples_per_second"] > 0
     assert said(capsys, "tag", "vit", "-d", "paper")[0] == "#best\n"
+    assert notes.retag(three[1], add=["new", "#old"], remove=["old"]).tags == ("best", "new")
+    assert notes.retag(three[1], remove=["new"]).tags == ("best",)
     said(capsys, "note", "vit", "")
     assert notes.read(three[1]) == notes.Notes("", ("best",))
     assert "cannot be a tag" in said(capsys, "tag", "vit", "a,b", code=WRONG)[1]

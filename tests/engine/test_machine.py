@@ -82,7 +82,7 @@ def test_of_several_gpus_the_one_counts_that_others_fill_most() -> None:
         }
 
     gpus = Gpus(None)
-    gpus.take([used(0), used(1, 3.0, 4.0), used(2, 100.0)], ("GPU-0", "GPU-1"), 0.0)
+    gpus.take(0.0, [used(0), used(1, 3.0, 4.0), used(2, 100.0)], ("GPU-0", "GPU-1"))
     assert [gpus.taken_by_others(name) for name in (None, "GPU-0", "GPU-1")] == [7.0, 0.0, 7.0]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from gputui.engine.telemetry import reader
+from gputui.engine.telemetry.traffic import NvLink
 
 from tests.support.fakenvml import FakeNvml
 from tests.support.fakenvml.programs import calls, readings
@@ -50,6 +51,16 @@ def test_traffic_comes_from_the_older_questions_where_gpm_refuses(nvml: FakeNvml
             assert gpu["nvlink"]["rx_bytes_per_second"] > 0
             assert sum(function == "GpmSampleGet" for function, _, _ in calls(log)) == 1
         log.unlink()
+
+
+def test_a_counter_of_links_that_begins_anew_has_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = iter([[18], [1000, 5000], [3000, 400], [4000, 600]])  # the links; received and sent, in KiB
+    monkeypatch.setattr(NvLink, "_fields", lambda *_: next(counters))
+    moments = iter([0.0, 2.0, 4.0])
+    monkeypatch.setattr("gputui.engine.telemetry.traffic.time.monotonic", lambda: next(moments))
+    links = NvLink(None)
+    rates = [tuple(links.read()["nvlink"].values()) for _ in range(3)]
+    assert rates == [(18, None, None), (18, 1000 * 1024, None), (18, 500 * 1024, 100 * 1024)]
 
 
 def test_traffic_that_gpm_fails_to_tell_says_why(nvml: FakeNvml) -> None:

@@ -192,6 +192,20 @@ def test_no_figures_stand_for_a_change_that_could_not_be_measured(tmp_path: Path
     assert "->" not in head(told)
 
 
+def test_a_change_that_fails_after_its_first_pair_has_no_gain(tmp_path: Path) -> None:
+    tried: list[int] = []
+
+    def trial(o: Options, _n: int) -> Planted:
+        changed = o.compile.steps_per_execution == 16
+        tried.extend([1] if changed else [])
+        return Planted(outcome="oom" if changed and len(tried) > 1 else "ok")
+
+    told = proved(tmp_path, request.of_change("quickstart", ["steps_per_execution=16"]), trial).written
+    (row,) = told["comparisons"]
+    assert (row["decision"], row["gain"], row["spread"]) == ("failed", None, None)
+    assert len(row["trials"]) > 2
+
+
 @pytest.mark.parametrize(
     ("stop_at", "said"),
     [
