@@ -1,0 +1,77 @@
+"""When a candidate of a search counts as faster: the spread of repeated trials, their errors, and the memory taken."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from gputui.engine import presets
+from gputui.engine.proof.row import Trial
+from gputui.engine.proof.search import Candidate
+from gputui.engine.tune.measuring import judging
+from gputui.engine.tune.measuring.judging import FIRST_NOISE, Best
+
+GB = 1_000_000_000
+
+
+def candidate(*speeds: float, peak_bytes: int | None = None) -> Candidate:
+    trials = [Trial(side="s", repeat=1, run="01-s", outcome="ok", samples_per_second=speed) for speed in speeds]
+    return Candidate(stage="xla", settings={}, tried={}, trials=trials, peak_bytes=peak_bytes)
+
+
+def best(*speeds: float, peak_bytes: int | None = None) -> Best:
+    return Best(presets.defaults(), {}, candidate(*speeds, peak_bytes=peak_bytes))
+
+
+def test_the_noise_is_pooled_over_all_repeated_trials() -> None:
+    """Each repetition weighs the same; the first guess weighs as one."""
+    assert judging.noise_of([]) == judging.noise_of([candidate(100.0), candidate(7.0)]) == FIRST_NOISE
+    three, two = candidate(90.0, 100.0, 110.0), candidate(100.0, 104.0)  # variances 100 and 8
+    expected = math.sqrt((2 * 100 / 100**2 + 8 / 102**2 + FIRST_NOISE**2) / (2 + 1 + 1))
+    assert judging.noise_of([three, candidate(50.0), two]) == pytest.approx(expected)
+    three.trials.append(Trial(side="s", repeat=2, run="02-s", outcome="oom"))
+    assert judging.noise_of([three, two]) == pytest.approx(expected), "what failed has no speed"
+
+
+@pytest.mark.parametrize(
+    ("speeds", "decision", "words"),
+    [
+        ((110.0,), "kept", "+10.0 %"),
+        ((106.0,), "kept", "+6.0 %"),
+        ((104.0,), "rejected", "not more than"),
+        ((99.0,), "rejected", "not more than"),
+        ((80.0,), "rejected", "slower"),
+        ((104.0, 104.0, 104.0), "kept", "+4.0 %"),
+    ],
+)
+def test_a_gain_counts_above_its_standard_error(speeds: tuple[float, ...], decision: str, words: str) -> None:
+    """Of one trial each with a spread of 4 % that is 5.7 %; of three against four it is 3.1 %."""
+    judged = candidate(*speeds)
+    judging.decide(judged, best(*[100.0] * (1 if len(speeds) == 1 else 4)), 0.04, None)
+    assert judged.decision == decision
+    assert words in judged.why
+
+
+@pytest.mark.parametrize(
+    ("peak", "may_take", "before", "fits"),
+    [
+        (9, 10, None, True),
+        (10, 10, None, True),
+        (11, 10, None, False),
+        (11, None, None, True),
+        (12, 10, 12, True),
+        (12, 10, 11, False),
+        (None, 10, 4, True),
+    ],
+)
+def test_memory_may_be_planned_or_was_taken_before(
+    peak: int | None, may_take: float | None, before: int | None, fits: bool
+) -> None:
+    size = None if peak is None else peak * GB
+    judged, base = candidate(150.0, peak_bytes=size), best(100.0, peak_bytes=None if before is None else before * GB)
+    limit = None if may_take is None else may_take * GB
+    assert (judging.takes_too_much(judged, base, limit) == "") is fits
+    judging.decide(judged, base, 0.03, limit)
+    assert judged.decision == ("kept" if fits else "rejected")
+    if not fits:
+        assert "but only" in judged.why
