@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
+import pytest
 from gputui.engine import figures, text
 from gputui.engine.diagnosis.rules import RULES
 from gputui.engine.figures import GPU, HOST, NOT_SHOWN, PROFILE, RUN, View
@@ -84,6 +85,49 @@ def test_values_are_written_in_one_form() -> None:
     assert [text.abbreviated(999_999), text.size(1024**2 - 1), text.seconds(59.96)] == ["1 M", "1.0 MiB", "1:00"]
     speed, step = (figures.of_run(key) for key in ("samples_per_second", "step_ms.p50"))
     assert [speed.phrase(1234.5), speed.bare(1234.5), step.phrase(12.3)] == ["1,234 samples/s", "1,234", "step 12.3 ms"]
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "shown"),
+    [
+        (text.size, -3 * 1024**2, "-3.0 MiB"),
+        (text.size, 99.94 * 1024, "99.9 KiB"),
+        (text.size, 99.96 * 1024, "100 KiB"),
+        (text.size, 1024**4, "1024 GiB"),
+        (text.three_digits, 99.94, "99.9"),
+        (text.three_digits, 99.96, "100"),
+        (text.three_digits, -250.0, "-250"),
+        (text.amount, -1234.0, "-1,234"),
+        (text.amount, 0.0, "0"),
+        (text.times, 9.5, "9.50 times"),
+        (text.times, 10.0, "10.0 times"),
+        (text.change, -1.0, "-100 %"),
+        (text.change, -0.999, "-99.9 %"),
+        (text.spread, 1.0, "100 %"),
+        (text.abbreviated, 999.4, "999"),
+        (text.abbreviated, 999.6, "1 k"),
+        (text.gibibytes, 61.44 * 1024**3, "61.4"),
+        (text.gibibytes, 100 * 1024**3, "100"),
+        (text.clock, 59.99, "0:59"),
+        (text.clock, 3600.0, "1:00:00"),
+        (text.axis_time, 0.0, "0"),
+        (text.axis_time, 20.0, "20 s"),
+        (text.axis_time, 60.0, "1 min"),
+        (text.axis_time, 90.0, "1:30 min"),
+        (text.axis_time, 3600.0, "1 h"),
+        (text.axis_time, 5430.0, "1:30 h"),
+        (text.axis_time, 2 * 86_400.0, "2 d"),
+        (text.estimate, 3.0, "10 s"),
+        (text.estimate, 94.0, "90 s"),
+        (text.estimate, 100.0, "2 min"),
+        (text.estimate, 99 * 60.0, "99 min"),
+        (text.estimate, 100 * 60.0, "1.7 h"),
+    ],
+)
+def test_a_value_at_a_limit_has_the_unit_and_the_digits_of_its_side(
+    form: Callable[[float], str], value: float, shown: str
+) -> None:
+    assert form(value) == shown
 
 
 # ---- nothing beside the declarations ----------------------------------------------------------

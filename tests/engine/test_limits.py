@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
-from gputui.engine.telemetry import limits
+from gputui.engine.runs.event_base import Event
+from gputui.engine.runs.events import HostReading, Warn
+from gputui.engine.telemetry import children, host, limits, sampler
 from gputui.engine.telemetry.host import Host
+from gputui.engine.telemetry.sampler import Sampler
 
 from tests.support.machines import put
 
@@ -60,3 +65,64 @@ def test_the_readings_of_a_run_are_of_the_containers_memory(tree: Path) -> None:
     put(tree, {f"{GROUP}/memory.max": str(GIB), f"{GROUP}/memory.current": str(GIB // 4)})
     reading = Host(os.getpid()).read()
     assert (reading.memory_total_bytes, reading.memory_used_bytes) == (GIB, GIB // 4)
+
+
+@pytest.mark.parametrize(("quota", "usable"), [(None, 4), ("150000", 2), ("10000", 1), ("800000", 4)])
+def test_a_limit_on_the_cpus_leaves_at_least_one_and_at_most_those_that_there_are(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, usable: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    put(tree, {f"{GROUP}/cpu.max": f"{quota or 'max'} 100000"})
+    assert (limits.usable_cpus(), limits.cpus_limited()) == (usable, usable < 4)
+
+
+def test_rates_are_those_since_the_last_reading_without_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, sent = [100.0], [0]
+
+    def counters(pernic: bool) -> dict[str, SimpleNamespace]:
+        assert pernic
+        return {
+            "lo": SimpleNamespace(bytes_recv=10**9 * now[0], bytes_sent=10**9 * now[0]),
+            "eth0": SimpleNamespace(bytes_recv=sent[0], bytes_sent=3 * sent[0]),
+            "eth1": SimpleNamespace(bytes_recv=sent[0], bytes_sent=0),
+        }
+
+    monkeypatch.setattr(psutil, "net_io_counters", counters)
+    monkeypatch.setattr(host.time, "monotonic", lambda: now[0])
+    read, rates = Host(os.getpid(), network=True), []
+    for seconds, count in ((0, 1000), (2, 3000), (1, 4000), (1, 500), (1, 700)):  # a counter begins anew
+        now[0], sent[0] = now[0] + seconds, count
+        reading = read.read()
+        rates.append((reading.network_rx_bytes_per_second, reading.network_tx_bytes_per_second))
+    assert rates == [(None, None), (2000, 3000), (2000, 3000), (None, None), (400, 600)]
+
+
+def test_other_programs_have_what_neither_the_training_nor_its_workers_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
+    monkeypatch.setattr(psutil, "cpu_percent", lambda: 90.0)
+    monkeypatch.setattr(psutil.Process, "cpu_percent", lambda self: 50.0)
+    monkeypatch.setattr(children, "_descendants", lambda pid: [os.getpid(), os.getpid()])
+    reading = Host(os.getpid()).read()
+    assert (reading.cpu, reading.engine_cpu, reading.trainer_cpu) == (0.9, 0.5, 0.5)
+    assert reading.others_cpu == pytest.approx(0.9 - (0.5 + 0.5 + 0.5) / 4)
+
+
+def test_a_driver_that_hangs_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Event] = []
+    done = threading.Event()
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        if len(events) >= 5:
+            done.set()
+
+    monkeypatch.setattr(sampler.GpuReader, "start", lambda self: None)
+    monkeypatch.setattr(sampler.GpuReader, "stuck_seconds", 31.0)
+    thread = Sampler(SimpleNamespace(emit=emit), os.getpid(), 0.001)  # type: ignore[arg-type]
+    thread.start()
+    assert done.wait(60)
+    thread.stop()
+    assert [event.kind for event in events if isinstance(event, Warn)] == ["telemetry_stuck"]
+    last = next(event for event in reversed(events) if isinstance(event, HostReading))
+    assert last.trainer_bytes is not None
+    assert thread.trainer_memory_share == pytest.approx(last.trainer_bytes / last.memory_total_bytes, rel=0.5)

@@ -99,6 +99,12 @@ def test_a_preset_is_called_as_its_file_or_as_its_folder_where_the_file_is_prese
         assert presets.resolve(str(write(file, "train: {epochs: 2}\n"))).name == name
 
 
+def test_a_run_of_a_run_has_the_presets_name_without_the_time_of_the_run(home: Path) -> None:
+    for folder, name in ((home / "runs" / "20260102-030405-vision", "vision"), (home / "20260102-030405-vision", None)):
+        path = write(folder / "preset.yaml", "train: {epochs: 2}\n")
+        assert presets.resolve(str(path)).name == (name or folder.name)
+
+
 def test_origins_tell_where_a_value_came_from(tmp_path: Path) -> None:
     base = write(tmp_path / "base.yaml", "train:\n  epochs: 3\n  seed: 1\n")
     path = write(tmp_path / "mine.yaml", "extends: base.yaml\ninput:\n\n  shuffle: off\n")
@@ -223,6 +229,23 @@ def test_a_very_long_chain_of_extends_is_refused(tmp_path: Path) -> None:
     for number in range(400):
         write(tmp_path / f"p{number}.yaml", f"extends: p{number + 1}.yaml\n")
     assert ":1: extends: " in problem(tmp_path / "p0.yaml")
+
+
+@pytest.mark.parametrize(("files", "fits"), [(21, True), (22, False)])
+def test_twenty_presets_can_be_extended_in_a_row(tmp_path: Path, files: int, fits: bool) -> None:
+    write(tmp_path / f"p{files - 1}.yaml", "train: {epochs: 7}\n")
+    for number in range(files - 1):
+        write(tmp_path / f"p{number}.yaml", f"extends: p{number + 1}.yaml\n")
+    if fits:
+        assert presets.resolve(str(tmp_path / "p0.yaml")).options.train.epochs == 7
+    else:
+        assert "more than 20 presets extend one another" in problem(tmp_path / "p0.yaml")
+
+
+@pytest.mark.parametrize("base", ['""', "3", "[a]"])
+def test_a_base_that_is_no_name_is_told(tmp_path: Path, base: str) -> None:
+    said = problem(write(tmp_path / "a.yaml", f"train: {{epochs: 2}}\nextends: {base}\n"))
+    assert said.endswith("a.yaml:2: extends: give the name or path of another preset")
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,15 @@ def test_any_change_survives(file: Path) -> None:
         assert comment in file.read_text()
 
 
+def test_the_description_is_written_in_its_place_or_at_the_head(file: Path) -> None:
+    saving.save(changed(presets.resolve(str(file)), {}, "yours"), file)
+    assert file.read_text() == LAID_OUT.replace('"mine"', '"yours"')
+    file.write_text("schema_version: 1\ntrain: {epochs: 3}\n")
+    saving.save(changed(presets.resolve(str(file)), {}, "a: new"), file)
+    assert file.read_text().splitlines()[1].startswith("description: ")
+    assert presets.resolve(str(file)).description == "a: new"
+
+
 def test_line_ends_stay(file: Path) -> None:
     file.write_bytes(LAID_OUT.replace("\n", "\r\n").encode())
     saving.save(changed(presets.resolve(str(file)), {"train.epochs": 9}), file)

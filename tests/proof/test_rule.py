@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from gputui.engine.proof import comparing
+from gputui.engine import plan, presets
+from gputui.engine.proof import comparing, diagnosing, efficiency, learning
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,52 @@ def test_a_search_that_looks_after_two_pairs_claims_nothing_more_often_than_five
         claims["more"] += decision == "faster"
     assert claims.total() / 8_000 < 0.05
     assert claims["two"] / 8_000 < 0.002
+
+
+@pytest.mark.parametrize(
+    ("replicas", "gain", "said"),
+    [
+        ((1, 2), 0.84, "2 replicas instead of 1: an efficiency of 92 %"),
+        ((4, 1), -0.6, "1 replica instead of 4: an efficiency of 160 %"),
+        ((2, 2), 0.5, ""),
+        ((1, 2), None, ""),
+        ((None, 2), 0.5, ""),
+    ],
+)
+def test_the_efficiency_of_replicas_is_the_gain_over_their_number(
+    replicas: tuple[int | None, int], gain: float | None, said: str
+) -> None:
+    trials = [{"side": s, "outcome": "ok", "replicas": n} for s, n in zip("ab", replicas, strict=True)]
+    trials.append({"side": "b", "outcome": "error", "replicas": 9})
+    assert efficiency.of_comparison({"trials": trials, "gain": gain}) == said
+    mixed = [*trials, {"side": "b", "outcome": "ok", "replicas": 3}]
+    assert efficiency.of_comparison({"trials": mixed, "gain": gain}) == ""
+
+
+@pytest.mark.parametrize(
+    ("samples", "loss"), [(9, None), (10, 4.0), (15, 3.0), (20, 2.0), (30, 2.0), (40, 2.0), (41, None)]
+)
+def test_the_loss_is_that_between_the_two_readings_around(samples: float, loss: float | None) -> None:
+    assert learning.loss_at([(10, 4.0), (20, 2.0), (20, 1.0), (40, 2.0)], samples) == (
+        1.5 if samples == 30 else loss)  # fmt: skip
+
+
+def test_a_remedy_is_tried_once_and_not_where_all_it_changes_is_set_already() -> None:
+    picking, preset = diagnosing.Picking(), presets.defaults(["input.cache=memory", "input.prefetch=auto"])
+    remedies: list[dict[str, object]] = [
+        {"changes": {"input.cache": "memory"}},
+        {"changes": {"input.cache": "memory", "input.prefetch": 3}},
+        {"changes": {"input.prefetch": 3, "input.cache": "memory"}},
+        {"changes": {"compile.xla": True}},
+        {"changes": {}},
+    ]
+    assert picking.untried({"remedies": remedies}, preset) == remedies[1:4]
+    picking.tried(remedies[1])
+    assert picking.untried({"remedies": remedies}, preset) == [remedies[3]]
+
+
+def test_too_few_steps_are_to_be_measured_for_longer() -> None:
+    diagnosis = {"verdict": "undecided", "sentence": "Nothing is known", "steps": plan.LEAST_STEPS - 1}
+    assert diagnosing.undecided(diagnosis, 2.0) == "Nothing is known; measure longer: --seconds 6"
+    assert diagnosing.undecided(diagnosis | {"steps": plan.LEAST_STEPS}, 2.0) == "Nothing is known"
+    assert diagnosing.undecided(diagnosis | {"verdict": "input"}, 2.0) == ""
