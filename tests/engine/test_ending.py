@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import signal
+from pathlib import Path
 
 import pytest
 from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory, with_hint
+from gputui.engine.runs import outage
 from gputui.engine.telemetry.limits import Ceilings, ceilings
 from gputui.engine.trainer.cluster.lookout import LOST
 
@@ -187,3 +189,66 @@ def test_a_crash_while_tensorflow_is_imported_says_so() -> None:
     ending = end(-signal.SIGSEGV, phase="importing")
     assert (ending.outcome, ending.message.endswith("while TensorFlow was being imported")) == ("crashed", True), ending
     assert "doctor --deep" in ending.hint
+
+
+def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, full = [100.0], ["no room at x"]
+    monkeypatch.setattr(outage.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(outage.disk, "looked_at", lambda folder: full[0])
+    silence = outage.Silence(tmp_path)
+    looks = [  # after so many seconds: whether something was heard, whether it trains, what the disk says
+        (2.9, False, True, "no room at x", ""),
+        (0.2, False, True, "no room at x", f"no room at x: {outage.GOES_ON}"),
+        (9.0, False, True, "no room at x", ""),
+        (9.0, False, False, "no room at x", f"no room at x: {outage.ENDED}"),
+        (9.0, False, False, "no room at x", ""),
+        (0.1, True, True, "no room at x", ""),
+        (3.1, False, True, "", ""),  # it is silent for another reason
+        (1.0, False, True, "no room at x", ""),
+        (2.1, False, True, "no room at x", f"no room at x: {outage.GOES_ON}"),
+    ]
+    for number, (seconds, heard, trains, full[0], said) in enumerate(looks):
+        now[0] += seconds
+        assert silence.look(heard, trains) == said, number
+
+
+def test_a_run_without_a_result_has_the_last_words_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage.disk, "looked_at", lambda folder: "")
+    assert outage.lost(tmp_path, ["first", "", " last ", " "])["hint"] == "the last line of engine.log: last"
+    assert outage.lost(tmp_path, [" "])["hint"] == "engine.log is empty"
+    assert outage.lost(tmp_path, [])["message"] == "the run ended without a result: its engine is gone"
+
+
+@pytest.mark.parametrize(
+    ("because", "limit", "outcome", "message"),
+    [
+        ("", "", "timeout", "the trainer (pid 7) was killed but does not end"),
+        ("stop", "", "stopped", "the trainer (pid 7) was killed but does not end"),
+        ("timeout", "run.max_minutes=5", "timeout", "run.max_minutes=5; the trainer (pid 7) was killed but does not"),
+    ],
+)
+def test_a_trainer_that_does_not_end_is_told_before_why_it_was_ended(
+    because: str, limit: str, outcome: str, message: str
+) -> None:
+    ending = end(0, "MemoryError", stopped_because=because, limit=limit, held_pid=7, lost_gpus=["GPU 0"])
+    assert (ending.outcome, ending.kind) == (outcome, "held")
+    assert ending.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("returncode", "seen", "kind"),
+    [
+        (-11, {"memory_share": 0.8}, "crash"),
+        (-11, {"memory_share": 0.81}, "out_of_memory"),
+        (-7, {"memory_share": 0.81}, "out_of_memory"),
+        (1, {"memory_share": 0.81}, "crash"),
+        (-11, {"ceilings": Ceilings(address_space_bytes=3_999_999_999)}, "address_space"),
+        (-11, {"ceilings": Ceilings(address_space_bytes=4_000_000_000)}, "crash"),
+        (-11, {"lost_gpus": ["GPU 1"], "memory_share": 0.9}, "gpu_lost"),
+        (127, {}, "crash"),
+        (143, {"lost_gpus": ["GPU 1"]}, "killed"),
+        (137, {"lost_gpus": ["GPU 1"]}, "killed"),
+    ],
+)
+def test_how_a_trainer_died_is_told_from_what_was_known(returncode: int, seen: dict[str, object], kind: str) -> None:
+    assert end(returncode, **seen).kind == kind

@@ -107,6 +107,16 @@ def test_memory_grows_by_shares_of_what_tensorflow_may_take() -> None:
     assert found.memory_growth == pytest.approx(20 / 30 / 5.3, abs=0.001)
 
 
+def test_what_the_first_epoch_takes_on_the_gpu_is_no_memory_that_grows() -> None:
+    first, rest = [allocated(1 + i / 10) for i in range(30)], [allocated(4.0)] * 40
+    plain = {"input.cache": "off", "input.shuffle": "off"}
+    events = (*first, {"type": "epoch", "epoch": 1}, *rest[:20], {"type": "epoch", "epoch": 2}, *rest[20:])
+    assert fed(started(LIMIT), TRAINING, reading({}), *events, options=plain).memory_growth == pytest.approx(0.0)
+    again = (*events, {"type": "epoch", "epoch": 3}, *[allocated(5.3)] * 10)
+    assert fed(started(LIMIT), TRAINING, reading({}), *again, options=plain).memory_growth == (
+        pytest.approx(1.3 / 5.3, abs=0.001))  # fmt: skip
+
+
 def test_where_no_larger_batch_fits_none_is_proposed_and_the_limit_is_reported() -> None:
     """A laptop with 8 GB and a desktop, a MIG instance of 10 GB on a GPU of 80, and a GPU of which others take most."""
     half = {"busy": 0.4, "memory_total_bytes": 80 * GIB}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,55 @@ def test_evaluation_and_checkpoints_are_pauses() -> None:
         {"t": 20.0} | _progress(5),
     )
     assert found.pauses == pytest.approx(4 / 20)
+
+
+def _phases(*begun: tuple[float, str, str]) -> list[dict[str, Any]]:
+    return [{"t": t, "type": "phase", "phase": phase, "detail": detail} for t, phase, detail in begun]
+
+
+@pytest.mark.parametrize(
+    ("begun", "seconds", "often"),
+    [
+        # The first evaluation counts as long as the others, and so does the first checkpoint.
+        ([(10, "evaluating"), (30, "training"), (40, "evaluating"), (42, "training"), (50, "evaluating"),
+          (56, "training")], 3 * 4, 3),
+        ([(10, "evaluating"), (30, "training"), (40, "saving"), (41, "training")], 20 + 1, 1),
+        ([(10, "evaluating"), (30, "saving"), (31, "training"), (40, "saving"), (44, "training")], 20 + 2 * 4, 2),
+        # Compiling for the smaller last batch is a part of the evaluation that it interrupts.
+        ([(10, "evaluating"), (12, "compiling"), (20, "evaluating"), (23, "training")], 2 + 3, 1),
+        ([(10, "saving", "model.keras"), (30, "training")], 0, 0),
+    ],
+)  # fmt: skip
+def test_pauses_are_those_of_their_kind_without_what_happens_once(
+    begun: list[tuple[Any, ...]], seconds: float, often: int
+) -> None:
+    phases = _phases(*((t, phase, *more, "")[:3] for t, phase, *more in [(0, "training"), *begun]))
+    found = _fed(*phases, {"t": 100.0} | _progress(5))
+    trained = 100 - sum(
+        later["t"] - each["t"] for each, later in pairwise([*phases, {"t": 100}]) if each["phase"] != "training"
+    )
+    assert found.pauses == pytest.approx(seconds / (trained + seconds))
+    assert found.pauses_counted == often
+
+
+def test_the_newest_chip_and_the_first_one_are_those_of_all_gpus_that_train() -> None:
+    devices = [{"uuid": uuid, "compute_capability": pair} for uuid, pair in (("a", [8, 0]), ("b", [9, 0]), ("c", None))]
+    started = {"type": "started", "gpus": ["a", "b", "c"], "gpu_devices": devices, "compute_capability": [8, 0]}
+    found = _fed(started)
+    assert (found.compute_capability, found.newest_capability, found.gpus) == ((8, 0), (9, 0), 3)
+
+
+def test_figures_of_the_host_are_means_and_its_free_memory_is_the_last_reading() -> None:
+    def host(used: int, **more: float) -> dict[str, Any]:
+        return {"type": "host", "memory_used_bytes": used, "memory_total_bytes": 1000, **more}
+
+    before = host(900, cpu=0.9, others_cpu=0.9, trainer_cpu=9.0, io_wait=0.9, trainer_read_bytes_per_second=900)
+    first = host(100, cpu=0.2, others_cpu=0.1, trainer_cpu=1.0, io_wait=0.0, trainer_read_bytes_per_second=10)
+    found = _fed(before, {"type": "phase", "phase": "training"}, first, host(300, cpu=0.6, others_cpu=0.3,
+                 trainer_cpu=4.0, io_wait=0.2, trainer_read_bytes_per_second=30))  # fmt: skip
+    assert found.host_memory_free_bytes == 700
+    assert [found.cpu, found.others_cpu, found.trainer_cores, found.io_wait, found.read_bytes_per_second] == (
+        pytest.approx([0.4, 0.2, 2.5, 0.1, 20]))  # fmt: skip
 
 
 def _other(uuid: str = "GPU-b", **more: Any) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from gputui.tui.drawing.looks import as_drawn
 from gputui.tui.drawing.plot import curve_rows, draw
 from gputui.tui.drawing.rows import plain
 from gputui.tui.reading import earlier_starts
+from gputui.tui.reading.axes import Pace, along
+from gputui.tui.reading.phase_times import PhaseTimes
 from gputui.tui.reading.run_reader import RunReader
 from gputui.tui.reading.series import NOTHING, Line, Series
 from gputui.tui.reading.snapshot import Snapshot
@@ -284,6 +286,44 @@ def test_a_resumed_run_has_a_join_and_the_phases_of_its_new_start() -> None:
     assert "first step 1.1 s" in said
     assert "compiling the evaluation 0.2 s" in said
     assert said.count("first step") == 1
+
+
+def test_times_of_phases_after_the_first_step_add_up() -> None:
+    times = PhaseTimes()
+    for t, phase, detail in (
+        (0.0, "starting", ""), (1.0, "compiling", ""), (3.0, "training", ""), (10.0, "evaluating", ""),
+        (11.0, "compiling", "evaluation"), (13.0, "evaluating", ""), (14.0, "training", ""),
+        (20.0, "saving", "checkpoint"), (21.0, "training", ""), (30.0, "saving", "model.keras"), (34.0, "ended", ""),
+    ):  # fmt: skip
+        times.begin(t, phase, detail)
+        assert times.compiles_first_step == (t == 1.0)
+    assert [(span.phase, span.seconds) for span in times.of_start(99.0)] == [("starting", 1.0), ("compiling", 2.0)]
+    assert {name: (span.detail, span.seconds, span.count) for name, span in times.of_rest().items()} == {
+        "training": ("", 7.0 + 6.0 + 9.0, 3), "evaluating": ("", 2.0, 2), "saving": ("", 5.0, 2),
+        "compilingevaluation": ("evaluation", 2.0, 1)}  # fmt: skip
+    times.begin(100.0, "starting", "")
+    assert [(span.phase, span.seconds) for span in times.of_start(103.0)] == [("starting", 3.0)]
+    times.begin(104.0, "starting", "")  # the engine and the trainer both tell it
+    assert [span.seconds for span in times.of_start(106.0)] == [6.0]
+    assert times.of_rest()["saving"].seconds == 5.0
+
+
+def test_a_line_on_each_axis_keeps_its_gaps_and_what_was_lost() -> None:
+    steps = array("d", [0.0, 10.0, 20.0, 30.0])
+    read = replace(line(4.0, 3.0, 2.0, 1.0, breaks=frozenset({1, 3})), steps=steps, lost=(5.0, 40.0))
+    pace = Pace(begin=1.0, steps_per_epoch=20.0, samples_per_step=8.0)
+    for axis, x, lost in (
+        ("step", [0, 10, 20, 30], 40),
+        ("epoch", [0, 0.5, 1, 1.5], 2),
+        ("samples", [0, 80, 160, 240], 320),
+    ):
+        found = along(read, axis, pace)
+        assert (list(found.x), list(found.y), found.breaks, found.lost) == (x, [4, 3, 2, 1], {1, 3}, (lost, 40.0))
+    found = along(read, "time", pace)
+    assert (list(found.x), list(found.y), list(found.steps)) == ([0, 1, 2], [3, 2, 1], [10, 20, 30])
+    assert (found.breaks, found.lost) == ({2}, (4.0, 40.0))
+    assert Pace(steps_per_epoch=20.0).axes() == ("time", "step", "epoch")
+    assert Pace(samples_per_step=8.0).axes() == ("time", "step", "samples")
 
 
 def test_many_gpus_are_drawn_as_their_mean_and_extremes(home: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine.runs import Run
@@ -65,3 +66,21 @@ def test_while_it_runs_it_is_the_mean_of_the_epoch_so_far(home: Path) -> None:
     now = feed.picture.snapshot
     assert epoch_mean.of_run(now) == epoch_mean.EpochMean(now.progress["loss"], epoch_mean.SO_FAR)
     assert epoch_mean.of_run(now, "accuracy").value == now.progress["metrics"]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("summary", "progress", "value"),
+    [
+        ({}, {}, epoch_mean.EpochMean()),
+        ({}, {"loss": 0.0}, epoch_mean.EpochMean(0.0, epoch_mean.SO_FAR)),
+        ({}, {"loss": None}, epoch_mean.EpochMean()),
+        ({"outcome": "stopped"}, {"loss": -2.5}, epoch_mean.EpochMean(-2.5, epoch_mean.UNFINISHED)),
+        ({"metrics": {"loss": 0.0}, "epochs": 2}, {"loss": 1.0}, epoch_mean.EpochMean(0.0, epoch_mean.WHOLE)),
+        ({"metrics": {"loss": 0.5}, "epochs": 0}, {"loss": 1.0}, epoch_mean.EpochMean(0.5, epoch_mean.UNFINISHED)),
+        ({"metrics": {"accuracy": 0.5}, "epochs": 2}, {}, epoch_mean.EpochMean()),
+    ],
+)
+def test_the_result_comes_before_the_progress(
+    summary: dict[str, Any], progress: dict[str, Any], value: epoch_mean.EpochMean
+) -> None:
+    assert epoch_mean.latest(summary, progress) == value

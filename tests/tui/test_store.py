@@ -8,6 +8,7 @@ import json
 import math
 import os
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -238,6 +239,29 @@ def test_allocator_figures_find_their_gpu() -> None:
     assert by_physical_gpu(devices, named, cards) == {"GPU:1": devices["GPU:0"], "GPU:3": devices["GPU:1"]}
     halves = {"options": {"device": {"visible": "all", "logical_devices": 2}}}
     assert by_physical_gpu(devices, halves, cards) == {"GPU:0": {"current_bytes": 11, "peak_bytes": 22}}
+
+
+def test_devices_that_are_no_gpus_keep_their_names() -> None:
+    devices = {"CPU:0": {"current_bytes": 1}, "GPU:3": {"current_bytes": 2}, "GPU:x": {}, "GPU:2": {"current_bytes": 4}}
+    halves = {"options": {"device": {"visible": [5, 1], "logical_devices": 2}}}
+    cards: dict[int, Mapping[str, object]] = {1: {"uuid": "GPU-b"}, 5: {"uuid": "GPU-a"}}
+    assert by_physical_gpu(devices, halves, cards) == {
+        "CPU:0": {"current_bytes": 1}, "GPU:1": {"current_bytes": 6}, "GPU:x": {}}  # fmt: skip
+
+
+def test_processes_of_the_run_come_first_then_those_with_the_most_memory() -> None:
+    processes = [{"pid": pid, "own": own, "memory_used_bytes": used} for pid, own, used in (
+        (9, False, 5), (7, False, None), (8, None, 30), (5, True, 1), (3, True, 2), (2, False, 5))]  # fmt: skip
+    now = fed({"type": "started", "gpus": ["PCI-7"]}, {"type": "gpu", "gpus": [
+        {"index": 0, "uuid": "GPU-a", "pci_bus_id": "PCI-7", "processes": processes, "missing": "lost",
+         "lost_since": 1_700_000_000.0},
+        {"index": 1, "pci_bus_id": "PCI-8", "uuid": None, "processes": [{}], "missing": "lost"}]})  # fmt: skip
+    first, second = now.gpus
+    assert [process.pid for process in first.processes or ()] == [3, 5, 8, 2, 9, 7]
+    assert [(process.pid, process.own) for process in second.processes or ()] == [(0, None)]
+    assert (first.training, second.training) == (True, False)
+    since = time.strftime("%H:%M:%S", time.localtime(1_700_000_000.0))
+    assert (first.missing, second.missing) == (f"lost since {since}", "lost")
 
 
 def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from gputui.engine import presets
 from gputui.engine.proof.search import Limits, Search
-from gputui.engine.proof.watching import below
+from gputui.engine.proof.watching import SpeedWatch, below
+from gputui.engine.runs import Run
+from gputui.engine.runs.reading import TRAINER_FILE
 from gputui.engine.tune.measuring.screening import Screening
 from gputui.engine.tune.measuring.trials import Trials
 
@@ -17,6 +21,24 @@ from tests.support.proving import Planted, PlantedBench
 def test_only_three_reports_that_are_all_slow_end_a_trial() -> None:
     for speeds, ended in (((7, 7), False), ((7, 7, 7), True), ((7, 9, 7), False), ((9, 7, 7, 7), True), ((), False)):
         assert below(8.0)(speeds) is ended, speeds
+
+
+def test_a_trial_is_judged_by_each_report_of_further_steps(tmp_path: Path) -> None:
+    run, asked = Run(tmp_path), []
+
+    def judge(speeds: Sequence[float]) -> bool:
+        asked.append(list(speeds))
+        return len(speeds) == 3
+
+    watch = SpeedWatch(run, judge)
+    with run.file(TRAINER_FILE).open("a", buffering=1) as file:
+        for step, speed, ended in ((0, 9.0, False), (5, None, False), (10, 8.0, False), (10, 7.0, False),
+                                   (20, 6.0, False), (30, 5.0, True)):  # fmt: skip
+            more = {} if speed is None else {"samples_per_second": speed}
+            file.write(json.dumps({"t": 1.0, "type": "progress", "step": step, **more}) + "\n")
+            assert watch.is_slower() is ended, step
+    assert asked == [[8.0], [8.0, 6.0], [8.0, 6.0, 5.0]]
+    assert not below(8.0)((8.0, 8.0, 8.0))
 
 
 def test_a_candidate_that_is_clearly_slower_is_rejected_with_its_speed_so_far(tmp_path: Path) -> None:
