@@ -433,31 +433,6 @@ def test_visible_gpus_are_those_that_are_named() -> None:
     assert indices("GPU-1,GPU-0") == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("variables", "gpus", "allocated"),
-    [
-        ({"SLURM_JOB_GPUS": "0,2-3"}, 8, ("0", "2", "3")),
-        ({"SLURM_JOB_GPUS": "0,1"}, 2, None),  # NVML shows the GPUs of the job alone
-        ({"SLURM_JOB_GPUS": "2"}, 2, None),  # GPU 2 of the machine is one of the two that are seen here
-        ({"SLURM_JOB_GPUS": "1"}, 2, ("1",)),
-        ({"SLURM_JOB_GPUS": "0,gpu"}, 8, None),
-        ({"SLURM_JOB_GPUS": "4", "SLURM_STEP_GPUS": "5"}, 8, ("5",)),
-        ({"SLURM_JOB_GPUS": "4", "GPU_DEVICE_ORDINAL": "6"}, 8, ("6",)),
-        ({"GPU_DEVICE_ORDINAL": "6", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 8, ()),
-        ({}, 8, None),
-    ],
-)
-def test_the_allocation_of_a_job_is_read(variables: dict[str, str], gpus: int, allocated: tuple[str, ...]) -> None:
-    found = allocation.read(variables, gpus)
-    assert (None if found is None else found.names) == allocated
-
-
-def test_names_of_another_kind_are_compared_only_where_the_gpus_are_known() -> None:
-    numbers = allocation.Allocation("CUDA_VISIBLE_DEVICES", ("4", "5"))
-    assert [numbers.allows(name, ()) for name in (4, "5", "0", "GPU-0")] == [True, True, False, True]
-    assert not allocation.Allocation("CUDA_VISIBLE_DEVICES", ()).allows(0, ())
-
-
 def test_an_npz_without_a_test_part_is_found_without_opening_its_arrays(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
         for name in ("x.npy", "y.npy", "x_test.npy"):

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from gputui.engine.files import disk
 from gputui.engine.process.ending import Ending, Evidence, classify, kernel_oom_kills, out_of_memory, with_hint
 from gputui.engine.runs import outage
 from gputui.engine.telemetry.limits import Ceilings, ceilings
@@ -193,8 +194,8 @@ def test_a_crash_while_tensorflow_is_imported_says_so() -> None:
 
 def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, full = [100.0], ["no room at x"]
-    monkeypatch.setattr(outage.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(outage.disk, "looked_at", lambda folder: full[0])
+    monkeypatch.setattr("gputui.engine.runs.outage.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(disk, "looked_at", lambda folder: full[0])
     silence = outage.Silence(tmp_path)
     looks = [  # after so many seconds: whether something was heard, whether it trains, what the disk says
         (2.9, False, True, "no room at x", ""),
@@ -213,7 +214,7 @@ def test_each_silence_on_a_disk_that_refuses_is_told_once(tmp_path: Path, monkey
 
 
 def test_a_run_without_a_result_has_the_last_words_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outage.disk, "looked_at", lambda folder: "")
+    monkeypatch.setattr(disk, "looked_at", lambda folder: "")
     assert outage.lost(tmp_path, ["first", "", " last ", " "])["hint"] == "the last line of engine.log: last"
     assert outage.lost(tmp_path, [" "])["hint"] == "engine.log is empty"
     assert outage.lost(tmp_path, [])["message"] == "the run ended without a result: its engine is gone"

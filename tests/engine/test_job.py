@@ -7,7 +7,7 @@ import os
 
 import pytest
 from gputui.engine import runs
-from gputui.engine.telemetry import job
+from gputui.engine.telemetry import allocation, job
 from gputui.tui import cli
 
 from tests.support.form_pilot import finished, form, opened, seen, settled
@@ -117,3 +117,28 @@ async def test_the_form_refuses_to_start_as_the_command_does(monkeypatch: pytest
         await settled(pilot)
         assert any(remark.text.startswith("there is no file no.npz") for remark in form(pilot).remarks)
     assert runs.all_runs() == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "gpus", "allocated"),
+    [
+        ({"SLURM_JOB_GPUS": "0,2-3"}, 8, ("0", "2", "3")),
+        ({"SLURM_JOB_GPUS": "0,1"}, 2, None),  # NVML shows the GPUs of the job alone
+        ({"SLURM_JOB_GPUS": "2"}, 2, None),  # GPU 2 of the machine is one of the two that are seen here
+        ({"SLURM_JOB_GPUS": "1"}, 2, ("1",)),
+        ({"SLURM_JOB_GPUS": "0,gpu"}, 8, None),
+        ({"SLURM_JOB_GPUS": "4", "SLURM_STEP_GPUS": "5"}, 8, ("5",)),
+        ({"SLURM_JOB_GPUS": "4", "GPU_DEVICE_ORDINAL": "6"}, 8, ("6",)),
+        ({"GPU_DEVICE_ORDINAL": "6", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 8, ()),
+        ({}, 8, None),
+    ],
+)
+def test_the_allocation_of_a_job_is_read(variables: dict[str, str], gpus: int, allocated: tuple[str, ...]) -> None:
+    found = allocation.read(variables, gpus)
+    assert (None if found is None else found.names) == allocated
+
+
+def test_names_of_another_kind_are_compared_only_where_the_gpus_are_known() -> None:
+    numbers = allocation.Allocation("CUDA_VISIBLE_DEVICES", ("4", "5"))
+    assert [numbers.allows(name, ()) for name in (4, "5", "0", "GPU-0")] == [True, True, False, True]
+    assert not allocation.Allocation("CUDA_VISIBLE_DEVICES", ()).allows(0, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,9 @@ import psutil
 import pytest
 from gputui.engine.runs.event_base import Event
 from gputui.engine.runs.events import HostReading, Warn
-from gputui.engine.telemetry import children, host, limits, sampler
+from gputui.engine.telemetry import children, limits
 from gputui.engine.telemetry.host import Host
+from gputui.engine.telemetry.reader import GpuReader
 from gputui.engine.telemetry.sampler import Sampler
 
 from tests.support.machines import put
@@ -88,7 +90,7 @@ def test_rates_are_those_since_the_last_reading_without_the_loopback(monkeypatch
         }
 
     monkeypatch.setattr(psutil, "net_io_counters", counters)
-    monkeypatch.setattr(host.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     read, rates = Host(os.getpid(), network=True), []
     for seconds, count in ((0, 1000), (2, 3000), (1, 4000), (1, 500), (1, 700)):  # a counter begins anew
         now[0], sent[0] = now[0] + seconds, count
@@ -116,8 +118,8 @@ def test_a_driver_that_hangs_is_told_once(monkeypatch: pytest.MonkeyPatch) -> No
         if len(events) >= 5:
             done.set()
 
-    monkeypatch.setattr(sampler.GpuReader, "start", lambda self: None)
-    monkeypatch.setattr(sampler.GpuReader, "stuck_seconds", 31.0)
+    monkeypatch.setattr(GpuReader, "start", lambda self: None)
+    monkeypatch.setattr(GpuReader, "stuck_seconds", 31.0)
     thread = Sampler(SimpleNamespace(emit=emit), os.getpid(), 0.001)  # type: ignore[arg-type]
     thread.start()
     assert done.wait(60)
