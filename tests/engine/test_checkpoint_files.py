@@ -67,7 +67,8 @@ def test_the_newest_intact_checkpoint_counts(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_damaged_is_named(tmp_path: Path, damage: Callable[[Path], object], said: str) -> None:
-    assert verify(tmp_path, saved(tmp_path, 5) and 5) is True
+    saved(tmp_path, 5)
+    assert verify(tmp_path, 5) is True
     damage(path_of(tmp_path, 5))
     with pytest.raises(Damage) as raised:
         verify(tmp_path, 5)

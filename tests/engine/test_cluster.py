@@ -411,3 +411,20 @@ def test_a_long_exchange_between_the_workers_is_found_with_what_would_shorten_it
     assert "pass between gpu01 and gpu02 at 500 MiB/s" in network["reason"]
     assert "start all workers with one of them" in how_to_try(run), "--apply measures on one machine"
     assert "communication_bound" not in (short.verdict, *short.others)
+
+
+def test_the_last_number_of_a_step_is_no_special_one() -> None:
+    numbers = ("0", str(slurm.LAST_STEP), str(slurm.LAST_STEP + 1), "4294967294", "x", "-1", "٣")
+    assert [slurm.step_number({"SLURM_STEP_ID": text}) for text in numbers] == [0, slurm.LAST_STEP, *[None] * 5]
+    assert not slurm.in_step({"SLURM_STEP_ID": "4294967294", "SLURM_PROCID": "1"})  # a batch script
+    assert [slurm.in_step({"SLURM_PROCID": text}) for text in ("0", "1")] == [False, True]
+
+
+def test_what_does_not_agree_is_told_with_its_figures() -> None:
+    for text, said in (("2", "4 tasks on 2 nodes and 2"), ("", "3 tasks on 2 nodes and no SLURM_STEP_TASKS_PER_NODE")):
+        told = {"SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_NUM_TASKS": said[0], "SLURM_STEP_TASKS_PER_NODE": text}
+        with pytest.raises(slurm.SlurmError, match=said):
+            slurm.hosts_of_tasks(told)
+    with pytest.raises(cluster.ClusterError, match="from 0 to 1"):
+        cluster.of_command_line("a:1,b:2", 2)
+    assert cluster.of_command_line("a:1,b:2", 1).index == 1

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gputui.engine.compare.caveats import caveats
 from gputui.engine.compare.comparison import Comparison
 from gputui.engine.compare.comparison import compare as compare_line_up
 from gputui.engine.runs import Run, RunError, baseline
 from gputui.engine.runs.baseline import LineUp
+from gputui.engine.runs.events import Started
+from gputui.engine.runs.parsing import recalled
 from gputui.tui import cli
 from gputui.tui.base.errors import Refused
 from gputui.tui.commands import compare as compare_command
@@ -74,6 +77,28 @@ def test_without_repeats_nothing_is_called_noise(four: list[Run]) -> None:
     found = compare([four[0], four[2]])
     assert all(row.noise is None for row in found.figures)
     assert found.figures[0].tells(1) is None
+
+
+@pytest.mark.parametrize(
+    ("speeds", "noise", "tells"),
+    [
+        ((1000.0, 900.0, 1500.0, 1500.0), 100 / 900, (False, True, True)),
+        ((1000.0, 1000.0, 1500.0, 1800.0), 0.2, (False, True, True)),  # the repeats of the change differ by more
+        ((-1000.0, -800.0, -2000.0, -2200.0), 0.25, (False, True, True)),
+        ((1000.0, 1000.0, 1250.0, 1000.0), 0.25, (False, False, False)),
+        ((0.0, 0.0, 10.0, 20.0), 1.0, (None, None, None)),  # nothing is a share of zero
+        ((1000.0, None, 1500.0, None), None, (None, None, None)),
+    ],
+)
+def test_noise_is_the_largest_spread_among_repeats_of_any_kind(
+    four: list[Run], speeds: tuple[float | None, ...], noise: float | None, tells: tuple[bool | None, ...]
+) -> None:
+    result = dict(four[0].result or {})
+    for run, speed in zip(four, speeds, strict=True):
+        run.file("result.json").write_text(json.dumps(result | {"samples_per_second": speed}))
+    row = next(row for row in compare(four).figures if row.key == "samples_per_second")
+    assert row.noise == (None if noise is None else pytest.approx(noise))
+    assert tuple(row.tells(position) for position in (1, 2, 3)) == tells
 
 
 def test_shares_differ_in_points(four: list[Run]) -> None:
@@ -301,6 +326,36 @@ def test_replicas_make_the_batch_unknown_unless_it_was_measured(four: list[Run],
     assert notes(four[0], mirrored) == ""
     amend(mirrored, global_batch_size=512)
     assert "(64, 512 samples)" in notes(four[0], mirrored)
+
+
+@pytest.mark.parametrize(
+    ("steps", "batch", "begun", "options", "said"),
+    [
+        (100, 32, {}, {}, ""),
+        (99, 32, {}, {}, ""),  # a hundredth less
+        (98, 32, {}, {}, "3,136, 3,200"),
+        (50, 64, {}, {}, ""),
+        # Of 100 samples the fourth batch has 4; of another batch size than the trainer has told, others make a pass.
+        (100, 32, {"train_samples": 100, "steps_per_epoch": 4}, {}, "2,500, 3,200"),
+        (100, 16, {"train_samples": 100, "steps_per_epoch": 4}, {}, "1,432, 3,200"),
+        (100, 32, {"train_samples": 100, "steps_per_epoch": 3}, {}, ""),  # the smaller batch is left out
+        (100, 32, {"train_samples": 100, "steps_per_epoch": 3}, {"train.steps_per_epoch": 3}, "2,500, 3,200"),
+        (100, 32, {"train_samples": 100, "steps_per_epoch": 3},
+         {"train.steps_per_epoch": 3, "input.drop_remainder": True}, ""),
+    ],
+)  # fmt: skip
+def test_losses_are_compared_after_as_many_samples(
+    steps: int, batch: int, begun: dict[str, int], options: dict[str, Any], said: str
+) -> None:
+    started = recalled({"t": 1.0, "type": "started", "global_batch_size": 32, "replicas": 1, **begun})
+    assert isinstance(started, Started)
+    results = [
+        {"steps": float(of[0]), "global_batch_size": float(of[1]), "metrics.loss": -1.0}
+        for of in ((steps, batch), (100, 32))
+    ]
+    notes = caveats([options, {}], results, ["ok", "ok"], [started, None])
+    losses = f"the losses are after different numbers of samples ({said}): they do not show which learns better"
+    assert [text for text in notes if text.startswith("the losses")] == ([losses] if said else [])
 
 
 def test_other_work_is_told(four: list[Run], home: Path) -> None:

@@ -105,3 +105,14 @@ def test_a_worker_that_dies_knows_the_checkpoint_of_its_chief(cluster_runs: list
     assert [clusters.is_saved(run) for run in cluster_runs] == [True, True, True]
     preset = presets.resolve("quickstart", ["strategy.kind=multi_worker"])
     assert not clusters.is_saved(launch.create(preset, joins=Cluster(ADDRESSES, 1, "--cluster")))
+
+
+def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_runs: list[Run]) -> None:
+    chief, worker = cluster_runs[:2]
+    assert [run.id for run in clusters.others_beside(chief)] == [run.id for run in cluster_runs[1:2]]
+    assert clusters.chief_beside(worker) == chief
+    assert clusters.others_beside(worker) == []
+    kept = json.loads(worker.file(clusters.FILE).read_text())
+    worker.file(clusters.FILE).write_text(json.dumps(kept | {"index": 5}))  # of another training
+    assert worker not in clusters.others_beside(chief)
+    assert clusters.chief_beside(worker) is None

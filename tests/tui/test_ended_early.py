@@ -1,17 +1,24 @@
-"""What the end of a training is called, on the screen and by the command."""
+"""How the end of a training is noticed, and what it is called, on the screen and by the command."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 from gputui.engine.runs import Run, events
+from gputui.engine.runs.parsing import recalled
 from gputui.tui.base.glyphs import RICH
 from gputui.tui.drawing import panels
 from gputui.tui.drawing.rows import plain
 from gputui.tui.printing.training import BarView
+from gputui.tui.reading import running
+from gputui.tui.reading.run_reader import Onward
 from gputui.tui.reading.store import Snapshot
 from rich.console import Console
+
+from tests.support import recorded
 
 
 @pytest.mark.parametrize(
@@ -36,3 +43,55 @@ def test_a_training_that_a_callback_has_ended_is_told_from_one_that_is_complete(
     now = Snapshot(outcome=outcome, progress={"step": 135, "steps": steps})
     shown = plain(panels.head(panels.Named("some", "r", ""), "", now, 80, RICH)[0])
     assert ("done early, by a callback" in shown) == early
+
+
+def test_runs_that_go_on_are_followed_until_they_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states: dict[str, str] = {}
+    asked: list[str] = []
+
+    def state(run: Run) -> str:
+        asked.append(run.id)
+        return states[run.id]
+
+    monkeypatch.setattr(Run, "state", property(state))
+    monkeypatch.setattr(running, "LOOKED_AT", 2)
+    monkeypatch.setattr(running, "last_progress", lambda run: {"step": 3, "steps": 4})
+    reader = running.RunningRuns()
+
+    def write(day: int, now: str) -> Run:
+        run = recorded.write(home, name=f"2026090{day}-100000-run{day}", seconds=20, gpus=0, outcome=None)
+        states[run.id] = now
+        return run
+
+    def ids() -> tuple[list[str], list[tuple[str, str]]]:
+        now = reader.read()
+        return [run.id[-1] for run in now.running], [(of.id[-1], of.state) for of in now.ended]
+
+    first, second = write(1, "running"), write(2, "ok")
+    assert ids() == (["1"], [])
+    asked.clear()
+    assert ids() == (["1"], [])
+    assert second.id not in asked, "what has ended is not looked at again"
+    third = write(3, "stopping")
+    assert ids() == (["3", "1"], [])
+    assert reader.read().done == 0.75
+    states[first.id] = "stopped"
+    assert ids() == (["3"], [("1", "stopped")])
+    assert ids() == (["3"], [])
+    states[second.id] = "running"  # it is resumed
+    os.utime(second.file("status.json"), (1.0, 1.0))
+    assert ids() == (["3", "2"], [])
+    states[second.id] = "crashed"
+    assert ids() == (["3"], [("2", "crashed")])
+    shutil.rmtree(third.path)
+    assert ids() == ([], [])
+
+
+def test_the_time_of_a_running_run_is_that_of_its_newest_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [50.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    onward = Onward()
+    onward.take([recalled({"t": t, "type": "phase", "phase": "training"}) for t in (7.0, 9.0, 8.0)])
+    now[0] += 2.0
+    onward.take([])
+    assert onward.now() == 11.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from gputui.engine.proof.comparing import BaselineFailed
 from gputui.engine.proof.request import ProofError, Request
 from gputui.engine.proof.search import Limits, Memory, Search
 from gputui.engine.tune import asking
-from gputui.engine.tune.batches.largest_batch import STEP
+from gputui.engine.tune.batches.largest_batch import STEP, LargestBatch
 from gputui.engine.tune.batches.memory import ROOM
 from gputui.engine.tune.batches.prediction import Prediction
 from gputui.engine.tune.report.findings import largest_error
@@ -189,3 +190,54 @@ def test_a_larger_batch_is_tried_under_a_limit_of_the_users_own_although_one_bat
     searcher.run()
     tried = next(one for one in searcher.search.candidates if one.tried)
     assert (tried.tried, tried.decision) == ({"input.batch_size": 64}, "kept")
+
+
+@pytest.mark.parametrize(
+    ("fits", "beyond", "predicted", "most", "batch"),
+    [
+        (32, None, None, 1000, 64),  # it is doubled where nothing is predicted
+        (32, None, 70, 1000, 64),  # down to a multiple of 8
+        (32, None, 1001, 1000, 1000),
+        (32, None, 32, 1000, None),
+        (32, None, 40, 32, None),
+        (32, 64, None, 1000, 48),  # half way where twice is known not to fit
+        (32, 64, 40, 1000, 40),
+        (32, 64, 63, 1000, 56),
+        (32, 64, 64, 1000, 48),
+        (56, 64, 20, 1000, None),  # the next multiple of 8 does not fit
+        (32, 34, None, 1000, None),
+        (None, 64, None, 1000, 32),
+        (None, 64, 0, 1000, None),
+        (None, 2, None, 1000, 1),
+        (None, 1, None, 1000, None),
+        (None, None, None, 1000, None),
+    ],
+)
+def test_the_next_batch_lies_between_what_fits_and_what_does_not(
+    fits: int | None, beyond: int | None, predicted: int | None, most: int, batch: int | None
+) -> None:
+    memory = SimpleNamespace(fits=fits, beyond=beyond, largest=lambda: predicted)
+    largest = LargestBatch(None, memory, None, most, 100.0)  # type: ignore[arg-type]
+    assert largest._next() == batch
+
+
+@pytest.mark.parametrize(
+    ("batch", "speed", "left", "fits"),
+    [
+        (100, 20.0, 1000.0, True),  # eight steps of 5 s
+        (150, 20.0, 1000.0, True),  # just a minute
+        (151, 20.0, 1000.0, False),
+        (100, 20.0, 65.0, True),  # 40 s, a trial of 15 s and 10 s that are reserved
+        (100, 20.0, 64.9, False),
+        (10_000, 0.0, 1000.0, True),  # nothing is known of the speed
+    ],
+)
+def test_a_batch_whose_steps_take_too_long_is_left_out(batch: int, speed: float, left: float, fits: bool) -> None:
+    out: list[str] = []
+    trials = SimpleNamespace(seconds_left=left, reserved_seconds=10.0, trial_seconds=15.0)
+    screening = SimpleNamespace(trials=trials, leave_out=lambda stage, settings, why, predicted: out.append(why))
+    memory = SimpleNamespace(predict=lambda batch: 7)
+    largest = LargestBatch(screening, memory, None, 10**6, speed)  # type: ignore[arg-type]
+    assert largest._affordable(batch) is fits
+    said = f"its steps would take {8 * batch / speed:.0f} s" if speed else ""
+    assert [why.partition(",")[0] for why in out] == ([] if fits else [said])
