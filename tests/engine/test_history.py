@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options.schema import preset_schema
-from gputui.engine.runs import Run, history
+from gputui.engine.runs import Run, RunError, history, life, lookup
 from gputui.engine.runs.reading import read_events
 
 from tests.support.front_door import gputui
@@ -76,3 +76,63 @@ def test_shipped_presets_name_the_schema_that_lies_beside_them() -> None:
 
 def test_the_latest_run_is_meant_where_none_is_named(run: Run) -> None:
     assert runs.find("latest").path == run.path
+
+
+def test_a_column_leads_to_its_figure_and_stands_once() -> None:
+    assert history.columns([{"t": 1.0, "step": 1.0}, {"t": 2.0, "loss": 1.0, "step": 2.0}]) == ["t", "step", "loss"]
+    keys = {name: figure and figure.key for name in ("gpu12_busy", "host_cpu", "samples_per_second", "gpux_busy", "t",
+            "gpu0_nothing") for figure in [history.figure_of(name)]}  # fmt: skip
+    assert keys == {"gpu12_busy": "busy", "host_cpu": "cpu", "samples_per_second": "samples_per_second",
+                    "gpux_busy": None, "t": None, "gpu0_nothing": None}  # fmt: skip
+
+
+def test_the_figures_of_each_gpu_are_those_of_its_last_reading(run: Run) -> None:
+    readings = [{"t": 13.0, "type": "gpu", "gpus": [{"index": 0, "busy": 0.1}, {"index": 1, "busy": 0.5}]},
+                {"t": 13.2, "type": "gpu", "gpus": [{"index": 1, "busy": 0.7}]},
+                {"t": 14.5, "type": "gpu", "gpus": [{"index": 0, "busy": 0.9}]}]  # fmt: skip
+    run.file("telemetry.jsonl").write_text("".join(json.dumps(event) + "\n" for event in readings))
+    second = history.rows(read_events(run.path))[1]
+    assert (second["gpu0_busy"], second["gpu1_busy"]) == (0.1, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("date", "looks"),
+    [
+        (1000.0, [(0.0, 1, True), (59.9, 1, True), (0.1, 1, False), (0.0, 2, True), (60.0, 2, False)]),
+        (1059.9, [(0.0, 1, True)]),
+        (1060.0, [(0.0, 1, False), (5.0, 2, True)]),  # it seemed to have stopped, and goes on
+        (940.1, [(0.0, 1, True)]),  # the clock of the other machine is ahead
+        (940.0, [(0.0, 1, False)]),
+    ],
+)
+def test_a_heartbeat_has_stopped_where_it_does_not_change_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, date: float, looks: list[tuple[float, int, bool]]
+) -> None:
+    now = [500.0]
+    monkeypatch.setattr("gputui.engine.runs.life.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("gputui.engine.runs.life.time.time", lambda: date)
+    for seconds, beat, lives in looks:
+        now[0] += seconds
+        assert life._beats(tmp_path, 1000.0 if beat == 1 else 1000.0 + beat) is lives
+    assert not life._beats(tmp_path / "other", None)
+
+
+def test_runs_that_cannot_be_found_or_read_are_named(home: Path) -> None:
+    folder = runs.runs_folder()
+    closed = {f"r{number}": "denied" for number in range(2)}
+    assert str(lookup.Survey([], {})) == ""
+    assert str(lookup.Survey([], {"r0": "denied"})) == f"left out, as gputui cannot read it: {folder / 'r0'} (denied)"
+    assert str(lookup.Survey([], closed)).endswith(f"{folder / 'r0'} (denied) and 1 more")
+    for number in range(lookup.NAMED):
+        runs.create(f"case-{number}", "schema_version: 1\n")
+    assert "..." not in refused("case")
+    runs.create("case-last", "schema_version: 1\n")
+    assert f"matches {lookup.NAMED + 1} runs" in refused("case")
+    assert " ...)" in refused("case")
+    assert runs.create("!!!", "schema_version: 1\n").id.endswith("-run")
+
+
+def refused(name: str) -> str:
+    with pytest.raises(RunError) as raised:
+        runs.find(name)
+    return str(raised.value)

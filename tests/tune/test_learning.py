@@ -13,9 +13,10 @@ from gputui.engine.options import Options
 from gputui.engine.presets import Preset, defaults
 from gputui.engine.proof import request
 from gputui.engine.proof.request import Request
+from gputui.engine.proof.row import Trial
 from gputui.engine.proof.search import Limits
 from gputui.engine.tune import asking
-from gputui.engine.tune.decision import fallbacks, learning_rate
+from gputui.engine.tune.decision import fallbacks, learning_rate, losses
 from gputui.engine.tune.decision.losses import margin
 from gputui.engine.tune.decision.training_length import Data, Length, affordable, epochs_and_steps
 from gputui.engine.tune.report import sentences
@@ -93,6 +94,11 @@ def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: P
     for more, rate in ({}, 0.01), (larger, 0.04):  # the replicas are the training's own matter
         found = scaled(by_itself, mirrored | more, Limits(learning_rate="linear"), HERE)
         assert found["train.learning_rate"] == rate
+    mirror = ("strategy.kind=mirrored", "device.logical_devices=2")
+    replicas = defaults(["batch_size=16", "learning_rate=0.01", "learning_rate_scaling=linear", *mirror])
+    assert scaled(replicas, larger, Limits(learning_rate="linear"), HERE)["train.learning_rate"] == 0.04
+    alone = scaled(replicas, {"strategy.kind": "single"}, Limits(learning_rate="linear"), HERE)
+    assert alone["train.learning_rate"] == 0.01, "half the batch, and no longer twice the rate by itself"
 
 
 def test_a_learning_rate_that_only_the_users_code_can_set_is_not_scaled_and_told(tmp_path: Path) -> None:
@@ -152,6 +158,22 @@ def test_a_margin_is_a_share_of_the_loss_within_shares_of_what_was_learnt() -> N
     assert margin(0.001, 2.0) == pytest.approx(0.02), "near 0 a share of the loss means nothing"
     assert margin(2.2, 0.1) == pytest.approx(0.01), "early in a training the loss has hardly fallen"
     assert margin(-3.0, None) == pytest.approx(0.15)
+
+
+def test_of_less_than_a_pass_the_loss_is_that_of_the_second_half() -> None:
+    curve = [(10.0, 5.0), (40.0, 4.5), (60.0, 3.5), (100.0, 3.0)]  # means since the beginning
+    assert losses._of_second_half(curve, 3.0, 100) == pytest.approx(2.0)  # 4 in the first half
+    assert losses._of_second_half(curve[-1:], 3.0, 100) == 3.0, "of the first half nothing is known"
+    assert losses._of_second_half([(0.0, -1.0), (100.0, -3.0)], -3.0, 100) == pytest.approx(-4.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "mean"), [([1.0, -4.0], -1.5), ([1.0, None], None), ([None, None], None), ([], None), ([0.0], 0.0)]
+)
+def test_the_loss_of_a_side_is_the_mean_of_its_own_trainings(told: list[float | None], mean: float | None) -> None:
+    trials = [Trial(side="b", repeat=n, run=f"b{n}", outcome="ok", loss_at_samples=loss) for n, loss in enumerate(told)]
+    other = Trial(side="a", repeat=1, run="a", outcome="ok", loss_at_samples=9.0)
+    assert losses._mean([other, *trials], "b") == mean
 
 
 def test_as_many_samples_are_trained_as_the_time_allows() -> None:

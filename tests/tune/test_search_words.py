@@ -173,3 +173,41 @@ def test_of_an_option_that_brought_nothing_the_best_gain_is_told_also_where_it_i
              for gain in (-0.1, 0.0, None)]  # fmt: skip
     (one,) = findings.brought({"search": {"candidates": tried, "limits": {"only": ["xla"]}}})
     assert (one.state, one.gain) == ("nothing", 0.0)
+
+
+def test_both_sides_of_each_comparison_stand_in_the_table_with_their_own_trials() -> None:
+    def trial(side: str, speed: float | None, outcome: str = "ok") -> dict[str, Any]:
+        return {"side": side, "samples_per_second": speed, "outcome": outcome, "run": f"{side}{speed}"}
+
+    first = [trial("a", 100.0), trial("b", 150.0), trial("b", 250.0), trial("a", 120.0), trial("b", 900.0, "oom")]
+    second = [trial("a", 90.0), trial("b", None)]
+    baseline = [{"peak_memory_bytes": 5}, {"peak_memory_bytes": None}, {"peak_memory_bytes": 7}]
+    data = {
+        "baseline_trials": baseline,
+        "search": {"before_speed": 100.0, "candidates": [
+            {"settings": {"compile.xla": True}, "samples_per_second": 130.0},
+            {"settings": {"compile.xla": False}, "samples_per_second": None},
+            {"settings": {"input.cache": "memory"}, "samples_per_second": 300.0, "without_input": True},
+            {"settings": {"input.batch_size": 64}, "decision": "running"}]},
+        "comparisons": [{"changes": {"compile.xla": True}, "trials": first, "gain": 0.8},
+                        {"changes": {"input.cache": "memory"}, "trials": second}],
+    }  # fmt: skip
+    rows = findings.ranked(data)
+    assert [(row["number"], row.get("samples_per_second")) for row in rows] == [
+        (3, None), (-3, 200.0), (0, 130.0), (-2, 110.0), (-1, 100.0), (-4, 90.0), (2, 300.0), (1, None)]  # fmt: skip
+    assert [findings.since_start(row, data) for row in rows] == [
+        None, 0.8, pytest.approx(0.3), None, None, None, None, None]  # fmt: skip
+    assert rows[4]["peak_bytes"] == 7
+    assert [row["run"] for row in rows[1]["trials"]] == ["b150.0", "b250.0", "b900.0"]
+    assert findings.ranked({"search": {"before_speed": None}}) == []
+
+
+def test_memory_is_predicted_by_the_line_and_the_largest_error_told() -> None:
+    assert findings.predicted({"base_bytes": 100.0, "bytes_per_sample": 3.0}, 32) == 196.0
+    assert findings.predicted({"base_bytes": 100.0}, 32) is None
+    points = [{"peak_bytes": 100, "predicted_bytes": 110}, {"peak_bytes": 200, "predicted_bytes": 150},
+              {"peak_bytes": None, "predicted_bytes": 900}, {"peak_bytes": 50}]  # fmt: skip
+    assert findings.largest_error({"points": points}) == 0.25
+    assert findings.largest_error({"points": points[2:]}) is None
+    assert findings.limit_seconds({"search": {"limits": {"minutes": 2.5}}}) == 150.0
+    assert findings.limit_seconds({}) is None
