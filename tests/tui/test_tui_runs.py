@@ -89,6 +89,8 @@ def test_a_figure_is_never_cut_in_its_column(five: list[Run]) -> None:
         column = run_columns.COLUMNS[name]
         assert column.show(replace(entry, figures={key: value})) == shown
         assert len(shown) <= column.width
+    left, timed = run_columns.COLUMNS["left"], replace(entry, figures={"eta_seconds": 90.0})
+    assert [left.show(replace(timed, state=state)) for state in ("running", "ok", "crashed")] == ["1:30", "", ""]
 
 
 async def test_figures_are_named_for_what_they_are_and_stopped_is_no_failure(home: Path) -> None:
