@@ -22,7 +22,7 @@ KEY = "compile.xla"
 def answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
     """The answer to a failure of XLA; None for any other end, and a text where the training cannot go on."""
     error = mapping(result.get("error"))
-    if error.get("kind") != XLA or preset["compile"]["xla"] != "auto":
+    if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":
         return None
     found = read_events(run.path, [TRAINER_FILE])
     started = found.last(Started)
