@@ -161,7 +161,7 @@ def _bandwidth(s: Measurements) -> Iterator[Remedy]:
     yield from precision(s)
     yield from _xla(s)
     yield Remedy(
-        step="device",
+        step="xla",
         reason="kernels that compute little for each number wait for the GPU's memory: fuse activations and "
         "normalization, leave out copies and transpositions; a larger batch does not help",
     )

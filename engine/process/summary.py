@@ -48,6 +48,6 @@ def _means_so_far(progress: Progress | None) -> dict[str, float]:
 
 def _allocated(found: RunEvents, first_step: bool) -> int | None:
     """The most that TensorFlow's allocator has told of one device, in the first step or after it."""
-    told = [event for event in found.of(Allocator) if event.first_step is first_step]
-    peaks = [whole(of.get("peak_bytes")) or 0 for event in told for of in event.devices.values()]
+    readings = [event for event in found.of(Allocator) if event.first_step is first_step]
+    peaks = [whole(of.get("peak_bytes")) or 0 for event in readings for of in event.devices.values()]
     return max(peaks, default=0) or None

@@ -80,8 +80,8 @@ class DriverErrors:
 
     def read(self) -> list[DriverError]:
         """What has been reported since the last time."""
-        found: list[DriverError] = []
-        while self._set is not None and len(found) < MOST_AT_ONCE:
+        errors: list[DriverError] = []
+        while self._set is not None and len(errors) < MOST_AT_ONCE:
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._set, WAIT_MS)
             except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
@@ -89,8 +89,8 @@ class DriverErrors:
                     self.close()
                 break
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError and event.eventData != CLEANUP:
-                found.append(DriverError(self._gpus.get(_address(event.device)), int(event.eventData)))
-        return found
+                errors.append(DriverError(self._gpus.get(_address(event.device)), int(event.eventData)))
+        return errors
 
     def close(self) -> None:
         if self._set is not None:

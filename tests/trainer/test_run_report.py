@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from gputui.engine.process.ending import Ending
+from gputui.engine.process.summary import summary_of
 from gputui.engine.runs import Run
 from gputui.engine.runs.event_writer import EventWriter
 from gputui.engine.runs.events import PhaseName
@@ -87,6 +89,31 @@ def test_energy_clocks_and_slowed_time_are_of_the_moments_that_train(tmp_path: P
     for key in ("gpu_power_mean_w", "gpu_energy_wh", "gpu_energy_estimated_wh", "sample_energy_j"):
         assert of_an_instance[key] is None, key
     assert of_an_instance["sm_clock_mean_mhz"] == pytest.approx(600)
+
+
+def test_the_peak_is_that_after_the_first_step_unless_no_other_was_trained(tmp_path: Path) -> None:
+    def told(later: int, ends: bool = True) -> tuple[int | None, int | None]:
+        run = Run(tmp_path / f"{later} {ends}")
+        run.path.mkdir()
+        report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+        clock = report.speed.clock
+        clock.mark(0.0, 1)
+        report.first_step_done(1.0)
+        report.memory({"GPU:0": {"current_bytes": 10, "peak_bytes": 900}}, first_step=True)
+        for step in range(later):
+            clock.mark(1.0 + step, 1)
+        clock.pause(9.0)
+        report.memory({"GPU:0": {"current_bytes": 10, "peak_bytes": 300 if later else 10}})
+        if ends:
+            report.finish("ok", 0)
+            result = run.result or {}
+            return result["peak_memory_bytes"], result["first_step_memory_bytes"]
+        report.writer.close()
+        summary = summary_of(run, Ending("crashed", "crash", ""), 1, 1.0)
+        return summary.peak_memory_bytes, summary.first_step_memory_bytes
+
+    assert told(later=3) == told(later=3, ends=False) == (300, 900)
+    assert told(later=0) == (900, 900)
 
 
 def test_the_time_left_is_that_of_the_steps_left() -> None:

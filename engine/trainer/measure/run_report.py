@@ -10,13 +10,13 @@ import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from ...options.own import remedy
 from ...runs import Run, code_files, events, results
 from ...runs.event_writer import EventWriter
-from ...runs.reading import ENGINE_FILE, RunEvents, read_events
+from ...runs.reading import ENGINE_FILE, read_events
 from ...system import memory_peaks
 from ...system.heartbeat import TrainerHeartbeat
 from ...telemetry.gpu_totals import GpuTotals
@@ -154,7 +154,7 @@ class RunReport:
             first_step_memory_bytes=self.first_step_memory_bytes,
             peak_process_bytes=peaks.resident,
             peak_address_space_bytes=peaks.address_space,
-            **self._gpu_figures(told, speed.samples_per_second(p50)),
+            **self._gpu_figures(told.of(events.GpuReadings), speed.samples_per_second(p50)),
             mfu=speed.mfu(p50),
             epochs=self.epochs.done,
             steps=speed.step,
@@ -168,12 +168,14 @@ class RunReport:
             code_changes=code_files.read(self.run).changes,
         )
 
-    def _gpu_figures(self, told: RunEvents, samples_per_second: float | None) -> dict[str, float | None]:
+    def _gpu_figures(
+        self, readings: Iterable[events.GpuReadings], samples_per_second: float | None
+    ) -> dict[str, float | None]:
         """Figures of the GPUs that train, while they do; their energy over the whole run since its last start."""
         training, whole = GpuTotals(), GpuTotals()
         pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])
         begin = self.writer.clock.now() - self.elapsed
-        for event in told.of(events.GpuReadings):
+        for event in readings:
             while event.t >= pauses[0][1]:
                 pauses.popleft()
                 training.pause()

@@ -68,8 +68,8 @@ def model_of(started: Started, options: Options, trial: Trial, asked: int | None
 
 
 def _most(trials: Sequence[Trial], figure: str) -> int | None:
-    known = (one for one in trials if one.outcome in ("ok", "slower"))
-    return max((getattr(one, figure) or 0 for one in known), default=0) or None
+    known = (trial for trial in trials if trial.outcome in ("ok", "slower"))
+    return max((getattr(trial, figure) or 0 for trial in known), default=0) or None
 
 
 def _least(known: Sequence[int | None]) -> int | None:
@@ -145,8 +145,7 @@ class MemoryModel:
 
     def predict_first_step(self, batch: int) -> int | None:
         """Bytes that the first step with a batch will take on a GPU."""
-        known = [(one.batch_size, one.first_step_bytes) for one in self._points if one.first_step_bytes is not None]
-        line = through(known)
+        line = through([(at.batch_size, at.first_step_bytes) for at in self._points if at.first_step_bytes is not None])
         return None if line is None else round(line.at(batch))
 
     def largest(self) -> int | None:

@@ -40,9 +40,9 @@ def prediction(memory: Told) -> str:
 
 def _first_step(memory: Told) -> str:
     """A warning where the batch fits, but not what cuDNN takes in the first step to try its algorithms."""
-    limit, told = number(memory.get("limit_bytes")), number(memory.get("predicted_bytes"))
+    limit, later = number(memory.get("limit_bytes")), number(memory.get("predicted_bytes"))
     first = number(memory.get("first_step_bytes"))
-    if limit is None or first is None or first <= limit or told is None or told > limit:
+    if limit is None or first is None or first <= limit or later is None or later > limit:
         return ""
     return (
         f"; its first step, in which cuDNN tries its algorithms, would take {text.size(first)}: it may run out of "
