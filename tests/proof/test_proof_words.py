@@ -276,24 +276,27 @@ def test_an_ab_whose_sides_train_on_the_same_device_is_refused(capsys: pytest.Ca
 
 
 def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
-    def told(**host: float) -> Iterator[str]:
+    def told(throttle: str = "[]", **host: float) -> Iterator[str]:
         yield '{"t": 1, "type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]}'
         yield '{"t": 1, "type": "phase", "phase": "training"}'
         yield f'{{"t": 2, "type": "host", "cpu": {host["cpu"]}, "others_cpu": {host["others"]}}}'
         yield (
             '{"t": 2, "type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 1.0, "processes": ['
             '{"pid": 1, "name": "python", "own": true, "memory_used_bytes": 9000000000}, '
-            f'{{"pid": 2, "name": "blender", "own": false, "memory_used_bytes": {host["held"]}}}]}}]}}'
+            f'{{"pid": 2, "name": "blender", "own": false, "memory_used_bytes": {host["held"]}}}], "throttle": {throttle}}}]}}'
         )
 
-    def seen(**host: float) -> str:
-        Run(tmp_path).file("events.jsonl").write_text("\n".join(told(**host)) + "\n")
+    def seen(throttle: str = "[]", **host: float) -> str:
+        Run(tmp_path).file("events.jsonl").write_text("\n".join(told(throttle, **host)) + "\n")
         return trial.disturbed(Run(tmp_path), "")
 
     assert seen(cpu=1.0, others=0.05, held=5e6) == ""
     assert seen(cpu=0.4, others=0.3, held=5e6) == "", "there were cores left"
     assert seen(cpu=1.0, others=0.5, held=5e6) == "other programs used 50 % of the CPU's cores"
     assert seen(cpu=0.4, others=0.0, held=5e9) == "other programs on its GPU: blender"
+    for reason, said in (("power cap", ""), ("software thermal", "its GPU was slowed down (software thermal)")):
+        assert seen(f'["{reason}"]', cpu=0.4, others=0.0, held=5e6) == said
+    seen(cpu=0.4, others=0.0, held=5e9)
     assert trial.disturbed(Run(tmp_path), "the run X is running").startswith("the run X is running, other programs")
 
 
