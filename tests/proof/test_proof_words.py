@@ -283,7 +283,8 @@ def test_a_trial_tells_who_used_its_cores_and_gpus(tmp_path: Path) -> None:
         yield (
             '{"t": 2, "type": "gpu", "gpus": [{"uuid": "GPU-a", "busy": 1.0, "processes": ['
             '{"pid": 1, "name": "python", "own": true, "memory_used_bytes": 9000000000}, '
-            f'{{"pid": 2, "name": "blender", "own": false, "memory_used_bytes": {host["held"]}}}], "throttle": {throttle}}}]}}'
+            f'{{"pid": 2, "name": "blender", "own": false, "memory_used_bytes": {host["held"]}}}], '
+            f'"throttle": {throttle}}}]}}'
         )
 
     def seen(throttle: str = "[]", **host: float) -> str:
