@@ -11,6 +11,8 @@ from tests.support.fakegpu import FakeGpu
 
 pytest_plugins = ("tests.support.fakegpu.fixture",)
 
+pytestmark = pytest.mark.timeout(600)  # one process trains for all of them
+
 
 @pytest.fixture(scope="module")
 def told(fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

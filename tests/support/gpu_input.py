@@ -27,7 +27,7 @@ def told(fakegpu: FakeGpu, folder: Path, *parts: str, settings: str = "") -> dic
     settings = f"hold={folder / HOLD};{settings}"
     environment = os.environ | fakegpu.environment(folder / "gpus", 2, MEMORY_MB, settings)
     command = [sys.executable, "-m", "tests.support.gpu_input", str(folder), *parts]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
