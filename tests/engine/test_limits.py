@@ -97,6 +97,9 @@ def test_rates_are_those_since_the_last_reading_without_the_loopback(monkeypatch
         reading = read.read()
         rates.append((reading.network_rx_bytes_per_second, reading.network_tx_bytes_per_second))
     assert rates == [(None, None), (2000, 3000), (2000, 3000), (None, None), (400, 600)]
+    unasked = Host(os.getpid())
+    now[0] += 1
+    assert [unasked.read().network_rx_bytes_per_second for _ in range(2)] == [None, None]
 
 
 def test_other_programs_have_what_neither_the_training_nor_its_workers_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +107,12 @@ def test_other_programs_have_what_neither_the_training_nor_its_workers_use(monke
     monkeypatch.setattr(psutil, "cpu_percent", lambda: 90.0)
     monkeypatch.setattr(psutil.Process, "cpu_percent", lambda self: 50.0)
     monkeypatch.setattr(children, "_descendants", lambda pid: [os.getpid(), os.getpid()])
-    reading = Host(os.getpid()).read()
+    read = Host(os.getpid())
+    reading = read.read()
     assert (reading.cpu, reading.engine_cpu, reading.trainer_cpu) == (0.9, 0.5, 0.5)
     assert reading.others_cpu == pytest.approx(0.9 - (0.5 + 0.5 + 0.5) / 4)
+    assert [read._others_cpu(*known) for known in ((None, 1, 1), (0.5, None, 1), (0.5, 1, None))] == [None] * 3
+    assert read._others_cpu(0.5, 1.0, 2.0) == 0.0, "it is never below nothing"
 
 
 def test_a_driver_that_hangs_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,3 +102,20 @@ def test_replicas_are_those_of_the_strategy_on_all_workers(settings: list[str], 
 def test_samples_that_are_known_before_the_data_is_opened(settings: list[str], samples: int | None) -> None:
     options = presets.defaults(settings).options
     assert plan.training_samples(options.workload, options.train) == samples
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        (["data=synthetic", "samples=100", "validation_split=0", "batch_size=32", "epochs=3"], 12),
+        (
+            ["data=synthetic", "samples=100", "validation_split=0", "batch_size=32", "epochs=3", "drop_remainder=true"],
+            9,
+        ),
+        (["data=synthetic", "samples=100", "batch_size=32", "epochs=3", "steps_per_epoch=5"], 15),
+        (["data=npz:a.npz", "batch_size=32", "epochs=3", "steps_per_epoch=5"], 15),
+        (["data=npz:a.npz", "batch_size=32", "epochs=3"], None),
+    ],
+)
+def test_steps_that_are_known_before_the_data_is_opened(settings: list[str], steps: int | None) -> None:
+    assert plan.training_steps(presets.defaults(settings).options) == steps
