@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -124,13 +126,25 @@ def test_a_driver_that_hangs_is_told_once(monkeypatch: pytest.MonkeyPatch) -> No
         if len(events) >= 5:
             done.set()
 
+    stopped: list[bool] = []
     monkeypatch.setattr(GpuReader, "start", lambda self: None)
+    monkeypatch.setattr(GpuReader, "stop", lambda self: stopped.append(True))
     monkeypatch.setattr(GpuReader, "stuck_seconds", 31.0)
     thread = Sampler(SimpleNamespace(emit=emit), os.getpid(), 0.001)  # type: ignore[arg-type]
     thread.start()
     assert done.wait(60)
     thread.stop()
+    assert (thread.is_alive(), stopped) == (False, [True])
     assert [event.kind for event in events if isinstance(event, Warn)] == ["telemetry_stuck"]
     last = next(event for event in reversed(events) if isinstance(event, HostReading))
     assert last.trainer_bytes is not None
     assert thread.trainer_memory_share == pytest.approx(last.trainer_bytes / last.memory_total_bytes, rel=0.5)
+
+
+def test_processes_of_the_training_are_found_with_those_that_they_start() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        sleeper = int(shell.stdout.readline())
+        found = children._descendants(os.getpid())
+        os.kill(sleeper, signal.SIGKILL)
+    assert {shell.pid, sleeper} <= set(found)
