@@ -27,7 +27,7 @@ from ..process.spawn import LOCK
 from ..runs import Run, life
 from ..runs.life import Life
 from ..runs.reading import read_object
-from ..system import locks, signalling
+from ..system import locks, signalling, stop_signals
 from ..system.identity import Place, Process
 from . import row
 from .record import Record
@@ -136,7 +136,8 @@ def record(path: Path, request: Request) -> Record:
 def start(proof: Proof) -> subprocess.Popen[bytes]:
     """Start the proof's process in a session of its own; the caller may forget the returned process."""
     module = PROCESSES.get(proof.request.kind, "gputui.engine.proof")
-    with (proof.path / "proof.log").open("ab") as log, locks.take(proof.path / PROOF_LOCK) as lock:
+    log_file, lock_file = proof.path / "proof.log", proof.path / PROOF_LOCK
+    with log_file.open("ab") as log, locks.take(lock_file) as lock, stop_signals.held():
         return subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(proof.path)],
             stdin=subprocess.DEVNULL,

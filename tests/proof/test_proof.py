@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -459,6 +460,17 @@ def test_the_time_is_estimated_from_earlier_starts(home: Path) -> None:
     assert estimate.trial_seconds(5.0) == pytest.approx(18.5)
     asked = request.of_change("quickstart", [SIXTEEN], repeats=4)
     assert estimate.sure_trials(asked) == 8
+
+
+def test_a_proof_that_is_asked_to_stop_while_its_interpreter_starts_ends_as_stopped(home: Path, capsys: Any) -> None:
+    proof = folder.create(request.of_change("quickstart", [SIXTEEN]))
+    process = folder.start(proof)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, (proof.path / "proof.log").read_text()
+    assert (proof.state, proof.data["ended_because"]) == ("stopped", "a stop was requested")
+    assert not proof.trials
+    assert cli.run(["proof", proof.id]) == 0
+    assert "ended because: a stop was requested" in capsys.readouterr().out
 
 
 def test_an_unexpected_fault_is_one_line_and_the_proof_failed(home: Path, capsys: Any) -> None:
