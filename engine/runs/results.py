@@ -12,12 +12,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..files.appending import RETRY_SECONDS, LineFile
+from ..files.values import whole
 from ..files.writing import write_atomically
-from .reading import Object
+from .events import EpochEnd, Finished, Progress
+from .reading import Object, RunEvents
 from .run import Run
 
 TRAINER_SECONDS = 2.0
@@ -34,6 +36,28 @@ class Report:
     result: Mapping[str, Any] | None = None
     lines: Sequence[str] = ()
     lost_events: int = 0
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a training has come."""
+
+    epochs: int = 0
+    steps: int = 0
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def reached(found: RunEvents) -> Reached:
+    """By the events of both files. A resumed run that has not trained again yet stands where it ended before."""
+    finished, progress, epoch = found.last(Finished), found.last(Progress), found.last(EpochEnd)
+    if finished is not None and (progress is None or finished.t >= progress.t):
+        before = finished.summary
+        return Reached(whole(before.get("epochs")) or 0, whole(before.get("steps")) or 0, before.get("metrics") or {})
+    figures = {"loss": progress.loss, **progress.metrics} if progress else {}
+    of_part = {name: value for name, value in figures.items() if value is not None}  # of an epoch that is not complete
+    return Reached(
+        epoch.epoch if epoch else 0, progress.step if progress else 0, (epoch.metrics if epoch else None) or of_part
+    )
 
 
 def write(

@@ -1,4 +1,4 @@
-"""What a run's report makes of the engine's readings."""
+"""What a run's report makes of the engine's readings, and of earlier sittings of the run."""
 
 from __future__ import annotations
 
@@ -152,3 +152,24 @@ def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_m
     result = run.result or {}
     assert result["measured_steps"] == 117, "the first step, which compiles, is not measured"
     assert result["steps"] == before + 118
+
+
+def test_a_resumed_run_that_ends_before_it_trains_stands_where_it_ended_before(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+
+    def sitting(*moments: tuple[int, int]) -> tuple[int, int, float]:
+        """Train to these epochs and steps, and stop; what the result says."""
+        report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+        for epoch, step in moments:
+            report.pulse(Moment(epoch=epoch, step=step, spent=Spent(0.0), metrics={"loss": 0.5}))
+            if step % 10 == 0:
+                report.epoch_done(epoch, step, {"loss": 0.25})
+        report.finish("stopped", 0)
+        result = run.result or {}
+        return result["epochs"], result["steps"], result["metrics"]["loss"]
+
+    assert sitting((1, 10), (2, 20), (3, 25)) == (2, 25, 0.25)
+    assert sitting() == (2, 25, 0.25)
+    told = summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
+    assert (told.epochs, told.steps, told.metrics) == (2, 25, {"loss": 0.25})
+    assert sitting((3, 28)) == (2, 28, 0.5), "it has ended no epoch itself"

@@ -132,7 +132,7 @@ class RunReport:
         seconds = self.elapsed
         wait, python = speed.shares()
         told = read_events(self.run.path, [ENGINE_FILE])
-        peaks = memory_peaks.of_this_process()
+        peaks, reached = memory_peaks.of_this_process(), self._reached()
         return events.Summary(
             outcome=outcome,
             trainer_returncode=returncode,
@@ -156,10 +156,10 @@ class RunReport:
             peak_address_space_bytes=peaks.address_space,
             **self._gpu_figures(told.of(events.GpuReadings), speed.samples_per_second(p50)),
             mfu=speed.mfu(p50),
-            epochs=self.epochs.done,
-            steps=speed.step,
+            epochs=reached.epochs,
+            steps=reached.steps,
             skipped_steps=last.skipped_steps if last else None,
-            metrics=self.epochs.metrics or ({} if last is None else dict(last.metrics)),
+            metrics=reached.metrics,
             seconds=seconds,
             goodput=clock.step_seconds_total / seconds if seconds else None,
             error=error,
@@ -167,6 +167,13 @@ class RunReport:
             xla_answer=events.fields_of(answer) if (answer := told.last(events.XlaAnswer)) else None,
             code_changes=code_files.read(self.run).changes,
         )
+
+    def _reached(self) -> results.Reached:
+        """By the events of the run, if this process has not trained."""
+        if (last := self.speed.last) is None:
+            return results.reached(read_events(self.run.path))
+        epochs = max(self.epochs.done, last.epoch - 1)  # a resumed run may have ended none itself
+        return results.Reached(epochs, self.speed.step, self.epochs.metrics or dict(last.metrics))
 
     def _gpu_figures(
         self, readings: Iterable[events.GpuReadings], samples_per_second: float | None
