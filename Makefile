@@ -22,8 +22,8 @@ test: $(READY)
 		$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not slurm" --durations 20
 	$(BIN)/pytest -m alone --durations 20
 
-# Trainings in jobs of a real Slurm on two nodes, which are namespaces of this machine: two and a half minutes. Needs
-# root and Slurm's programs (Debian: apt-get install slurm-wlm munge iproute2); else they are skipped, with the reason.
+# Trainings in jobs of a real Slurm on two nodes, which are namespaces of this machine: a minute and a half, mostly the
+# time limit of a job, which Slurm counts in minutes. Needs root and the packages slurm-wlm, munge and iproute2.
 test-slurm: $(READY)
 	$(BIN)/pytest -n 2 -m slurm -rs --durations 5 tests/end_to_end/test_slurm.py
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gputui.engine import runs
@@ -16,21 +17,20 @@ from gputui.engine.runs import cluster as clusters
 from tests.support import slurm
 from tests.support.front_door import documented, happened, step, until
 from tests.support.idle import idle
+from tests.support.needs import lacks
 from tests.support.slurm import Slurm
 
-pytestmark = [
-    pytest.mark.slurm,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing()),
-]
-BATCH, SIGNALLED, REQUEUED = documented("troubleshooting.md", "### A job that goes on by itself")
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(420)]
+BATCH, SIGNALLED, BY_SRUN = documented("troubleshooting.md", "### A job that goes on by itself")
 TOGETHER = documented("many-machines.md", "## Slurm")[1]
+SHORT, LONG = "1", "30"  # time limits of a job in minutes; Slurm knows none that is shorter
 
 
-@pytest.fixture(params=["linuxproc", "cgroup"])
+@pytest.fixture
 def jobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
-    """A cluster whose jobs find the command under test; processes are followed by their parents, or by a group."""
+    """A cluster whose jobs find the command under test; the parameter says by what it follows their processes."""
+    if why := slurm.missing():
+        lacks("slurm", why)
     if request.param == "cgroup" and not slurm.has_freezer():
         pytest.skip("proctrack/cgroup needs the freezer of control groups version 1, or systemd")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -40,35 +40,54 @@ def jobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         yield made
 
 
-def test_what_ends_a_job_leaves_a_checkpoint(jobs: Slurm, tmp_path: Path) -> None:
-    """All jobs at once, as most of the time is waited: Slurm counts time limits in minutes."""
-    limited = submitted(jobs, tmp_path, "limited", REQUEUED, "--time=2", "--requeue")
+@pytest.mark.parametrize("jobs", ["linuxproc"], indirect=True)
+def test_a_job_goes_on_after_a_requeue_and_after_its_time_limit(jobs: Slurm, tmp_path: Path) -> None:
+    """The time limit comes when there is a checkpoint already: a busy machine may need it all to import TensorFlow."""
+    limited = submitted(jobs, tmp_path, "limited", BY_SRUN)
     signalled = submitted(jobs, tmp_path, "signalled", SIGNALLED)
     cancelled = submitted(jobs, tmp_path, "cancelled", BATCH)
+    trains(jobs, limited, "limited")
+    jobs.run("scontrol", "requeue", limited)
+    jobs.start_again(limited, restarts=1, limit=SHORT)
+    assert "job's batch script or shell, which runs once" in in_a_shell(jobs)
+
+    for number, name in ((signalled, "signalled"), (cancelled, "cancelled")):
+        trains(jobs, number, name)
+    jobs.run("scancel", "--batch", "--signal=USR1", signalled)  # as --signal=B:USR1 has Slurm do before the limit
+    jobs.run("scancel", cancelled)
+    for number, name, state in ((signalled, "signalled", "FAILED"), (cancelled, "cancelled", "CANCELLED")):
+        jobs.until_ended(number, state)
+        stopped(name)
+    assert jobs.job(signalled)["ExitCode"] == "75:0", jobs.report()
+
+    jobs.start_again(limited, restarts=2, limit=LONG)
+    run = trains(jobs, limited, "limited", ended=2)
+    assert "ended before the time limit of the job" in jobs.output("limited")
+    went_on(run)
+    jobs.run("scancel", limited)
+    jobs.until_ended(limited, "CANCELLED")
+    stopped("limited")
+
+
+@pytest.mark.parametrize("jobs", ["cgroup"], indirect=True)
+def test_what_ends_a_job_leaves_a_checkpoint(jobs: Slurm, tmp_path: Path) -> None:
     requeued = submitted(jobs, tmp_path, "requeued", BATCH)
     together = submitted(jobs, tmp_path, "together", TOGETHER, run="{checkpoint: 50}", kind="multi_worker")
-    assert "job's batch script or shell, which runs once" in in_a_shell(jobs)
-    for name in ("signalled", "cancelled", "requeued", "together"):
-        until(lambda name=name: (run := run_of(name)) and step(run) > 1, 240)  # type: ignore[misc]
-    jobs.run("scancel", "--batch", "--signal=USR1", signalled)  # as --signal=B:USR1 has Slurm do before the limit
-    jobs.run("scancel", cancelled, together)
+    trains(jobs, requeued, "requeued")
     jobs.run("scontrol", "requeue", requeued)
+    jobs.start_again(requeued, restarts=1)
 
-    for name in ("cancelled", "signalled"):
-        stopped(name)
-    until(lambda: jobs.state(signalled) == "FAILED")
-    assert jobs.job(signalled)["ExitCode"] == "75:0", jobs.output("signalled")
-    chief, other = stopped("together"), run_of("together", 1)
+    trains(jobs, together, "together")
+    other = run_of("together", 1)
     assert other is not None
-    assert until(lambda: other.result)["steps"] == checkpoint_of(chief)
-    for name, number in (("requeued", requeued), ("limited", limited)):  # each goes on in the same job
-        until(lambda number=number: jobs.job(number)["Restarts"] == "1", 180)  # type: ignore[misc]
-        jobs.start_now(number)
-        run = until(lambda name=name: resumed(name), 300)  # type: ignore[misc]
-        jobs.run("scancel", number)
-        assert happened(run, "started")[-1]["resumed_at_step"] == happened(run, "finished")[0]["summary"]["steps"] > 0
-    for number in (cancelled, together, requeued, limited):
-        until(lambda number=number: jobs.state(number) == "CANCELLED")  # type: ignore[misc]
+    jobs.run("scancel", together)
+    jobs.until_ended(together, "CANCELLED")
+    assert until(lambda: other.result, 30)["steps"] == checkpoint_of(stopped("together"))
+
+    went_on(trains(jobs, requeued, "requeued", ended=1))
+    jobs.run("scancel", requeued)
+    jobs.until_ended(requeued, "CANCELLED")
+    stopped("requeued")
 
 
 def submitted(jobs: Slurm, folder: Path, name: str, script: str, *options: str, run: str = "{}", kind: str = "") -> str:
@@ -96,17 +115,37 @@ def run_of(name: str, worker: int = 0) -> Run | None:
     return None
 
 
-def resumed(name: str) -> Run | None:
-    """The run of this preset once it goes on."""
-    run = run_of(name)
-    return run if run is not None and len(happened(run, "started")) == 2 else None
+def trains(jobs: Slurm, number: str, name: str, ended: int = 0) -> Run:
+    """The run of this preset once it trains, after it has ended so many times."""
+
+    def found() -> Run | None:
+        run = run_of(name)
+        before = lives(run) if run is not None else []
+        if run is None or len(before) != ended + 1 or before[-1]["type"] != "started":
+            return None
+        return run if step(run) > 1 + (before[-1]["resumed_at_step"] or 0) else None
+
+    run: Run = jobs.until(number, found, 240)
+    return run
+
+
+def lives(run: Run) -> list[dict[str, Any]]:
+    """The last event of each start: how it has ended, or that it has begun."""
+    events = sorted(happened(run, "started", "finished"), key=lambda event: event["t"])
+    return [event for event in events if event["type"] == "finished" or event is events[-1]]
+
+
+def went_on(run: Run) -> None:
+    """It goes on at the step at which it had ended."""
+    *ends, begun = lives(run)
+    assert begun["resumed_at_step"] == ends[-1]["summary"]["steps"] >= ends[0]["summary"]["steps"] > 0
 
 
 def stopped(name: str) -> Run:
-    """The run of this preset when it has been stopped, with a checkpoint of its last step."""
+    """The run of this preset, which has been stopped with a checkpoint of its last step."""
     run = run_of(name)
     assert run is not None
-    result = until(lambda: run.result, 90)
+    result = until(lambda: run.result, 30)
     assert (result["outcome"], checkpoint_of(run)) == ("stopped", result["steps"]), (result, run.log_tail(20))
     return run
 

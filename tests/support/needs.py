@@ -35,6 +35,7 @@ def _module(name: str) -> Callable[[], bool]:
     return lambda: importlib.util.find_spec(name) is not None
 
 
+_MAY_MOUNT = "run the tests as root, in a container with the capability SYS_ADMIN"
 NEEDS = {
     "tmux": Need(_command("tmux"), "install the package tmux"),
     "cc": Need(_command("cc", "gcc", "clang"), "install the package gcc"),
@@ -43,7 +44,8 @@ NEEDS = {
     "optuna": Need(_module("optuna"), "pip install 'optuna>=5,<6'"),
     "xprof": Need(_module("xprof"), "pip install 'xprof>=2.24'"),
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
-    "mount": Need(lambda: os.geteuid() == 0, "run the tests as root, in a container with the capability SYS_ADMIN"),
+    "mount": Need(lambda: os.geteuid() == 0, _MAY_MOUNT),
+    "slurm": Need(_command("slurmctld"), f"install the packages slurm-wlm, munge and iproute2; {_MAY_MOUNT}"),
 }
 # A wheel of xprof for another kind of processor needs a newer glibc than TensorFlow's: pyproject.toml leaves it out.
 NEVER_THERE = set() if platform.machine() == "x86_64" else {"xprof"}

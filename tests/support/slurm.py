@@ -12,10 +12,12 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.support.front_door import until
 
@@ -46,18 +48,27 @@ SelectTypeParameters=CR_Core
 MpiDefault=none
 PropagateResourceLimits=NONE
 MailProg=/bin/true
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 ReturnToService=2
 {nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
 
+ENDED = ("CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+LAST_LINES = 25  # of a log, in a report
+POLL_SECONDS = 0.5  # each look starts three programs
+# slurmd refuses a job whose start is not later, in whole seconds, than the end of the same job before: "Job credential
+# revoked". Therefore Slurm itself waits until the lifetime of a credential is over (AuthInfo's cred_expire), 2 minutes.
+START = "now+2seconds"
+
+
 def missing() -> str:
-    """Why no cluster can be made here; empty where it can."""
+    """Why no cluster can be made here; empty if it can."""
     if os.geteuid() != 0:
         return "a Slurm cluster in namespaces needs root"
     if absent := [name for name in PROGRAMS if shutil.which(name) is None]:
-        return f"not installed: {', '.join(absent)} (Debian: apt-get install slurm-wlm munge iproute2)"
+        return f"not installed: {', '.join(absent)}"
     tried = subprocess.run(["unshare", *NAMESPACES, "true"], capture_output=True, text=True, check=False)
     return f"no namespaces here: {tried.stderr.strip()}" if tried.returncode else ""
 
@@ -96,10 +107,36 @@ class Slurm:
     def state(self, number: str) -> str:
         return self.job(number)["JobState"]
 
-    def start_now(self, number: str) -> None:
-        """Start a job that was requeued: by itself Slurm waits two minutes."""
-        until(lambda: self.job(number)["Reason"] == "BeginTime")
-        self.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+    def until(self, number: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
+        """Wait for what a job brings about; fails with all that Slurm knows, and at once if the job has ended."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            state = self.state(number)
+            if state in ENDED and (value := condition()):
+                break
+            assert state not in ENDED, f"job {number} has ended: {state}\n{self.report()}"
+            assert time.monotonic() < deadline, f"job {number}: not within {seconds:g} s\n{self.report()}"
+            time.sleep(POLL_SECONDS)
+        return value
+
+    def until_ended(self, number: str, state: str) -> None:
+        """Wait for the end of a job, which is to be in this state then."""
+        self.until(number, lambda: self.state(number) == state, 60)
+
+    def start_again(self, number: str, restarts: int, seconds: float = 120, limit: str = "") -> None:
+        """Wait until a job is requeued for this time, and start it without Slurm's delay, or with another limit."""
+        self.until(number, lambda: self.job(number)["Restarts"] == str(restarts), seconds)
+        self.until(number, lambda: self.job(number)["Reason"] == "BeginTime")
+        more = [f"TimeLimit={limit}"] if limit else []
+        self.run("scontrol", "update", f"JobId={number}", f"StartTime={START}", *more)
+
+    def report(self) -> str:
+        """What Slurm knows of its nodes and jobs, and the ends of its logs and of the jobs' output."""
+        parts = [self.run("scontrol", "show", what) for what in ("nodes", "jobs", "steps")]
+        for file in (*sorted(self.folder.glob("*.log")), *sorted(self.folder.glob("*.out"))):
+            lines = file.read_text(errors="replace").splitlines()[-LAST_LINES:]
+            parts.append("\n".join([f"--- {file.name}", *lines]))
+        return "\n".join(parts)
 
     def output(self, name: str) -> str:
         return (self.folder / f"{name}.out").read_text(errors="replace")
