@@ -44,11 +44,18 @@ class Trial:
     seconds: float = 0.0
     error: str | None = None
     disturbed: str = ""  # which other programs used the trial's devices or cores
+    # Of the best settings on the GPU of this trial, relative to those on the first GPU: a search compares `speed`.
+    gpu_speed: float = 1.0
     key: str = ""  # in a search: identifies the settings and the turn, so that a resumed one does not measure it again
 
     @property
     def good(self) -> bool:
         return self.outcome == "ok"
+
+    @property
+    def speed(self) -> float:
+        """Samples per second as the first GPU would have reached them."""
+        return (self.samples_per_second or 0.0) / self.gpu_speed
 
 
 def place(run: str) -> tuple[int, str]:

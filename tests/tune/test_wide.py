@@ -351,11 +351,11 @@ def gpus(count: int) -> Machine:
     return replace(HERE, gpus=tuple(replace(one, index=place, uuid=f"GPU-{place}") for place in range(count)))
 
 
-def on_two_gpus(folder: Path, figures: Any) -> tuple[Searcher, PlantedBench]:
+def on_gpus(folder: Path, figures: Any, machine: Machine) -> tuple[Searcher, PlantedBench]:
     wanted = asked(wide="instead", leave=["strategy.kind"])
     folder.mkdir()
     bench = PlantedBench(folder / "trials", figures)
-    return Searcher(wanted, folder_of_proof.record(folder, wanted), bench, gpus(2)), bench
+    return Searcher(wanted, folder_of_proof.record(folder, wanted), bench, machine), bench
 
 
 @needs_optuna
@@ -367,7 +367,7 @@ def test_proposals_are_measured_at_once_each_on_a_gpu_of_its_own_and_what_decide
             both.wait()  # two are measured at the same time, or none
         return together(options, before)
 
-    searcher, bench = on_two_gpus(tmp_path / "p", figures)
+    searcher, bench = on_gpus(tmp_path / "p", figures, gpus(2))
     searcher.run()
     assert searcher.search.study is not None
     assert searcher.search.study.at_once == 2
@@ -384,9 +384,36 @@ def test_trainings_that_disturb_each_other_are_measured_one_after_another(tmp_pa
         planted = together(options, before)
         return planted if options.device.visible == "all" else replace(planted, samples_per_second=900.0)
 
-    searcher, bench = on_two_gpus(tmp_path / "p", figures)
+    searcher, bench = on_gpus(tmp_path / "p", figures, gpus(2))
     searcher.run()
     assert searcher.search.study is not None
     assert searcher.search.study.at_once == 1
     assert sum(one.device.visible != "all" for one in bench.asked) == 2, "only to find out"
     assert any("disturb each other" in one.why for one in wide(searcher))
+
+
+@needs_optuna
+def test_a_gpu_of_another_model_or_a_slow_one_measures_nothing_and_each_speed_is_relative_to_its_gpu(
+    tmp_path: Path,
+) -> None:
+    shares = {"GPU-0": 1.0, "GPU-1": 0.65, "GPU-2": 0.96}
+
+    def figures(options: Options, before: int) -> Planted:
+        planted, visible = together(options, before), options.device.visible
+        share = 1.0 if isinstance(visible, str) else shares[str(visible[0])]
+        return replace(planted, samples_per_second=planted.samples_per_second * share)
+
+    box = gpus(4)
+    box = replace(box, gpus=(*box.gpus[:3], replace(box.gpus[3], name="NVIDIA A100-SXM4-80GB")))
+    searcher, bench = on_gpus(tmp_path / "p", figures, box)
+    searcher.run()
+    assert searcher.search.study is not None
+    assert searcher.search.study.at_once == 2
+    (found,) = [one for one in wide(searcher) if "at the same time" in one.reason]
+    assert (found.decision, found.why) == ("kept", "slower, and left out: GPU-1")
+    pinned = [str(one.device.visible[0]) for one in bench.asked if not isinstance(one.device.visible, str)]
+    assert (pinned.count("GPU-1"), pinned.count("GPU-3")) == (1, 0)
+    assert pinned.count("GPU-0") == pinned.count("GPU-2") > 2
+    speeds = {round(one.samples_per_second or 0.0, 3) for one in wide(searcher) if one is not found}
+    assert speeds <= {900.0, 950.0, 1000.0, 2000.0}, speeds
+    assert searcher.record.changes_kept == {"compile.xla": True, "compile.steps_per_execution": 16}

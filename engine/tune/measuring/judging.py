@@ -45,14 +45,14 @@ class Best:
 
 def speed(trials: Sequence[Trial]) -> float:
     """The mean samples per second of trials; 0 where there is none."""
-    return statistics.fmean(trial.samples_per_second or 0.0 for trial in trials) if trials else 0.0
+    return statistics.fmean(trial.speed for trial in trials) if trials else 0.0
 
 
 def noise_of(candidates: Sequence[Candidate]) -> float:
     """The relative spread of repeated measurements of the same settings."""
     squares = freedom = 0.0
     for candidate in candidates:
-        speeds = [trial.samples_per_second or 0.0 for trial in candidate.good]
+        speeds = [trial.speed for trial in candidate.good]
         if len(speeds) > 1:
             squares += statistics.variance(speeds) / statistics.fmean(speeds) ** 2 * (len(speeds) - 1)
             freedom += len(speeds) - 1
@@ -119,7 +119,7 @@ def decide_failed(candidate: Candidate, best: Best) -> None:
     if last.outcome != "slower":
         candidate.decision, candidate.why = "failed", f"{last.outcome}: {last.error}"
         return
-    candidate.gain = (last.samples_per_second or 0.0) / best.speed - 1
+    candidate.gain = last.speed / best.speed - 1
     candidate.decision, candidate.why = "rejected", f"{text.change(candidate.gain)}: {last.error}"
 
 

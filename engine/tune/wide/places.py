@@ -9,7 +9,7 @@ from ...proof.search import Candidate
 from ...proof.watching import Judge
 from ..measuring.judging import speed
 from ..measuring.screening import Screening
-from ..measuring.side_by_side import SideBySide, are_undisturbed
+from ..measuring.side_by_side import Place, SideBySide, undisturbed
 from ..measuring.trials import OutOfTime
 
 SIDE = "g"  # of a trial that shows whether trials disturb each other
@@ -20,14 +20,14 @@ class Places:
 
     def __init__(self, screening: Screening, side_by_side: SideBySide) -> None:
         self._screening, self._side_by_side = screening, side_by_side
-        self._gpus: list[str | int] = []
+        self._gpus: list[Place] = []
 
     @property
     def count(self) -> int:
         return max(1, len(self._gpus))
 
     def find(self, stage: str) -> None:
-        """Use the GPUs where the best settings are about as fast on all of them at once as on one alone."""
+        """Use the GPUs on which the best settings, on all of them at once, are about as fast as on one alone."""
         gpus = self._side_by_side.places(self._screening.best.preset)
         if not gpus:
             return
@@ -37,23 +37,25 @@ class Places:
         )  # fmt: skip
         self._screening.note(candidate, candidate.reason)
         try:
-            undisturbed = self._is_undisturbed(candidate, gpus)
+            left = self._undisturbed(candidate, gpus)
         except OutOfTime:
             candidate.decision, candidate.why = "left out", "no time was left"
             raise
-        if undisturbed:
-            self._gpus, candidate.decision = gpus, "kept"
+        if len(left) > 1:
+            self._gpus, candidate.decision = left, "kept"
+            slow = [str(place.gpu) for place in gpus if place.gpu not in [one.gpu for one in left]]
+            candidate.why = f"slower, and left out: {', '.join(slow)}" if slow else ""
         else:
             candidate.decision = "rejected"
             candidate.why = "trainings at the same time disturb each other: they are measured one after another"
         self._screening.note(candidate)
 
-    def _is_undisturbed(self, candidate: Candidate, gpus: Sequence[str | int]) -> bool:
+    def _undisturbed(self, candidate: Candidate, gpus: Sequence[Place]) -> list[Place]:
         asked = [self._screening.asked({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
         candidate.trials += self._side_by_side.measure([one for one in asked if one], gpus)
         candidate.samples_per_second = speed(candidate.good) or None
         speeds = [trial.samples_per_second if trial.good else None for trial in candidate.trials]
-        return are_undisturbed(speeds, self._screening.best.speed)
+        return undisturbed(gpus, speeds, self._screening.best.speed)
 
     def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
         """Measure the first trials of settings at once where they train on one GPU; the screening then has them."""
