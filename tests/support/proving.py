@@ -41,6 +41,7 @@ class Planted:
     seconds: float = 5.0
     peak_memory_bytes: int | None = None
     inapplicable: Mapping[str, str] = field(default_factory=dict)
+    compute_capability: tuple[int, int] | None = None  # of a GPU that trains
 
 
 Figures = Callable[[Options, int], Planted]  # of the options of a trial, and how many trials there were before
@@ -106,9 +107,10 @@ def leave(run: Run, options: Options, planted: Planted) -> None:
     """The events and the result of a trial."""
     batch = options.input.batch_size * checks.replicas(options, HERE)
     seconds = plan.expected_seconds(planted.seconds, batch / planted.samples_per_second)
+    capability = planted.compute_capability
     steps = round(planted.samples_per_second * seconds / batch)
     writer = EventWriter(run.file("events.jsonl"), run.id)
-    writer.emit(replace(started(options, batch), inapplicable=planted.inapplicable))
+    writer.emit(replace(started(options, batch), inapplicable=planted.inapplicable, compute_capability=capability))
     for part in (0, 1, 2):
         loss = 2 + (planted.loss - 2) * part / 2
         writer.emit(progress(max(1, steps * part // 2), loss, planted))

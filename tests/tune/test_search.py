@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,22 @@ def test_what_one_option_hides_of_another_is_found(tmp_path: Path) -> None:
         searcher.run()
         assert searcher.search.best == fastest, what
         assert len([trial for one in searcher.search.candidates for trial in one.trials]) <= 12, what
+
+
+def test_on_a_gpu_precision_and_xla_come_before_the_steps_in_one_execution(tmp_path: Path) -> None:
+    """Also where Python's time hides what these gain at first."""
+    device_ms = {(SINGLE, False): 0.5, (SINGLE, True): 0.4, (MIXED, False): 0.3, (MIXED, True): 0.2}
+    on_cpu = with_overhead(device_ms)
+
+    def on_gpu(options: Options, before: int) -> Planted:
+        return replace(on_cpu(options, before), compute_capability=(9, 0))
+
+    limits = {"only": ["steps_per_execution", "precision", "xla"], "precisions": [MIXED]}
+    searcher, _ = searching(tmp_path / "p", asked("xla=off", **limits), on_gpu)
+    searcher.run()
+    tried = [next(iter(one.tried)) for one in searcher.search.candidates if one.tried]
+    assert list(dict.fromkeys(tried)) == [POLICY, XLA, STEPS]
+    assert searcher.search.best == {STEPS: 31, POLICY: MIXED, XLA: True}
 
 
 def test_what_was_clearly_slower_is_not_tried_once_more(tmp_path: Path) -> None:

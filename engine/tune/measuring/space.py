@@ -38,6 +38,10 @@ class Space:
     machine: Machine
     started: Started
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.started.compute_capability is not None
+
     def allows(self, settings: Settings) -> bool:
         """Whether the user's limits allow to change these options, and whether they have an effect."""
         fixed = {*self.limits.leave, *OWN, *self.started.inapplicable}

@@ -1,7 +1,8 @@
 """The options of the device, in an order in which none hides the gain of the next; where one still has, it is repaired.
 
-After the batch size come the steps in one execution: Python's time between the steps is the same for all settings of
-the device, and where it limits the speed, none of these seem to gain. Then precision and XLA. Both change the same
+On a CPU the steps in one execution come after the batch size: Python's time between the steps is the same for all
+settings of the device, and where it limits the speed, none of these seem to gain. Then precision and XLA. On a GPU
+these come first: the host runs ahead of it, they gain most, and long executions delay each stop. Both change the same
 operations, so that one may undo what the other gains: where the precision gains and XLA on top of it does not, XLA is
 tried with the precision as it was. At the end an option that was rejected before another one gained is tried once more.
 """
@@ -19,6 +20,7 @@ from ..measuring.screening import Screening
 from ..measuring.space import BATCH, POLICY, TOGETHER, Space, value_of
 
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy")
+ON_GPU = ("batch_size", "precision", "xla", "steps_per_execution", "strategy")
 OTHER_MEMORY = ("precision", "strategy")  # stages after which memory and work of a step are others
 HIDDEN = ("steps_per_execution", "precision", "xla")  # stages whose gain others may have hidden
 # Longer executions are not tried, so that a training is stopped and shown in time. They would gain no more: 16 steps
@@ -34,7 +36,7 @@ class DeviceStages:
 
     def run(self) -> None:
         """All stages of the device; raises Stopped and OutOfTime."""
-        for name in STAGES:
+        for name in ON_GPU if self._space.on_gpu else STAGES:
             self._stage_and_batch(name)
             if name == "xla":
                 self._xla_without_precision()
