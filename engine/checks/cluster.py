@@ -8,6 +8,7 @@ from ..options import Options
 from ..telemetry import cluster
 from ..telemetry.machine import Machine
 from .finding import Finding, error
+from .gpus import on_cpu
 
 KEY = "strategy.kind"
 _RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and compare whole runs with gputui compare"
@@ -64,6 +65,19 @@ def _several(machine: Machine) -> Iterator[Finding]:
         yield error(KEY, "nothing names the machines to train on", cluster.HOW)
     else:
         yield Finding("note", (KEY,), f"this is {machine.cluster}", "its run goes on only while all workers do")
+
+
+def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Workers on one host that each see only GPUs of their own, whether by their launcher or shared out by gputui.
+
+    NCCL needs to see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066).
+    """
+    here = len(machine.cluster.on_this_host) if machine.cluster else 0
+    if options.strategy.kind == "multi_worker" and here > 1 and not on_cpu(options, machine):
+        message = f"{here} workers share this host, and each sees only its own GPUs: NCCL may not find their NVLinks"
+        yield Finding(
+            "warning", (KEY,), message, "start one worker on each node (srun --ntasks-per-node=1) for all its GPUs"
+        )
 
 
 def _parts(fault: str) -> tuple[str, str]:

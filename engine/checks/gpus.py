@@ -6,9 +6,16 @@ from collections.abc import Iterator
 
 from .. import plan
 from ..options import Options
+from ..telemetry import chosen, no_driver
+from ..telemetry.gpus import Fault
 from ..telemetry.machine import Machine
-from ..telemetry.training_gpus import positions, visible_gpus
+from ..telemetry.training_gpus import positions, training_gpus, visible_gpus
+from ..text import size
 from .finding import Finding, error
+
+KEY = "device.visible"
+ON_THE_CPU = "device.visible=none trains on the CPU"
+_OTHER = f"choose another GPU with {KEY}"
 
 
 def replicas(options: Options, machine: Machine) -> int:
@@ -33,6 +40,69 @@ def share_a_gpu(options: Options, machine: Machine) -> bool:
 # ---- rules --------------------------------------------------------------------------------------
 
 
+def none_shown(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Finds what lets a machine with GPUs train on the CPU, or on other GPUs than are meant."""
+    if options.device.visible == "none" or (options.device.visible == "all" and machine.on_cpu_by_variable):
+        return
+    if machine.fault and not machine.missing:
+        yield _of_fault(machine.fault)
+    elif old := no_driver.too_old(machine.driver, machine.cuda):
+        yield _of_fault(old)
+    elif options.device.visible == "all":
+        value = machine.visible_devices
+        if value is None and machine.gpus and not machine.shown:
+            yield error(KEY, chosen.NO_INSTANCE, f"{chosen.NEW_INSTANCE}; or {ON_THE_CPU}")
+        yield from (
+            _of_fault(fault) for fault in chosen.faults(value, machine.gpus) if _matters(fault, options, machine)
+        )
+
+
+def _of_fault(fault: Fault) -> Finding:
+    on_cpu = "" if fault.level != "error" or ON_THE_CPU in fault.remedy else f"; or {ON_THE_CPU}"
+    return Finding(fault.level, (KEY,), fault.what, f"{fault.remedy}{on_cpu}")
+
+
+def _matters(fault: Fault, options: Options, machine: Machine) -> bool:
+    """An order of GPUs that may mislead does not matter where all of them train."""
+    all_train = machine.visible_devices is None and options.strategy.kind in plan.SEVERAL_REPLICAS
+    return not (fault.about == chosen.ORDER and all_train)
+
+
+def usable(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Finds GPUs that are to train and cannot, or that others use."""
+    gpus = training_gpus(options, machine)
+    for gpu in gpus:
+        if gpu.lost:
+            yield error(KEY, f"GPU {gpu.index}: {gpu.lost}", f"{_OTHER}; dmesg may show why")
+        elif gpu.prohibited:
+            yield error(
+                KEY, f"GPU {gpu.index}: its compute mode is PROHIBITED", f"as root: nvidia-smi -c DEFAULT; or {_OTHER}"
+            )
+        elif gpu.sole_holder:
+            message = f"{gpu.sole_holder} has GPU {gpu.index} for itself: its compute mode is EXCLUSIVE_PROCESS"
+            yield error(KEY, message, f"wait until it ends, or {_OTHER}")
+        elif gpu.is_taken and gpu.memory_used_bytes and gpu.memory_total_bytes:
+            taken = f"{size(gpu.memory_used_bytes)} of {size(gpu.memory_total_bytes)}"
+            by = f" by {', '.join(gpu.holders[:3])}" if gpu.holders else ""
+            yield Finding("warning", (KEY,), f"GPU {gpu.index}: {taken} are already in use{by}", _OTHER)
+
+
+def alike(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Finds replicas on GPUs of different models."""
+    models = dict.fromkeys(gpu.name for gpu in training_gpus(options, machine))
+    if len(models) > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
+        message = f"replicas on different GPUs ({', '.join(map(str, models))}): each step waits for the slowest"
+        yield Finding("warning", ("strategy.kind", KEY), message, f"name GPUs of one model in {KEY}")
+
+
+def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Finds that TensorFlow has no code for any of the GPUs: then it trains on the CPU."""
+    shown = machine.shown if options.device.visible == "all" else ()
+    if shown and not visible_gpus(options, machine):
+        message = f"TensorFlow has no code for {', '.join(map(str, shown))}: the CPU trains"
+        yield Finding("warning", (KEY,), message, f"use an older TensorFlow; {KEY}=none says that the CPU is meant")
+
+
 def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
     visible = options.device.visible
     if isinstance(visible, str):
@@ -41,12 +111,12 @@ def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
         if not machine.missing and not machine.finds(name) and not str(name).startswith("MIG-"):
             have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
             yield error(
-                "device.visible",
+                KEY,
                 f"there is no GPU {name} ({have})",
                 "set it to all, none, or the numbers of existing GPUs",
             )
     if len(set(visible)) != len(visible):
-        yield error("device.visible", "names a GPU twice", "name each once")
+        yield error(KEY, "names a GPU twice", "name each once")
     if len({str(name)[:4] if isinstance(name, str) else "" for name in visible}) > 1:
         yield error(
             "device.visible",
@@ -65,9 +135,9 @@ def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
         if beyond:
             own = ",".join(given.names)
             message = f"{given}, but CUDA_VISIBLE_DEVICES does not hide the others"
-            yield Finding("warning", ("device.visible",), message, f"set it to {own}" if own else "set it to none")
+            yield Finding("warning", (KEY,), message, f"set it to {own}" if own else "set it to none")
         return
     for name in visible:
         if not given.allows(name, machine.devices):
             change = "name only GPUs of this job, or set it to all" if given.names else "set it to none"
-            yield error("device.visible", f"GPU {name} is not allocated to this job: {given}", change)
+            yield error(KEY, f"GPU {name} is not allocated to this job: {given}", change)

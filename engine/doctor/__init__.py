@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 
 from ..system import installed, interpreter
+from ..telemetry import hardware
 from . import (
     bytecode,
     cuda_query,
     driver,
     gpus,
-    hardware,
     host,
     interconnect,
     libraries,
@@ -26,8 +26,9 @@ from . import (
 from .cuda_query import CudaQuery
 from .finding import LEVELS, Finding
 from .nvml_query import NvmlAnswers, NvmlQuery
+from .visible import HIDDEN
 
-__all__ = ["LEVELS", "Examination", "Finding", "blocks", "examine"]
+__all__ = ["HIDDEN", "LEVELS", "Examination", "Finding", "blocks", "examine"]
 
 # Starting gputui and ending processes that hang take time as well; in all, 3 and 20 seconds are promised.
 PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
@@ -56,17 +57,17 @@ class Examination:
         software = [*nvml_module.findings(), *bytecode.findings()]
         missing = libraries.missing()
         seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)
-        there = driver.present(seen, bus)
+        there = driver.present(seen, bus, confined)
         found = [*driver.findings(seen, bus, confined, cuda), *gpus.findings(seen, cuda.works)]
-        found += [*visible.findings(seen), *interconnect.findings(seen, bus or [])]
-        found += [*libraries.tensorflow(there), *software]
+        found += visible.findings(seen)
+        if there:
+            found += cuda_query.findings(cuda, seen.driver, found)
+        found += [*interconnect.findings(seen, bus or []), *libraries.tensorflow(there), *software]
         found += [
             *libraries.cuda(missing, there),
             *libraries.cudnn([gpu for gpu in seen.gpus if gpus.usable(gpu)], there),
         ]
         found += libraries.xla_tools(missing, there)
-        if there:
-            found += cuda_query.findings(cuda, seen.driver)
         if seen.count or driver.unreadable(seen):
             found += libraries.libcuda(seen.driver, confined)
         return [*found, *host.findings(seen.count), *self._tensorflow(seen)]

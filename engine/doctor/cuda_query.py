@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..telemetry.visible import VARIABLE
+from ..telemetry.visible import VARIABLE, hides_all
 from . import cuda_errors
 from .child import Child
 from .finding import Finding
@@ -23,7 +23,7 @@ if code and not cuda.cuGetErrorName(code, ctypes.byref(name)) and name.value:
     code = name.value.decode("ascii", "replace")
 print(json.dumps([code, count.value]))
 """
-_NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
+_NO_DEVICE, _MISMATCH = "CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,16 @@ class CudaQuery:
         self._child.end()
 
 
-def findings(answer: CudaAnswer, driver: str) -> Iterator[Finding]:
-    """A finding where CUDA refuses to work on a machine with GPUs."""
-    hidden = answer.error == _NO_DEVICE and os.environ.get(VARIABLE) is not None
-    if answer.error and not hidden:
-        cause = cuda_errors.cause(answer.error, driver)
-        yield Finding("error", "CUDA", f"CUDA does not start ({answer.error}): {cause.what}", cause.remedy)
+def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
+    """A finding where CUDA refuses to work on a machine with GPUs; what was found `before` explains a vague one."""
+    chosen = os.environ.get(VARIABLE)
+    if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
+        return
+    cause = cuda_errors.cause(answer.error, driver)
+    explained = any(finding.level == "error" for finding in before)
+    if explained and (cause.vague or answer.error == _MISMATCH):
+        return
+    what, remedy = f"CUDA does not start ({answer.error}): {cause.what}", cause.remedy
+    if answer.error == _NO_DEVICE and chosen is not None:
+        what, remedy = f"CUDA sees no device with {VARIABLE}={chosen}", "correct it or unset it"
+    yield Finding("error", "CUDA", what, remedy)

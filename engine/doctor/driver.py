@@ -6,20 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ..system import installed
-from ..telemetry import nodes
-from ..telemetry.nvml import LIBRARY_ALONE_MISSING, NO_GPU
+from ..telemetry import limits, no_driver, nodes
+from ..telemetry.compatible import dotted
+from ..telemetry.nvml import LIBRARY, LIBRARY_ALONE_MISSING
 from ..telemetry.reasons import Code
 from .cuda_query import UNKNOWN, CudaAnswer
 from .finding import Finding
 from .nvml_query import NvmlAnswers
 
 Bus = Sequence[str] | None
-_ON_CPU = "until then training runs on the CPU"
-_RESTART = "restart the container; systemctl daemon-reload on the host takes the GPUs away from running containers"
-_REMEDIES = {
-    Code.DRIVER_NOT_LOADED: "modprobe nvidia (as root) loads it; after a new kernel it may have to be installed again",
-    Code.NO_PERMISSION: "ls -l /dev/nvidia* shows who has access: ask the administrator for it",
-}
 
 
 def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNKNOWN) -> Iterator[Finding]:
@@ -34,7 +29,8 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
             yield Finding("ok", "GPU", f"CUDA shows {cuda.count} GPU(s): training works, without readings of them")
         return
     if seen.reason:
-        yield _without(seen, bus, confined) if _expected(seen, bus) else _calm(seen, bus)
+        expected = no_driver.expected(seen.reason, seen.code, bus)
+        yield _without(seen, bus, confined) if expected else _calm(seen, bus)
         return
     yield from _version(seen)
     if seen.late_seconds is not None:
@@ -44,9 +40,11 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
         yield from _left_out(seen, bus or [])
 
 
-def present(seen: NvmlAnswers, bus: Bus) -> bool:
+def present(seen: NvmlAnswers, bus: Bus, confined: bool = False) -> bool:
     """Whether there is a driver whose GPUs TensorFlow should be able to use."""
-    return not seen.reason or unreadable(seen) or (_expected(seen, bus) and seen.code != Code.LIBRARY_NOT_FOUND)
+    expected = no_driver.expected(seen.reason, seen.code, bus)
+    without = seen.code == Code.LIBRARY_NOT_FOUND or no_driver.withheld(seen.code, confined)
+    return not seen.reason or unreadable(seen) or (expected and not without)
 
 
 def unreadable(seen: NvmlAnswers) -> bool:
@@ -57,18 +55,13 @@ def unreadable(seen: NvmlAnswers) -> bool:
 def _unreadable(confined: bool) -> Finding:
     what = f"{LIBRARY_ALONE_MISSING}: nothing is known of the GPUs"
     remedy = "install the driver's library, which comes with nvidia-smi"
-    if confined:
+    if (limits.ROOT / nodes.WSL_LIBRARIES / LIBRARY).exists():
+        remedy = f"export LD_LIBRARY_PATH=/{nodes.WSL_LIBRARIES}, where WSL has it"
+    elif confined:
         given = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
         remedy = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         remedy += f" (it is {given!r} now)" if given is not None else ""
     return Finding("warning", "driver", what, remedy)
-
-
-def _expected(seen: NvmlAnswers, bus: Bus) -> bool:
-    """Whether the machine should have a GPU. One without is not broken, whatever software is installed on it."""
-    if bus is None:
-        return seen.code != Code.LIBRARY_NOT_FOUND and seen.reason != NO_GPU
-    return bool(bus)
 
 
 def _calm(seen: NvmlAnswers, bus: Bus) -> Finding:
@@ -78,26 +71,11 @@ def _calm(seen: NvmlAnswers, bus: Bus) -> Finding:
 
 
 def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
-    """The findings where there should be GPUs and none can be asked."""
+    """The finding where there should be GPUs and none can be asked."""
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
-    if seen.code in (None, Code.LIBRARY_NOT_FOUND) or (confined and seen.code == Code.DRIVER_NOT_LOADED):
-        return _not_given(seen, len(bus or []), confined)
-    if confined and seen.code == Code.UNKNOWN:
-        return Finding("error", "driver", f"{seen.reason}: the container has lost its GPUs", _RESTART)
-    other = f"check whether nvidia-smi works; {_ON_CPU}"
-    remedy = next((words for code, words in _REMEDIES.items() if code == seen.code), other)
-    return Finding("error", "driver", seen.reason, remedy)
-
-
-def _not_given(seen: NvmlAnswers, count: int, confined: bool) -> Finding:
-    """The machine has GPUs that this process cannot use: no driver is installed, or the container was given none."""
-    remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
-    if confined:
-        remedy = "start the container with --gpus all, or ask for GPUs in the job"
-    elif seen.reason == NO_GPU:
-        remedy = "dmesg | grep -i nvrm shows why"
-    return Finding("warning", "GPU", f"{count} NVIDIA GPU(s) in this machine, but {seen.reason}", remedy)
+    fault = no_driver.explained(seen.reason, seen.code, bus, confined)
+    return Finding(fault.level, fault.about, fault.what, fault.remedy)
 
 
 def _quicker(seen: NvmlAnswers) -> str:
@@ -108,14 +86,13 @@ def _quicker(seen: NvmlAnswers) -> str:
 
 def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     built = installed.cuda_version()
-    mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {seen.cuda[0]}.{seen.cuda[1]}" if seen.cuda else "")
-    if seen.cuda is None or built is None or seen.cuda >= built:
+    mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {dotted(seen.cuda)}" if seen.cuda else "")
+    if fault := no_driver.too_old(seen.driver, seen.cuda):
+        yield Finding(fault.level, fault.about, fault.what, fault.remedy)
+    elif seen.cuda is None or built is None or seen.cuda >= built:
         yield Finding("ok", "driver", mine)
-        return
-    needs = f"{mine}: TensorFlow was built for CUDA {built[0]}.{built[1]}"
-    if seen.cuda[0] < built[0]:
-        yield Finding("error", "driver", needs, "update the driver; TensorFlow cannot use the GPUs with this one")
     else:
+        needs = f"{mine}: TensorFlow was built for CUDA {dotted(built)}"
         yield Finding("note", "driver", f"{needs}; chips for which it has machine code also work with this driver")
 
 

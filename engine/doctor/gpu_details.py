@@ -7,23 +7,31 @@ from typing import Any
 
 import pynvml
 
+from ..telemetry.processes import sole
+from ..telemetry.questions import EXCLUSIVE
 from .cuda_errors import FABRIC
 from .finding import Finding
 
 Gpu = dict[str, Any]
 _RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
-_EXCLUSIVE = (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
 
 
 def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
     reset = "as root: nvidia-smi -c DEFAULT"
     if gpu.get("compute_mode") == pynvml.NVML_COMPUTEMODE_PROHIBITED:
         yield _of(gpu, "error", "its compute mode is PROHIBITED: CUDA cannot use it", reset)
-    elif gpu.get("compute_mode") in _EXCLUSIVE:
-        busy = [process["pid"] for process in gpu.get("processes") or []]
-        message = "its compute mode is EXCLUSIVE_PROCESS: only one process can use it"
-        message += f", and process {busy[0]} does now" if busy else ""
-        yield _of(gpu, "warning" if busy else "note", message, f"{reset} lets several share it")
+    elif gpu.get("compute_mode") in EXCLUSIVE:
+        message, remedy = "its compute mode is EXCLUSIVE_PROCESS: only one process can use it", f"{reset} lets several"
+        if not (holder := held(gpu)):
+            yield _of(gpu, "note", message, remedy)
+        else:
+            level = "error" if gpu.get("all_held") else "warning"
+            yield _of(gpu, level, f"{message}, and {holder} does now", f"wait until it ends, or {remedy}")
+
+
+def held(gpu: Gpu) -> str:
+    """The process that has the GPU for itself."""
+    return sole(gpu.get("holders") or ()) if gpu.get("compute_mode") in EXCLUSIVE else ""
 
 
 def _lanes(gpu: Gpu) -> Iterator[Finding]:

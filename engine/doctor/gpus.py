@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ..system import installed
-from ..telemetry import chips, compatible
+from ..telemetry import chips, chosen, compatible
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.compatible import dotted
+from ..telemetry.gpus import NOT_LISTED_BYTES, is_taken
+from ..telemetry.processes import named
 from ..telemetry.reasons import Reason
 from ..text import counted, size
 from .finding import Finding
-from .gpu_details import DETAILS
+from .gpu_details import DETAILS, held
 from .nvml_query import NvmlAnswers
 
-NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
 _NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
 _HBM = re.compile(r"\b([GB]?[HB][12]00|GH200|GB\d00|A100|A30|V100S?|P100|TITAN V)\b")  # ECC takes nothing from HBM
 _SLOWED = ("slowdown", "thermal", "brake")  # parts of the names of throttle reasons that mean a problem
@@ -28,17 +29,23 @@ _REMEDIES: dict[Reason | None, str] = {
 
 def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
     """The GPUs that cannot be used, then the findings about the others; `cuda_works` is None where that is unknown."""
-    yield from hidden(seen)
+    yield from hidden(seen, cuda_works)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
     least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
-    known = {"driver": seen.driver, "driver_cuda": seen.cuda, "cuda_works": cuda_works, "least": least}
+    known = {
+        "driver": seen.driver,
+        "driver_cuda": seen.cuda,
+        "cuda_works": cuda_works,
+        "least": least,
+        "all_held": all(held(gpu) for gpu in there if usable(gpu)),
+    }
     yield from _together(finding for gpu in there for rule in RULES for finding in rule(known | gpu))
 
 
-def hidden(seen: NvmlAnswers) -> Iterator[Finding]:
-    """The GPUs that CUDA does not show."""
+def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
+    """The GPUs that CUDA does not show; an error where they leave none that works."""
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
-    level = "warning" if left else "error"
+    level = "warning" if left and cuda_works is not False else "error"
     missing = [gpu for gpu in seen.gpus if gpu.get("missing")]
     for gpu in missing:
         other = f"nvidia-smi -i {gpu['index']} may show why; leave this GPU out with device.visible"
@@ -53,8 +60,7 @@ def usable(gpu: dict[str, Any]) -> bool:
 
 
 def _empty(gpu: dict[str, Any], level: str) -> Finding:
-    remedy = "as root: nvidia-smi mig -cgi 0 -C creates one of the whole GPU, nvidia-smi -mig 0 switches MIG off"
-    return Finding(level, _name(gpu), "MIG is on without an instance: TensorFlow cannot use it", remedy)
+    return Finding(level, _name(gpu), chosen.NO_INSTANCE, chosen.NEW_INSTANCE)
 
 
 def _together(found: Iterable[Finding]) -> Iterator[Finding]:
@@ -171,12 +177,12 @@ def _taken(gpu: dict[str, Any]) -> Iterator[Finding]:
     used, total = gpu.get("memory_used_bytes"), gpu.get("memory_total_bytes")
     if used is None or not total or gpu.get("shared_with_host") or used < NOT_LISTED_BYTES:
         return
-    who = [f"{process['name'] or 'process'} {process['pid']}" for process in gpu.get("processes") or []]
-    named = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
-    level = "warning" if used > 0.1 * total else "note"
+    who = [named(process) for process in gpu.get("processes") or []]
+    by = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
+    level = "warning" if is_taken(used, total) else "note"
     remedy = "end them" if who else "nvidia-smi may show by whom (a display takes some, too)"
     remedy += "; device.visible can choose another GPU"
-    yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{named}", remedy)
+    yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{by}", remedy)
 
 
 RULES: tuple[Callable[[dict[str, Any]], Iterator[Finding]], ...] = (

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 
 from ..system import installed
-from . import cuda_query, driver, gpu_details, gpus, hardware, libraries, tensorflow_check
+from ..telemetry import hardware
+from . import cuda_query, driver, gpu_details, gpus, libraries, tensorflow_check, visible
 from .cuda_query import CudaQuery
 from .finding import Finding
 from .nvml_query import NvmlQuery
@@ -31,28 +32,30 @@ def reason(log: str = "") -> str:
 
 
 def first(log: str = "") -> Finding | None:
-    """The same as the doctor's finding: `what` is wrong and the `remedy`."""
-    return next((finding for finding in _causes(log) if finding.level in _BLOCKS), None)
+    """The same as the doctor's finding: `what` is wrong and the `remedy`; of errors the first, else of warnings."""
+    found = list(_causes(log))
+    return next((finding for level in _BLOCKS for finding in found if finding.level == level), None)
 
 
 def _causes(log: str) -> Iterator[Finding]:
-    """What keeps TensorFlow from using the GPUs, the most certain causes first."""
+    """What keeps TensorFlow from using the GPUs, causes before consequences."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     nvml, cuda = NvmlQuery(), CudaQuery()
     try:
-        yield from libraries.tensorflow(True)
+        found = [*libraries.tensorflow(True)]
         bus, confined = hardware.gpus_on_bus(), hardware.confined()
         seen = nvml.by(deadline)
         opened = cuda.by(deadline)
-        yield from cuda_query.findings(opened, seen.driver)
+        found += [*driver.findings(seen, bus, confined, opened), *gpus.hidden(seen, opened.works)]
+        there = {"driver": seen.driver, "cuda_works": opened.works}
+        found += (finding for gpu in seen.gpus for finding in gpu_details.hides(there | gpu))
+        found += (finding for finding in visible.findings(seen) if finding.level == "error")
+        found += cuda_query.findings(opened, seen.driver, found)
+        yield from found
         if (cause := tensorflow_check.likely(log, seen.driver)) is not None:
             yield Finding("error", "TensorFlow", cause.what, cause.remedy)
         yield from libraries.libcuda(seen.driver, confined)
         yield from libraries.cuda(libraries.missing(), True)
-        yield from driver.findings(seen, bus, confined, opened)
-        yield from gpus.hidden(seen)
-        there = {"driver": seen.driver, "cuda_works": opened.works}
-        yield from (finding for gpu in seen.gpus for finding in gpu_details.hides(there | gpu))
     finally:
         cuda.end()
 

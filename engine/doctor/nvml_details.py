@@ -12,6 +12,8 @@ from typing import Any
 
 import pynvml
 
+from ..telemetry.processes import described
+from ..telemetry.questions import computing
 from ..telemetry.reasons import or_none
 
 Handle = Any
@@ -20,9 +22,9 @@ Handle = Any
 def details(gpu: Handle) -> dict[str, Any]:
     """The answers that there are, by these keys:
 
-    `compute_mode`, `pcie_lanes` (now, at most), `fabric` (the state of its registration at the NVLink switches),
-    `nvlinks` (active, all), `repair` (what waits for a reset: rows or pages), `unrepaired` (a row could not be
-    replaced) and `licensed` (of a virtual GPU).
+    `compute_mode`, `holders` (processes that compute), `pcie_lanes` (now, at most), `fabric` (the state of its
+    registration at the NVLink switches), `nvlinks` (active, all), `repair` (what waits for a reset: rows or pages),
+    `unrepaired` (a row could not be replaced) and `licensed` (of a virtual GPU).
     """
     answers = {key: or_none(functools.partial(ask, gpu)) for key, ask in _ASKED.items()}
     return {key: answer for key, answer in answers.items() if answer is not None}
@@ -83,6 +85,7 @@ def _licensed(gpu: Handle) -> bool | None:
 
 _ASKED: dict[str, Callable[[Handle], Any]] = {
     "compute_mode": pynvml.nvmlDeviceGetComputeMode,
+    "holders": lambda gpu: described(computing(gpu), None),
     "pcie_lanes": _pcie_lanes,
     "fabric": _fabric,
     "nvlinks": _nvlinks,

@@ -14,7 +14,7 @@ from typing import Any
 from ..system import installed
 from . import cuda_errors, visible
 from .child import Child, Output
-from .cuda_errors import LOOK, Cause
+from .cuda_errors import NO_DEVICE, Cause
 from .finding import Finding
 from .gpus import usable
 from .nvml_query import NvmlAnswers
@@ -36,11 +36,11 @@ _TELLING = (  # what the log has, what that means, and what to do: nothing, wher
         "libcuda.so.1 cannot be loaded",
         "install the compute part of the driver; start a container with NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     ),
-    (r"no CUDA-capable device is detected", "CUDA sees no device", LOOK),
+    (r"no CUDA-capable device is detected", NO_DEVICE.what, NO_DEVICE.remedy),
     (
         r"cuInit: (?:INTERNAL: |CUDA error: |Failed call to cuInit: )*([^\n]+)",
         "the CUDA driver refuses: {}",
-        LOOK,
+        NO_DEVICE.remedy,
     ),
     (
         r"Ignoring visible gpu device.*?(compute capability [\d.]+)",
@@ -111,7 +111,8 @@ def _differing(there: int, due: int, found: int, reason: Cause | None) -> Findin
     if due != there:
         what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {found}"
     told = f"{what}: {reason.what}" if reason else what
-    return Finding("warning" if found else "error", ABOUT, told, reason.remedy if reason else LOOK)
+    remedy = (reason or cuda_errors.filled(NO_DEVICE, "")).remedy
+    return Finding("warning" if found else "error", ABOUT, told, remedy)
 
 
 def likely(log: str, driver: str) -> Cause | None:
@@ -121,5 +122,5 @@ def likely(log: str, driver: str) -> Cause | None:
     for pattern, words, remedy in _TELLING:
         found = re.search(pattern, log)
         if found:
-            return Cause(words.format(*found.groups()), remedy or installed.with_cuda())
+            return cuda_errors.filled(Cause(words.format(*found.groups()), remedy or installed.with_cuda()), driver)
     return None

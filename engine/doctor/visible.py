@@ -6,22 +6,36 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ..telemetry import allocation
-from ..telemetry.visible import VARIABLE, Device, visible
+from ..telemetry import allocation, chosen
+from ..telemetry.gpus import Gpu, Instance, device_of
+from ..telemetry.visible import VARIABLE, Device, hides_all, visible
 from .finding import Finding
 from .gpus import usable
 from .nvml_query import NvmlAnswers
 
+HIDDEN = "no GPU"  # what the finding is about that all GPUs are hidden on purpose
 
-def expected(seen: NvmlAnswers, chosen: str | None) -> int:
-    """`chosen` is the value of CUDA_VISIBLE_DEVICES, None where it is not set."""
+
+def expected(seen: NvmlAnswers, value: str | None) -> int:
+    """`value` is that of CUDA_VISIBLE_DEVICES, None where it is not set."""
     gpus = all_of(seen)
     lost = {gpu["index"] for gpu in gpus if not usable(gpu)}
-    return sum(one.index not in lost for one in visible(chosen, [_device(gpu) for gpu in gpus]))
+    return sum(one.index not in lost for one in visible(value, [_device(gpu) for gpu in gpus]))
 
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
-    """A finding where the launcher has allocated fewer GPUs to this process than the driver shows."""
+    """Findings about the choice of GPUs, and where the launcher has allocated fewer than the driver shows."""
+    value = os.environ.get(VARIABLE)
+    if seen.count and hides_all(value):
+        yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
+        return
+    faults = list(chosen.faults(value, [_gpu(gpu) for gpu in all_of(seen)]))
+    yield from (Finding(fault.level, "GPU", fault.what, fault.remedy) for fault in faults)
+    if all(fault.about == chosen.ORDER for fault in faults):
+        yield from _allocated(seen)
+
+
+def _allocated(seen: NvmlAnswers) -> Iterator[Finding]:
     given = allocation.read(os.environ, seen.count)
     if given is None or not seen.count:
         return
@@ -41,5 +55,18 @@ def all_of(seen: NvmlAnswers) -> list[dict[str, Any]]:
 
 
 def _device(gpu: dict[str, Any]) -> Device:
+    return device_of(_gpu(gpu))
+
+
+def _gpu(gpu: dict[str, Any]) -> Gpu:
     mig = gpu.get("mig")
-    return Device(gpu["index"], gpu.get("uuid"), None if mig is None else tuple(str(one["uuid"]) for one in mig))
+    return Gpu(
+        gpu["index"],
+        gpu.get("uuid"),
+        gpu.get("name"),
+        gpu.get("compute_capability"),
+        gpu.get("memory_total_bytes"),
+        mig is not None,
+        tuple(Instance(str(one["uuid"]), None) for one in mig or ()),
+        gpu.get("multiprocessors"),
+    )

@@ -10,12 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .visible import VARIABLE, Device, Shown, find
+from .visible import VARIABLE, Device, Shown, find, hides_all
 
 # Slurm sets them beside CUDA_VISIBLE_DEVICES (its manual, "Generic Resource (GRES) Scheduling"): the first counts as
 # that one does, the others by the number on the machine.
 _ORDINAL, _SLURM = "GPU_DEVICE_ORDINAL", ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
-_NONE = ("", "-1", "NoDevFiles")
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,7 @@ def read(environment: Mapping[str, str], gpus: int) -> Allocation | None:
 
 
 def _names(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(","))
-    return () if names[0] in _NONE else names
+    return () if hides_all(value) else tuple(name.strip() for name in value.split(","))
 
 
 def _numbers(value: str) -> list[int]:

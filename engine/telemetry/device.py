@@ -16,7 +16,7 @@ from . import chips, limits
 from .flow import REFUSED, Flow
 from .instances import Instances
 from .processes import described
-from .questions import MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, text
+from .questions import EXCLUSIVE, MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, computing, text
 from .reasons import Reason, or_none, reason_of, text_of
 
 LOOK_AGAIN_SECONDS = 30.0  # retry interval for a GPU that is lost, or could not be opened
@@ -85,12 +85,15 @@ class Device:
 
     def identity(self) -> dict[str, Any]:
         """What does not change: index, uuid, name, pci_bus_id, compute_capability, multiprocessors, memory_total_bytes;
-        and `mig`.
+        and what a training finds now: `mig`, by its compute mode `exclusive` or `prohibited`, `memory_used_bytes` and
+        the processes that compute (`holders`). Of a GPU that cannot be asked: `missing`, and whether it is `lost`.
         """
         if self._handle is None:
-            return self.facts | {"missing": self.missing}
+            return self.facts | {"missing": self.missing, "lost": self._why is Reason.LOST}
         capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(self._handle))
-        total = (or_none(lambda: self._answer(MEMORY)) or {}).get("memory_total_bytes")
+        mode = or_none(lambda: pynvml.nvmlDeviceGetComputeMode(self._handle))
+        memory = or_none(lambda: self._answer(MEMORY)) or {}
+        total, used = memory.get("memory_total_bytes"), memory.get("memory_used_bytes")
         cores = or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(self._handle))
         instances = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
         return self.facts | {
@@ -98,6 +101,10 @@ class Device:
             "multiprocessors": chips.multiprocessors(cores, capability),
             "memory_total_bytes": total if isinstance(total, int) and total else None,
             "mig": instances if isinstance(instances, list) else None,
+            "exclusive": mode in EXCLUSIVE,
+            "prohibited": mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
+            "memory_used_bytes": used if isinstance(used, int) else None,
+            "holders": described(or_none(lambda: computing(self._handle)) or [], self._own_pid),
         }
 
     # ---- readings -----------------------------------------------------------------------------

@@ -15,7 +15,9 @@ from . import job as jobs
 from .allocation import Allocation
 from .job import Remark as JobRemark
 from .job_end import Left
-from .visible import VARIABLE, Device, find, visible
+from .visible import VARIABLE, Device, find, hides_all, visible
+
+NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,9 @@ class Instance:
 class Gpu:
     """One GPU in PCI order; what the driver does not tell is None.
 
-    `mig` says that it is in MIG mode: only its `instances` can compute.
+    `mig` says that it is in MIG mode: only its `instances` can compute. `lost` says why a GPU no longer answers.
+    `prohibited` says that its compute mode lets nobody use it. Of this moment are `memory_used_bytes`, `holders`, the
+    processes that compute on it, and `sole_holder`, the one that has it for itself by the exclusive mode.
     """
 
     index: int
@@ -42,24 +46,60 @@ class Gpu:
     instances: tuple[Instance, ...] = ()
     multiprocessors: int | None = None
     pci_bus_id: str | None = None
+    lost: str = ""
+    prohibited: bool = False
+    memory_used_bytes: int | None = None
+    holders: tuple[str, ...] = ()
+    sole_holder: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a part of its memory that counts is in use now."""
+        return not self.mig and is_taken(self.memory_used_bytes, self.memory_total_bytes)
+
+    def __str__(self) -> str:
+        return f"GPU {self.index}" + (f" ({self.name})" if self.name else "")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What keeps a training from the GPUs that this machine has; `level` is that of a finding, `about` its subject."""
+
+    level: str
+    about: str
+    what: str
+    remedy: str
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of NVML; `reason` and `missing` as `no_gpu_reason` and `missing` in Machine."""
+    """The answers of NVML; `reason`, `missing` and `fault` as `no_gpu_reason`, `missing` and `fault` in Machine."""
 
     gpus: tuple[Gpu, ...] = ()
     reason: str = ""
     missing: str = ""
     cuda: tuple[int, int] | None = None
     driver: str = ""
+    fault: Fault | None = None
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Answers:
         """Those that another process has written as JSON."""
         gpus = tuple(_gpu(gpu) for gpu in told["gpus"])
-        cuda = told["cuda"]
-        return cls(gpus, told["reason"], told["missing"], (cuda[0], cuda[1]) if cuda else None, told["driver"])
+        cuda, fault = told["cuda"], told["fault"]
+        return cls(
+            gpus,
+            told["reason"],
+            told["missing"],
+            (cuda[0], cuda[1]) if cuda else None,
+            told["driver"],
+            Fault(**fault) if fault else None,
+        )
+
+
+def is_taken(used: int | None, total: int | None) -> bool:
+    """Whether the memory in use is more than a driver takes for itself, and a share that counts."""
+    return used is not None and bool(total) and used >= NOT_LISTED_BYTES and used > 0.1 * (total or 0)
 
 
 def _gpu(told: Mapping[str, Any]) -> Gpu:
@@ -69,6 +109,7 @@ def _gpu(told: Mapping[str, Any]) -> Gpu:
             **told,
             "compute_capability": (capability[0], capability[1]) if capability else None,
             "instances": tuple(Instance(**one) for one in told["instances"]),
+            "holders": tuple(told["holders"]),
         }
     )
 
@@ -78,7 +119,8 @@ class Machine:
     """`no_gpu_reason` says why `gpus` is empty; `job` are remarks on the job that this process belongs to.
 
     `missing` says why NVML cannot be read although there may be GPUs that CUDA can use: then nothing is known of them,
-    and nothing may be concluded from `gpus` being empty. `driver` is the driver's version, `cuda` the newest
+    and nothing may be concluded from `gpus` being empty. `fault` says what is wrong with the driver of a machine that
+    has GPUs. `driver` is the driver's version, `cuda` the newest
     CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, `allocation` the GPUs of this job.
     `job_id` is the Slurm job, and `job_ends` what the environment says of its end. `cluster` are the workers of
     a training on several machines that the environment names, and `cluster_fault` why what it says cannot be used.
@@ -98,6 +140,7 @@ class Machine:
     job_ends: Left | None = None
     cluster: Cluster | None = None
     cluster_fault: str = ""
+    fault: Fault | None = None
 
     @classmethod
     def of(cls, found: Answers) -> Machine:
@@ -118,12 +161,13 @@ class Machine:
             job_end.told(os.environ),
             cluster,
             cluster_fault,
+            found.fault,
         )
 
     @property
     def devices(self) -> list[Device]:
         """The GPUs in the form that the rules for their names take."""
-        return [_device(gpu) for gpu in self.gpus]
+        return [device_of(gpu) for gpu in self.gpus]
 
     @property
     def shown(self) -> tuple[Gpu, ...]:
@@ -133,6 +177,11 @@ class Machine:
     def shown_by(self, value: str | None) -> tuple[Gpu, ...]:
         """Those that it would show with this value of CUDA_VISIBLE_DEVICES."""
         return shown_of(self.gpus, value)
+
+    @property
+    def on_cpu_by_variable(self) -> bool:
+        """Whether CUDA_VISIBLE_DEVICES hides all GPUs on purpose."""
+        return hides_all(self.visible_devices)
 
     def finds(self, name: str | int) -> bool:
         """Whether a GPU or a MIG instance has this name."""
@@ -145,7 +194,7 @@ def shown_of(gpus: Sequence[Gpu], value: str | None) -> tuple[Gpu, ...]:
     In the place of a MIG instance stands the GPU that it is a part of, with the instance's memory.
     """
     by_index = {gpu.index: gpu for gpu in gpus}
-    shown = visible(value, [_device(gpu) for gpu in gpus])
+    shown = visible(value, [device_of(gpu) for gpu in gpus])
     return tuple(_part(by_index[one.index], one.instance) for one in shown)
 
 
@@ -164,7 +213,8 @@ def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
     ]
 
 
-def _device(gpu: Gpu) -> Device:
+def device_of(gpu: Gpu) -> Device:
+    """The GPU in the form that the rules for its names take."""
     return Device(gpu.index, gpu.uuid, tuple(one.uuid for one in gpu.instances) if gpu.mig else None)
 
 

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from . import nodes
+from . import no_driver, nodes
 from .background_call import BackgroundCall
 from .gpus import Answers, Gpu, Instance, Machine, shown_of, used_by_tensorflow
 from .nvml import NO_GPU, Nvml, NvmlUnavailable
+from .processes import named, sole
 from .reasons import Code
 from .visible import VARIABLE
 
@@ -74,7 +75,8 @@ def answers() -> Answers:
         return BackgroundCall(_ask).result(PATIENCE_SECONDS)
     except NvmlUnavailable as fault:
         unknown = fault.code not in WITHOUT_CUDA and nodes.there()
-        return Answers(reason=str(fault), missing=str(fault) if unknown else "")
+        why = no_driver.found(str(fault), fault.code)
+        return Answers(reason=str(fault), missing=str(fault) if unknown else "", fault=why)
     except TimeoutError as late:
         reason = f"the NVIDIA driver hangs: {late}"
         return Answers(reason=reason, missing=reason)
@@ -84,7 +86,8 @@ def _ask() -> Answers:
     nvml = Nvml()
     try:
         gpus = tuple(_gpu(identity) for identity in nvml.identities())
-        return Answers(gpus, "" if gpus else NO_GPU, "", nvml.cuda(), nvml.driver())
+        why = None if gpus else no_driver.found(NO_GPU, None)
+        return Answers(gpus, "" if gpus else NO_GPU, "", nvml.cuda(), nvml.driver(), why)
     finally:
         nvml.close()
 
@@ -101,4 +104,9 @@ def _gpu(identity: Mapping[str, Any]) -> Gpu:
         instances=tuple(Instance(one["uuid"], one["memory_total_bytes"]) for one in instances or ()),
         multiprocessors=identity.get("multiprocessors"),
         pci_bus_id=identity.get("pci_bus_id"),
+        lost=identity.get("missing", "") if identity.get("lost") else "",
+        prohibited=bool(identity.get("prohibited")),
+        memory_used_bytes=identity.get("memory_used_bytes"),
+        holders=tuple(map(named, identity.get("holders", ()))),
+        sole_holder=sole(identity.get("holders", ())) if identity.get("exclusive") else "",
     )

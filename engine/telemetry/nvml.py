@@ -18,10 +18,11 @@ from .device import Device
 from .driver_errors import DriverError, DriverErrors
 from .reasons import Code, NvmlUnavailable, or_none, text_of
 
-__all__ = ["LIBRARY_ALONE_MISSING", "NO_GPU", "Nvml", "NvmlUnavailable"]
+__all__ = ["LIBRARY", "LIBRARY_ALONE_MISSING", "NO_GPU", "Nvml", "NvmlUnavailable"]
 
 NO_GPU = "the NVIDIA driver sees no GPU"
-LIBRARY_ALONE_MISSING = "the NVIDIA driver's libnvidia-ml.so.1 is missing"  # its device nodes are there
+LIBRARY = "libnvidia-ml.so.1"
+LIBRARY_ALONE_MISSING = f"the NVIDIA driver's {LIBRARY} is missing"  # its device nodes are there
 
 
 class Nvml:

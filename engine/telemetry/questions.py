@@ -180,6 +180,13 @@ def _processes(gpu: Handle, version: int) -> Values:
     return {"processes": [{"pid": pid, "memory_used_bytes": used} for pid, used in found.items()]}
 
 
+def computing(gpu: Handle) -> list[dict[str, Any]]:
+    """The processes with a CUDA context, without those that only draw."""
+    asked = or_none(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu))
+    found = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(gpu) if asked is None else asked
+    return [{"pid": process.pid} for process in found]
+
+
 def _processes_v3(gpu: Handle) -> Values:
     return _processes(gpu, 3)
 
@@ -222,6 +229,7 @@ def _pcie(gpu: Handle) -> Values:
     return {"pcie_rx_bytes_per_second": received * 1024, "pcie_tx_bytes_per_second": sent * 1024}
 
 
+EXCLUSIVE = (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
 MEMORY = Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1))
 MIG = Question(("mig",), (_mig,), slow=True)
 QUESTIONS = (

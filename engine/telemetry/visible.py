@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+_NONE = ("", "-1", "NoDevFiles")  # the last is Slurm's
 _INDEX = re.compile(r"\+?[0-9]+")
 _OLDER_INSTANCE = "MIG-GPU-"
 
@@ -55,6 +56,29 @@ def visible(value: str | None, devices: Sequence[Device]) -> list[Shown]:
     return instances[:1] or shown
 
 
+def hides_all(value: str | None) -> bool:
+    """Whether this value hides all GPUs on purpose."""
+    return value is not None and value.split(",")[0].strip() in _NONE
+
+
+def is_index(name: str) -> bool:
+    return _INDEX.fullmatch(name) is not None
+
+
+def stops_at(value: str, devices: Sequence[Device]) -> str:
+    """The first identifier that CUDA does not take, and with it none that follow; empty where it takes all of them.
+
+    What ends the list on purpose is none.
+    """
+    names = [name.strip() for name in value.split(",")]
+    for place, name in enumerate(names):
+        if name in _NONE:
+            return ""
+        if len(_named(names[: place + 1], devices)) <= place:
+            return name
+    return ""
+
+
 def _named(names: Sequence[str], devices: Sequence[Device]) -> list[Shown]:
     shown: dict[Any, Shown] = {}
     for name in names:
@@ -74,7 +98,7 @@ def _kind(name: str) -> str:
 
 def find(name: str, devices: Iterable[Device]) -> Shown | None:
     """The one GPU or instance that is called so, or None."""
-    if _INDEX.fullmatch(name):
+    if is_index(name):
         found = [_whole(device) for device in devices if device.index == int(name)]
     elif name.startswith(_OLDER_INSTANCE):
         uuid = name.removeprefix("MIG-").partition("/")[0]

@@ -197,7 +197,7 @@ def test_a_machine_with_gpus(box: Machine) -> None:
     [
         ("init=18", 1, "different versions"),
         ("init=9", 1, "not loaded"),
-        ("gpus=0", 0, "2 NVIDIA GPU(s) in this machine, but the NVIDIA driver sees no GPU"),
+        ("gpus=0", 1, "2 NVIDIA GPU(s) in this machine, but the NVIDIA driver sees no GPU"),
         ("gpus=2 lost=1+0", 0, "GPU is lost"),
         ("gpus=1 lost=0+0", 1, "GPU is lost"),
         ("cuda=11040", 1, "TensorFlow was built for CUDA 12"),
@@ -324,7 +324,7 @@ SEEN = (
     ("gpus=2", "1", 1, "note", "CUDA_VISIBLE_DEVICES is '1'"),
     ("gpus=2", "GPU-0000-1", 1, "note", "CUDA_VISIBLE_DEVICES is"),
     ("gpus=2", "0,7,1", 1, "note", "CUDA_VISIBLE_DEVICES is"),
-    ("gpus=2", "GPU-0000-", 0, "note", "CUDA_VISIBLE_DEVICES is"),
+    ("gpus=2", "GPU-0000-", 0, "error", "CUDA_VISIBLE_DEVICES=GPU-0000- shows no GPU"),
     ("gpus=2", "", 0, "note", "CUDA_VISIBLE_DEVICES is ''"),
     ("gpus=2", "0", 0, "error", "of which TensorFlow should see 1, but it sees 0: CUDA sees no device"),
     ("gpus=2", "0,1", 0, "error", "the driver shows 2 GPU(s), but TensorFlow sees 0"),

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from gputui.engine.diagnosis import collector, of_run
 from gputui.engine.diagnosis.remedies import remedies
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.runs import Run
-from gputui.engine.telemetry.machine import Gpu, Machine
+from gputui.engine.telemetry.gpus import Fault, Gpu, Machine
 from gputui.engine.trainer.common.faults import TrainerError
 from gputui.engine.trainer.setup.library_log import LibraryLog
 from gputui.engine.trainer.setup.no_gpu import require_gpus
@@ -128,14 +128,23 @@ def test_the_cpu_trains_where_it_is_meant_and_a_gpu_by_name_must_be_there() -> N
     gpu = Gpu(0, "GPU-a", "A GPU", (9, 0), 80 * 1024**3)
     box = Machine((gpu,), "", 1, 1, driver="580.10")
     without_nvml = Machine((), "no NVML", 1, 1, missing="no NVML")
-    require_gpus(wanted("device.visible=none"), box, 0, [], Silent())
-    require_gpus(wanted(), without_nvml, 0, [], Silent())
+    without_driver = Machine((), "no driver", 1, 1, fault=Fault("warning", "GPU", "no driver", "install one"))
+    stopped = Machine((), "not loaded", 1, 1, fault=Fault("error", "driver", "not loaded", "load it"))
+    mistaken = replace(box, visible_devices="GPU-9")
+    for there in (box, without_nvml, stopped, mistaken):
+        require_gpus(wanted("device.visible=none"), there, 0, [], Silent())
+        require_gpus(wanted(), replace(there, visible_devices=""), 0, [], Silent())
+    require_gpus(wanted(), without_driver, 0, [], Silent())
+    require_gpus(wanted(), without_nvml, 1, [0], Silent())
     old = Machine((Gpu(0, "GPU-b", "A card for the screen", (5, 2), 2 * 1024**3),), "", 1, 1, driver="580.10")
     for seen in (0, 1):
         require_gpus(wanted(), old, seen, [], Silent())
     none: list[int] = []
     for options, machine, seen, said in (
         (wanted("device.visible=0"), without_nvml, 0, "asks for 1 GPU(s), but TensorFlow can use 0"),
+        (wanted(), without_nvml, 0, "this machine has GPUs that the driver does not show (no NVML), nor"),
+        (wanted(), stopped, 0, "this machine has GPUs that the driver does not show (not loaded)"),
+        (wanted(), mistaken, 0, "CUDA shows none of this machine's GPUs"),
         (wanted(), box, 0, "the driver shows 1 GPU(s), but TensorFlow can use none of them"),
         (wanted("device.visible=0"), without_nvml, 1, "TensorFlow sees 1 GPU(s), but their chips are too old"),
     ):

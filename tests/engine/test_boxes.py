@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 from gputui.engine.doctor import Finding
@@ -15,22 +11,17 @@ from gputui.tui.text.doctor import conclusion
 from tests.support import boxes
 from tests.support.boxes import Box
 from tests.support.fakenvml import FakeNvml
+from tests.support.visits import Visits
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 PROGRAM = """
-import json, sys
-from gputui.engine import checks, doctor, presets
-from gputui.engine.doctor import no_gpu
-from gputui.engine.telemetry import machine
 here = machine.read()
-doctor.PATIENCE_SECONDS = no_gpu.PATIENCE_SECONDS = 90.0  # here programs take turns on few cores
 told = {"doctor": [[f.level, f.about, f.what, f.remedy] for f in doctor.examine()], "reason": no_gpu.reason()}
 for settings in sys.argv[1:]:
     options = presets.defaults(settings.split()).options
     told[settings] = [[f.level, str(f)] for f in checks.check(options, here)]
     told[f"gpus {settings}"] = [gpu.index for gpu in checks.training_gpus(options, here)]
-print(json.dumps(told))
 """
 MIRRORED = "strategy.kind=mirrored"
 
@@ -38,13 +29,8 @@ MIRRORED = "strategy.kind=mirrored"
 class Told:
     """What a process on the box was told; each question names the words that must be there."""
 
-    def __init__(self, box: Box, nvml: FakeNvml, folder: Path, *settings: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", PROGRAM, *settings],
-            env=box.environment(nvml, folder), capture_output=True, text=True, check=False, timeout=180,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        self._told = json.loads(done.stdout)
+    def __init__(self, visits: Visits, box: Box, *settings: str) -> None:
+        self._told = visits.visit(box, PROGRAM, *settings)
         self.reason: str = self._told["reason"]
 
     def doctor(self, words: str) -> tuple[str, str, str]:
@@ -80,10 +66,12 @@ class Told:
 Asked = Callable[..., Told]
 
 
-@pytest.fixture
-def told(nvml: FakeNvml, tmp_path: Path) -> Asked:
+@pytest.fixture(scope="module")
+def told(nvml: FakeNvml, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     """told(box, "KEY=VALUE ...", ...): a new process on the box, about each of the presets."""
-    return lambda box, *settings: Told(box, nvml, tmp_path / f"box{len(list(tmp_path.iterdir()))}", *settings)
+    visits = Visits(nvml, tmp_path_factory.mktemp("boxes"))
+    yield lambda box, *settings: Told(visits, box, *settings)
+    visits.end()
 
 
 def test_volta_and_pascal_need_an_older_cudnn(told: Asked) -> None:

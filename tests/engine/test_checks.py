@@ -13,61 +13,45 @@ import pytest
 from gputui.engine import checks, presets, runs
 from gputui.engine.checks import Finding
 from gputui.engine.options import OPTIONS, plain
-from gputui.engine.runs.cluster import Cluster
 from gputui.engine.system import installed
-from gputui.engine.telemetry import allocation, job
-from gputui.engine.telemetry.machine import Gpu, Instance, Machine
+from gputui.engine.telemetry import job
+from gputui.engine.telemetry.machine import Machine
 
 from tests.support import recorded
 from tests.support.cases import all_hold
+from tests.support.checked import (
+    BLACKWELL,
+    EIGHT,
+    FOUR_FIVE,
+    GB,
+    GPU_FINE,
+    GPU_TRIGGERS,
+    MIXED,
+    NONE,
+    OLD_DRIVER,
+    ONE,
+    P100,
+    PARTED,
+    PASCAL,
+    SILENT,
+    TOGETHER,
+    TWO,
+    UNKNOWN,
+    VOLTA,
+    WITH_DISPLAY,
+    WORKER,
+    given,
+    gpu,
+    machine,
+)
 from tests.support.training import options
 
-GB = 1024**3
 KEYS = {info.key for info in OPTIONS}
-
-
-def gpu(index: int, capability: tuple[int, int] | None = (9, 0), memory: int | None = 80 * GB) -> Gpu:
-    return Gpu(index, f"GPU-{index}", "A GPU", capability, memory)
-
-
-def machine(*gpus: Gpu) -> Machine:
-    return Machine(gpus, "" if gpus else "no NVIDIA driver", 16, 128 * GB)
-
-
-NONE = machine()
-ONE = machine(gpu(0))
-TWO = machine(gpu(0), gpu(1))
-PASCAL = machine(gpu(0, (6, 1), 8 * GB))
-VOLTA = machine(gpu(0, (7, 0), 16 * GB))
-MIXED = machine(gpu(0), gpu(1, (6, 1)))
-P100 = machine(gpu(0, (6, 0), 16 * GB))
-BLACKWELL = machine(gpu(0, (12, 0), 32 * GB))
-UNKNOWN = machine(gpu(0, None, None))
-SILENT = replace(NONE, missing="no NVML here")  # GPUs may be there
-OLD_DRIVER = replace(ONE, cuda=(12, 2))
-EIGHT = machine(*(gpu(index) for index in range(8)))
-WITH_DISPLAY = machine(  # a Quadro P400 before an RTX 4090
-    replace(gpu(0, (6, 1), 2 * GB), multiprocessors=2), replace(gpu(1, (8, 9), 24 * GB), multiprocessors=128)
-)
-PARTED = machine(  # two MIG instances
-    replace(gpu(0), mig=True, instances=(Instance("MIG-a", 20 * GB), Instance("MIG-b", 40 * GB)))
-)
-
-
-def given(of: Machine, **variables: str) -> Machine:
-    """The machine in a job whose launcher has set these variables."""
-    shown = variables.get("CUDA_VISIBLE_DEVICES")
-    return replace(of, visible_devices=shown, allocation=allocation.read(variables, len(of.gpus)))
-
-
-FOUR_FIVE = given(EIGHT, CUDA_VISIBLE_DEVICES="4,5", SLURM_JOB_GPUS="4,5")
-NOT_FENCED = given(EIGHT, SLURM_JOB_GPUS="4-5")
-
-WORKER = replace(NONE, cluster=Cluster(("a:1", "b:1"), 1, "Slurm"))
 
 # rule, machine, settings that trigger it, level, a word of the message
 TEXTS = "tests/support/programs/entry/text.py"
 TRIGGERS = [
+    *GPU_TRIGGERS,
     ("others", replace(NONE, job=job.read({"TF_CONFIG": "{}"})), "epochs=3", "warning", "not contain a readable"),
     ("others", NONE, "strategy.kind=multi_worker", "error", "nothing names the machines to train on"),
     ("others", WORKER, "strategy.kind=multi_worker", "note", "worker 1 of 2, at b:1 (Slurm)"),
@@ -78,21 +62,20 @@ TRIGGERS = [
     ("_entry", NONE, "entry=no.module:build", "error", "there is no module no.module"),
     ("_entry", NONE, f"entry={TEXTS}:other", "error", "has no function other (it has make_texts"),
     ("_entry", NONE, f"entry={TEXTS}:make_texts folder=/nowhere", "error", "does not exist"),
-    ("missing_gpus", NONE, "visible=0", "error", "there is no GPU 0 (no NVIDIA driver)"),
-    ("missing_gpus", TWO, "visible=0,2", "error", "there is no GPU 2 (this machine has 2)"),
-    ("missing_gpus", TWO, "visible=GPU-9", "error", "there is no GPU GPU-9"),
-    ("missing_gpus", TWO, "visible=0,0", "error", "twice"),
-    ("missing_gpus", TWO, "visible=GPU-1,0", "error", "mixes indices and UUIDs"),
-    ("allocation", FOUR_FIVE, "visible=0", "error", "GPU 0 is not allocated to this job: this job is allo"),
-    ("allocation", FOUR_FIVE, "visible=4,6", "error", "GPU 6 is not"),
-    ("allocation", FOUR_FIVE, "visible=GPU-3", "error", "GPU GPU-3 is not"),
-    ("allocation", given(EIGHT, CUDA_VISIBLE_DEVICES="GPU-4"), "visible=5", "error", "allocated GPU GPU-4"),
-    ("allocation", given(EIGHT, CUDA_VISIBLE_DEVICES=""), "visible=0", "error", "is allocated no GPU"),
-    ("allocation", given(SILENT, CUDA_VISIBLE_DEVICES="4,5"), "visible=0", "error", "is allocated GPU 4,5"),
-    ("allocation", given(PARTED, CUDA_VISIBLE_DEVICES="MIG-a"), "visible=MIG-b", "error", "GPU MIG-b is not"),
-    ("allocation", NOT_FENCED, "visible=0", "error", "is allocated GPU 4,5 (SLURM_JOB_GPUS)"),
-    ("allocation", NOT_FENCED, "epochs=3", "warning", "does not hide the others"),
-    ("allocation", given(EIGHT, SLURM_STEP_GPUS="2", SLURM_JOB_GPUS="2,3"), "visible=3", "error", "GPU 2 (SLURM"),
+    (
+        "on_one_node",
+        replace(TWO, cluster=TOGETHER),
+        "strategy.kind=multi_worker",
+        "warning",
+        "2 workers share this host",
+    ),
+    (
+        "none_shown",
+        replace(ONE, cuda=(11, 4), driver="470"),
+        "epochs=3",
+        "error",
+        "driver 470, CUDA 11.4: TensorFlow was",
+    ),
     ("driver", OLD_DRIVER, "epochs=3", "error", "only as PTX 8.5, which this driver, for CUDA 12.2, cannot compile"),
     ("xla_on_the_chip", BLACKWELL, "xla=on", "error", "built with CUDA 12.5, crashes on GPU 0 (compute cap"),
     ("_memory_modes", ONE, "memory_growth=on memory_limit_mb=1024", "error", "ignores memory growth"),
@@ -173,6 +156,7 @@ TRIGGERS = [
 
 # rule, machine, settings that come near and are fine
 FINE = [
+    *GPU_FINE,
     ("stop_signal", NONE, "stop_signal=SIGUSR1 checkpoint=epoch"),
     ("time_limit", NONE, "max_minutes=3"),
     ("others", replace(NONE, job=job.read({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"})), "epochs=3"),
@@ -182,20 +166,6 @@ FINE = [
     ("_entry_alone", NONE, "model=mlp"),
     ("_entry", NONE, f"entry={TEXTS}:build"),
     ("_entry", NONE, "entry=entry.text:build folder=tests/support/programs"),
-    ("missing_gpus", NONE, "visible=none"),
-    ("missing_gpus", TWO, "visible=GPU-1,GPU-0"),
-    ("missing_gpus", TWO, "visible=MIG-1234"),
-    ("missing_gpus", SILENT, "visible=0"),
-    ("allocation", EIGHT, "visible=0"),
-    ("allocation", FOUR_FIVE, "epochs=3"),
-    ("allocation", FOUR_FIVE, "visible=5,4"),
-    ("allocation", FOUR_FIVE, "visible=GPU-5"),
-    ("allocation", FOUR_FIVE, "visible=none"),
-    ("allocation", given(EIGHT, CUDA_VISIBLE_DEVICES="GPU-4,GPU-5"), "visible=4"),
-    ("allocation", given(EIGHT, CUDA_VISIBLE_DEVICES=""), "epochs=3"),
-    ("allocation", given(TWO, SLURM_JOB_GPUS="4,5"), "visible=0"),  # fenced: NVML shows the job's own alone
-    ("allocation", given(PARTED, CUDA_VISIBLE_DEVICES="0"), "visible=MIG-b"),
-    ("allocation", given(SILENT, CUDA_VISIBLE_DEVICES="4,5"), "visible=GPU-5"),
     ("driver", replace(OLD_DRIVER, cuda=(12, 5)), "epochs=3"),
     ("driver", replace(machine(gpu(0, (8, 0)), gpu(1, (8, 9))), cuda=(12, 2)), "strategy.kind=mirrored"),
     ("driver", replace(OLD_DRIVER, gpus=(gpu(0, (8, 0)), gpu(1))), "epochs=3"),

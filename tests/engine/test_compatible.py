@@ -9,19 +9,8 @@ from gputui.engine.doctor import libraries
 from gputui.engine.system import installed, tensorflow_range
 from gputui.engine.telemetry import compatible
 
-from tests.engine.test_checks import (
-    BLACKWELL,
-    NONE,
-    ONE,
-    PASCAL,
-    TEXTS,
-    TWO,
-    VOLTA,
-    WITH_DISPLAY,
-    found_by,
-    gpu,
-    machine,
-)
+from tests.engine.test_checks import TEXTS, found_by
+from tests.support.checked import BLACKWELL, NONE, ONE, PASCAL, TWO, VOLTA, WITH_DISPLAY, gpu, machine
 
 
 def test_what_the_installed_packages_cannot_do_on_this_machines_chips(monkeypatch: pytest.MonkeyPatch) -> None:

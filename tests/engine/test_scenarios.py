@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,16 +25,13 @@ from tests.support.boxes import Box
 from tests.support.cases import all_hold
 from tests.support.fakenvml import FakeNvml
 from tests.support.judged import OPTIONS
+from tests.support.visits import Visits
 
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 PROGRAM = """
-import json, sys
 from dataclasses import asdict
-from gputui.engine import checks, doctor, presets
-from gputui.engine.telemetry import limits, machine
 from gputui.engine.telemetry.nvml import Nvml, NvmlUnavailable
-doctor.PATIENCE_SECONDS = 90.0  # here programs take turns on few cores
 here, options = machine.read(), presets.defaults(sys.argv[1].split()).options
 try:
     nvml = Nvml()
@@ -45,13 +39,13 @@ try:
     reading = {"gpus": nvml.read()}
 except NvmlUnavailable as fault:
     reading = {"gpus": [], "missing": str(fault)}
-print(json.dumps({
+told = {
     "doctor": [[f.level, f"{f.about}: {f.what}", f.remedy] for f in doctor.examine()],
     "checks": [[f.level, str(f)] for f in checks.check(options, here)],
     "gpus": [asdict(gpu) for gpu in checks.training_gpus(options, here)],
     "cpus": limits.usable_cpus(),
     "reading": reading,
-}))
+}
 """
 GIB = 1024**3
 MIRRORED = {"strategy.kind": "mirrored"}
@@ -128,6 +122,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "a laptop whose display is in use": Scenario(
         box=boxes.LAPTOP, level="warning", doctor="1.2 GiB of 8.0 GiB are already in use", limit=0.65, peak=0.98,
+        checks="1.2 GiB of 8.0 GiB are already in use",
         verdict="memory_limit", says="98 % of the memory that TensorFlow may take", without=("input.batch_size",),
         end={"log_tail": [TIMED_OUT]}, ending=("crashed", "gpu_timeout", "use a GPU without a display"),
     ),
@@ -181,15 +176,10 @@ CALM = ("memory", "/dev/shm", "runs", "CPU", "pynvml")  # of the machine that ru
 class Met:
     """What one process on the machine was told."""
 
-    def __init__(self, scenario: Scenario, nvml: FakeNvml, folder: Path) -> None:
+    def __init__(self, scenario: Scenario, visits: Visits) -> None:
         self.of = scenario
         settings = " ".join(f"{key}={json.dumps(value).strip(chr(34))}" for key, value in scenario.settings.items())
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", PROGRAM, settings], env=scenario.box.environment(nvml, folder),
-            capture_output=True, text=True, check=False, timeout=180,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        self._told = json.loads(done.stdout)
+        self._told = visits.visit(scenario.box, PROGRAM, settings)
         self.gpus: list[dict[str, Any]] = self._told["gpus"]
         self.cpus: int = self._told["cpus"]
 
@@ -247,8 +237,10 @@ class Met:
 
 @pytest.fixture(scope="module")
 def met(nvml: FakeNvml, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Met]:
-    folder = tmp_path_factory.mktemp("machines")
-    return {name: Met(scenario, nvml, folder / str(place)) for place, (name, scenario) in enumerate(SCENARIOS.items())}
+    visits = Visits(nvml, tmp_path_factory.mktemp("machines"))
+    found = {name: Met(scenario, visits) for name, scenario in SCENARIOS.items()}
+    visits.end()
+    return found
 
 
 def _training(met: dict[str, Met]) -> list[tuple[str, Met]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputui.engine.doctor import hardware
+from gputui.engine.telemetry import hardware
 
 from tests.support.fakenvml import FakeNvml
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -346,7 +347,7 @@ def test_what_one_option_hides_of_another_is_found(tmp_path: Path) -> None:
 def test_on_a_gpu_precision_and_xla_come_before_the_steps_in_one_execution(tmp_path: Path) -> None:
     """Also where Python's time hides what these gain at first."""
     device_ms = {(SINGLE, False): 0.5, (SINGLE, True): 0.4, (MIXED, False): 0.3, (MIXED, True): 0.2}
-    on_cpu = with_overhead(device_ms)
+    on_cpu: Callable[[Options, int], Planted] = with_overhead(device_ms)
 
     def on_gpu(options: Options, before: int) -> Planted:
         return replace(on_cpu(options, before), compute_capability=(9, 0))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 from ...engine import doctor
-from ...engine.doctor import Finding
+from ...engine.doctor import HIDDEN, Finding
 from ..base.glyphs import PLAIN, RICH, suited
 
 SIGNS = {"ok": RICH.ok, "note": "·", "warning": RICH.warn, "error": RICH.failed}
@@ -58,8 +58,9 @@ def conclusion(found: list[Finding]) -> str:
         only_gpus = all(_is_of_gpus(finding) for finding in found if finding.level == "error")
         instead = "; device.visible=none trains on the CPU" if only_gpus else ""
         return f"Not ready to train: see the lines marked error{instead}."
-    has_gpu = any(finding.level == "ok" and finding.about.startswith("GPU") for finding in found)
-    has_driver = any(finding.about == "driver" for finding in found)
+    hidden = any(finding.about == HIDDEN for finding in found)
+    has_gpu = not hidden and any(finding.level == "ok" and finding.about.startswith("GPU") for finding in found)
+    has_driver = not hidden and any(finding.about == "driver" for finding in found)
     warnings = sum(finding.level == "warning" for finding in found)
     ready = "Ready to train" + ("" if has_gpu else " on the CPU")
     if has_driver and not has_gpu:

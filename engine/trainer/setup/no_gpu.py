@@ -17,7 +17,8 @@ _ON_THE_CPU = "set device.visible=none to train on the CPU"
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
     """Raises TrainerError where TensorFlow cannot use GPUs that should work or that device.visible names.
 
-    If all GPUs are too old or too small for TensorFlow, the CPU trains, as on a machine without a GPU.
+    If all GPUs are too old or too small for TensorFlow, the CPU trains, as on a machine without a GPU; and where
+    CUDA_VISIBLE_DEVICES hides them on purpose.
     """
     wanted, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
     if wanted == "none":
@@ -28,8 +29,21 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
     if shown and not seen:
         what = f"the driver shows {shown} GPU(s), but TensorFlow can use none of them"
         raise _error(what, log, machine, seen)
+    if wanted == "all" and not seen and (what := _unseen(machine)):
+        raise _error(what, log, machine, seen)
     if isinstance(wanted, list) and seen < len(wanted):
         raise _error(f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine, seen)
+
+
+def _unseen(machine: Machine) -> str:
+    """Why there should be GPUs that the driver does not show to this process; empty where there are none."""
+    if machine.on_cpu_by_variable:
+        return ""
+    if machine.missing or (machine.fault and machine.fault.level == "error"):
+        return (
+            f"this machine has GPUs that the driver does not show ({machine.no_gpu_reason}), nor can TensorFlow use any"
+        )
+    return "CUDA shows none of this machine's GPUs" if machine.gpus and not machine.shown else ""
 
 
 def _error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..telemetry import limits, nodes
+from . import limits, nodes
 
 NVIDIA = "0x10de"
 DISPLAY = "0x03"  # the PCI class of graphics and compute chips; a card's audio and USB parts have others

@@ -1,0 +1,289 @@
+"""What the doctor and a start say on machines as they are met: the cause first, and no more than three lines for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tests.support import boxes
+from tests.support.boxes import A100, H100, R470, R570, Box
+from tests.support.cases import all_hold
+from tests.support.fakenvml import FakeNvml
+from tests.support.visits import Visits
+
+pytest_plugins = ("tests.support.fakenvml.fixture",)
+
+PROGRAM = """
+import contextlib, io
+from gputui.tui.text.doctor import conclusion, worst_first
+found, errors = worst_first(doctor.examine()), io.StringIO()
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+    try:
+        code = main(["--preset", "quickstart", "--dry-run", *sys.argv[1:]])
+    except SystemExit as left:
+        code = left.code
+told = {
+    "doctor": [[f.level, f.about, f.what, f.remedy] for f in found], "verdict": conclusion(found),
+    "code": code, "start": errors.getvalue(), "reason": no_gpu.reason() if conclusion(found)[:3] == "Not" else "",
+}
+"""
+HOST = ("memory", "/dev/shm", "runs", "CPU", "pynvml", "terminal")  # of the machine that runs the tests
+READY, CPU, NOT_READY, MAYBE = (
+    "Ready to train",
+    "Ready to train on the CPU",
+    "Not ready to train",
+    "No GPU has answered",
+)
+IDLE_UVM = {"dev/nvidiactl": "", "dev/nvidia0": ""}
+NODES = IDLE_UVM | {"dev/nvidia-uvm": ""}
+WSL = {"dev/dxg": "", "usr/lib/wsl/lib/libd3d12.so": ""}
+WSL_CUDA = WSL | {"usr/lib/wsl/lib/libcuda.so.1": ""}
+MIRRORED = ("--set", "strategy.kind=mirrored")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Met:
+    """A box, and what is said there. `doctor` are words of its first error or warning, `remedy` of what that advises;
+    `level` is its level. `start` are words of the first line of a start, which `refused` says is refused.
+
+    `because` are words of the reason that a trainer gives which finds no GPU; where none is given, those of `doctor`.
+    """
+
+    box: Box
+    verdict: str = READY
+    level: str = "error"
+    doctor: str = ""
+    remedy: str = ""
+    start: str = ""
+    refused: bool = False
+    because: str | None = None
+    arguments: tuple[str, ...] = ()
+
+
+TWO = Box(f"{H100} {R570}", "2", 2)
+JOB, PCI = {"SLURM_JOB_ID": "77"}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def chosen(value: str, box: Box = TWO, more: Mapping[str, str] | None = None) -> Box:
+    return replace(box, variables={"CUDA_VISIBLE_DEVICES": value} | dict(more or {}))
+
+
+def refused(box: Box, doctor: str, remedy: str, start: str | None = None, **more: Any) -> Met:
+    """One on which no training can begin, as is said before the start."""
+    told = doctor if start is None else start
+    return Met(box=box, verdict=NOT_READY, doctor=doctor, remedy=remedy, start=told, refused=True, **more)
+
+
+def fails(box: Box, doctor: str, remedy: str) -> Met:
+    """One on which only CUDA itself knows that no training can begin: the trainer says so."""
+    return Met(box=box, verdict=NOT_READY, doctor=doctor, remedy=remedy)
+
+
+def warned(box: Box, doctor: str, remedy: str = "", **more: Any) -> Met:
+    return Met(box=box, level="warning", doctor=doctor, remedy=remedy, **more)
+
+
+H100S, B200 = (
+    f"{H100} {R570}",
+    "name=NVIDIA_B200 capability=10.0 cores=18944 mem_total=183359 mem_used=0 nvlinks=18 fabric=3",
+)
+RTX_3090 = "name=NVIDIA_GeForce_RTX_3090@{0} capability=8.6@{0} cores=10496@{0}"
+RTX_4090 = "name=NVIDIA_GeForce_RTX_4090@{0} capability=8.9@{0} cores=16384@{0}"
+TWO_MODELS = Box(f"{RTX_3090.format(0)} {RTX_4090.format(1)} mem_total=24564 mem_used=0 {R570}", "2", 2)
+BOXES: dict[str, Met] = {
+    # ---- all is well
+    "8 x H100": Met(box=boxes.H100_R570),
+    "8 x A100 with R535": Met(box=boxes.A100_R535),
+    "8 x H200": Met(box=Box(f"{H100.replace('H100_80GB_HBM3', 'H200')} {R570}", "8", 8)),
+    "8 x B200": Met(box=Box(f"{B200} {R570}", "8", 8)),
+    "RTX 5090": Met(box=boxes.RTX_5090),
+    "GB10": Met(box=Box(f"name=NVIDIA_GB10 capability=12.1 cores=6144 unified=1 {R570}", processor="aarch64")),
+    "V100 with its cuDNN": Met(box=boxes.V100_WITH_ITS_CUDNN),
+    "P100": Met(box=boxes.P100),
+    "P400 beside a 4090": Met(box=boxes.WORKSTATION),
+    "MIG with two instances": Met(box=boxes.MIG),
+    "a job with two of eight": Met(box=boxes.SLURM),
+    "an exclusive GPU that is free": Met(box=Box(f"{H100S} compute_mode=3")),
+    "an exclusive GPU of MPS": Met(box=Box(f"{H100S} compute_mode=0 procs=77")),
+    "WSL": Met(box=Box(f"{H100S.replace(' nvlinks=18 fabric=3', '')}", files=WSL_CUDA)),
+    "a display that is lent to a virtual machine": Met(box=Box("init=12", "NO_DEVICE", 0), verdict=CPU),
+    # ---- the CPU trains, as is meant
+    "no GPU": Met(box=Box("init=12", "NO_DEVICE", 0), verdict=CPU),
+    "no GPU, but NVIDIA's libraries": Met(box=Box("init=9", "NO_DEVICE", 0), verdict=CPU),
+    "WSL without NVIDIA": Met(box=Box("init=12", "NO_DEVICE", 0, files=WSL), verdict=CPU),
+    "all GPUs hidden": Met(box=chosen(""), verdict=CPU),
+    "all GPUs hidden by Slurm": Met(box=chosen("NoDevFiles", more=JOB), verdict=CPU),
+    "no driver": warned(
+        Box("init=12", "NO_DEVICE", 2), "2 NVIDIA GPU(s) in this machine, but no NVIDIA driver",
+        "install NVIDIA's driver", verdict=CPU, start="2 NVIDIA GPU(s) in this machine, but no NVIDIA driver",
+    ),
+    "a container without --gpus": warned(
+        Box("init=12", "NO_DEVICE", 2, container=True), "2 NVIDIA GPU(s) in this machine, but no NVIDIA driver",
+        "--gpus all", verdict=CPU, start="2 NVIDIA GPU(s) in this machine, but no NVIDIA driver",
+    ),
+    "a job without GPUs": warned(
+        Box("init=9", "NO_DEVICE", 2, variables=JOB), "2 NVIDIA GPU(s) in this machine, but the NVIDIA driver is inst",
+        "ask for GPUs in the job", verdict=CPU, start="2 NVIDIA GPU(s) in this machine, but the NVIDIA driver is",
+    ),
+    # ---- the driver
+    "driver and library differ": refused(
+        Box("init=18", "SYSTEM_DRIVER_MISMATCH", 2), "the loaded NVIDIA driver and its library are of different",
+        "modprobe nvidia",
+    ),
+    "driver and library differ in a container": refused(
+        Box("init=18", "SYSTEM_DRIVER_MISMATCH", 2, container=True, files=NODES),
+        "the loaded NVIDIA driver and its library are of different versions", "restart the container",
+    ),
+    "driver not loaded": refused(
+        Box("init=9", "NO_DEVICE", 2), "the NVIDIA driver is installed but not loaded", "modprobe nvidia"
+    ),
+    "driver not loaded on the node of a job with GPUs": refused(
+        Box("init=9", "NO_DEVICE", 2, variables=JOB | {"CUDA_VISIBLE_DEVICES": "0"}),
+        "the NVIDIA driver is installed but not loaded", "modprobe nvidia",
+    ),
+    "a driver that sees no GPU": refused(
+        Box("", "NO_DEVICE", 2, shown=0), "2 NVIDIA GPU(s) in this machine, but the NVIDIA driver sees no GPU", "dmesg"
+    ),
+    "R470": refused(
+        Box(f"{A100} {R470}", "UNSUPPORTED_PTX_VERSION"), "NVIDIA driver 470.256.02, CUDA 11.4: TensorFlow was built",
+        "update the driver",
+    ),
+    "no permission": fails(Box("init=4", "NO_DEVICE", 1, files=NODES), "no permission to use the", "who has access"),
+    "a container that has lost its GPUs": fails(
+        Box("init=999", "NO_DEVICE", container=True, files=NODES), "the container has lost its GPUs", "restart the cont"
+    ),
+    "a container without NVML": warned(
+        boxes.CONTAINER_WITHOUT_NVML, "libnvidia-ml.so.1 is missing: nothing is known of the GPUs",
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    ),
+    "WSL without NVML on the path": warned(
+        Box("init=12", "1", 0, files=WSL_CUDA | {"usr/lib/wsl/lib/libnvidia-ml.so.1": ""}),
+        "libnvidia-ml.so.1 is missing", "export LD_LIBRARY_PATH=/usr/lib/wsl/lib",
+    ),
+    # ---- CUDA
+    "no fabric manager": fails(
+        boxes.NO_FABRIC_MANAGER, "CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY): the fabric manager",
+        "systemctl start nvidia-fabricmanager",
+    ),
+    "CUDA gives no reason": fails(
+        Box(H100S, "UNKNOWN", files=NODES), "CUDA does not start (CUDA_ERROR_UNKNOWN): the driver gives no reason",
+        "restart the machine",
+    ),
+    "no /dev/nvidia-uvm": fails(
+        Box(H100S, "UNKNOWN", files=IDLE_UVM), "(CUDA_ERROR_UNKNOWN): the driver's node /dev/nvidia-uvm is missing",
+        "modprobe nvidia_uvm",
+    ),
+    "no /dev/nvidia-uvm in a container": fails(
+        Box(H100S, "UNKNOWN", files=IDLE_UVM, container=True), "node /dev/nvidia-uvm is missing", "--gpus all"
+    ),
+    "a stub of CUDA": fails(Box(H100S, "STUB_LIBRARY"), "the stub of the CUDA toolkit", "LD_LIBRARY_PATH"),
+    # ---- single GPUs
+    "a lost GPU beside a sound one, and CUDA refuses": fails(
+        Box(f"{H100S} lost=1+0", "UNKNOWN", 2), "the GPU is lost (it has fallen off the bus)", "device.visible"
+    ),
+    "a lost GPU beside a sound one": warned(Box(f"{H100S} lost=1+0", "1", 2), "the GPU is lost (it has fallen off"),
+    "a lost GPU": refused(Box(f"{H100S} lost=0+0", "UNKNOWN"), "the GPU is lost (it has fallen off the bus)", "dmesg"),
+    "compute capability 5.2": Met(
+        box=Box(f"name=Tesla_M40 capability=5.2 cores=3072 mem_total=24000 mem_used=0 {R570}"), verdict=NOT_READY,
+        doctor="TensorFlow has no code for compute capability 5.2", start="TensorFlow has no code for GPU 0 (Tesla",
+    ),
+    "V100": refused(boxes.V100, "has no code for compute capability 7.0", "nvidia-cudnn-cu12", "no code for GPU 0"),
+    "H100 with R535": refused(
+        boxes.H100_R535, "only as PTX 8.5, which this driver, for CUDA 12.2, cannot compile", "install driver 555"
+    ),
+    "GH200": refused(boxes.GH200, "built without CUDA: it cannot use a GPU", "", "is built without CUDA"),
+    "MIG without an instance": refused(
+        Box(f"{A100} mig=0 {R570}", "NO_DEVICE"), "MIG is on without an instance", "nvidia-smi mig -cgi"
+    ),
+    "a prohibited GPU": refused(
+        Box(f"{H100S} compute_mode=2", "NO_DEVICE"), "its compute mode is PROHIBITED", "nvidia-smi -c DEFAULT"
+    ),
+    "an exclusive GPU that a stranger holds": refused(
+        Box(f"{H100S} compute_mode=3 procs=77"), "only one process can use it, and process 77 does now", "wait until",
+        "process 77 has GPU 0 for itself", because="",
+    ),
+    "full memory": warned(
+        Box(f"{H100S.replace('mem_used=0', 'mem_used=80000')} procs=77"), "78.1 GiB of 79.6 GiB are already in use by",
+        "end them", start="78.1 GiB of 79.6 GiB are already in use by process 77",
+    ),
+    "a laptop whose display is in use": warned(
+        boxes.LAPTOP, "1.2 GiB of 8.0 GiB are already in use", start="1.2 GiB of 8.0 GiB are already in use"
+    ),
+    "errors of the memory": warned(boxes.H100_WITH_ECC_ERRORS, "2 memory error(s) that could not be corrected"),
+    # ---- the choice of GPUs
+    "an unknown UUID": refused(chosen("GPU-9"), "CUDA_VISIBLE_DEVICES=GPU-9 shows no GPU", "has GPU-0000-0 (NVIDIA"),
+    "an unknown UUID in a job": refused(chosen("GPU-9", more=JOB), "=GPU-9 shows no GPU", "GPU-0000-1 (NVIDIA H100"),
+    "an unknown index": refused(chosen("7"), "CUDA_VISIBLE_DEVICES=7 shows no GPU", "has 0 (NVIDIA H100 80GB HBM3)"),
+    "an unknown index behind a known one": warned(
+        chosen("1,7"), "CUDA_VISIBLE_DEVICES=1,7 shows GPU 1 (NVIDIA H100 80GB HBM3) alone",
+        start="CUDA_VISIBLE_DEVICES=1,7 shows GPU 1 (NVIDIA H100 80GB HBM3) alone",
+    ),
+    "the UUID of an earlier MIG instance": refused(
+        chosen("MIG-1111", boxes.MIG), "CUDA_VISIBLE_DEVICES=MIG-1111 shows no GPU", "has MIG-0000-100, MIG-0000-101"
+    ),
+    "the parent of a MIG instance": Met(box=chosen("GPU-0000-0", boxes.MIG)),
+    "P400 and 4090, 0 is shown": warned(
+        chosen("0", replace(boxes.WORKSTATION, packages={"nvidia-cudnn-cu12": "9.10.2.21"})),
+        "CUDA_VISIBLE_DEVICES=0 means GPU 0 (Quadro P400), in the order of the PCI bus", "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        start="CUDA_VISIBLE_DEVICES=0 means GPU 0 (Quadro P400)",
+    ),
+    "P400 and 4090, 0 is shown in PCI order": Met(
+        box=chosen("0", boxes.WORKSTATION, PCI), start="", refused=True
+    ),
+    "two models, the first trains": warned(
+        TWO_MODELS, "GPUs of different models: GPU 0 (NVIDIA GeForce RTX 3090), GPU 1", "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        start="GPUs of different models: GPU 0 (NVIDIA GeForce RTX 3090), GPU 1 (NVIDIA GeForce RTX 4090)",
+    ),
+    "two models, both train": warned(
+        TWO_MODELS, "GPUs of different models", start="each step waits for the slowest", arguments=MIRRORED
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def told(nvml: FakeNvml, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    visits = Visits(nvml, tmp_path_factory.mktemp("boxes"))
+    found = {name: visits.visit(met.box, PROGRAM, *met.arguments) for name, met in BOXES.items()}
+    visits.end()
+    return found
+
+
+def bad(doctor: list[list[str]]) -> list[list[str]]:
+    """Errors and warnings about GPUs, driver and packages, in their order."""
+    return [one for one in doctor if one[0] in ("error", "warning") and one[1] not in HOST]
+
+
+def test_the_doctor_names_the_cause_first_in_three_lines_at_most(told: Mapping[str, Any]) -> None:
+    with all_hold() as cases:
+        for name, met in BOXES.items():
+            with cases.case(name):
+                found, verdict = bad(told[name]["doctor"]), told[name]["verdict"]
+                assert verdict.startswith(met.verdict + (";" if found and met.verdict in (READY, CPU) else "")), verdict
+                assert verdict.startswith(CPU) is (met.verdict == CPU), verdict
+                assert len(found) <= 3, found
+                assert bool(found) is bool(met.doctor), found
+                if met.doctor:
+                    level, _, what, remedy = found[0]
+                    assert (level, met.doctor in what, met.remedy in remedy) == (met.level, True, True), found
+
+
+def test_a_start_says_the_same_before_anything_is_trained(told: Mapping[str, Any]) -> None:
+    with all_hold() as cases:
+        for name, met in BOXES.items():
+            with cases.case(name):
+                code, lines = told[name]["code"], told[name]["start"].splitlines()
+                assert (code != 0) is met.refused, lines
+                assert len(lines) <= 3, lines
+                assert met.start in (lines or [""])[0], lines
+                assert bool(lines) is bool(met.start or met.refused), lines
+
+
+def test_a_trainer_that_finds_no_gpu_gives_the_cause_of_the_doctor(told: Mapping[str, Any]) -> None:
+    with all_hold() as cases:
+        for name, met in BOXES.items():
+            if met.verdict == NOT_READY and "capability" not in met.doctor + name and "PTX" not in met.doctor:
+                with cases.case(name):
+                    assert (met.doctor if met.because is None else met.because) in told[name]["reason"]
