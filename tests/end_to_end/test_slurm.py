@@ -20,7 +20,7 @@ from tests.support.idle import idle
 from tests.support.needs import lacks
 from tests.support.slurm import Slurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
 BATCH, SIGNALLED, BY_SRUN = documented("troubleshooting.md", "### A job that goes on by itself")
 TOGETHER = documented("many-machines.md", "## Slurm")[1]
 SHORT, LONG = "1", "30"  # time limits of a job in minutes; Slurm knows none that is shorter

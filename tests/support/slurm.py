@@ -123,9 +123,9 @@ class Slurm:
         """Wait for the end of a job, which is to be in this state then."""
         self.until(number, lambda: self.state(number) == state, 60)
 
-    def start_again(self, number: str, restarts: int, seconds: float = 120, limit: str = "") -> None:
-        """Wait until a job is requeued for this time, and start it without Slurm's delay, or with another limit."""
-        self.until(number, lambda: self.job(number)["Restarts"] == str(restarts), seconds)
+    def start_again(self, number: str, restarts: int, limit: str = "") -> None:
+        """Wait until a job is requeued for this time, and start it without Slurm's delay, perhaps with a new limit."""
+        self.until(number, lambda: self.job(number)["Restarts"] == str(restarts))
         self.until(number, lambda: self.job(number)["Reason"] == "BeginTime")
         more = [f"TimeLimit={limit}"] if limit else []
         self.run("scontrol", "update", f"JobId={number}", f"StartTime={START}", *more)

@@ -170,6 +170,6 @@ def test_a_resumed_run_that_ends_before_it_trains_stands_where_it_ended_before(t
 
     assert sitting((1, 10), (2, 20), (3, 25)) == (2, 25, 0.25)
     assert sitting() == (2, 25, 0.25)
-    told = summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
-    assert (told.epochs, told.steps, told.metrics) == (2, 25, {"loss": 0.25})
+    by_engine = summary_of(run, Ending("crashed", "crash", "", ""), None, 1.0)
+    assert (by_engine.epochs, by_engine.steps, by_engine.metrics) == (2, 25, {"loss": 0.25})
     assert sitting((3, 28)) == (2, 28, 0.5), "it has ended no epoch itself"
