@@ -19,6 +19,7 @@ from gputui.engine.profile.xprof_tables import Shares
 from gputui.engine.proof.row import FIGURES, Trial
 from gputui.engine.runs.events import HostReading, Progress, Summary
 from gputui.engine.telemetry.device import CORE
+from gputui.tui.reading.gpus import Gpu
 
 ROOT = Path(__file__).parent.parent.parent
 DECLARED = ("engine/figures/", "engine/text.py")
@@ -49,6 +50,7 @@ def test_figures_of_events_are_fields_of_the_events() -> None:
     assert live | MOVES_ON == names(Progress)
     assert set(HOST) <= names(HostReading)
     assert set(CORE) <= set(GPU)
+    assert set(GPU) <= names(Gpu), "the views have a place for each"
     assert set(FIGURES) <= names(Trial)
     assert set(PROFILE) == names(Shares)
     evidence = ast.parse((ROOT / "engine/diagnosis/evidence.py").read_text())

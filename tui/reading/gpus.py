@@ -54,7 +54,12 @@ class Gpu:
     temperature_c: float | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
+    power_limit_default_w: float | None = None
+    energy_j: float | None = None
+    slowed_by_power_seconds: float | None = None
+    slowed_by_heat_seconds: float | None = None
     sm_clock_mhz: float | None = None
+    max_sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
     pstate: float | None = None
     throttle: tuple[str, ...] | None = None
