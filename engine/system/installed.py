@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,25 +23,32 @@ from .interpreter import Interpreter
 
 Version = tuple[int, int]
 LIBCUDNN = "libcudnn.so.9"
-_meant: ContextVar[Interpreter | None] = ContextVar("meant", default=None)
+_meant: ContextVar[Callable[[], Interpreter] | None] = ContextVar("meant", default=None)
 
 
 @contextlib.contextmanager
 def of(python: str) -> Iterator[None]:
-    """Have the functions of this module answer for this interpreter; one that cannot be asked has nothing installed."""
-    try:
-        found = interpreter.look(python)
-    except interpreter.Unusable:
-        found = Interpreter(python, (0, 0, 0), {}, {}, ())
-    token = _meant.set(found)
+    """Have the functions of this module answer for this interpreter, which is asked with the first question.
+
+    One that cannot be asked has nothing installed.
+    """
+    token = _meant.set(functools.cache(functools.partial(_look, python)))
     try:
         yield
     finally:
         _meant.reset(token)
 
 
+def _look(python: str) -> Interpreter:
+    try:
+        return interpreter.look(python)
+    except interpreter.Unusable:
+        return Interpreter(python, (0, 0, 0), {}, {}, ())
+
+
 def meant() -> Interpreter:
-    return _meant.get() or interpreter.own()
+    look = _meant.get()
+    return interpreter.own() if look is None else look()
 
 
 def tensorflow_version() -> str | None:

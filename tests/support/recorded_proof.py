@@ -136,6 +136,7 @@ def trials(*speeds: tuple[str, float | None], first: int = 1, outcome: str = "ok
                 "slowed_by_power": None,
                 "slowed_by_heat": None,
                 "sample_energy_j": None,
+                "gpu_speed": 1.0,
                 "sample_energy_estimated_j": None,
                 "loss_at_samples": None,
                 "seconds": 12.4,
