@@ -28,7 +28,7 @@ if __name__ == "__main__":
     # A lost terminal stops nothing; the trainer inherits this.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # A scheduler may send these to all processes of a job; run.stop_signal makes the engine, and it alone, obey one.
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
+    for number in stop_signals.BY_SCHEDULER.values():
         signal.signal(number, signal.SIG_IGN)
     log_streams.forgive()
     if sys.argv[1] == WARM:

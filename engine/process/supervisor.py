@@ -188,8 +188,8 @@ class Supervisor:
         for number in stop_signals.NUMBERS:
             signal.signal(number, self._on_signal)
         signal.signal(stop_signals.BY_PERSON, self._on_person)
-        if (wanted := self.run_options.get("stop_signal", "none")) != "none":
-            signal.signal(signal.Signals[wanted], self._on_stop_signal)
+        if (wanted := self.run_options.get("stop_signal")) in stop_signals.BY_SCHEDULER:
+            signal.signal(stop_signals.BY_SCHEDULER[wanted], self._on_stop_signal)
         stop_signals.let_through()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:

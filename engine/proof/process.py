@@ -1,8 +1,8 @@
 """The process of a proof, independent of any viewer: whatever is carried out, its record ends with a state.
 
-SIGTERM or SIGINT ends the present trial and the proof with the results so far; a person who asks for the second time
-(system/stop_signals.py) ends it at once. A lost terminal stops nothing. A failure is one line in proof.json; its
-traceback goes to proof.log.
+SIGTERM, SIGINT or the preset's run.stop_signal ends the present trial and the proof with the results so far; a person
+who asks for the second time (system/stop_signals.py) ends it at once. A lost terminal stops nothing. A failure is one
+line in proof.json; its traceback goes to proof.log.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .. import runs
 from ..files import disk
 from ..files.shapes import completed
 from ..options import Options
+from ..presets import PresetError
 from ..process.spawn import own_lock
 from ..runs import Run, RunError, results
 from ..runs.reading import read_object
@@ -62,8 +63,11 @@ def main(path: Path, work: Work) -> int:
     for number in stop_signals.NUMBERS:
         signal.signal(number, stop.ask)
     signal.signal(stop_signals.BY_PERSON, stop.ask_by_person)
-    stop_signals.let_through()
     request = Request.read(path / "request.json")
+    named = _stop_signal(request)
+    for name, number in stop_signals.BY_SCHEDULER.items():
+        signal.signal(number, stop.ask if name == named else signal.SIG_IGN)
+    stop_signals.let_through()
     record = empty_record(path, request)
     earlier = _go_on(path, record)
     record.tell_process(Process.current())
@@ -74,6 +78,14 @@ def main(path: Path, work: Work) -> int:
     with lock:
         record.write("examining this machine")
         return _make(record, lambda: _carry_out(work, _site(path, request, record, stop, earlier)), stop)
+
+
+def _stop_signal(request: Request) -> str:
+    """The preset's run.stop_signal; "none" if the preset is damaged: the record says that later."""
+    try:
+        return request.stop_signal
+    except PresetError:
+        return "none"
 
 
 def _carry_out(work: Work, site: Site) -> None:

@@ -71,6 +71,11 @@ class Request:
             }
         )
 
+    @property
+    def stop_signal(self) -> str:
+        """The signal of a scheduler that ends the proof gracefully, as it ends a run of the preset; or "none"."""
+        return self.baseline().options.run.stop_signal
+
     def baseline(self) -> Preset:
         """The preset without changes."""
         preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")

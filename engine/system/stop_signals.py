@@ -15,7 +15,9 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 # Says that it is a person who asks, beside SIGTERM. Schedulers send SIGTERM and SIGINT to all processes of a job, as
 # often as they like; nobody else sends this one, and a process that does not know it ignores it.
 BY_PERSON = signal.SIGURG
-_BLOCKED = (*NUMBERS, BY_PERSON)
+# Those that run.stop_signal may name. A scheduler may send one to all processes of a job.
+BY_SCHEDULER = {"SIGUSR1": signal.SIGUSR1, "SIGUSR2": signal.SIGUSR2}
+_BLOCKED = (*NUMBERS, BY_PERSON, *BY_SCHEDULER.values())
 
 
 @contextmanager

@@ -462,10 +462,15 @@ def test_the_time_is_estimated_from_earlier_starts(home: Path) -> None:
     assert estimate.sure_trials(asked) == 8
 
 
-def test_a_proof_that_is_asked_to_stop_while_its_interpreter_starts_ends_as_stopped(home: Path, capsys: Any) -> None:
-    proof = folder.create(request.of_change("quickstart", [SIXTEEN]))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_proof_that_is_asked_to_stop_while_its_interpreter_starts_ends_as_stopped(
+    home: Path, capsys: Any, number: signal.Signals
+) -> None:
+    in_a_job = presets.resolve("quickstart", ["run.stop_signal=SIGUSR1"])
+    proof = folder.create(request.of_opened("ab", in_a_job, None, changes={"compile.steps_per_execution": 16}))
     process = folder.start(proof)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGUSR2)  # a scheduler's signal that the preset does not name stops nothing
+    process.send_signal(number)
     assert process.wait(60) == 0, (proof.path / "proof.log").read_text()
     assert (proof.state, proof.data["ended_because"]) == ("stopped", "a stop was requested")
     assert not proof.trials

@@ -79,7 +79,7 @@ def run_proof(
     quiet = as_json or report
     if output is not None:
         improved_preset.refuse(Path(output))
-    presses = Presses()  # from here on Ctrl-C is for the proof
+    presses = Presses(asked.stop_signal)  # from here on Ctrl-C is for the proof
     if wait and not _waited(asked, presses, quiet):
         return INTERRUPTED
     proof, process = sharing.begin(asked, anyway)
@@ -108,7 +108,7 @@ def go_on(
     quiet = as_json or report
     if output is not None:
         improved_preset.refuse(Path(output))
-    presses = Presses()
+    presses = Presses(proof.request.stop_signal)
     if wait and not _waited(proof.request, presses, quiet):
         return INTERRUPTED
     process = start()

@@ -28,6 +28,7 @@ from ...engine.process import continuing, joining, launch
 from ...engine.runs import Follower, Run, RunError, code_files
 from ...engine.runs.events import Event, fields_of
 from ...engine.runs.launch_options import options_of, python_of
+from ...engine.system import stop_signals
 from ...engine.telemetry import job
 from ..base.errors import (
     DONE,
@@ -46,7 +47,6 @@ from ..printing.console import console
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
 LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
-STOP_SIGNALS = {"SIGUSR1": signal.SIGUSR1, "SIGUSR2": signal.SIGUSR2}  # as run.stop_signal names them
 
 
 class View(Protocol):
@@ -238,8 +238,8 @@ class Presses:
         self._waiting: SimpleQueue[Sequence[int]] = SimpleQueue()  # whose `put` a signal handler may call
         signal.signal(signal.SIGINT, self._pressed)
         signal.signal(signal.SIGTERM, self._told_by_scheduler)
-        if stop_signal in STOP_SIGNALS:
-            signal.signal(STOP_SIGNALS[stop_signal], self._told_by_scheduler)
+        if stop_signal in stop_signals.BY_SCHEDULER:
+            signal.signal(stop_signals.BY_SCHEDULER[stop_signal], self._told_by_scheduler)
 
     @property
     def count(self) -> int:
