@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin, get_type_h
 
 from ..files.values import EMPTY
 
+T_DIGITS = 4  # decimals of `t` in a file: 0.1 ms
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:

@@ -12,6 +12,7 @@ from ..files.appending import RETRY_SECONDS, Gap, LineFile
 from ..files.values import plain
 from ..system.run_clock import RunClock
 from ..text import counted
+from .event_base import T_DIGITS
 from .events import Event, Warn
 
 
@@ -58,7 +59,7 @@ class EventWriter:
             self._closed = True
 
     def _line(self, event: Event, t: float | None = None) -> str:
-        head = {"t": round(self.clock.now() if t is None else t, 4), "type": event.type, "run": self._run_id}
+        head = {"t": round(self.clock.now() if t is None else t, T_DIGITS), "type": event.type, "run": self._run_id}
         own = {field.name: plain(getattr(event, field.name)) for field in fields(event)}
         return json.dumps(head | own, allow_nan=False, separators=(",", ":"))
 

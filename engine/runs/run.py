@@ -21,6 +21,7 @@ from ..system import locks
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK
 from . import life
+from .event_base import T_DIGITS
 from .events import OUTCOMES, Event, Finished, Outcome, Summary
 from .life import Life
 from .parsing import parse_line
@@ -85,7 +86,7 @@ class Run:
         """The result that the last event has: of this sitting, so that nothing is newer, not even the preset."""
         last = [event for event in self._last_events(TRAINER_FILE)[-1:] if isinstance(event, Finished)]
         last += [event for event in self._last_events(ENGINE_FILE) if isinstance(event, Finished)]
-        if not last or last[-1].t < self._created():
+        if not last or last[-1].t < self._created() - 10**-T_DIGITS:
             return None
         return {**last[-1].summary, "outcome": last[-1].outcome}
 
