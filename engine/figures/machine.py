@@ -14,6 +14,8 @@ def _by_key(*figures: Figure) -> dict[str, Figure]:
 
 GPU = _by_key(
     Figure("busy", "busy", "share", "the part of the time in which a kernel ran", _NVML, shown=_HISTORY),
+    Figure("memory_busy", "memory controller", "share",
+           "the part of the time in which the memory controller read or wrote the GPU's memory", _NVML, narrow="mem"),
     Figure("memory_used_bytes", "memory", "bytes", "memory in use, by whichever process", _NVML, shown=_HISTORY),
     Figure("memory_total_bytes", "memory in all", "bytes", "the memory of the GPU", _NVML),
     Figure("memory_reserved_bytes", "reserved", "bytes", "what the driver keeps for itself", _NVML),
@@ -31,6 +33,12 @@ GPU = _by_key(
            "for how long the power limit has held its clock down since the driver was loaded", _NVML),
     Figure("slowed_by_heat_seconds", "slowed by heat", "seconds",
            "for how long heat has held its clock down since the driver was loaded", _NVML),
+    Figure("slowed_by_board_limit_seconds", "slowed by board limit", "seconds",
+           "the same of a limit of the board, such as that of its voltage", _NVML),
+    Figure("slowed_by_reliability_limit_seconds", "slowed by reliability limit", "seconds",
+           "the same of the limit that keeps the chip reliable", _NVML),
+    Figure("slowed_by_sync_boost_seconds", "slowed by sync boost", "seconds",
+           "the same of a group of GPUs whose clocks go together", _NVML),
     Figure("max_sm_clock_mhz", "maximum SM clock", "MHz", "the highest clock of the multiprocessors", _NVML, digits=0),
     Figure("sm_clock_mhz", "SM clock", "MHz", "clock of the multiprocessors", _NVML, digits=0, shown=_HISTORY),
     Figure("memory_clock_mhz", "clock", "MHz", "clock of the memory", _NVML, digits=0),

@@ -13,10 +13,10 @@ from typing import Any
 import pynvml
 
 from . import chips, limits
-from .flow import REFUSED, Flow
+from .flow import REFUSED, Flow, Source
 from .instances import Instances
-from .processes import described
-from .questions import EXCLUSIVE, MEMORY, MIG, PCIE, QUESTIONS, Handle, Question, Values, computing, text
+from .processes import Work, described
+from .questions import EXCLUSIVE, MEMORY, MIG, PCIE, PROCESSES, QUESTIONS, Handle, Question, Values, computing, text
 from .reasons import Reason, or_none, reason_of, text_of
 
 LOOK_AGAIN_SECONDS = 30.0  # retry interval for a GPU that is lost, or could not be opened
@@ -41,13 +41,14 @@ class _Lost(Exception):
 class Device:
     """A GPU by its NVML index; all its methods are called by one thread."""
 
-    def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None) -> None:
-        self.index, self._own_pid, self._pcie = index, own_pid, pcie
+    def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
+        self.index, self._own_pid, self._pcie, self._all_of_processes = index, own_pid, pcie, processes
         self._ways: dict[Question, int] = {}  # the index of the variant of a question that this driver answers
         self._refused: dict[Question, Reason] = {}  # until the next slow reading
         self._slow_values: Values = {}
         self._flow: Flow | None = None  # found at the first reading
         self._instances: Instances | None = None
+        self._work: Source[Work] | None = None
         self._fault = ""  # the last one, for people
         self._handle: Handle | None = None
         self._look_again, self._why = 0.0, Reason.NOT_ASKED
@@ -140,7 +141,7 @@ class Device:
         for question, answer in answers.items():
             (self._slow_values if question.slow else values).update(answer)
         known = self._slow_values | values | flow
-        return known | self._instances_now(known.get("mig"))
+        return known | self._instances_now(known.get("mig")) | self._work_now(known.get("processes"))
 
     def _questions(self) -> tuple[Question, ...]:
         """The questions to ask. GPM also reports PCIe traffic, for the whole time between two readings and without
@@ -150,7 +151,8 @@ class Device:
         return (*QUESTIONS, PCIE) if self._pcie and not by_gpm else QUESTIONS
 
     def _due(self, question: Question) -> bool:
-        return not question.slow or question.keys[0] not in self._slow_values
+        watched = question is PROCESSES and self._all_of_processes
+        return watched or not question.slow or question.keys[0] not in self._slow_values
 
     def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
         """Raise _Lost where every question fails: a GPU that has fallen off the bus may never report "lost" itself.
@@ -199,6 +201,21 @@ class Device:
         except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
             raise _Lost(text_of(fault)) from None
 
+    def _work_now(self, listed: Any) -> Values:
+        """The processes with what each of them does, if that is asked for and the driver tells it."""
+        if not self._all_of_processes or not isinstance(listed, list) or not listed:
+            return {}
+        self._work = self._work or Source(lambda: Work(self._handle))
+        try:
+            used = self._work.ask(Work.read)
+        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
+            raise _Lost(text_of(fault)) from None
+        if (work := self._work.reader) is None or isinstance(used, Reason):
+            if work is not None:
+                work.forget()
+            return {"process_use": used}
+        return {"processes": work.of(listed, used)}
+
     def _reason(self, fault: Exception) -> Reason:
         reason, self._fault = reason_of(fault), text_of(fault)
         if reason is Reason.LOST:
@@ -212,7 +229,7 @@ class Device:
             values |= _host_memory()
         known = {key: value for key, value in values.items() if not isinstance(value, Reason)}
         if "processes" in known:
-            known["processes"] = described(known["processes"], self._own_pid)
+            known["processes"] = described(known["processes"], self._own_pid, self._all_of_processes)
         reasons = {
             key: str(value) for key, value in values.items() if isinstance(value, Reason) and value != Reason.NOT_ASKED
         }
@@ -231,7 +248,9 @@ class Device:
             self._why, self.missing = why, message
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
-        self._handle = self._flow = self._instances = None  # not closed: a lost GPU may not even answer that
+        self._handle = self._flow = self._instances = self._work = (
+            None  # not closed: a lost GPU may not even answer that
+        )
         self._look_again = time.monotonic() + LOOK_AGAIN_SECONDS
 
 

@@ -20,7 +20,11 @@ JOULES_PER_WH = 3600
 _REASONS = {
     "slowed_by_power_seconds": ("power cap",),
     "slowed_by_heat_seconds": ("software thermal", "hardware thermal", "hardware slowdown"),
+    "slowed_by_board_limit_seconds": ("board limit",),
+    "slowed_by_reliability_limit_seconds": ("reliability limit",),
+    "slowed_by_sync_boost_seconds": ("sync boost",),
 }
+CAUSES = tuple(key.removeprefix("slowed_by_").removesuffix("_seconds") for key in _REASONS)
 
 
 class GpuTotals:
@@ -110,7 +114,7 @@ class GpuTotals:
         return None if self.power_w is None else self.power_w * len(self._seen)
 
     def slowed_by(self, cause: str) -> float | None:
-        """The share of the time in which `power` or `heat` has held the clock down."""
+        """The share of the time in which one of CAUSES has held the clock down."""
         key = f"slowed_by_{cause}_seconds"
         counted = self.mean(key)
         return min(1.0, counted) if counted else self.mean(f"sampled {key}")  # some drivers count nothing but 0

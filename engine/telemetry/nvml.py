@@ -28,7 +28,7 @@ LIBRARY_ALONE_MISSING = f"the NVIDIA driver's {LIBRARY} is missing"  # its devic
 class Nvml:
     """An open NVML; raises NvmlUnavailable with the reason when it cannot be opened."""
 
-    def __init__(self, *, pcie: bool = False, own_pid: int | None = None) -> None:
+    def __init__(self, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
         self._pid, self._open = os.getpid(), False
         self._errors: DriverErrors | None = None
         try:
@@ -39,7 +39,9 @@ class Nvml:
         self._open = True
         try:
             self.count = int(pynvml.nvmlDeviceGetCount())
-            self.devices = [Device(index, pcie=pcie, own_pid=own_pid) for index in range(self.count)]
+            self.devices = [
+                Device(index, pcie=pcie, own_pid=own_pid, processes=processes) for index in range(self.count)
+            ]
         except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
             self.devices = []
             self.close()

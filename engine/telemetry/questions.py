@@ -6,8 +6,8 @@ type; or it raises. When each question is asked is decided in device.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
@@ -62,10 +62,13 @@ def text(function: Callable[[Handle], Any], gpu: Handle) -> str:
 
 
 def _busy(gpu: Handle) -> Values:
-    percent = known(pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
-    if isinstance(percent, Reason):
-        return {"busy": percent}
-    return {"busy": percent / 100 if percent <= 100 else Reason.ERROR}
+    rates = pynvml.nvmlDeviceGetUtilizationRates(gpu)
+    return {"busy": _share(rates.gpu), "memory_busy": _share(rates.memory)}
+
+
+def _share(raw: Any) -> Any:
+    percent = known(raw)
+    return percent if isinstance(percent, Reason) else percent / 100 if percent <= 100 else Reason.ERROR
 
 
 def _memory_v2(gpu: Handle) -> Values:
@@ -114,15 +117,18 @@ def _energy(gpu: Handle) -> Values:
     return {"energy_j": millijoules if isinstance(millijoules, Reason) else round(millijoules / 1000, 1)}
 
 
-def _slowed_seconds(gpu: Handle) -> Values:
-    """For how long power and heat have slowed the GPU down since the driver was loaded (nvml.h, "violationTime")."""
-    policies = {"power": pynvml.NVML_PERF_POLICY_POWER, "heat": pynvml.NVML_PERF_POLICY_THERMAL}
-    times = {name: known(pynvml.nvmlDeviceGetViolationStatus(gpu, policy).violationTime)
-             for name, policy in policies.items()}  # fmt: skip
-    return {
-        f"slowed_by_{name}_seconds": value if isinstance(value, Reason) else round(value / 1e9, 3)
-        for name, value in times.items()
-    }
+def _slowed(policies: Mapping[str, int]) -> Question:
+    """For how long each cause has slowed the GPU down since the driver was loaded (nvml.h, "violationTime")."""
+
+    def ask(gpu: Handle) -> Values:
+        times = {name: known(pynvml.nvmlDeviceGetViolationStatus(gpu, policy).violationTime)
+                 for name, policy in policies.items()}  # fmt: skip
+        return {
+            f"slowed_by_{name}_seconds": value if isinstance(value, Reason) else round(value / 1e9, 3)
+            for name, value in times.items()
+        }
+
+    return Question(tuple(f"slowed_by_{name}_seconds" for name in policies), (ask,))
 
 
 def _sm_clock(gpu: Handle) -> Values:
@@ -232,22 +238,30 @@ def _pcie(gpu: Handle) -> Values:
 EXCLUSIVE = (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
 MEMORY = Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1))
 MIG = Question(("mig",), (_mig,), slow=True)
+PROCESSES = Question(("processes",), (_processes_v3, _processes_v2), slow=True)
+_RARE_POLICIES = {
+    "board_limit": pynvml.NVML_PERF_POLICY_BOARD_LIMIT,
+    "reliability_limit": pynvml.NVML_PERF_POLICY_RELIABILITY,
+    "sync_boost": pynvml.NVML_PERF_POLICY_SYNC_BOOST,
+}
 QUESTIONS = (
-    Question(("busy",), (_busy,)),
+    Question(("busy", "memory_busy"), (_busy,)),
     MEMORY,
     Question(("temperature_c",), (_temperature, _temperature_v)),
     Question(("power_w",), (_power,)),
     Question(("power_limit_w",), (_power_limit,), slow=True),
     Question(("power_limit_default_w",), (_default_power_limit,), slow=True),
     Question(("energy_j",), (_energy,)),
-    Question(("slowed_by_power_seconds", "slowed_by_heat_seconds"), (_slowed_seconds,)),
+    _slowed({"power": pynvml.NVML_PERF_POLICY_POWER, "heat": pynvml.NVML_PERF_POLICY_THERMAL}),
+    # Chips answer some of these only.
+    *(replace(_slowed({name: policy}), slow=True) for name, policy in _RARE_POLICIES.items()),
     Question(("sm_clock_mhz",), (_sm_clock,)),
     Question(("max_sm_clock_mhz",), (_most_sm_clock,), slow=True),
     Question(("memory_clock_mhz",), (_memory_clock,)),
     Question(("throttle",), (_throttle, _throttle_before_r535)),
     Question(("pstate",), (_pstate,)),
     Question(("ecc_errors",), (_ecc,), slow=True),
-    Question(("processes",), (_processes_v3, _processes_v2), slow=True),
+    PROCESSES,
     MIG,
 )
 PCIE = Question(("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"), (_pcie,), slow=True)

@@ -24,9 +24,12 @@ class GpuReader(threading.Thread):
     """Passes on a GpuReadings every `interval_seconds`, or as often as the driver allows; once, why there is none."""
 
     def __init__(
-        self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None
-    ) -> None:
+        self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None,
+        processes: bool = False,
+    ) -> None:  # fmt: skip
+        """`pcie` and `processes`: also the traffic with the host, and all of the processes at each reading."""
         super().__init__(name="gpu-reader", daemon=True)
+        self._all_of_processes = processes
         self._tell, self._asked_seconds, self._pcie, self._own_pid = tell, interval_seconds, pcie, own_pid
         self._done = threading.Event()
         self._calling_since: float | None = None
@@ -71,7 +74,7 @@ class GpuReader(threading.Thread):
     def _open(self) -> Nvml | None:
         self._calling_since = time.monotonic()
         try:
-            nvml = Nvml(pcie=self._pcie, own_pid=self._own_pid)
+            nvml = Nvml(pcie=self._pcie, own_pid=self._own_pid, processes=self._all_of_processes)
         except NvmlUnavailable as reason:
             self._say_once(str(reason), GpuReadings(gpus=[], missing=str(reason)))
             return None

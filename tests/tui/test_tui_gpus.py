@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from tests.support.tiny import Tiny, text_of, wait_for
 pytest_plugins = ("tests.support.fakenvml.fixture",)
 
 ROOT = Path(__file__).parents[2]
+NOBODY = 4_194_304  # greater than any process id of Linux
 SIZES = [(80, 24), (120, 40)]
 LOOK = """
 import asyncio, json, os, time
@@ -79,9 +81,23 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
         told["shown"] = text_of(app)
         await pilot.press("enter", "left"); told["chart"] = await wait_for(pilot, "after the first reading")
         await pilot.press("escape"); await wait_for(pilot, "tensor")
+        await pilot.press("P"); told["users"] = await wait_for(pilot, "busy  40 %")
+        told["kept"] = sorted(app.screen.active_bindings)
     """
-    told = looked(f"gpus=2 gpm=1 nvlinks=18 throttle=4 procs={os.getpid()}", does, size)
+    own = os.getpid()
+    words = f"gpus=2 gpm=1 nvlinks=18 throttle=4 slowed=20,5 procs={own},{NOBODY} worked={own}"
+    told = looked(words, does, size)
     shown = told["shown"]
+    for word in ("mem  12 %", "slowed power  20 % heat   5 %", "Wh so far, ", "kWh in all", "busy  40 %"):
+        assert word in shown, word
+    rows = [row.split() for row in told["users"].splitlines()]
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert any(row[:4] == [user, "0,1", "2.0", "GiB"] for row in rows), told["users"]
+    assert re.search(rf" {own} +0,1 +2.0 GiB +\d\d:\d\d +busy  40 %", told["users"]), "with the time of its start"
+    (nobody,) = (row for row in rows if str(NOBODY) in row)
+    assert nobody[:4] == ["not", "visible", "from", "here"]
+    assert nobody[-4:-1] == ["idle", "at", "least"]
+    assert not {"d", "x", "delete"} & set(told["kept"]), "no key that ends a process"
     for word in ("GPU busy", "1/5", "100 %", "── GPU 0", "╌╌ GPU 1", "host"):
         assert word in told["chart"], word
     assert re.search("▌(F5 )?GPUs▐", told["chart"])  # the place from which it was opened
@@ -111,7 +127,18 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("mig=3", ("busy: not offered", "3 instances")),
+        ("mig=3", ("busy: not offered", "3 instances", "in all of the whole card")),
+        (
+            "fail=DeviceGetViolationStatus:3 fail=DeviceGetTotalEnergyConsumption:3 na=1",
+            ("slowed power   0 %", "energy not offered"),
+        ),
+        (
+            " ".join(
+                f"fail=DeviceGet{name}:3"
+                for name in ("ViolationStatus", "CurrentClocksEventReasons", "CurrentClocksThrottleReasons")
+            ),
+            ("slowed not offered",),
+        ),
         ("mig=0", ("on, no instances",)),
         ("fail=DeviceGetTemperature:4", ("temperature: no permission",)),
         ("unified=1", ("shared with host",)),

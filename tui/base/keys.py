@@ -55,6 +55,7 @@ GRAMMAR = (
     Verb("tune", "T", "Tune", "search for the fastest settings of this preset"),
     Verb("why", "w", "Why", "the diagnosis: what holds the training back"),
     Verb("gpus_of_run", "v", "GPUs", "the GPUs of this run"),
+    Verb("processes", "P", "Processes", "who uses the GPUs: a tree of each user's processes"),
     Verb("log", "l", "Log", "the log"),
     Verb("messages", "m", "Messages", "errors, warnings and messages"),
     Verb("zoom", "z", "Charts", "the charts on the whole screen"),

@@ -5,8 +5,8 @@ A figure that is not available is replaced by the reason in a word.
 
 from __future__ import annotations
 
-from ...engine.figures import GPU
-from ...engine.text import count, gibibytes, size
+from ...engine.figures import GPU, of_run
+from ...engine.text import clock, count, gibibytes, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.gpus import Gpu, GpuProcess
@@ -46,7 +46,7 @@ def telling(gpu: Gpu, width: int, height: int, _glyphs: Glyphs) -> list[Row]:
 
 def whole_height(width: int) -> int:
     """The height of `whole` with two processes and no missing figure in the head."""
-    return (3 if width >= PAIRED else 6) + 2
+    return (4 if width >= PAIRED else 8) + 2
 
 
 # ---- rows, each with whether it is noteworthy ------------------------------------------------------
@@ -58,7 +58,7 @@ _WIDTHS = {
 
 
 def _rows(gpu: Gpu, width: int) -> list[_Told]:
-    pairs = ((_activity, _clocks), (_pcie, _nvlink), (_errors, _mig))
+    pairs = ((_activity, _clocks), (_energy, _slowed), (_pcie, _nvlink), (_errors, _mig))
     if width < PAIRED:
         return [_narrow(tell(gpu), width) for pair in pairs for tell in pair]
     told = [(left(gpu), right(gpu)) for left, right in pairs]
@@ -93,13 +93,56 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _activity(gpu: Gpu) -> _Told:
-    """What the chip does while it is busy: shares of its time."""
-    return _figures(gpu, "active", ("sm_active", "tensor_active", "dram_active"))
+    """What the chip does while it is busy: shares of its time. The memory controller comes last if DRAM is known."""
+    of_chip, memory = ("sm_active", "tensor_active", "dram_active"), "memory_busy"
+    reasons = {_reason(gpu, key) for key in of_chip if getattr(gpu, key) is None}
+    if gpu.memory_busy is not None and len(reasons) == 1 and all(getattr(gpu, key) is None for key in of_chip):
+        return [_label("active"), *_named(gpu, memory), (f" others {reasons.pop()}", "label")], True
+    return _figures(gpu, "active", (memory, *of_chip) if gpu.dram_active is None else (*of_chip, memory))
 
 
 def _clocks(gpu: Gpu) -> _Told:
     row: Row = [_label("memory"), *_named(gpu, "memory_clock_mhz"), ("  ", "label"), *_named(gpu, "pstate")]
     return row, False
+
+
+def _slowed(gpu: Gpu) -> _Told:
+    """How much of the time each cause has held the clock down since the first reading; then since the driver was
+    loaded.
+    """
+    if not gpu.slowed:
+        return [_label("slowed"), (_reason(gpu, "slowed_by_power_seconds"), "label")], False
+    row: Row = [_label("slowed")]
+    for cause, part in gpu.slowed.items():
+        if part or cause in _USUAL:
+            row += [(f"{cause.replace('_', ' ')} ", "label"), (f"{percent(part):>5} ", "warn" if part else "value")]
+    return [*row, *_slowed_in_all(gpu)], any(part >= _TELLING for part in gpu.slowed.values())
+
+
+_USUAL = ("power", "heat")  # the causes that are shown even if they have not held the clock down
+_TELLING = 0.01
+
+
+def _slowed_in_all(gpu: Gpu) -> Row:
+    """By the driver's counters; some drivers count nothing but 0."""
+    known = {cause: getattr(gpu, f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
+    counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in known.items() if value]
+    return [(f" in all: {', '.join(counted)}", "label")] if counted else []
+
+
+def _energy(gpu: Gpu) -> _Told:
+    """What was drawn since the first reading, and since the driver was loaded: by the whole card."""
+    if gpu.energy_j is None:
+        return [_label("energy"), (_reason(gpu, "energy_j"), "label")], False
+    row: Row = [_label("energy")]
+    if gpu.energy_wh is not None:
+        row += [(f"{ENERGY.text(gpu.energy_wh)} ", "value"), ("so far, ", "label")]
+    whole = " of the whole card" if gpu.mig is not None else ""
+    return [*row, (f"{gpu.energy_j / JOULES_PER_KWH:,.1f} kWh", "value"), (f" in all{whole}", "label")], False
+
+
+ENERGY = of_run("gpu_energy_wh")
+JOULES_PER_KWH = 3_600_000
 
 
 def _pcie(gpu: Gpu) -> _Told:
@@ -172,15 +215,29 @@ def _processes(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Row:
-    room = max(6, width - LABEL - 8 - 11 - 13)
-    whose = {True: f"  {glyphs.point} this run", False: "", None: "  not visible"}[process.own]
+    """Its number, user and program, its memory, and what it does."""
+    does = (f"{glyphs.point} this run  " if process.own else "") + doing(process)
+    room = max(6, width - LABEL - 8 - 12 - max(DOING_WIDTH, len(does)))
+    who = f"{clean(process.user or '-')} {clean(process.program or '-')}" if not process.hidden else process.hidden
     return [
         _label("procs" if first else ""),
         (f"{process.pid:>7} ", "label"),
-        (f"{fitting(clean(process.name or '-'), room, glyphs):<{room}}", "value"),
-        (f" {size(process.memory_used_bytes):>9}", "value"),
-        (whose, "title" if process.own else "label"),
+        (f"{fitting(who, room, glyphs):<{room}}", "label" if process.hidden else "value"),
+        (f" {size(process.memory_used_bytes):>9}  ", "value"),
+        (does, "title" if process.own else "label"),
     ]
+
+
+DOING_WIDTH = 14
+
+
+def doing(process: GpuProcess) -> str:
+    """How much it uses the chip, or for how long it has not; nothing where the driver does not tell."""
+    if process.use is None or process.idle_seconds is None:
+        return ""
+    if process.idle_seconds == 0 and not process.idle_at_least:
+        return f"busy {percent(process.use)}"
+    return f"idle {'at least ' * process.idle_at_least}{clock(process.idle_seconds)}"
 
 
 def _missing(gpu: Gpu) -> str:
@@ -204,7 +261,7 @@ def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _Told:
 def _named(gpu: Gpu, key: str) -> Row:
     """Name and value, or why there is none, at a width that stays the same."""
     figure, value = GPU[key], getattr(gpu, key)
-    name = (f"{figure.label} ", "label")
+    name = (f"{figure.narrow or figure.label} ", "label")
     if value is None:
         return [name, (_reason(gpu, key), "label")]
     return [name, (f"{figure.text(value):>{_WIDTHS.get(figure.unit, 0)}}", "value")]

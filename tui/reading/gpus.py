@@ -12,6 +12,7 @@ from typing import Any
 
 from ...engine.figures import GPU
 from ...engine.files.values import EMPTY, mapping, moment, number
+from ...engine.telemetry.gpu_totals import CAUSES, GpuTotals
 from .series import NOTHING, Line
 
 NOT_ASKED = "not asked"
@@ -19,12 +20,28 @@ NOT_ASKED = "not asked"
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU; `own` says that it is the run's, None where that cannot be seen from here."""
+    """A process on a GPU; `own` says that it is the run's, None where that cannot be seen, which `hidden` explains.
+
+    `use` is the share of the time in which it has used the chip. `idle_seconds` is for how long it has not;
+    `idle_at_least` if that is since the first look at it.
+    """
 
     pid: int
     name: str | None = None
     memory_used_bytes: float | None = None
     own: bool | None = None
+    user: str | None = None
+    command: str | None = None
+    started: float | None = None
+    use: float | None = None
+    idle_seconds: float | None = None
+    idle_at_least: bool = True
+    hidden: str = ""
+
+    @property
+    def program(self) -> str | None:
+        """What it runs, as far as that can be seen."""
+        return self.command or self.name
 
 
 @dataclass(frozen=True)
@@ -42,12 +59,14 @@ class Gpu:
     `training`: the run uses it; `shared_with_host`: its memory figures are the host's; `counts_reserved`: used memory
     includes what the driver reserves. `mig` are the instances of a GPU in MIG mode, None where it is not (`mig_off`) or
     unknown. `throttle` are reasons why the clocks are lower than the chip allows, `clocks_set_by` are settings that fix
-    the clocks. `tf_*` are the bytes of TensorFlow's allocator.
+    the clocks. `tf_*` are the bytes of TensorFlow's allocator. Since the first reading, `energy_wh` was drawn, and each
+    cause in `slowed` has held the clock down for that share of the time.
     """
 
     index: int
     name: str | None = None
     busy: float | None = None
+    memory_busy: float | None = None
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
     memory_reserved_bytes: float | None = None
@@ -58,6 +77,9 @@ class Gpu:
     energy_j: float | None = None
     slowed_by_power_seconds: float | None = None
     slowed_by_heat_seconds: float | None = None
+    slowed_by_board_limit_seconds: float | None = None
+    slowed_by_reliability_limit_seconds: float | None = None
+    slowed_by_sync_boost_seconds: float | None = None
     sm_clock_mhz: float | None = None
     max_sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
@@ -85,6 +107,8 @@ class Gpu:
     tf_current_bytes: float | None = None
     tf_peak_bytes: float | None = None
     history: Line = NOTHING
+    energy_wh: float | None = None
+    slowed: Mapping[str, float] = field(default_factory=lambda: EMPTY)
 
     @property
     def ours(self) -> bool:
@@ -106,8 +130,9 @@ FIGURES = tuple(key for key in GPU if not key.startswith(_ELSEWHERE))
 
 
 def read(
-    index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line
-) -> Gpu:
+    index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line,
+    totals: GpuTotals,
+) -> Gpu:  # fmt: skip
     """`used` names the run's GPUs, `own` is what TensorFlow says of this one."""
     missing = reading.get("missing")
     links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
@@ -132,6 +157,8 @@ def read(
         tf_current_bytes=number(own.get("current_bytes")),
         tf_peak_bytes=number(own.get("peak_bytes")),
         history=line,
+        energy_wh=totals.energy_wh if totals.counts_energy else None,
+        slowed={cause: part for cause in CAUSES if (part := totals.slowed_by(cause)) is not None},
         **{figure: number(reading.get(figure)) for figure in FIGURES},
     )
 
@@ -154,10 +181,23 @@ def _processes(found: Any) -> tuple[GpuProcess, ...] | None:
 
 
 def _process(found: Mapping[str, Any]) -> GpuProcess:
-    name, own = found.get("name"), found.get("own")
-    used = number(found.get("memory_used_bytes"))
+    own = found.get("own")
+
+    def text(key: str) -> str | None:
+        return str(found[key]) if found.get(key) else None
+
     return GpuProcess(
-        int(number(found.get("pid")) or 0), str(name) if name else None, used, own if isinstance(own, bool) else None
+        int(number(found.get("pid")) or 0),
+        text("name"),
+        number(found.get("memory_used_bytes")),
+        own if isinstance(own, bool) else None,
+        text("user"),
+        text("command"),
+        number(found.get("started")),
+        number(found.get("use")),
+        number(found.get("idle_seconds")),
+        found.get("idle_at_least") is not False,
+        text("hidden") or "",
     )
 
 

@@ -41,7 +41,7 @@ class MachineReader:
         trainer = self.run.process("trainer") if self.run else None
         pid = trainer.pid if trainer else None
         # Traffic is read, which keeps the driver busy, only where no training could be delayed by it.
-        reader = GpuReader(self._tell, READ_SECONDS, pcie=pid is None, own_pid=pid)
+        reader = GpuReader(self._tell, READ_SECONDS, pcie=pid is None, own_pid=pid, processes=True)
         reader.start()
         host, store, due = Host(pid or NOBODY), Store(), 0.0
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...engine.files.values import EMPTY, mapping, number
 from ...engine.runs.events import Event, Finished, fields_of
+from ...engine.telemetry.gpu_totals import GpuTotals
 from . import gpus
 from .axes import Pace
 from .gpus import Gpu
@@ -63,6 +64,7 @@ class Store:
     _series: dict[str, Series] = field(default_factory=dict)
     _gpus: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _gpu_names: dict[int, str] = field(default_factory=dict)
+    _gpu_totals: dict[int, GpuTotals] = field(default_factory=dict)
     _allocator: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     _begun: float | None = None
     _paused: float = 0.0
@@ -151,6 +153,8 @@ class Store:
         self._resumed = self._trains_since is not None
         for series in self._series.values():
             series.gap()
+        for totals in self._gpu_totals.values():
+            totals.pause()
         self._set(outcome=None, error=None, summary=EMPTY, input_stages=EMPTY)
         self._set(diagnosis=_of_before(self._facts["diagnosis"]))
         self._set(resumes=(*self._facts["resumes"], t))
@@ -216,7 +220,7 @@ class Store:
         found = [mapping(reading) for reading in (readings if isinstance(readings, list) else [])]
         at, used = self._time(t), self._used
         for position, reading in enumerate(found):
-            self._read_gpu(at, position, reading)
+            self._read_gpu(t, at, position, reading)
         training = [reading for reading in found if not used or gpus.trains(reading, used)]
         if len(training) > 1:
             self._add_together(at, training)
@@ -233,19 +237,21 @@ class Store:
             self._add(f"gpus lowest{name}", at, min(known, default=None))
             self._add(f"gpus highest{name}", at, max(known, default=None))
 
-    def _read_gpu(self, at: float, position: int, reading: Mapping[str, Any]) -> None:
+    def _read_gpu(self, t: float, at: float, position: int, reading: Mapping[str, Any]) -> None:
         index = reading.get("index")
         index = index if isinstance(index, int) else position
         self._gpus[index] = reading
         if reading.get("name"):
             self._gpu_names[index] = str(reading["name"])
+        self._gpu_totals.setdefault(index, GpuTotals()).take(t, reading)
         for name, key in GPU_LINES.items():
             self._add(f"gpu{index}{name}", at, reading.get(key))
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
         """The last reading of a GPU; `own` holds TensorFlow's figures of it."""
         line = self._series[f"gpu{index}"].line()
-        return gpus.read(index, self._gpus[index], self._gpu_names.get(index), self._used, own, line)
+        name, totals = self._gpu_names.get(index), self._gpu_totals[index]
+        return gpus.read(index, self._gpus[index], name, self._used, own, line, totals)
 
     @property
     def _used(self) -> Sequence[Any]:

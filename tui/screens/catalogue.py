@@ -61,6 +61,15 @@ SCREENS = (
     ),
     ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus", verb="gpus"),
     ScreenEntry(
+        "processes",
+        "Processes",
+        "Who uses the GPUs: a tree of each user's processes",
+        "ProcessesScreen",
+        "processes",
+        "the GPUs",
+        place="gpus",
+    ),
+    ScreenEntry(
         "doctor",
         "Doctor",
         "Checks GPUs, driver, TensorFlow and host for problems",

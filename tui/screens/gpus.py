@@ -13,6 +13,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from ...engine.figures import GPU
 from ...engine.telemetry import nodes
 from ..base import keys
 from ..base.errors import clean
@@ -42,13 +43,25 @@ class GpusScreen(FollowingScreen[Snapshot]):
     """Reads while it is in front; a dialog or the help over it does not stop that."""
 
     CSS_PATH = "gpus.tcss"
-    HELP_SECTIONS = (("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),)
+    HELP_SECTIONS = (
+        ("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),
+        (
+            "Figures",
+            (
+                ("mem", GPU["memory_busy"].about),
+                ("slowed", "the part of the time since the first reading in which each cause has held the clock down"),
+                ("in all", "since the driver was loaded"),
+                ("idle", "since when a process has not used the GPU, by what this screen has seen each second"),
+            ),
+        ),
+    )
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("down", "pick(1)", "Next GPU", meaning="the next GPU"),
         keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),
         keys.bind("first", "pick_edge(0)", "First GPU", show=False, meaning="the first GPU"),
         keys.bind("last", "pick_edge(-1)", "Last GPU", show=False, meaning="the last GPU"),
         keys.bind("open", "chart", "Charts", meaning="the charts of the GPUs over time"),
+        keys.bind("processes"),
         *keys.back(),
     ]
 
@@ -170,6 +183,11 @@ class GpusScreen(FollowingScreen[Snapshot]):
 
     def foot(self, width: int) -> Row:
         return host_line(self.now, width, self.glyphs, self.reader.run is None)
+
+    def action_processes(self) -> None:
+        from .processes import ProcessesScreen  # only when it is asked for
+
+        self.app.push_screen(ProcessesScreen(self))
 
     def action_chart(self) -> None:
         from .chart import ChartScreen  # only when it is asked for

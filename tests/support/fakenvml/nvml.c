@@ -21,6 +21,7 @@
  *   ecc=0@1           off                             cpus=0xf0@1     a mask of the CPUs beside GPU 1
  *   uncorrected=2     errors of each GPU's memory     power_cap=300@1  watts that it may draw, of 700 by default
  *   slowed=20,50@1    percent of the time in which power and heat slow it    clock=600@1      of the SMs, in MHz
+ *   worked=12,34      the processes that have used the GPUs in the last second, 40 % of it each
  *   xid=79@1          GPU 1 reports this error once, and with xid_when=FILE not before there is that file
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
@@ -469,9 +470,9 @@ typedef struct { u64 reference, violation; } Violation;
 
 API int nvmlDeviceGetViolationStatus(Gpu gpu, int policy, Violation *time) {
     CALL("DeviceGetViolationStatus", gpu->index);
-    if (policy > 1)
+    if (policy > 1 && policy != 3)
         return UNSUPPORTED;
-    time->reference = now_ns() / 1000, time->violation = now_ns() / 100 * part_of("slowed", gpu, policy, 0);
+    time->reference = now_ns() / 1000, time->violation = policy > 1 ? 0 : now_ns() / 100 * part_of("slowed", gpu, policy, 0);
     return OK;
 }
 
@@ -537,6 +538,23 @@ static int processes(int gpu, unsigned *count, Process *found) {
         ++*count;
     }
     return found || !*count ? OK : SMALL;
+}
+
+typedef struct { unsigned pid; u64 time; unsigned sm, memory, encoder, decoder; } Work;
+
+API int nvmlDeviceGetProcessUtilization(Gpu gpu, Work *found, unsigned *count, u64 since) {
+    CALL("DeviceGetProcessUtilization", gpu->index);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const char *list = word("worked");
+    unsigned room = *count;
+    *count = 0;
+    if (mig_mode(gpu))
+        return UNSUPPORTED;
+    for (const char *at = list; at && *at && *at != ' '; at += strcspn(at, ", "), at += *at == ',', ++*count)
+        if (found && *count < room)
+            found[*count] = (Work){atoi(at), now.tv_sec * 1000000ULL + now.tv_nsec / 1000, 40, 10, 0, 0};
+    return !*count ? NOT_FOUND : found ? OK : SMALL;
 }
 
 #define PROCESSES(name, answer) \

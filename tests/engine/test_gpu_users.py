@@ -1,0 +1,148 @@
+"""Who uses a GPU: what is seen of the processes, since when they are idle, and the tree that they stand in."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pynvml
+import pytest
+from gputui.engine.telemetry import process_tree, processes
+from gputui.engine.telemetry.processes import HIDDEN, NOT_HERE, Work, described
+from gputui.tui.drawing.gpu_details import doing
+from gputui.tui.reading import gpu_users
+from gputui.tui.reading.gpus import Gpu, GpuProcess
+
+USER = pwd.getpwuid(os.getuid()).pw_name
+PID = os.getpid()
+
+
+def test_a_process_is_described_with_its_user_command_and_start() -> None:
+    (found,) = described([{"pid": PID, "memory_used_bytes": 5}], None, whole=True)
+    assert (found["user"], found["own"], found["memory_used_bytes"]) == (USER, False, 5)
+    assert found["started"] == psutil.Process().create_time()
+    assert found["command"].startswith(os.path.basename(psutil.Process().cmdline()[0]))
+    (brief,) = described([{"pid": PID}], PID)
+    assert brief == {"pid": PID, "name": psutil.Process().name(), "own": True, "user": USER}, "as the events have it"
+
+
+def test_what_the_system_hides_is_said_and_not_taken_for_an_ended_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    (ended,) = described([{"pid": 4_194_304}], None)
+    assert (ended["name"], ended["own"], ended["user"], ended["hidden"]) == (None, None, None, NOT_HERE)
+
+    def gone(pid: int) -> Any:
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(psutil, "Process", gone)  # as with hidepid=2
+    assert described([{"pid": PID}], None)[0]["hidden"] == HIDDEN
+
+
+def test_of_a_process_whose_files_are_closed_the_user_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: psutil.Process) -> Any:
+        raise psutil.AccessDenied(self.pid)
+
+    for name in ("name", "uids", "cmdline", "create_time"):  # as with hidepid=1
+        monkeypatch.setattr(psutil.Process, name, refused)
+    (found,) = described([{"pid": PID}], None, whole=True)
+    assert (found["user"], found["name"], found["command"], found["started"]) == (USER, None, None, None)
+
+
+def test_in_a_container_a_number_may_be_that_of_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_namespace", lambda: "pid:[4026532001]")
+    assert described([{"pid": PID}], None)[0]["hidden"] == NOT_HERE, "this one has not opened NVIDIA's driver"
+    assert described([{"pid": PID}], PID)[0]["user"] == USER, "that of the training is known"
+    monkeypatch.setattr(os, "readlink", lambda path: "/dev/nvidia0")
+    assert described([{"pid": PID}], None)[0]["user"] == USER
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What the driver answers: the use of each process in percent, or the number of an error; and the time."""
+    told = SimpleNamespace(used={}, fault=None, now=100.0)
+
+    def ask(_gpu: Any, since: int) -> list[Any]:
+        if told.fault is not None or not told.used:
+            raise pynvml.NVMLError(told.fault if told.fault is not None else pynvml.NVML_ERROR_NOT_FOUND)
+        names = ("smUtil", "memUtil", "encUtil", "decUtil")
+        return [
+            SimpleNamespace(pid=pid, timeStamp=since + 1, **dict(zip(names, used, strict=True)))
+            for pid, used in told.used.items()
+        ]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", ask)
+    monkeypatch.setattr(time, "monotonic", lambda: told.now)
+    return told
+
+
+def test_a_process_is_idle_since_it_was_seen_to_work_or_at_least_since_the_first_look(driver: SimpleNamespace) -> None:
+    work, listed = Work(None), [{"pid": 1}, {"pid": 2}]
+
+    def look(seconds: float, used: dict[int, tuple[int, ...]]) -> list[str]:
+        driver.now += seconds
+        driver.used = used
+        found = work.of(listed, work.read())
+        return [doing(GpuProcess(**one)) for one in found]
+
+    assert look(0, {1: (40, 0, 0, 0)}) == ["busy  40 %", "idle at least 0:00"]
+    assert look(70, {}) == ["idle 1:10", "idle at least 1:10"]
+    assert look(5, {2: (0, 3, 0, 0), 1: (4_000_000, 0, 0, 0)}) == ["idle 1:15", "busy   0 %"], "copies; never filled"
+    work.forget()  # as after an error
+    assert look(5, {}) == ["idle at least 0:00"] * 2
+    driver.fault = pynvml.NVML_ERROR_NOT_SUPPORTED
+    with pytest.raises(pynvml.NVMLError):
+        work.read()
+
+
+@pytest.fixture
+def family() -> Iterator[list[int]]:
+    """A shell that has started three processes: two alike, and one that is on a GPU."""
+    script = "sleep 61 & sleep 61 & sleep 62 & echo $!; wait"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        last = int(shell.stdout.readline())
+        try:
+            yield [shell.pid, last]
+        finally:
+            for child in psutil.Process(shell.pid).children():
+                child.terminate()
+
+
+def test_the_tree_has_what_started_a_process_and_what_it_started(family: list[int]) -> None:
+    shell, on_gpu = family
+    found = process_tree.trees([on_gpu, shell, 4_194_304])
+    below = found[next(n for n, branch in enumerate(found) if branch.pid == shell) :]
+    assert [(branch.command, branch.alike, branch.uses_gpu) for branch in below[1:]] == [
+        ("sleep 61", 2, False), ("sleep 62", 1, True)
+    ]  # fmt: skip
+    assert [branch.edges[-1] for branch in below[1:]] == [True, False]
+    assert {branch.user for branch in found} == {USER}
+    assert PID in [branch.pid for branch in found], "which has started the shell"
+
+
+def test_users_are_told_with_all_their_gpus(family: list[int]) -> None:
+    shell, on_gpu = family
+
+    def gpu(index: int, *on: GpuProcess) -> Gpu:
+        return Gpu(index, processes=on)
+
+    idle = GpuProcess(on_gpu, memory_used_bytes=2.0**30, use=0.0, idle_seconds=9.0, idle_at_least=True)
+    busy = GpuProcess(on_gpu, memory_used_bytes=2.0**30, use=0.5, idle_seconds=0.0, idle_at_least=False)
+    hidden = GpuProcess(7, memory_used_bytes=2.0**30, hidden=HIDDEN)
+    refused = Gpu(5, reasons={"processes": "no_permission"})
+    users = gpu_users.read([gpu(0, idle), gpu(1, busy, hidden), gpu(2, idle), refused])
+    lines = {line.key: line for line in users.lines}
+    of_user = lines[f"user {USER}"]
+    assert (of_user.gpus, of_user.count, of_user.memory_bytes) == ((0, 1, 2), 1, 3 * 2.0**30)
+    process = lines[f"process {on_gpu}"].process
+    assert process is not None
+    assert doing(process) == "busy  50 %", "it is idle on two GPUs only"
+    assert lines[f"process {shell}"].gpus == ()
+    assert (lines["user not visible"].gpus, lines["process 7"].text) == ((1,), HIDDEN)
+    assert users.unknown == "GPU 5: no permission"
+    assert gpu_users.numbers([7, 0, 1, 2, 5, 6]) == "0-2,5-7"

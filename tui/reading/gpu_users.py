@@ -1,0 +1,118 @@
+"""Who uses the GPUs: the processes of the last readings, each at its place in the tree of its user's processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from ...engine.telemetry.process_tree import Branch, trees
+from .gpus import Gpu, GpuProcess
+
+UNKNOWN = "not visible"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A process of the tree, or a user above it, of whom `process` is None and `count` the number of processes on GPUs.
+
+    `gpus` are the numbers of those that it uses, and `memory_bytes` what it takes of all of them.
+    """
+
+    key: str
+    text: str
+    edges: tuple[bool, ...] = ()
+    process: GpuProcess | None = None
+    gpus: tuple[int, ...] = ()
+    memory_bytes: float | None = None
+    count: int = 0
+    alike: int = 1
+
+
+@dataclass(frozen=True)
+class Users:
+    """`unknown` says of which GPUs the driver does not list the processes, and why."""
+
+    lines: tuple[Line, ...] = ()
+    unknown: str = ""
+
+
+@dataclass(frozen=True)
+class _Holder:
+    process: GpuProcess
+    gpus: tuple[int, ...]
+    memory_bytes: float | None
+
+
+def read(gpus: Sequence[Gpu]) -> Users:
+    """What the readings say, and the parents and children of these processes as they are now."""
+    held = _holders(gpus)
+    lines: list[Line] = []
+    visible = [pid for pid, holder in held.items() if not holder.process.hidden]
+    for user, branches in groupby(trees(visible), key=lambda branch: branch.user):
+        below = [_line(branch, held) for branch in branches]
+        lines += [_user(user or UNKNOWN, below), *below]
+    placed = {line.process.pid for line in lines if line.process is not None}
+    if rest := [_hidden(holder) for pid, holder in sorted(held.items()) if pid not in placed]:
+        lines += [_user(UNKNOWN, rest), *rest]
+    reasons: dict[str, list[int]] = {}
+    for gpu in gpus:
+        if gpu.processes is None:
+            reasons.setdefault(gpu.missing or gpu.why("processes"), []).append(gpu.index)
+    said = (f"GPU {numbers(found)}: {why}" for why, found in reasons.items())
+    return Users(tuple(lines), "; ".join(said))
+
+
+def numbers(found: Sequence[int]) -> str:
+    """As short as it goes: 0-3,7."""
+    runs = [[n for _, n in group] for _, group in groupby(enumerate(sorted(found)), lambda at: at[1] - at[0])]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+
+
+def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
+    found: dict[int, list[tuple[int, GpuProcess]]] = {}
+    for gpu in gpus:
+        for process in gpu.processes or ():
+            found.setdefault(process.pid, []).append((gpu.index, process))
+    return {pid: _Holder(_together([process for _, process in on]), tuple(index for index, _ in on),
+                         _sum(process.memory_used_bytes for _, process in on))
+            for pid, on in found.items()}  # fmt: skip
+
+
+def _together(found: Sequence[GpuProcess]) -> GpuProcess:
+    """One process on several GPUs: it is idle if it is on all of them, and for as long."""
+    if any(process.use is None or process.idle_seconds is None for process in found):
+        return replace(found[0], use=None, idle_seconds=None)
+    latest = min(found, key=lambda process: (process.idle_seconds or 0, process.idle_at_least))
+    return replace(latest, use=max(process.use or 0 for process in found))
+
+
+def _sum(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _line(branch: Branch, held: Mapping[int, _Holder]) -> Line:
+    holder = held.get(branch.pid)
+    alike = f"{branch.alike} x " if branch.alike > 1 else ""
+    process = GpuProcess(branch.pid, user=branch.user, command=branch.command, started=branch.started)
+    line = Line(
+        f"process {branch.pid}", f"{alike}{branch.command or UNKNOWN}", branch.edges, process, alike=branch.alike
+    )
+    if holder is None:
+        return line
+    process = replace(holder.process, command=branch.command or holder.process.command, started=branch.started)
+    return replace(line, process=process, gpus=holder.gpus, memory_bytes=holder.memory_bytes)
+
+
+def _hidden(holder: _Holder) -> Line:
+    process = holder.process
+    text = process.hidden or process.program or UNKNOWN
+    return Line(f"process {process.pid}", text, (), process, holder.gpus, holder.memory_bytes)
+
+
+def _user(name: str, below: Sequence[Line]) -> Line:
+    holding = [line for line in below if line.gpus]
+    on = tuple(sorted({index for line in holding for index in line.gpus}))
+    return Line(f"user {name}", name, gpus=on, memory_bytes=_sum(line.memory_bytes for line in holding),
+                count=len(holding))  # fmt: skip
