@@ -96,11 +96,14 @@ def alike(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Finds that TensorFlow has no code for any of the GPUs: then it trains on the CPU."""
-    shown = machine.shown if options.device.visible == "all" else ()
+    """Finds that TensorFlow has no code for any of the GPUs: it would train on the CPU."""
+    visible = options.device.visible
+    if visible == "none":
+        return
+    shown = machine.shown if visible == "all" else machine.shown_by(",".join(map(str, visible)))
     if shown and not visible_gpus(options, machine):
-        message = f"TensorFlow has no code for {', '.join(map(str, shown))}: the CPU trains"
-        yield Finding("warning", (KEY,), message, f"use an older TensorFlow; {KEY}=none says that the CPU is meant")
+        message = f"TensorFlow has no code for {', '.join(map(str, shown))}: the chip is too old"
+        yield error(KEY, message, f"use an older TensorFlow, or another GPU; or {ON_THE_CPU}")
 
 
 def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:

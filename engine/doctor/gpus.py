@@ -37,6 +37,7 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
         "driver_cuda": seen.cuda,
         "cuda_works": cuda_works,
         "least": least,
+        "newer_beside": any(not compatible.too_old(gpu.get("compute_capability")) for gpu in there if usable(gpu)),
         "all_held": all(held(gpu) for gpu in there if usable(gpu)),
     }
     yield from _together(finding for gpu in there for rule in RULES for finding in rule(known | gpu))
@@ -132,7 +133,10 @@ def _kernels(gpu: dict[str, Any], capability: tuple[int, int]) -> Iterator[Findi
     newest = installed.newest_target()
     if compatible.too_old(capability):
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"
-        yield Finding("error", _name(gpu), what, "leave this GPU out with device.visible, or use an older TensorFlow")
+        if gpu.get("newer_beside"):
+            yield Finding("note", _name(gpu), f"{what}, and does not use it beside the others")
+        else:
+            yield Finding("error", _name(gpu), what, "use an older TensorFlow; device.visible=none trains on the CPU")
     elif newest is not None and capability[0] > newest[0]:
         what = "TensorFlow compiles its kernels for this chip at first use, which can take minutes"
         yield Finding("note", _name(gpu), what, "this happens once: the driver keeps the compiled kernels")

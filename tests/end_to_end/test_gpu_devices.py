@@ -137,8 +137,8 @@ def test_the_cpu_trains_where_it_is_meant_and_a_gpu_by_name_must_be_there() -> N
     require_gpus(wanted(), without_driver, 0, [], Silent())
     require_gpus(wanted(), without_nvml, 1, [0], Silent())
     old = Machine((Gpu(0, "GPU-b", "A card for the screen", (5, 2), 2 * 1024**3),), "", 1, 1, driver="580.10")
-    for seen in (0, 1):
-        require_gpus(wanted(), old, seen, [], Silent())
+    require_gpus(wanted("device.visible=none"), old, 0, [], Silent())
+    require_gpus(wanted(), replace(old, visible_devices=""), 0, [], Silent())
     none: list[int] = []
     for options, machine, seen, said in (
         (wanted("device.visible=0"), without_nvml, 0, "asks for 1 GPU(s), but TensorFlow can use 0"),
@@ -147,6 +147,8 @@ def test_the_cpu_trains_where_it_is_meant_and_a_gpu_by_name_must_be_there() -> N
         (wanted(), mistaken, 0, "CUDA shows none of this machine's GPUs"),
         (wanted(), box, 0, "the driver shows 1 GPU(s), but TensorFlow can use none of them"),
         (wanted("device.visible=0"), without_nvml, 1, "TensorFlow sees 1 GPU(s), but their chips are too old"),
+        (wanted(), old, 1, "TensorFlow sees 1 GPU(s), but their chips are too old: it has no code for them"),
+        (wanted(), old, 0, "the chips of GPU 0 (A card for the screen) are too old: TensorFlow has no code for them"),
     ):
         with pytest.raises(TrainerError, match=re.escape(said)):
             require_gpus(options, machine, seen, none, Silent())

@@ -92,6 +92,7 @@ H100S, B200 = (
 )
 RTX_3090 = "name=NVIDIA_GeForce_RTX_3090@{0} capability=8.6@{0} cores=10496@{0}"
 RTX_4090 = "name=NVIDIA_GeForce_RTX_4090@{0} capability=8.9@{0} cores=16384@{0}"
+M40 = "name=Tesla_M40@{0} capability=5.2@{0} cores=3072@{0} mem_total=24000@{0} mem_used=0"
 TWO_MODELS = Box(f"{RTX_3090.format(0)} {RTX_4090.format(1)} mem_total=24564 mem_used=0 {R570}", "2", 2)
 BOXES: dict[str, Met] = {
     # ---- all is well
@@ -188,10 +189,15 @@ BOXES: dict[str, Met] = {
     ),
     "a lost GPU beside a sound one": warned(Box(f"{H100S} lost=1+0", "1", 2), "the GPU is lost (it has fallen off"),
     "a lost GPU": refused(Box(f"{H100S} lost=0+0", "UNKNOWN"), "the GPU is lost (it has fallen off the bus)", "dmesg"),
-    "compute capability 5.2": Met(
-        box=Box(f"name=Tesla_M40 capability=5.2 cores=3072 mem_total=24000 mem_used=0 {R570}"), verdict=NOT_READY,
-        doctor="TensorFlow has no code for compute capability 5.2", start="TensorFlow has no code for GPU 0 (Tesla",
+    "compute capability 5.2": refused(
+        Box(f"{M40.format(0)} {R570}"), "TensorFlow has no code for compute capability 5.2", "device.visible=none",
+        "TensorFlow has no code for GPU 0 (Tesla",
     ),
+    "compute capability 5.2, on the CPU": Met(
+        box=Box(f"{M40.format(0)} {R570}"), verdict=NOT_READY, doctor="TensorFlow has no code for compute capability",
+        arguments=("--set", "device.visible=none"),
+    ),
+    "compute capability 5.2 beside a sound one": Met(box=Box(f"{H100S} {M40.format(1)}", "2", 2)),
     "V100": refused(boxes.V100, "has no code for compute capability 7.0", "nvidia-cudnn-cu12", "no code for GPU 0"),
     "H100 with R535": refused(
         boxes.H100_R535, "only as PTX 8.5, which this driver, for CUDA 12.2, cannot compile", "install driver 555"

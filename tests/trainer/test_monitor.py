@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ import tensorflow as tf
 from gputui import engine
 from gputui.engine import Monitor
 from gputui.engine.runs import Run
+from gputui.engine.telemetry import machine
+from gputui.engine.telemetry.gpus import Fault, Gpu, Machine
+from gputui.engine.trainer.monitor import description
+from gputui.engine.trainer.monitor.description import LOOK
 from gputui.engine.trainer.monitor.watched_fit import WatchedFit
 
 from tests.support.forking import Forks, Program
@@ -56,6 +61,45 @@ def test_the_device_is_waited_for_at_most_every_quarter_of_a_second(cpus: Any) -
     # The first step, the end of the warm-up, and Keras itself at the end of each epoch.
     assert reads <= 2 + 2 + seconds / 0.25 + 1
     assert reads < steps / 10
+
+
+CARD = Gpu(0, "GPU-a", "A GPU", (9, 0), 80 * 1024**3)
+STOPPED = Machine((), "not loaded", 1, 1, fault=Fault("error", "driver", "the driver is not loaded", "load it"))
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        (STOPPED, [("the driver is not loaded: the CPU trains", "load it")]),
+        (replace(STOPPED, visible_devices=""), []),
+        (Machine((), "no GPU", 1, 1), []),
+        (Machine((CARD,), "", 1, 1), [("the driver shows 1 GPU(s), and TensorFlow none: the CPU trains", LOOK)]),
+        (Machine((replace(CARD, compute_capability=(5, 2)),), "", 1, 1),
+         [("the chips of GPU 0 (A GPU) are too old: TensorFlow has no code for them: the CPU trains",
+           "gputui doctor says which chips it supports")]),
+        (Machine((), "the driver hangs", 1, 1, missing="the driver hangs"),
+         [("this machine has GPUs that the driver does not show (the driver hangs), nor can TensorFlow use any: the "
+           "CPU trains", LOOK)]),
+    ],
+)  # fmt: skip
+def test_gpus_that_do_not_train_are_warned_of_with_the_cause(
+    cpus: Any, there: Machine, told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "read", lambda: there)
+    present, obstacle = description.devices(model())
+    report = Told()
+    description.warn_of_gpus(report, present, obstacle)  # type: ignore[arg-type]
+    assert (present.kind, report.warnings) == ("CPU", told)
+
+
+class Told:
+    """Keeps the warnings of a report."""
+
+    def __init__(self) -> None:
+        self.warnings: list[tuple[str, str]] = []
+
+    def warn(self, _kind: str, message: str, hint: str) -> None:
+        self.warnings.append((message, hint))
 
 
 def test_a_loop_of_ones_own_with_a_model_that_is_not_compiled_is_watched(cpus: Any) -> None:

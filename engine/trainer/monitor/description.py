@@ -14,9 +14,11 @@ import yaml
 
 from ...runs import events
 from ...telemetry import limits, machine, variables
+from ...telemetry.gpus import Fault
 from ..measure.run_report import RunReport
 from ..setup import training_gpus
 from ..setup.devices import Devices
+from ..setup.no_gpu import chips_too_old, unseen
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
@@ -65,16 +67,31 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
 
 
-def devices(model: keras.Model) -> Devices:
-    """The devices that the fit trains on, which TensorFlow has already opened."""
+def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
+    """The devices that the fit trains on, which TensorFlow has already opened; and what keeps it from the GPUs."""
     here, seen = machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
     if not opened:
         names = tuple(device.name for device in tf.config.list_logical_devices("CPU"))
-        return Devices("CPU", names, shown=len(here.shown), seen=seen)
+        return Devices("CPU", names, shown=len(here.shown), seen=seen), _obstacle(here, seen)
     names = _training(model, opened)
     gpus, uncertain = training_gpus.identify(names, here, {})
-    return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen)
+    return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen), None
+
+
+def _obstacle(here: machine.Machine, seen: int) -> Fault | None:
+    """Why no GPU of this machine trains; None where it has none, or where the script has hidden them."""
+    if here.on_cpu_by_variable or (seen and not tf.config.get_visible_devices("GPU")):
+        return None
+    if too_old := chips_too_old(here, seen, ()):
+        return Fault("warning", "GPU", too_old, "gputui doctor says which chips it supports")
+    if here.shown:
+        return Fault("warning", "GPU", f"the driver shows {len(here.shown)} GPU(s), and TensorFlow none", LOOK)
+    what = unseen(here)
+    return here.fault or (Fault("warning", "GPU", what, LOOK) if what else None)
+
+
+LOOK = "gputui doctor --deep looks for the reason"
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
@@ -92,10 +109,9 @@ def _short(name: str) -> str:
     return name.rpartition("device:")[2]
 
 
-def warn_of_gpus(report: RunReport, present: Devices) -> None:
+def warn_of_gpus(report: RunReport, present: Devices, obstacle: Fault | None) -> None:
     """What the user should know of the GPUs: a script decides itself whether it trains on the CPU."""
-    if present.shown and not present.seen:
-        what = f"the driver shows {present.shown} GPU(s), but TensorFlow trains on the CPU"
-        report.warn("no_gpu", what, "gputui doctor --deep looks for the reason")
+    if obstacle is not None:
+        report.warn("no_gpu", f"{obstacle.what}: the CPU trains", obstacle.remedy)
     if present.uncertain:
         report.warn("gpus_uncertain", present.uncertain, "GPU readings of this run may be of another GPU")

@@ -68,7 +68,7 @@ class WatchedFit:
         fit: Fit,
     ) -> None:
         self.model, self.position = model, Position(params)
-        devices = description.devices(model)
+        devices, obstacle = description.devices(model)
         on_gpu = devices.kind == "GPU"
         self.report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
         self.report.speed.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
@@ -82,7 +82,7 @@ class WatchedFit:
         self._logs: Any = None  # what the last one returned
         self._stopping, self._finishing = False, threading.Lock()
         self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
-        description.warn_of_gpus(self.report, devices)
+        description.warn_of_gpus(self.report, devices, obstacle)
         environment.tell_harmful(variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus))
         self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
 

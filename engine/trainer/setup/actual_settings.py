@@ -77,8 +77,6 @@ def differences(options: Options, actual: dict[str, Any], devices: Devices) -> l
 def _gpus_missing(devices: Devices) -> str:
     if devices.kind == "CPU" and devices.unknown:
         return f"TensorFlow sees no GPU and uses the CPU; whether there are GPUs is not known: {devices.unknown}"
-    if devices.kind == "CPU" and devices.seen:
-        return f"the CPU trains: TensorFlow has code for none of the {devices.seen} GPU(s) that it sees"
     if devices.kind == "GPU" and devices.seen < devices.shown:
         return f"the driver shows {devices.shown} GPU(s), but TensorFlow sees only {devices.seen}"
     return ""

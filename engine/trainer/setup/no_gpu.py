@@ -17,25 +17,32 @@ _ON_THE_CPU = "set device.visible=none to train on the CPU"
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
     """Raises TrainerError where TensorFlow cannot use GPUs that should work or that device.visible names.
 
-    If all GPUs are too old or too small for TensorFlow, the CPU trains, as on a machine without a GPU; and where
-    CUDA_VISIBLE_DEVICES hides them on purpose.
+    The CPU trains where CUDA_VISIBLE_DEVICES hides all GPUs on purpose.
     """
     wanted, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
     if wanted == "none":
         return
-    if seen and not usable and wanted != "all":
-        what = f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
-        raise TrainerError("device", what, f"gputui doctor says which chips it supports; {_ON_THE_CPU}")
+    if too_old := chips_too_old(machine, seen, usable):
+        raise TrainerError("device", too_old, f"gputui doctor says which chips it supports; {_ON_THE_CPU}")
     if shown and not seen:
         what = f"the driver shows {shown} GPU(s), but TensorFlow can use none of them"
         raise _error(what, log, machine, seen)
-    if wanted == "all" and not seen and (what := _unseen(machine)):
+    if wanted == "all" and not seen and (what := unseen(machine)):
         raise _error(what, log, machine, seen)
     if isinstance(wanted, list) and seen < len(wanted):
         raise _error(f"device.visible asks for {len(wanted)} GPU(s), but TensorFlow can use {seen}", log, machine, seen)
 
 
-def _unseen(machine: Machine) -> str:
+def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
+    """That TensorFlow has no code for any of the GPUs, in words; empty if it has, or sees none for another reason."""
+    if seen and not usable:
+        return f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
+    if machine.shown and not used_by_tensorflow(machine.shown):
+        return f"the chips of {', '.join(map(str, machine.shown))} are too old: TensorFlow has no code for them"
+    return ""
+
+
+def unseen(machine: Machine) -> str:
     """Why there should be GPUs that the driver does not show to this process; empty where there are none."""
     if machine.on_cpu_by_variable:
         return ""
