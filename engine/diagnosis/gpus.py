@@ -55,6 +55,9 @@ class Gpus:
                 continue
             trains = name in mine or gpu.get("pci_bus_id") in mine or _instance_of(gpu, mine) is not None
             of = self._mine if trains else self._others
+            if gpu.get("missing"):  # it does not answer: nobody could train on it
+                self._others.pop(name, None)
+                continue
             of.setdefault(name, deque(maxlen=READINGS)).append(_as_it_trains(gpu, mine, instances) if trains else gpu)
             if trains:
                 self._totals.take(t, gpu)

@@ -67,6 +67,7 @@ class Evidence:
     driver_errors: Sequence[str] = ()  # of them, that the driver has reported shortly before, as its log has them
     held_pid: int | None = None  # the trainer, where it does not end although it was killed
     on_oom: str = "stop"  # run.on_oom
+    own: bool = False  # whether the model is of a user's own code
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,12 @@ def of_fault(fault: BaseException) -> Ending | None:
     return named_by(text, Evidence(1, (), 1, phase="starting", ceilings=ceilings()), what)
 
 
-def out_of_memory(batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop") -> Ending:
+def out_of_memory(
+    batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop", own: bool = False, doing: str = ""
+) -> Ending:
     """The one wording where a smaller batch would have needed less memory, or fewer batches ahead on the GPU."""
+    smaller_model = "" if own else " or a smaller workload.width"
+    during = " in the evaluation" if doing == "evaluating" else ""
     smaller = f"input.batch_size={batch_size // 2}, " if batch_size > 1 else ""
     fewer = "input.prefetch_to_device=off, " if device_batches else ""
     divides = batch_size > 1 and on_oom == "stop"
@@ -171,8 +176,8 @@ def out_of_memory(batch_size: int, detail: str, device_batches: int = 0, on_oom:
     return Ending(
         "oom",
         "out_of_memory",
-        f"out of memory at batch size {batch_size}: {detail}",
-        f"try {smaller}{fewer}precision.policy=mixed_bfloat16 or a smaller workload.width{parts}",
+        f"out of memory{during} at batch size {batch_size}: {detail}",
+        f"try {smaller}{fewer}precision.policy=mixed_bfloat16{smaller_model}{parts}",
     )
 
 
@@ -186,7 +191,7 @@ def _memory(seen: Evidence, how: str, device_batches: int = 0) -> Ending:
             f"out of memory while TensorFlow was {_DOING[seen.phase]}, before any data was loaded: {how}",
             f"{there}TensorFlow alone needs about 1 GiB: give the container or job more memory, or end other processes",
         )
-    end = out_of_memory(seen.batch_size, how, device_batches, seen.on_oom)
+    end = out_of_memory(seen.batch_size, how, device_batches, seen.on_oom, seen.own, seen.phase)
     space = seen.ceilings.address_space_bytes
     return replace(end, hint=f"{end.hint}; the address space is also limited: {_ulimit(space)}") if space else end
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..files.values import whole
-from ..runs import Run, code_files, results
+from ..runs import Run, checkpoint_files, code_files, results
 from ..runs.events import Allocator, MemoryAnswer, Progress, Started, Summary, XlaAnswer, fields_of
 from ..runs.reading import RunEvents, read_events
 from ..system import memory_peaks
@@ -29,7 +29,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         first_step_memory_bytes=_allocated(found, first_step=True),
         peak_process_bytes=memory_peaks.of_ended_children().resident,
         epochs=reached.epochs,
-        steps=reached.steps,
+        steps=max(reached.steps, *checkpoint_files.steps_in(run.file("checkpoints")), 0),
         metrics=reached.metrics,
         seconds=seconds,
         error={"kind": end.kind, "message": end.message, "hint": end.hint},

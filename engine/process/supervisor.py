@@ -342,6 +342,7 @@ class Supervisor:
             driver_errors=sampler.driver_errors(DRIVER_ERROR_SECONDS, self._gpus),
             held_pid=self.trainer.pid if self.held else None,
             on_oom=self.run_options.get("on_oom", "stop"),
+            own=self.preset["workload"].get("entry") is not None,
         )
 
     @property

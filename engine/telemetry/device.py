@@ -58,6 +58,11 @@ class Device:
         self._open()
 
     @property
+    def looks_again(self) -> bool:
+        """Whether the GPU is lost, and the next reading tries to open it."""
+        return self._handle is None and time.monotonic() >= self._look_again
+
+    @property
     def handle(self) -> Handle | None:
         """NVML's; None while the GPU is lost."""
         return self._handle
@@ -112,7 +117,7 @@ class Device:
 
     def read(self, slow: bool) -> dict[str, Any]:
         """Read the GPU now; `slow` includes the figures that change rarely or take long to read."""
-        if self._handle is None and time.monotonic() >= self._look_again:
+        if self.looks_again:
             self._open()
         if self._handle is None:
             return self._nothing()

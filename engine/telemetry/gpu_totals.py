@@ -72,7 +72,8 @@ class GpuTotals:
         for key in ("energy_j", *_REASONS):
             first, second = number(before.get(key)), number(now.get(key))
             if first is not None and second is not None and second >= first:  # else the driver was loaded again
-                self._add(key, second - first, seconds)
+                grown = second - first
+                self._add(key, grown if key == "energy_j" else min(grown, seconds), seconds)
                 if key == "energy_j":
                     self._counted.add(name)
         first, second = number(before.get("power_w")), number(now.get("power_w"))

@@ -62,12 +62,24 @@ class Nvml:
 
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
         """A reading of each GPU; stops between two GPUs when `stopping` is set."""
-        readings = []
+        readings: list[dict[str, Any]] = []
+        if self._mine() and all(device.looks_again for device in self.devices):
+            self._open_again()
         for device in self._mine():
             if stopping():
                 break
             readings.append(device.read(slow))
         return readings
+
+    def _open_again(self) -> None:
+        """What was opened before the driver was loaded again never gets an answer any more."""
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+        with contextlib.suppress(Exception):
+            pynvml.nvmlShutdown()
+        with contextlib.suppress(Exception):  # each GPU then says why it cannot be opened
+            pynvml.nvmlInit()
 
     def errors(self) -> list[DriverError]:
         """The errors of GPUs that the driver has reported since the last call; the first begins to listen."""

@@ -18,6 +18,10 @@ from .nvml import NO_GPU, Nvml, NvmlUnavailable
 SLOW_FIGURES_SECONDS = 10.0
 DUTY = 0.5  # the greatest share of the time that the driver is kept busy with readings
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 5.0, 60.0
+ALL_LOST_HINT = (
+    "usual after the driver was updated or loaded again, and in a container that has lost its devices (restart it); "
+    "the readings go on as soon as the driver answers again"
+)
 
 
 class GpuReader(threading.Thread):
@@ -34,6 +38,7 @@ class GpuReader(threading.Thread):
         self._done = threading.Event()
         self._calling_since: float | None = None
         self._told: set[str] = set()
+        self._lost: set[int] = set()  # at the reading before
         self._overruns = 0
         self._errors: list[tuple[float, str, DriverError]] = []  # with the time of the steady clock, and the UUID
         self.interval_seconds = interval_seconds
@@ -121,12 +126,19 @@ class GpuReader(threading.Thread):
             self._say_once("slow", Warn(kind="telemetry_slow", message=message, hint="training does not wait for it"))
 
     def _report_lost(self, readings: Sequence[dict[str, Any]]) -> None:
-        for gpu in readings:
-            if "lost_since" in gpu:
-                message = f"GPU {gpu['index']} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
-                hint = "dmesg shows more (look for Xid); the other GPUs go on"
-                key = f"lost {gpu['index']} {gpu['lost_since']}"  # once for each time that it is lost
-                self._say_once(key, Warn(kind="gpu_lost", message=message, hint=hint))
+        """Warn of each loss once, at the second reading without the GPU: by then it shows whether all are lost."""
+        lost = {gpu["index"]: gpu for gpu in readings if "lost_since" in gpu}
+        before, self._lost = self._lost, set(lost)
+        if len(lost) == len(readings) > 1:
+            message = f"none of the {len(lost)} GPUs answers any more: {readings[0]['missing']}"
+            key = f"all lost {max(gpu['lost_since'] for gpu in readings)}"
+            self._say_once(key, Warn(kind="gpu_lost", message=message, hint=ALL_LOST_HINT))
+            return
+        for index in sorted(before & set(lost)):
+            gpu = lost[index]
+            message = f"GPU {index} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
+            hint = "dmesg shows more (look for Xid); the readings of the other GPUs go on"
+            self._say_once(f"lost {index} {gpu['lost_since']}", Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
         """Keep them for the end of the run, and warn at once of those of the hardware; others may be of any program."""

@@ -20,8 +20,10 @@ from ..files import disk
 from ..options import Options, plain
 from ..process import ending
 from ..runs import Run, cluster, events, titles
+from ..runs.reading import TRAINER_FILE, read_events
 from ..system.gc_freeze import exempt_from_gc
 from ..telemetry import chips, limits
+from ..text import counted
 from .common.faults import TrainerError
 from .common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
 from .measure.run_report import RunReport
@@ -37,11 +39,13 @@ _PLACE = re.compile(
 
 def train_run(report: RunReport, stop: StopSwitch) -> int:
     """Train the run's preset; writes events and result; returns the process's exit status."""
-    batch_size, on_oom, kind = 0, "stop", "single"
+    batch_size, kind = 0, "single"
+    known: dict[str, Any] = {}
     try:
         options = plain.from_json(report.run.file(plain.FILE).read_text(encoding="utf-8"))
         stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options)
-        batch_size, on_oom, kind = options.input.batch_size, options.run.on_oom, options.strategy.kind
+        batch_size, kind = options.input.batch_size, options.strategy.kind
+        known = {"on_oom": options.run.on_oom, "own": options.workload.entry is not None}
         prepared = environment.prepare(options)
         stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options, prepared)
         _train(options, report, stop, prepared)
@@ -60,7 +64,8 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
             _stopped(report, StopRequested(stop.reason), options)  # all were asked to stop, and one was a moment faster
             stop.exit(0)
         fault = _blamed(fault) if kind == "multi_worker" else fault
-        outcome, error = _failed(fault, report.doing, batch_size, report.run.path, report.device_batches, on_oom)
+        known |= {"device_batches": report.device_batches}
+        outcome, error = _failed(fault, report.doing, batch_size, report.run.path, **known)
         report.finish(outcome, 1, error)
         if kind == "multi_worker":
             _leave_the_others(noticed, stop)
@@ -124,7 +129,10 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     training = assemble(options, report, stop)
     built = training.loop.built
     resume_at = built.checkpoints.latest_step(training.loop.steps)
+    before = read_events(report.run.path, [TRAINER_FILE]).last(events.Started) if resume_at is not None else None
     _announce(training, report, resume_at, prepared)
+    if before is not None:
+        _tell_other_replicas(before, training, report)
     if resume_at is not None and (damaged := built.checkpoints.damaged(resume_at)):
         report.warn("checkpoint_damaged", damaged)
     report.when_first_step_is_done = prepared.cache.first_step_done
@@ -237,6 +245,20 @@ def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str
         report.warn("gpus_uncertain", built.devices.uncertain, "GPU readings of this run may be of another GPU")
 
 
+def _tell_other_replicas(before: events.Started, training: Any, report: RunReport) -> None:
+    """Warn if the run was resumed on more or fewer devices: its steps are others from here on."""
+    pipeline, steps = training.loop.built.pipeline, training.loop.steps_per_epoch
+    if pipeline.replicas == before.replicas:
+        return
+    message = (
+        f"the run goes on with {counted(pipeline.replicas, 'replicas')}, and had {before.replicas}: a step has "
+        f"{pipeline.global_batch_size} samples instead of {before.global_batch_size}, and an epoch "
+        f"{counted(steps, 'steps')} instead of {before.steps_per_epoch}"
+    )
+    hint = "the steps that are done count as they are; a batch of another size often needs another learning rate"
+    report.warn("other_replicas", message, hint)
+
+
 def _workers(training: Any) -> list[dict[str, Any]]:
     """The workers of a training on several machines; all call it at the same place."""
     built = training.loop.built
@@ -247,18 +269,14 @@ def _workers(training: Any) -> list[dict[str, Any]]:
 
 
 def _failed(
-    fault: BaseException,
-    phase: str,
-    batch_size: int,
-    run_folder: Path,
-    device_batches: int = 0,
-    on_oom: str = "stop",
+    fault: BaseException, phase: str, batch_size: int, run_folder: Path, **known: Any
 ) -> tuple[events.Outcome, dict[str, str]]:
-    """An exception -> outcome and error; an exhausted resource is told apart in all its forms."""
+    """An exception -> outcome and error; an exhausted resource is told apart in all its forms.
+
+    `known` is more of what the evidence has.
+    """
     log = Run(run_folder).log_tail(ending.LOG_LINES)
-    seen = ending.Evidence(
-        1, log, batch_size, phase=phase, ceilings=limits.ceilings(), device_batches=device_batches, on_oom=on_oom
-    )
+    seen = ending.Evidence(1, log, batch_size, phase=phase, ceilings=limits.ceilings(), **known)
     if isinstance(fault, TrainerError):
         # The user's line is where TensorFlow found out; a failure of the device is not that line's fault.
         end = ending.named_by(str(fault.__cause__), seen, fault.message) if _is_tensorflows(fault.__cause__) else None

@@ -58,7 +58,7 @@ class RunReport:
         elif phase == "training" and self._paused_at is not None:
             self._pauses.append((self._paused_at, now))
             self._paused_at = None
-        self.doing = phase
+        self.doing = "evaluating" if (phase, detail) == ("compiling", "evaluation") else phase
         self.writer.emit(events.Phase(phase=phase, detail=detail), now)
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:

@@ -77,6 +77,8 @@ def differences(options: Options, actual: dict[str, Any], devices: Devices) -> l
 def _gpus_missing(devices: Devices) -> str:
     if devices.kind == "CPU" and devices.unknown:
         return f"TensorFlow sees no GPU and uses the CPU; whether there are GPUs is not known: {devices.unknown}"
+    if devices.kind == "GPU" and devices.seen < devices.shown and devices.lost:
+        return f"the driver has lost {', '.join(devices.lost)}, and TensorFlow sees {devices.seen} GPU(s)"
     if devices.kind == "GPU" and devices.seen < devices.shown:
         return f"the driver shows {devices.shown} GPU(s), but TensorFlow sees only {devices.seen}"
     return ""

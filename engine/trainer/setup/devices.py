@@ -30,7 +30,8 @@ class Devices:
 
     `positions` are the positions of the devices if all visible GPUs were opened, and `available` is the number of those
     devices; None where all are open. `gpus` are the GPUs that train, `uncertain` is a warning about their identity.
-    `shown` is the number of GPUs that the driver shows to this process, `seen` the number that TensorFlow sees;
+    `shown` is the number of GPUs that the driver shows to this process, `seen` the number that TensorFlow sees, and
+    `lost` are the names of those that the driver has lost;
     `unknown` says why the driver cannot be asked although there may be GPUs. `connected` is the strategy over several
     machines, which has opened the devices.
     """
@@ -43,6 +44,7 @@ class Devices:
     uncertain: str = ""
     shown: int = 0
     seen: int = 0
+    lost: tuple[str, ...] = ()
     unknown: str = ""
     connected: tf.distribute.Strategy | None = None
 
@@ -74,7 +76,9 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
     names = _open(kind, joined)
     if joined is not None:
         workers.require_alike(joined, kind, len(names))
-    devices = Devices(kind, names, connected=connected, shown=len(here.shown), seen=len(gpus), unknown=here.missing)
+    lost = tuple(f"GPU {gpu.index}" for gpu in here.shown if gpu.lost)
+    shown = len(here.shown)
+    devices = Devices(kind, names, connected=connected, shown=shown, seen=len(gpus), lost=lost, unknown=here.missing)
     return _placed(devices, options, [able.index(place) for place in opened], len(able), here, log)
 
 

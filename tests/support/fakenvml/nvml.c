@@ -23,19 +23,24 @@
  *   slowed=20,50@1    percent of the time in which power and heat slow it    clock=600@1      of the SMs, in MHz
  *   worked=12,34      the processes that have used the GPUs in the last second, 40 % of it each
  *   xid=79@1          GPU 1 reports this error once, and with xid_when=FILE not before there is that file
+ *   throttle=8@1      NVML's bits for what slows it   loaded=2         the driver was loaded so often: an NVML that was
+ *   also=FILE         more words, which go before         opened before fails
+ *                     these, as soon as there is the file
  * FUNC is without the leading "nvml". Compiled with -DOLD the library lacks what came after the R470 driver.
  */
+#define _GNU_SOURCE
 #include <glob.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define API __attribute__((visibility("default")))
-enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, LOST = 15, WRONG_VERSION = 25 };
+enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, LOST = 15, WRONG_VERSION = 25, UNKNOWN = 999 };
 enum { GPUS = 16, INSTANCE = 100 };
 #define MIB (1024ULL * 1024)
 #define GIB (1024 * MIB)
@@ -45,7 +50,7 @@ enum { GPUS = 16, INSTANCE = 100 };
 typedef struct { int index; } *Gpu;
 typedef unsigned long long u64;
 static struct { int index; } gpus[GPUS], instances[GPUS];
-static int open_count, in_flight, init_calls, calls[GPUS];
+static int open_count, in_flight, init_calls, loaded, calls[GPUS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- what is wished ------------------------------------------------------- */
@@ -63,8 +68,32 @@ static const char *next_word(const char **from, const char *key) {
     return *from = NULL;
 }
 
+/* The words, after those of the file that `also` names; whoever writes that one replaces it by another. */
+static const char *words(void) {
+    static char *all;
+    static struct stat seen;
+    static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
+    const char *given = getenv("FAKE_NVML"), *from = given, *file = given ? next_word(&from, "also") : NULL;
+    char name[512] = "", text[2048];
+    struct stat now;
+    if (file)
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(file, " "), file);
+    if (!*name || stat(name, &now))
+        return given;
+    pthread_mutex_lock(&reading);
+    if (!all || now.st_ino != seen.st_ino || memcmp(&now.st_mtim, &seen.st_mtim, sizeof now.st_mtim)) {
+        FILE *stream = fopen(name, "r");
+        if (stream && fgets(text, sizeof text, stream) && asprintf(&all, "%.*s %s", (int)strcspn(text, "\n"), text, given) > 0)
+            seen = now; /* what was read before stays: others may be reading it */
+        if (stream)
+            fclose(stream);
+    }
+    pthread_mutex_unlock(&reading);
+    return all ? all : given;
+}
+
 static const char *word(const char *key) {
-    const char *from = getenv("FAKE_NVML");
+    const char *from = words();
     return from ? next_word(&from, key) : NULL;
 }
 
@@ -80,7 +109,7 @@ static int is(const char *key, const char *value) {
 
 /* The value of KEY=VALUE[@GPU] for this GPU; one that names the GPU goes before one for all. */
 static const char *word_of(const char *key, int gpu) {
-    const char *from = getenv("FAKE_NVML"), *for_all = NULL;
+    const char *from = words(), *for_all = NULL;
     while (from && *from) {
         const char *value = next_word(&from, key), *at = value ? memchr(value, '@', strcspn(value, " ")) : NULL;
         if (at && atoi(at + 1) == gpu)
@@ -101,7 +130,7 @@ static int listed(const char *key, int wanted) {
 
 /* A rule FUNC[:CODE][@GPU] that is about this call: its code, or 1 without one. */
 static int rule(const char *key, const char *function, int gpu) {
-    const char *from = getenv("FAKE_NVML");
+    const char *from = words();
     while (from && *from) {
         const char *value = next_word(&from, key);
         size_t length = strlen(function);
@@ -166,6 +195,8 @@ static int enter(const char *function, int gpu) {
     const char *which = word("lost");
     __atomic_add_fetch(&in_flight, 1, __ATOMIC_SEQ_CST);
     note(function, gpu, open_count ? "" : "CLOSED");
+    if (number("loaded", 1) != loaded)
+        return UNKNOWN;
     if (gpu < 0)
         return rule("fail", function, gpu);
     pthread_mutex_lock(&lock);
@@ -240,6 +271,7 @@ API int nvmlInitWithFlags(unsigned flags) {
         return atoi(init);
     for (int i = 0; i < GPUS; i++)
         gpus[i].index = i, instances[i].index = INSTANCE + i;
+    loaded = number("loaded", 1);
     open_count++;
     return OK;
 }
@@ -478,7 +510,7 @@ API int nvmlDeviceGetViolationStatus(Gpu gpu, int policy, Violation *time) {
 
 API int nvmlDeviceGetCurrentClocksThrottleReasons(Gpu gpu, u64 *bits) {
     CALL("DeviceGetCurrentClocksThrottleReasons", gpu->index);
-    *bits = number("throttle", 0);
+    *bits = part_of("throttle", gpu, 0, 0);
     return OK;
 }
 
@@ -630,7 +662,7 @@ API int nvmlDeviceGetTemperatureV(Gpu gpu, Temperature *answer) {
 
 API int nvmlDeviceGetCurrentClocksEventReasons(Gpu gpu, u64 *bits) {
     CALL("DeviceGetCurrentClocksEventReasons", gpu->index);
-    *bits = number("throttle", 0);
+    *bits = part_of("throttle", gpu, 0, 0);
     return OK;
 }
 
