@@ -73,7 +73,7 @@ def _in_parts(
     goes_on = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
     message = f"{_ran_out(found)}: the training {goes_on} with each batch of {samples} in {after} parts"
     hint = f"global batch and learning rate stay; train.micro_batches={after} begins so"
-    if checkpoint is None:
+    if preset["run"].get("checkpoint") in (None, False, "off"):
         hint += "; with run.checkpoint set, what was trained would have been kept"
     return _of("train.micro_batches", before, after, "accumulate", number, message, hint, found, checkpoint)
 

@@ -19,7 +19,7 @@ from .processes import Work, described
 from .questions import EXCLUSIVE, MEMORY, MIG, PCIE, PROCESSES, QUESTIONS, Handle, Question, Values, computing, text
 from .reasons import Reason, or_none, reason_of, text_of
 
-LOOK_AGAIN_SECONDS = 30.0  # retry interval for a GPU that is lost, or could not be opened
+LOOK_AGAIN_SECONDS = 30.0  # longest time between two attempts to open a GPU that is lost, or could not be opened
 CORE = (
     "busy",
     "memory_used_bytes",
@@ -51,7 +51,7 @@ class Device:
         self._work: Source[Work] | None = None
         self._fault = ""  # the last one, for people
         self._handle: Handle | None = None
-        self._look_again, self._why = 0.0, Reason.NOT_ASKED
+        self._look_again, self._why, self._failures = 0.0, Reason.NOT_ASKED, 0
         self.facts: dict[str, Any] = {"index": index}
         self.missing = ""
         self.lost_since: float | None = None
@@ -126,7 +126,7 @@ class Device:
         except _Lost as lost:
             self._lose(Reason.LOST, str(lost))
             return self._nothing()
-        self.missing, self.lost_since = "", None
+        self.missing, self.lost_since, self._failures = "", None, 0
         return self._event(values)
 
     def close(self) -> None:
@@ -253,10 +253,10 @@ class Device:
             self._why, self.missing = why, message
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
-        self._handle = self._flow = self._instances = self._work = (
-            None  # not closed: a lost GPU may not even answer that
-        )
-        self._look_again = time.monotonic() + LOOK_AGAIN_SECONDS
+        # Not closed: a lost GPU may not even answer that.
+        self._handle = self._flow = self._instances = self._work = None
+        self._failures += 1
+        self._look_again = time.monotonic() + min(LOOK_AGAIN_SECONDS, 2.0**self._failures)
 
 
 def _host_memory() -> Values:

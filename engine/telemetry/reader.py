@@ -129,6 +129,9 @@ class GpuReader(threading.Thread):
         """Warn of each loss once, at the second reading without the GPU: by then it shows whether all are lost."""
         lost = {gpu["index"]: gpu for gpu in readings if "lost_since" in gpu}
         before, self._lost = self._lost, set(lost)
+        if back := before - set(lost):
+            names = ", ".join(f"GPU {index}" for index in sorted(back)) if len(back) < len(readings) else "all GPUs"
+            self._say(Warn(kind="gpu_back", message=f"{names} can be read again"))
         if len(lost) == len(readings) > 1:
             message = f"none of the {len(lost)} GPUs answers any more: {readings[0]['missing']}"
             key = f"all lost {max(gpu['lost_since'] for gpu in readings)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ from gputui.engine.trainer.measure.clock import Spent
 from gputui.engine.trainer.measure.run_figures import Moment, Speed
 from gputui.engine.trainer.measure.sampled_parts import SAMPLE_AFTER, SampledParts
 from gputui.engine.trainer.measure.step_parts import StepParts
+
+from benchmarks.gpu_report.steps import CLOCK_OFF
 
 STEP_SECONDS, WAIT_SECONDS, CALL_SECONDS, PYTHON_SECONDS = 2.0, 0.5, 0.001, 3.0
 
@@ -178,3 +182,13 @@ def test_an_interruption_between_two_clocks_is_no_clock_that_was_set(monkeypatch
     now.interrupted_seconds = 0.2
     assert step_parts.wall_ahead() == before
     assert not now.interrupted_seconds
+
+
+def test_the_report_of_a_gpu_can_leave_the_clock_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delitem(sys.modules, sampled_parts.__name__)
+    exec(CLOCK_OFF, {})
+    without = importlib.import_module(sampled_parts.__name__)
+    for on_gpu in (False, True):
+        parts = without.of(False, on_gpu)
+        assert (parts.samples, parts.clock.counts, parts.totals()) == (False, False, (None, None))

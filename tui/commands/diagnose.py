@@ -16,7 +16,7 @@ from ...engine.profile import reports
 from ...engine.profile.reports import ProfileError
 from ...engine.proof import LEAST_REPEATS, TRIAL_SECONDS, request
 from ...engine.runs import Run, cluster, reading
-from ..base.errors import DONE, Refused, complain
+from ..base.errors import DONE, Refused, clean, complain, error_text
 from ..printing import diagnosis as diagnosis_tables
 from ..text.diagnosis import next_step
 from . import proof
@@ -65,6 +65,8 @@ def _show_run(run: Run, as_json: bool) -> int:
         print(f"\n{how_to_try(run)}")
     elif _ended_too_soon(run, found) and request.can_be_trained(run):
         print(f"\ngputui diagnose {run.id} --apply measures the same training for longer, and tries what could help")
+    elif found["verdict"] == "undecided" and (error := (run.result or {}).get("error")):
+        print(clean(f"\n{error_text(error)}"))
     elif following := next_step(found):
         print(f"\n{following}")
     return DONE

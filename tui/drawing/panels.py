@@ -178,7 +178,8 @@ def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[
 
 
 def _message(message: Message, mark: str, style: str, width: int, glyphs: Glyphs) -> list[Row]:
-    about = f"{message.option}: " if message.option else ""
+    names_it = message.message.startswith(message.option)
+    about = "" if names_it else f"{message.option}: "
     rows: list[Row] = []
     for text, sign, look in ((about + message.message, mark, style), (message.hint, glyphs.hint, "value")):
         for number_, line in enumerate(wrapped(text, width - len(sign) - 2)):
