@@ -25,9 +25,16 @@ def replicas(options: Options, machine: Machine) -> int:
 
 
 def on_cpu(options: Options, machine: Machine) -> bool:
-    """Whether it is certain that no GPU trains; false where NVML cannot be read or does not know a MIG instance."""
+    """Whether it is certain that no GPU trains; false where NVML cannot be read or does not know a MIG instance, and
+    where the driver does not start.
+    """
     visible = options.device.visible
-    unknown = machine.missing or (isinstance(visible, list) and any(str(name).startswith("MIG-") for name in visible))
+    stopped = machine.fault is not None and machine.fault.level == "error"
+    unknown = (
+        machine.missing
+        or stopped
+        or (isinstance(visible, list) and any(str(name).startswith("MIG-") for name in visible))
+    )
     return visible == "none" or not (unknown or visible_gpus(options, machine))
 
 

@@ -15,6 +15,7 @@ from gputui.engine.checks import Finding
 from gputui.engine.options import OPTIONS, plain
 from gputui.engine.system import installed
 from gputui.engine.telemetry import job
+from gputui.engine.telemetry.gpus import Fault
 from gputui.engine.telemetry.machine import Machine
 
 from tests.support import recorded
@@ -391,6 +392,12 @@ def test_gpus_are_those_that_cuda_shows_and_tensorflow_uses_and_the_first_alone_
     (instance,) = checks.training_gpus(options("visible=MIG-b"), PARTED)
     assert instance.memory_total_bytes == 40 * GB
     assert [checks.on_cpu(options(), on) for on in (NONE, SILENT, ONE, WITH_DISPLAY)] == [True, False, False, False]
+
+
+def test_where_the_driver_does_not_start_nothing_is_said_of_devices_that_are_missing() -> None:
+    stopped = replace(NONE, fault=Fault("error", "driver", "not loaded", "load it"))
+    (found,) = checks.check(options("strategy.kind=mirrored", "strategy.devices=6,7"), stopped)
+    assert (found.level, found.message) == ("error", "not loaded")
 
 
 def test_visible_gpus_are_those_that_are_named() -> None:

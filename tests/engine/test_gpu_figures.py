@@ -265,3 +265,6 @@ def test_clocks_and_slowed_time_are_summed_up_over_the_readings_that_train() -> 
     found = fed(started(card()), TRAINING, *hot, *STEPS)
     assert found.throttled == pytest.approx(0.3), "the driver has counted what no reading saw"
     assert found.throttle == ("heat",)
+    ahead = [at(float(second), slowed_by_heat_seconds=0.0 if second < 15 else 9000.0) for second in range(30)]
+    found = fed(started(card()), TRAINING, *ahead, *STEPS)
+    assert found.throttled == pytest.approx(1 / 29), "no more than the time that has passed"

@@ -131,6 +131,23 @@ def test_only_the_gpus_of_the_run_count_and_only_while_it_trains() -> None:
     assert found.memory_peak == pytest.approx(0.95)
 
 
+def test_a_gpu_that_is_lost_is_not_idle_and_its_readings_dilute_nothing() -> None:
+    def reading(missing: str, **more: Any) -> dict[str, Any]:
+        gpus = [{"uuid": "GPU-a", "index": 0} | more, _other()]
+        return {"type": "gpu", "gpus": [gpu | ({"missing": missing} if missing else {}) for gpu in gpus]}
+
+    head = (
+        {"type": "started", "gpus": ["GPU-a"], "devices": ["/device:GPU:0"]},
+        {"type": "phase", "phase": "training"},
+    )
+    well = [reading("", busy=0.98, throttle=["hardware thermal"], memory_total_bytes=100)] * 10
+    lost = [reading("the GPU is lost")] * 30
+    allocator = {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 50, "peak_bytes": 95}}}
+    found = _fed(*head, *well, allocator, *lost)
+    assert (found.idle_gpus, found.throttled, found.memory_peak) == (0, 1.0, pytest.approx(0.95))
+    assert _fed(*head, *well, *lost, *well).idle_gpus == 1, "it answers again"
+
+
 @pytest.mark.parametrize(
     ("visible", "other", "idle"),
     [
