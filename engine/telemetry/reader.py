@@ -130,10 +130,12 @@ class GpuReader(threading.Thread):
         lost = {gpu["index"]: gpu for gpu in readings if "lost_since" in gpu}
         before, self._lost = self._lost, set(lost)
         if back := before - set(lost):
-            names = ", ".join(f"GPU {index}" for index in sorted(back)) if len(back) < len(readings) else "all GPUs"
+            names = (
+                "all GPUs" if len(back) == len(readings) > 1 else ", ".join(f"GPU {index}" for index in sorted(back))
+            )
             self._say(Warn(kind="gpu_back", message=f"{names} can be read again"))
         if len(lost) == len(readings) > 1:
-            message = f"none of the {len(lost)} GPUs answers any more: {readings[0]['missing']}"
+            message = f"none of the GPUs answers any more: {readings[0]['missing']}"
             key = f"all lost {max(gpu['lost_since'] for gpu in readings)}"
             self._say_once(key, Warn(kind="gpu_lost", message=message, hint=ALL_LOST_HINT))
             return

@@ -139,7 +139,7 @@ def test_a_gpu_is_throttled_one_is_shared_the_driver_is_loaded_again_and_the_hom
         box.driver_tells("loaded=2 init=9")
         until(lambda: warned(run, "gpu_lost"))
         before = step(run)
-        looked_at(run, "none of the 8 GPUs answers any more", "no readings")
+        looked_at(run, "none of the GPUs answers any more", "no readings")
         until(lambda: step(run) > before)  # it goes on without readings
         box.driver_tells("loaded=2")
         reads(run, lambda gpus: gpus[7].get("busy") is not None)
@@ -154,7 +154,7 @@ def test_a_gpu_is_throttled_one_is_shared_the_driver_is_loaded_again_and_the_hom
         out, errors = command.communicate(timeout=60)
     assert command.returncode == 130, errors
     for said in (
-        "warning: none of the 8 GPUs answers any more: ",
+        "warning: none of the GPUs answers any more: ",
         "warning: all GPUs can be read again",
         "File too large",
         f"stopped; everything is in {run.path}",
