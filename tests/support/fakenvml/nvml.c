@@ -83,7 +83,8 @@ static const char *words(void) {
     pthread_mutex_lock(&reading);
     if (!all || now.st_ino != seen.st_ino || memcmp(&now.st_mtim, &seen.st_mtim, sizeof now.st_mtim)) {
         FILE *stream = fopen(name, "r");
-        if (stream && fgets(text, sizeof text, stream) && asprintf(&all, "%.*s %s", (int)strcspn(text, "\n"), text, given) > 0)
+        int length = stream && fgets(text, sizeof text, stream) ? (int)strcspn(text, "\n") : -1;
+        if (length >= 0 && asprintf(&all, "%.*s %s", length, text, given) > 0)
             seen = now; /* what was read before stays: others may be reading it */
         if (stream)
             fclose(stream);
