@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import diagnose
+from gputui.engine.diagnosis import diagnose, remedies_workers
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import ORDER, remedies
+from gputui.engine.diagnosis.remedy import Remedy
 from gputui.engine.options.own import BATCHED
 from gputui.engine.runs.events import Diagnosis
 
@@ -215,3 +217,59 @@ def test_copies_that_overlap_with_computing_are_no_loss_until_they_take_all_of_t
     full = diagnose(gpu({"input.cast": "device"}, transfer=0.95, device_batches=2))
     assert full.verdict == "transfer_bound"
     assert [remedy["changes"] for remedy in full.remedies if remedy["step"] == "input"] == [{}]
+
+
+def cluster(changes: Mapping[str, Any] = {}, **figures: Any) -> list[Remedy]:
+    """The remedies of a training on several machines that exchange gradients for 40 % of the time."""
+    known = {
+        "worker_exchange": 0.4,
+        "hosts": ("h0", "h1"),
+        "exchanged": "44 MB of gradients",
+        "exchange_rate": "1 GB/s",
+    }
+    return list(remedies_workers.for_exchange(gpu({"strategy.kind": "multi_worker", **changes}, **known | figures)))
+
+
+@pytest.mark.parametrize(
+    ("figures", "changes"),
+    [
+        ({"memory_peak": 0.45}, {"input.batch_size": 128}),
+        ({"memory_peak": 0.46}, {"input.batch_size": 128, "train.micro_batches": 6}),
+        ({"memory_peak": None}, {"input.batch_size": 128, "train.micro_batches": 6}),
+        ({"memory_peak": None, "on_gpu": False}, {"input.batch_size": 128}),
+        ({"global_batch_size": 1024}, {"input.batch_size": 128}),
+        ({"global_batch_size": 1025}, None),  # four of these are more than the 4,096 samples
+        ({"global_batch_size": None, "train_samples": None}, {"input.batch_size": 128}),
+        ({"train_samples": None}, None),
+    ],
+)
+def test_workers_that_exchange_long_get_twice_the_batch_in_parts_if_it_takes_too_much_memory(
+    figures: dict[str, Any], changes: dict[str, Any] | None
+) -> None:
+    *larger, faster = cluster({"input.batch_size": 64, "train.micro_batches": 3}, **figures)
+    assert [remedy.changes for remedy in larger] == ([changes] if changes else [])
+    assert faster.changes == {}
+    for remedy in larger:
+        assert remedy.expected_gain == 1.25, "half of 40 % is saved"
+        assert remedy.changes_learning
+        assert ("it needs no more memory" in remedy.reason) is ("train.micro_batches" in remedy.changes)
+
+
+def test_a_batch_that_an_own_training_decides_is_not_doubled_for_its_workers() -> None:
+    assert [remedy.changes for remedy in cluster({"input.batch_size": None})] == [{}]
+    whole = cluster({"input.batch_size": 64, "train.micro_batches": None}, memory_peak=0.9, worker_exchange=None)[0]
+    assert (whole.changes["train.micro_batches"], whole.expected_gain) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    [
+        ({"hosts": ()}, "all workers run on one machine: a single process"),
+        ({"hosts": ("h0",)}, "all workers run on h0: a single process"),
+        ({}, "44 MB of gradients pass between h0 and h1 at 1 GB/s: a faster network would help, or NCCL's choice"),
+        ({"hosts": ("h0", "h1", "h2")}, "44 MB of gradients pass between 3 machines at 1 GB/s: a faster network"),
+        ({"on_gpu": False}, "44 MB of gradients pass between h0 and h1 at 1 GB/s: a faster network would help; the"),
+    ],
+)
+def test_a_faster_network_is_advised_between_machines_and_none_within_one(figures: dict[str, Any], reason: str) -> None:
+    assert cluster(**figures)[-1].reason.startswith(reason)

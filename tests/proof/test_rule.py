@@ -6,10 +6,20 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from gputui.engine import plan, presets
-from gputui.engine.proof import comparing, diagnosing, efficiency, learning
+from gputui.engine import diagnosis, plan, presets
+from gputui.engine.diagnosis.measurements import Measurements
+from gputui.engine.proof import comparing, diagnosing, diagnostic_trials, efficiency, folder, learning, request
+from gputui.engine.proof.row import Trial
+from gputui.engine.proof.trial import Bench
+from gputui.engine.runs import Run
+from gputui.engine.runs.events import Diagnosis
+
+from tests.support.judged import measured
 
 
 @pytest.mark.parametrize(
@@ -123,3 +133,105 @@ def test_too_few_steps_are_to_be_measured_for_longer() -> None:
     assert diagnosing.undecided(diagnosis, 2.0) == "Nothing is known; measure longer: --seconds 6"
     assert diagnosing.undecided(diagnosis | {"steps": plan.LEAST_STEPS}, 2.0) == "Nothing is known"
     assert diagnosing.undecided(diagnosis | {"verdict": "input"}, 2.0) == ""
+
+
+def row(speed: float | None, **fields: Any) -> Trial:
+    return Trial(**{"side": "a", "repeat": 1, "run": "01-a", "outcome": "ok", "samples_per_second": speed} | fields)
+
+
+def test_the_trial_of_median_speed_stands_for_all() -> None:
+    assert diagnostic_trials.middle([row(3.0), row(1.0), row(2.0)]).samples_per_second == 2.0
+    assert diagnostic_trials.middle([row(3.0), row(2.0)]).samples_per_second == 2.0
+    assert diagnostic_trials.middle([row(None), row(4.0), row(5.0)]).samples_per_second == 4.0
+
+
+@pytest.mark.parametrize(("gain", "cost"), [(None, None), (0.25, 0.2), (0.0, 0.0), (-0.1, 0.0)])
+def test_the_cost_of_the_input_is_the_share_that_a_step_without_it_saves(
+    gain: float | None, cost: float | None
+) -> None:
+    assert diagnostic_trials.input_cost(gain) == (None if cost is None else pytest.approx(cost))
+
+
+class ProfilingBench:
+    """Measures nothing, and says of the profiled trial what a test plants."""
+
+    def __init__(self, measure_seconds: float, outcome: str) -> None:
+        self.measure_seconds, self.outcome = measure_seconds, outcome
+        self.asked: dict[str, Any] = {}
+
+    def measure(self, preset: presets.Preset, side: str, repeat: int, **how: Any) -> Trial:
+        self.asked = {"steps_per_execution": preset.options.compile.steps_per_execution, "side": side} | how
+        return row(10.0, outcome=self.outcome, error="no\nmore")
+
+    def run_of(self, trial: Trial) -> str:
+        return trial.run
+
+
+@pytest.mark.parametrize(("step_ms", "least", "seconds"), [(100.0, 5.0, 5.8), (100.0, 6.0, 6.0), (None, 5.0, 5.0)])
+def test_a_profiled_trial_is_long_enough_for_its_last_profiled_step(
+    step_ms: float | None, least: float, seconds: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Step 49 is the 29th after the warm-up, and may take twice the time that the real trial needed."""
+    record = folder.record(tmp_path, request.of_preset("diagnosis", "quickstart", []))
+    bench = ProfilingBench(least, "ok")
+    shares = SimpleNamespace(communication=0.3)
+    monkeypatch.setattr("gputui.engine.profile.reports.read", lambda run: SimpleNamespace(shares=shares))
+    monkeypatch.setattr(diagnostic_trials, "asdict", vars)
+    preset = presets.defaults(["compile.steps_per_execution=8"])
+    share = diagnostic_trials.profile(cast(Bench, bench), preset, row(9.0, step_ms=step_ms), record, lambda text: None)
+    assert (share, record.profile, record.profile_missing) == (0.3, {"shares": shares}, "")
+    assert bench.asked == {"steps_per_execution": 1, "side": "p", "seconds": pytest.approx(seconds), "profile": "30-49"}
+    assert record.profile_trial is not None
+
+
+def test_why_there_is_no_profile_is_recorded_in_one_line(tmp_path: Path) -> None:
+    record = folder.record(tmp_path, request.of_preset("diagnosis", "quickstart", []))
+    bench = cast(Bench, ProfilingBench(5.0, "crashed"))
+    assert diagnostic_trials.profile(bench, presets.defaults(), row(9.0), record, lambda text: None) is None
+    assert record.profile_missing == "the profiled trial failed: crashed: no more"
+
+
+@pytest.mark.parametrize(
+    ("figures", "settings", "per_epoch"),
+    [
+        ({"train_samples": 100, "global_batch_size": 32}, (), 4),
+        ({"train_samples": 100, "global_batch_size": 32}, ("input.drop_remainder=true",), 3),
+        ({"train_samples": 10, "global_batch_size": 32}, ("input.drop_remainder=true",), 1),
+        ({"train_samples": 100, "global_batch_size": 32}, ("train.steps_per_epoch=7",), 7),
+        ({"train_samples": None, "global_batch_size": 32}, (), None),
+        ({"train_samples": 100, "global_batch_size": None}, (), None),
+    ],
+)
+def test_a_trial_is_diagnosed_as_the_real_run_with_what_the_proof_knows(
+    figures: dict[str, Any], settings: tuple[str, ...], per_epoch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Measurements] = []
+
+    def diagnose(known: Measurements) -> Diagnosis:
+        seen.append(known)
+        return diagnosis.diagnose(known)
+
+    monkeypatch.setattr(diagnosing, "diagnose", diagnose)
+    monkeypatch.setattr(diagnosing.collector, "read", lambda run: measured(steps_per_epoch=999, **figures))
+    preset = presets.defaults(settings)
+    found = diagnosing.of_trial(Run(Path("x")), preset, 0.25, 0.1)
+    assert found["verdict"]
+    assert (seen[0].steps_per_epoch, seen[0].ablation, seen[0].communication) == (per_epoch, 0.25, 0.1)
+    assert seen[0].options == diagnosing.flat(preset)
+    assert seen[0].options["train.steps_per_epoch"] == preset.options.train.steps_per_epoch
+
+
+def test_a_newer_diagnosis_counts_and_one_that_is_undecided_keeps_the_earlier_remedies() -> None:
+    earlier = {"verdict": "input_bound", "remedies": [{"changes": {"a": 1}, "expected_gain": 1.5}]}
+    decided = {"verdict": "compute_bound", "remedies": []}
+    assert diagnosing.renewed(decided, earlier) == decided
+    assert diagnosing.renewed({"verdict": "undecided", "remedies": [], "steps": 3}, earlier) == {
+        "verdict": "undecided", "remedies": [{"changes": {"a": 1}, "expected_gain": None}], "steps": 3,
+    }  # fmt: skip
+
+
+def test_a_diagnosis_of_too_few_steps_says_how_long_to_measure() -> None:
+    found = {"verdict": "undecided", "sentence": "too short", "steps": plan.LEAST_STEPS - 1}
+    assert diagnosing.undecided(found, 1.0) == f"too short; measure longer: --seconds {plan.seconds_to_ask(1.0)}"
+    assert diagnosing.undecided(found | {"steps": plan.LEAST_STEPS}, 1.0) == "too short"
+    assert diagnosing.undecided(found | {"verdict": "healthy"}, 1.0) == ""

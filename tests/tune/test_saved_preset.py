@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from gputui.engine import presets
@@ -121,3 +122,33 @@ def test_what_was_kept_with_others_first_is_not_told_as_tried_alone() -> None:
         steps: "tried with prefetch=auto: 1.50 times as fast as 1 (spread 4.2 %)",
         prefetch: "tried with steps_per_execution=16: 1.25 times as fast as off (spread 3.0 %)",
     }
+
+
+def ended(source: str, changes_kept: dict[str, Any], **search: Any) -> folder.Proof:
+    """A search of a preset without a description that has ended."""
+    before = replace(presets.defaults(["input.batch_size=32"]), description="")
+    proof = SimpleNamespace(
+        id="p",
+        data={"kind": "tune", "state": "done", "changes_kept": changes_kept, "gain_total": None, "search": search},
+        request=SimpleNamespace(baseline=lambda: before, source=source),
+    )
+    return cast(folder.Proof, proof)
+
+
+def test_settings_that_are_not_proved_say_so_in_the_description() -> None:
+    proved, best = {"input.batch_size": 64}, {"input.batch_size": 128}
+    taken = improved_preset.preset(ended("", proved, unproved=best))
+    assert (taken.options.input.batch_size, taken.description) == (64, "")
+    taken = improved_preset.preset(ended("", {}, unproved=best))
+    assert (taken.options.input.batch_size, taken.description) == (128, "(tuned, not proved)")
+    with pytest.raises(request.ProofError, match="p has kept no change: there is nothing to save"):
+        improved_preset.preset(ended("", {}))
+
+
+@pytest.mark.parametrize("source", ["", "gone.yaml", "mine.yaml"])
+def test_a_preset_whose_file_is_gone_is_saved_without_its_comments(source: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(BLOCK)
+    target = tmp_path / "best.yaml"
+    improved_preset.save(ended(str(tmp_path / source) if source else "", {"input.batch_size": 64}), target)
+    assert presets.resolve(str(target)).options.input.batch_size == 64
+    assert ("# My training." in target.read_text()) is (source == "mine.yaml")
