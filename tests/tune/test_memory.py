@@ -204,3 +204,58 @@ def test_what_is_predicted_is_told_in_one_sentence() -> None:
     assert memory_sentences.fitted(data) == (
         "batch 370 is the largest that was trained within the memory: 12.0 GiB of 14.0 GiB; 400 ran out of it"
     )
+
+
+class PlantedScreening:
+    """Measures batches of which a test says how fast they are; from `too_large` on they run out of memory."""
+
+    def __init__(self, size: int, speeds: dict[int, float], too_large: int) -> None:
+        self.search, self.too_large, self.speeds = Search(limits=Limits()), too_large, speeds
+        self.best = SimpleNamespace(preset=SimpleNamespace(options=options(f"input.batch_size={size}")))
+        self.tried: list[int] = []
+        self.left_out: list[int] = []
+
+    def attempt(self, stage: str, settings: dict[str, int], predicted_bytes: int | None) -> Candidate:
+        (batch,) = settings.values()
+        self.tried.append(batch)
+        ran_out = batch >= self.too_large
+        trial = Trial(side="s", repeat=1, run="01-s", outcome="oom" if ran_out else "ok")
+        if not ran_out:
+            trial.peak_memory_bytes = batch * 10 * MB
+        gain = self.speeds.get(batch, 0.0)
+        found = Candidate(stage=stage, settings=settings, tried=settings, trials=[trial], gain=gain)
+        found.decision = "failed" if ran_out else "kept" if gain > 0 else "rejected"
+        if found.decision == "kept":
+            self.best.preset.options = options(f"input.batch_size={batch}")
+        return found
+
+    def leave_out(self, stage: str, settings: dict[str, int], why: str, predicted_bytes: int | None) -> None:
+        self.left_out += settings.values()
+
+
+@pytest.mark.parametrize(
+    ("gains", "too_large", "most", "limit", "tried", "size"),
+    [
+        ({128: 0.5, 256: 0.3, 512: 0.04}, 9999, 4096, None, [128, 256, 512], 512),  # 4 % is kept and ends it
+        ({128: 0.5, 256: 0.05}, 9999, 4096, None, [128, 256, 512], 256),  # 5 % is enough to go on
+        ({128: 0.5, 256: 0.5}, 9999, 200, None, [128, 200], 128),  # a limit that is no power of two
+        ({128: 0.5}, 9999, 143, None, [128], 128),  # by less than an eighth more
+        ({128: 0.5}, 9999, 144, None, [128, 144], 128),
+        ({32: 0.2, 16: 0.1}, 9999, 4096, None, [128, 32, 16, 8], 16),  # slower when larger: smaller ones
+        ({}, 9999, 64, None, [32], 64),
+        ({96: 0.1}, 100, 4096, None, [128, 96, 112], 96),  # between 64 and 128, which runs out
+        ({}, 100, 4096, None, [128, 96, 32], 64),  # 96 fits and is not faster, nor is the half
+        ({80: 0.2}, 81, 4096, None, [128, 96, 80], 80),
+        ({128: 0.5, 256: 0.5, 360: 0.1}, 9999, 4096, 4000 * MB, [128, 256, 360], 360),  # of 90 % of 4,000 MB
+        ({128: 0.5, 256: 0.5}, 9999, 4096, 3000 * MB, [128, 256], 256),  # 270 are not worth a trial
+    ],
+)
+def test_the_batch_grows_while_that_gains_and_is_halved_where_it_does_not(
+    gains: dict[int, float], too_large: int, most: int, limit: int | None, tried: list[int], size: int
+) -> None:
+    screening, points = PlantedScreening(64, gains, too_large), model({}, limit)
+    points.add(64, 640 * MB)
+    sizes = BatchSize(cast(Screening, screening), points, most)
+    sizes.find()
+    assert (screening.tried, sizes.size) == (tried, size)
+    assert screening.left_out == ([] if limit is None else [512] if size == 256 else [512, 720])
