@@ -342,6 +342,12 @@ def test_replicas_make_the_batch_unknown_unless_it_was_measured(four: list[Run],
         (100, 32, {"train_samples": 100, "steps_per_epoch": 3}, {"train.steps_per_epoch": 3}, "2,500, 3,200"),
         (100, 32, {"train_samples": 100, "steps_per_epoch": 3},
          {"train.steps_per_epoch": 3, "input.drop_remainder": True}, ""),
+        # Without the whole batch that the option asks for, nothing is known of a pass; without a batch, of nothing.
+        (100, 16, {"train_samples": 10, "steps_per_epoch": 1}, {"input.drop_remainder": True}, "1,600, 3,200"),
+        (100, 0, {"train_samples": 100, "steps_per_epoch": 4}, {}, "0, 3,200"),
+        # A last batch of 4 samples is too small for 5 replicas.
+        (100, 16, {"train_samples": 100, "steps_per_epoch": 4, "replicas": 5}, {}, "1,600, 3,200"),
+        (100, 16, {"train_samples": 100, "steps_per_epoch": 4, "replicas": 4}, {}, "1,432, 3,200"),
     ],
 )  # fmt: skip
 def test_losses_are_compared_after_as_many_samples(
@@ -428,3 +434,37 @@ def test_runs_in_other_environments_are_told(four: list[Run]) -> None:
     told = notes(four[0], four[1])
     assert "the environments differ (TF_CUDNN_USE_AUTOTUNE): the speed may differ" in told
     assert "XLA has compiled only some of these runs" in told
+
+
+def test_runs_are_different_work_whatever_is_not_known_of_others() -> None:
+    def told(*models: str | None) -> list[str]:
+        options = [{"workload.model": model} if model else {} for model in models]
+        return caveats(options, [{"steps": 1.0}] * len(models), ["ok"] * len(models), [None] * len(models))
+
+    assert told(None, "cnn", "cnn") == []
+    assert told(None, "cnn", "mlp")[0].startswith("the runs do different work (workload.model)")
+
+
+@pytest.mark.parametrize(
+    ("asked", "built", "named"),
+    [
+        (("auto", "auto"), (True, False), True),
+        (("auto", "auto"), (True, True), False),
+        (("auto", "auto"), (True, None), False),  # nothing is known of the second
+        (("auto", False), (True, False), False),  # it was asked for
+    ],
+)
+def test_what_automatic_xla_has_done_is_told_where_it_differs(
+    asked: tuple[Any, ...], built: tuple[Any, ...], named: bool
+) -> None:
+    begun = [recalled({"t": 1.0, "type": "started", "actual": {"jit_compile": compiled}}) for compiled in built]
+    options = [{"compile.xla": xla} for xla in asked]
+    notes = caveats(options, [{"x": 1.0}] * 2, ["ok", "ok"], [found for found in begun if isinstance(found, Started)])
+    assert [note.partition(",")[0] for note in notes] == (["compile.xla is auto"] if named else [])
+
+
+def test_shares_have_noise_also_where_one_is_nothing(four: list[Run]) -> None:
+    for run, wait in zip(four[:2], (0.0, 0.02), strict=True):
+        amend(run, input_wait=wait)
+    row = next(row for row in compare(four[:2]).figures if row.key == "input_wait")
+    assert row.noise == pytest.approx(0.02)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gputui.engine.diagnosis import BESIDE, RULES, VERDICT_LABELS, diagnose
 from gputui.engine.diagnosis.measurements import Measurements
+from gputui.engine.diagnosis.rules import findings
 from gputui.engine.runs.events import Diagnosis
 from gputui.tui.printing.diagnosis import show_stages
 
@@ -263,3 +264,45 @@ def test_confidence_grows_with_time_and_by_a_second_way_that_agrees() -> None:
     confirmed, contradicted = (diagnose(measured(**waits(0.5), ablation=share)).confidence for share in (0.52, 0.1))
     assert early < late
     assert contradicted < diagnose(measured(**waits(0.5))).confidence < confirmed
+
+
+@pytest.mark.parametrize(
+    ("rule", "applies", "not_yet"),
+    [
+        # Where the GPU's utilization is unknown it may hide Python's time, so that only a large share counts.
+        ("python_share", gpu(busy_mean=None, python_share=0.15), gpu(busy_mean=None, python_share=0.149)),
+        ("python_share", gpu(busy_mean=0.85, python_share=0.04), gpu(busy_mean=0.97, python_share=0.04)),
+        # Copies ahead of the steps take no time from them until they take all of it.
+        ("transfer", gpu(transfer=0.9, device_batches=2), gpu(transfer=0.89, device_batches=2)),
+        ("transfer", gpu(transfer=0.06), gpu(transfer=0.06, device_batches=1)),
+        ("pauses", measured(pauses=0.2, pauses_counted=2), measured(pauses=0.2, pauses_counted=1)),
+        (
+            "pauses",
+            measured(pauses=0.2, pauses_counted=1, seconds=50.0),
+            measured(pauses=0.2, pauses_counted=1, seconds=49.0),
+        ),
+        ("uneven", measured(uneven=4.0, windows=200), measured(uneven=4.0, windows=199)),
+        ("uneven", measured(uneven=4.0, input_wait=0.049), measured(uneven=4.0, input_wait=0.05)),
+        (
+            "uneven",
+            measured(uneven=4.0, cpu=0.95, others_cpu=0.0),
+            measured(uneven=4.0, cpu=0.95, others_cpu=0.5),
+        ),
+        ("busy_gap", gpu(gpus=2, busy_gap=0.6), gpu(gpus=1, busy_gap=0.6)),
+        ("clock_gap", gpu(gpus=2, clock_gap=0.3), gpu(gpus=1, clock_gap=0.3)),
+        ("busy_p5", gpu(busy_p5=0.05, busy_p95=0.7), gpu(busy_p5=0.05, busy_p95=0.69)),
+        ("busy_mean", gpu(busy_mean=0.3), measured(busy_mean=0.3)),
+        ("sm_active", gpu(sm_active=0.3), gpu(sm_active=0.3, busy_mean=0.3)),
+        ("dram_active", gpu(dram_active=0.7, tensor_active=0.49), gpu(dram_active=0.7, tensor_active=0.5)),
+        ("dram_active", gpu(dram_active=0.7), gpu(dram_active=0.7, busy_mean=0.3)),
+        ("tensor_active", gpu(tensor_active=0.01), gpu(tensor_active=0.01, busy_mean=0.3)),
+        ("tensor_active", gpu(tensor_active=0.01), gpu({"precision.policy": "mixed_bfloat16"}, tensor_active=0.01)),
+        ("compute_share", gpu(), gpu(busy_mean=0.3)),
+        ("io_wait", measured(io_wait=0.6), measured(io_wait=0.6, read_bytes_per_second=0.0)),
+    ],
+)
+def test_a_rule_counts_only_if_its_figure_can_mean_what_it_says(
+    rule: str, applies: Measurements, not_yet: Measurements
+) -> None:
+    assert rule in [found.rule.measurement for found in findings(applies)]
+    assert rule not in [found.rule.measurement for found in findings(not_yet)]

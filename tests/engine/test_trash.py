@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.support.small_disk import small_disk as small_disk
 
 SCREEN = """
 import sys
+import time
 from gputui.engine import runs
 from gputui.engine.runs.trash import Trash
 trash = Trash()
@@ -185,3 +187,26 @@ def test_a_file_that_is_deleted_between_its_opening_and_its_locking_is_no_lock(
     with locks.take(path):
         assert locks.held(path) is True, "the lock is on the file that is there"
     assert len(locked) > 1
+
+
+def test_a_sweep_takes_only_what_screens_have_left(home: Path) -> None:
+    run = ended("one")
+    sweep(run.path.parent)
+    assert sorted(path.name for path in run.path.iterdir()) == ["preset.yaml", "result.json"]
+
+
+@pytest.mark.parametrize(("days", "stays"), [(6.9, True), (7.1, False)])
+def test_without_locks_only_what_is_older_than_a_week_is_swept(
+    days: float, stays: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    left = home / "runs" / ".deleted-x"
+    left.mkdir(parents=True)
+    (left / "held").touch()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    then = time.time() - days * 86400
+    os.utime(left, (then, then))
+    sweep(home / "runs")
+    assert [path.name for path in (home / "runs").iterdir()] == ([left.name] if stays else [])

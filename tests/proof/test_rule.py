@@ -14,6 +14,7 @@ import pytest
 from gputui.engine import diagnosis, plan, presets
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.proof import comparing, diagnosing, diagnostic_trials, efficiency, folder, learning, request
+from gputui.engine.proof.record import Comparison
 from gputui.engine.proof.row import Trial
 from gputui.engine.proof.trial import Bench
 from gputui.engine.runs import Run
@@ -235,3 +236,88 @@ def test_a_diagnosis_of_too_few_steps_says_how_long_to_measure() -> None:
     assert diagnosing.undecided(found, 1.0) == f"too short; measure longer: --seconds {plan.seconds_to_ask(1.0)}"
     assert diagnosing.undecided(found | {"steps": plan.LEAST_STEPS}, 1.0) == "too short"
     assert diagnosing.undecided(found | {"verdict": "healthy"}, 1.0) == ""
+
+
+class SpeedsBench:
+    """Measures trials of planted speeds, or of outcomes other than `ok`, in the order in which they are asked for."""
+
+    def __init__(self, *planted: float | str) -> None:
+        self.planted = list(planted)
+        self.sides: list[str] = []
+        self.stop = SimpleNamespace(count=0)
+
+    def measure(self, preset: presets.Preset, side: str, repeat: int, **how: Any) -> Trial:
+        self.sides.append(side)
+        now = self.planted.pop(0)
+        if now == "stop":
+            self.stop.count, now = 1, "stopped"
+        return row(None, side=side, outcome=now) if isinstance(now, str) else row(now, side=side)
+
+
+def pairs_of(bench: SpeedsBench, repeats: int = 3, **more: Any) -> tuple[comparing.Comparing, Comparison]:
+    comparison, preset = Comparison(changes={"compile.xla": True}), presets.defaults()
+    return comparing.Comparing(
+        cast(Bench, bench), comparison, preset, preset, repeats, lambda text: None, **more
+    ), comparison
+
+
+def test_pairs_are_measured_in_turns_and_end_early_only_if_they_may_and_agree_by_far() -> None:
+    bench = SpeedsBench(1.0, 8.0, 8.0, 1.0, 1.0, 8.0)
+    assert pairs_of(bench)[0].measure() == [7.0] * 3
+    assert bench.sides == list("abbaab")
+    assert pairs_of(SpeedsBench(1.0, 8.0, 8.0, 1.0), may_end_early=True)[0].measure() == [7.0] * 2
+    assert len(pairs_of(SpeedsBench(1.0, 2.0, 2.0, 1.0, 1.0, 2.0), may_end_early=True)[0].measure()) == 3
+
+
+def test_a_trial_that_was_just_measured_is_side_a_of_the_first_pair_and_of_no_other() -> None:
+    bench = SpeedsBench(8.0, 8.0, 2.0)
+    pairs, comparison = pairs_of(bench, repeats=2, first_a=row(4.0))
+    assert pairs.measure() == [1.0, 3.0]
+    assert (bench.sides, len(comparison.trials)) == (list("bba"), 4)
+
+
+def test_further_pairs_are_those_that_are_missing_and_end_with_a_changed_side_that_fails() -> None:
+    bench = SpeedsBench(*[1.0, 2.0, 2.0, 1.0], *[1.0, 2.0, 2.0, 1.0])
+    pairs, comparison = pairs_of(bench, repeats=2)
+    pairs.measure()
+    pairs.measure_more(4)
+    assert (len(pairs.gains), bench.sides) == (4, list("abbaabba"))
+    bench.planted = [1.0, "oom"]
+    pairs.measure_more(6)
+    assert (len(pairs.gains), comparison.gain, comparison.decision) == (4, 1.0, "running")
+
+
+@pytest.mark.parametrize(
+    ("planted", "why"),
+    [
+        ((1.0, 2.0, "oom"), "oom: None"),
+        ((1.0, "error"), "error: None"),
+        ((1.0, "crashed", 2.0, "crashed"), "it died 2 times; the last was crashed: None"),
+    ],
+)
+def test_a_changed_side_that_fails_ends_the_comparison_without_a_gain(planted: tuple[Any, ...], why: str) -> None:
+    pairs, comparison = pairs_of(SpeedsBench(*planted))
+    pairs.measure()
+    assert (comparison.decision, comparison.why) == ("failed", why)
+    assert (comparison.gain, comparison.spread) == (None, None)
+
+
+@pytest.mark.parametrize(("planted", "fault"), [(("oom", "error"), comparing.BaselineFailed), (("stop",), comparing.Stopped),
+                                                ((1.0, "stop"), comparing.Stopped)])  # fmt: skip
+def test_a_baseline_that_fails_twice_or_a_stop_ends_the_comparison(
+    planted: tuple[Any, ...], fault: type[Exception]
+) -> None:
+    bench = SpeedsBench(*planted)
+    pairs, comparison = pairs_of(bench)
+    with pytest.raises(fault):
+        pairs.measure()
+    assert comparison.decision == ("stopped" if fault is comparing.Stopped else "failed")
+    assert len(bench.sides) == len(planted)
+
+
+def test_after_a_stop_no_further_trial_begins() -> None:
+    bench = SpeedsBench(1.0)
+    bench.stop.count = 1
+    with pytest.raises(comparing.Stopped):
+        pairs_of(bench)[0].measure()
+    assert bench.sides == []
