@@ -302,8 +302,14 @@ def test_a_changed_side_that_fails_ends_the_comparison_without_a_gain(planted: t
     assert (comparison.gain, comparison.spread) == (None, None)
 
 
-@pytest.mark.parametrize(("planted", "fault"), [(("oom", "error"), comparing.BaselineFailed), (("stop",), comparing.Stopped),
-                                                ((1.0, "stop"), comparing.Stopped)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("planted", "fault"),
+    [
+        (("oom", "error"), comparing.BaselineFailed),
+        (("stop",), comparing.Stopped),
+        ((1.0, "stop"), comparing.Stopped),
+    ],
+)
 def test_a_baseline_that_fails_twice_or_a_stop_ends_the_comparison(
     planted: tuple[Any, ...], fault: type[Exception]
 ) -> None:

@@ -75,3 +75,66 @@ def test_memory_may_be_planned_or_was_taken_before(
     assert judged.decision == ("kept" if fits else "rejected")
     if not fits:
         assert "but only" in judged.why
+
+
+def test_what_the_waits_say_is_weighed_with_the_speeds_unless_these_gain_clearly_more() -> None:
+    judged = candidate(103.0)
+    judged.gain_by_waits = 0.05
+    gain, error = judging.compare(judged, best(100.0), 0.04)
+    assert (judged.gain, judged.spread) == (gain, error)
+    assert 0.03 < gain < 0.05
+    assert error < judging.standard_error(0.04, 1, 1)
+    judged = candidate(140.0)  # more than the waits explain: the work itself is faster
+    judged.gain_by_waits = 0.05
+    assert judging.compare(judged, best(100.0), 0.04) == pytest.approx((0.4, 0.04 * math.sqrt(2)))
+    judged.gain_by_waits = judging.LEAST_GAIN  # says nothing
+    assert judging.compare(judged, best(141.0), 0.04)[0] == pytest.approx(140 / 141 - 1)
+
+
+@pytest.mark.parametrize(
+    ("speed", "by_waits", "again"),
+    [
+        (105.0, None, False),  # within a standard error of 5.7 %
+        (107.0, None, True),
+        (112.0, None, False),  # clear: twice the error
+        (100.0, 0.09, True),  # by the waits alone
+        (100.0, 0.019, False),
+    ],
+)
+def test_a_gain_that_counts_and_may_be_chance_is_measured_again(
+    speed: float, by_waits: float | None, again: bool
+) -> None:
+    judged = candidate(speed)
+    judged.gain_by_waits = by_waits
+    assert judging.seems_to_gain(judged, best(100.0), 0.04) is again
+
+
+def test_a_failed_candidate_names_its_fault_and_one_that_was_ended_its_speed() -> None:
+    judged = candidate(100.0, 80.0)
+    judged.trials[-1].outcome, judged.trials[-1].error = "slower", "ended after 2 s"
+    judging.decide_failed(judged, best(100.0))
+    assert (judged.decision, judged.why, judged.gain) == ("rejected", "-20.0 %: ended after 2 s", pytest.approx(-0.2))
+    judged = candidate(100.0)
+    judged.trials[-1].outcome, judged.trials[-1].error = "oom", "no room"
+    judging.decide_failed(judged, best(100.0))
+    assert (judged.decision, judged.why, judged.gain) == ("failed", "oom: no room", None)
+
+
+@pytest.mark.parametrize(
+    ("gain", "spread", "may"),
+    [(None, 0.5, False), (-0.05, None, True), (-0.12, None, False), (-0.12, 0.07, True), (0.03, None, True)],
+)
+def test_chance_may_have_rejected_what_was_not_clearly_slower(
+    gain: float | None, spread: float | None, may: bool
+) -> None:
+    """A single trial each with a spread of 4 % differs by 5.7 %."""
+    judged = candidate(100.0)
+    judged.gain, judged.spread = gain, spread
+    assert judging.may_be_faster(judged, 0.04) is may
+
+
+def test_the_gain_by_waits_is_told_where_it_is_more() -> None:
+    for by_waits, words in ((0.30, "+10.0 % (+30.0 % by its waits)"), (0.05, "+10.0 %")):
+        judged = candidate(110.0)
+        judged.gain_by_waits = by_waits
+        assert judging._told(judged, 0.10) == words

@@ -15,6 +15,7 @@ from gputui.engine.telemetry import limits
 from gputui.engine.telemetry.limits import Ceilings
 from gputui.engine.tune.batches import memory
 from gputui.engine.tune.batches.batch_size import BatchSize
+from gputui.engine.tune.batches.largest_batch import LargestBatch
 from gputui.engine.tune.batches.memory import MemoryModel
 from gputui.engine.tune.batches.memory_line import through
 from gputui.engine.tune.measuring.screening import Screening
@@ -259,3 +260,43 @@ def test_the_batch_grows_while_that_gains_and_is_halved_where_it_does_not(
     sizes.find()
     assert (screening.tried, sizes.size) == (tried, size)
     assert screening.left_out == ([] if limit is None else [512] if size == 256 else [512, 720])
+
+
+@pytest.mark.parametrize(
+    ("points", "most", "batch"),
+    [
+        ({}, 4096, None),  # nothing is known
+        ({64: None}, 4096, 32),
+        ({1: None}, 4096, None),
+        ({64: 640 * MB}, 4096, 128),  # one batch predicts nothing: twice as many
+        ({64: 640 * MB}, 100, 100),
+        ({64: 640 * MB}, 64, None),  # for more there are no samples
+        ({64: 640 * MB, 128: 1280 * MB}, 4096, 920),  # 921 are predicted to fit into 90 % of 10 GiB
+        ({64: 640 * MB, 128: 1280 * MB}, 921, 921),
+        ({64: 640 * MB, 128: 1280 * MB, 512: None}, 4096, 320),  # the line is wrong: the middle
+        ({64: 640 * MB, 128: 1280 * MB, 144: None}, 4096, 136),
+        ({64: 640 * MB, 128: 1280 * MB, 135: None}, 4096, None),  # by less than a sixteenth
+    ],
+)
+def test_the_next_batch_that_may_be_the_largest(points: dict[int, int | None], most: int, batch: int | None) -> None:
+    unused = cast(Any, None)
+    assert LargestBatch(unused, model(points), unused, most, 1000.0)._next() == batch
+
+
+@pytest.mark.parametrize(
+    ("batch", "speed", "left", "affordable"),
+    [
+        (1000, 1000.0, 100.0, True),  # 8 steps take 8 s, and a trial 30 s
+        (1000, 1000.0, 48.0, True),
+        (1000, 1000.0, 47.9, False),  # 10 s are kept for the comparison
+        (7500, 1000.0, 1000.0, True),
+        (7501, 1000.0, 1000.0, False),  # more than a minute
+        (7501, 0.0, 1000.0, True),
+    ],
+)
+def test_a_batch_whose_steps_take_too_long_is_left_out(batch: int, speed: float, left: float, affordable: bool) -> None:
+    screening = PlantedScreening(64, {}, 9999)
+    trials = SimpleNamespace(seconds_left=left, reserved_seconds=10.0, trial_seconds=30.0)
+    of_trials = cast(Screening, SimpleNamespace(trials=trials, leave_out=screening.leave_out))
+    assert LargestBatch(of_trials, model({}), cast(Any, None), 9999, speed)._affordable(batch) is affordable
+    assert screening.left_out == ([] if affordable else [batch])
