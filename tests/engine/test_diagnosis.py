@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import BESIDE, RULES, VERDICT_LABELS, diagnose
+from gputui.engine.diagnosis import BESIDE, RULES, VERDICT_LABELS, diagnose, slow_worker, worker_exchange
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import findings
-from gputui.engine.runs.events import Diagnosis
+from gputui.engine.runs.events import Diagnosis, GradientExchange, Started, WorkerReadings
+from gputui.engine.runs.parsing import recalled
 from gputui.tui.printing.diagnosis import show_stages
 
 from tests.support.judged import PARALLEL, STAGES, gpu, measured, waits
@@ -306,3 +307,45 @@ def test_a_rule_counts_only_if_its_figure_can_mean_what_it_says(
 ) -> None:
     assert rule in [found.rule.measurement for found in findings(applies)]
     assert rule not in [found.rule.measurement for found in findings(not_yet)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.verdict}-{rule.measurement}")
+def test_a_figure_at_the_threshold_counts_unless_it_is_to_be_below(rule: Any) -> None:
+    assert rule.passes(rule.notable, rule.notable) is not rule.below
+    assert rule.passes(rule.notable - 1e-6, rule.notable) is rule.below
+
+
+@pytest.mark.parametrize(
+    ("ms", "step_ms", "share"), [(10.0, 50.0, 0.2), (80.0, 50.0, 1.0), (0.0, 50.0, None), (10.0, None, None)]
+)
+def test_the_exchange_between_workers_is_a_share_of_the_step(
+    ms: float, step_ms: float | None, share: float | None
+) -> None:
+    workers = [{"host": "h0"}, {"host": "h1"}, {"host": "h0"}]
+    begun = recalled({"t": 1.0, "type": "started", "workers": workers})
+    assert isinstance(begun, Started)
+    exchange = GradientExchange(ms=ms, bytes=20_000_000, step=9)
+    told = worker_exchange.figures(exchange, begun, step_ms)
+    if share is None:
+        assert told == {}
+        return
+    assert (told["worker_exchange"], told["exchange_ms"], told["hosts"]) == (share, ms, ("h0", "h1"))
+    assert told["exchange_rate"] == ("1.9 GiB/s" if ms == 10.0 else "238 MiB/s")
+    assert worker_exchange.figures(exchange, None, step_ms)["hosts"] == ()
+
+
+@pytest.mark.parametrize(("waits_of", "named"), [((0.10, 0.12, 0.5), True), ((0.1, 0.3), True), ((0.1, 0.19), False)])
+def test_a_worker_that_waits_a_tenth_longer_than_the_median_of_the_others_is_named(
+    waits_of: tuple[float, ...], named: bool
+) -> None:
+    readings = [
+        WorkerReadings(workers=[{"index": i, "input_wait": wait, "address": f"h{i}:1"}], slowest=None)
+        for i, wait in enumerate(waits_of)
+        for wait in (wait - 0.05, wait + 0.05)
+    ]
+    told = slow_worker.figures(readings)
+    *others, last = waits_of
+    assert told["worker_gap"] == pytest.approx(last - sum(others) / len(others))
+    assert (told.get("slow_worker"), told.get("slow_worker_wait")) == (
+        (f"worker {len(others)} (h{len(others)}:1)", pytest.approx(last)) if named else (None, None)
+    )

@@ -18,7 +18,7 @@ from gputui.engine.proof.search import Limits
 from gputui.engine.tune import asking
 from gputui.engine.tune.decision import fallbacks, learning_rate, losses
 from gputui.engine.tune.decision.losses import margin
-from gputui.engine.tune.decision.training_length import Data, Length, affordable, epochs_and_steps
+from gputui.engine.tune.decision.training_length import Data, Length, affordable, epochs_and_steps, of_earlier
 from gputui.engine.tune.report import sentences
 
 from tests.support.proving import HERE, Planted, searching
@@ -233,3 +233,30 @@ def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spr
     assert "more pairs would be needed" in comparison.why, "what was measured until then is judged"
     assert "no time was left for further pairs" in comparison.why
     assert searcher.search.unproved == comparison.changes
+
+
+@pytest.mark.parametrize(
+    ("known", "length"),
+    [
+        ((3, None), Length(3000, 3)),  # whole passes of 1,000 samples
+        ((2, 10), Length(2000, 2)),  # in epochs of as many steps as the preset's
+        ((1, 25), Length(800, None)),  # a part of a pass, in batches of 32
+    ],
+)
+def test_the_length_of_earlier_trials_is_found_again(known: tuple[int, int | None], length: Length) -> None:
+    preset = defaults(["batch_size=32", "steps_per_epoch=10"])
+    assert of_earlier(known, Data(batch=32, per_pass=1000, passes=6), preset) == length
+
+
+@pytest.mark.parametrize(
+    ("data", "seconds", "length"),
+    [
+        (Data(batch=32, per_pass=1000, passes=6), 1.6, Length(1000, 1)),  # a pass takes 1 s and 0.6 s beside it
+        (Data(batch=32, per_pass=1000, passes=6), 1.5, None),  # 1,472 samples are more than a pass
+        (Data(batch=32, per_pass=1000, passes=1), 1.6, Length(1000, 1)),
+        (Data(batch=32, per_pass=None, passes=2), 0.64, Length(640, None)),  # 40 updates of 16
+        (Data(batch=32, per_pass=None, passes=2), 0.63, None),
+    ],
+)
+def test_a_training_for_its_loss_has_at_least_forty_updates(data: Data, seconds: float, length: Length | None) -> None:
+    assert affordable(data, 16, seconds, 0.001) == length
