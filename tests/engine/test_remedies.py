@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from gputui.engine.diagnosis import diagnose, remedies_workers
+from gputui.engine.diagnosis import diagnose, remedies_input, remedies_workers
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import ORDER, remedies
 from gputui.engine.diagnosis.remedy import Remedy
@@ -273,3 +273,46 @@ def test_a_batch_that_an_own_training_decides_is_not_doubled_for_its_workers() -
 )
 def test_a_faster_network_is_advised_between_machines_and_none_within_one(figures: dict[str, Any], reason: str) -> None:
     assert cluster(**figures)[-1].reason.startswith(reason)
+
+
+def _of_input(changes: Mapping[str, Any], **figures: Any) -> list[dict[str, Any]]:
+    known = waits(0.6) | {"train_samples": 1000, "sample_bytes": 100, "stages": STAGES} | figures
+    return [dict(remedy.changes) for remedy in remedies_input.for_input(measured(changes, **known))]
+
+
+@pytest.mark.parametrize(
+    ("figures", "cached"),
+    [
+        ({"host_memory_free_bytes": 200_000}, True),  # half of the free memory
+        ({"host_memory_free_bytes": 199_999}, False),
+        ({"host_memory_free_bytes": None}, True),
+        ({"sample_bytes": None, "host_memory_free_bytes": 0}, True),  # nothing is known of its size
+        ({"steps_per_epoch": 16, "global_batch_size": 63}, False),  # one pass reads each sample once
+        ({"train_samples": None}, False),
+    ],
+)
+def test_a_cache_is_proposed_for_several_passes_over_data_that_fit(figures: dict[str, Any], cached: bool) -> None:
+    epochs = 1 if "steps_per_epoch" in figures else 3
+    assert ({"input.cache": "memory"} in _of_input({"input.cache": "off", "train.epochs": epochs}, **figures)) is cached
+
+
+@pytest.mark.parametrize(("work", "proposed"), [(5.0, True), (4.9, False)])
+def test_a_stage_is_worth_a_remedy_from_a_twentieth_of_the_work_on(work: float, proposed: bool) -> None:
+    stages = ({"name": "read", "ms_per_batch": work}, {"name": "batch", "ms_per_batch": 100 - work})
+    changes = {"workload.data": "tfrecord:x", "input.parallel_reads": "off"}
+    assert ({"input.parallel_reads": "auto"} in _of_input(changes, stages=stages)) is proposed
+    stages = ({"name": "prepare", "ms_per_batch": work}, {"name": "batch", "ms_per_batch": 100 - work})
+    assert ({"input.parallel_calls": "auto"} in _of_input({"input.parallel_calls": "off"}, stages=stages)) is proposed
+
+
+def test_a_disk_that_is_waited_for_and_heavy_augmenting_are_named() -> None:
+    def reasons(changes: Mapping[str, Any] = {}, **figures: Any) -> str:
+        return " ".join(remedy.reason for remedy in remedies_input.for_input(measured(changes, **waits(0.6) | figures)))
+
+    assert "the disk is slow" in reasons(io_wait=0.5)
+    assert "the disk is slow" not in reasons(io_wait=0.5, read_bytes_per_second=0.0)
+    half = ({"name": "augment", "ms_per_batch": 5.0}, {"name": "batch", "ms_per_batch": 5.0})
+    less = ({"name": "augment", "ms_per_batch": 4.9}, {"name": "batch", "ms_per_batch": 5.1})
+    assert "augment=heavy" in reasons({"input.augment": "heavy"}, stages=half)
+    assert "augment=heavy" not in reasons({"input.augment": "heavy"}, stages=less)
+    assert "augment=heavy" not in reasons({"input.augment": "light"}, stages=half)

@@ -27,7 +27,7 @@ ADDRESSES = ("h0:1", "h1:1")
 
 def begun(*made: Run) -> None:
     """Tell in each run of these workers that they have met."""
-    members = [{"index": index, "address": ADDRESSES[index], "host": "h", "run": run.id, "folder": str(run.path),
+    members = [{"index": index, "address": f"h{index}:1", "host": "h", "run": run.id, "folder": str(run.path),
                 "replicas": 1, "gpus": []} for index, run in enumerate(made)]  # fmt: skip
     for index, run in enumerate(made):
         started: dict[str, Any] = dict.fromkeys(("global_batch_size", "steps_per_epoch", "train_samples"), 8)
@@ -116,3 +116,57 @@ def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_run
     worker.file(clusters.FILE).write_text(json.dumps(kept | {"index": 5}))  # of another training
     assert worker not in clusters.others_beside(chief)
     assert clusters.chief_beside(worker) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "index"),
+    [
+        ({"workers": ["h0:1", "h1:1"], "index": 1, "source": "x"}, 1),
+        ({"workers": ["h0:1", "h1:1"], "index": 2, "source": "x"}, None),
+        ({"workers": ["h0:1", "h1:1"], "index": -1, "source": "x"}, None),
+        ({"workers": ["h0:1", "h1:1"], "source": "x"}, None),
+        ({"index": 0, "source": "x"}, None),
+    ],
+)
+def test_a_damaged_file_of_a_cluster_is_none(content: dict[str, Any], index: int | None, home: Path) -> None:
+    run = runs.create("one", "schema_version: 1\n")
+    run.file(clusters.FILE).write_text(json.dumps(content))
+    found = clusters.of_run(run)
+    assert (found.index if found else None) == index
+
+
+def test_a_members_run_is_that_of_its_folder_name_and_index(
+    cluster_runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = clusters.members(cluster_runs[0])[1]
+    other = cluster_runs[1]
+    assert clusters.run_of(member) == other
+    assert clusters.run_of({**member, "run": "another"}) is None
+    assert clusters.run_of({**member, "index": 0}) is None
+    monkeypatch.chdir(other.path.parent)
+    assert clusters.run_of({**member, "folder": other.id}) is None, "of a relative folder nobody knows where it lies"
+    assert clusters.run_of({**member, "folder": "/gone/" + other.id}) is None
+
+
+def test_the_chief_has_the_checkpoint_of_all_workers(cluster_runs: list[Run]) -> None:
+    chief, other, alone = cluster_runs
+    assert [clusters.is_saved(run) for run in (chief, other)] == [False, False]
+    assert clusters.is_saved(alone) is alone.file("options.json").exists(), "its chief's folder cannot be read"
+    alone.file("options.json").write_text(json.dumps({"run": {"checkpoint": "epoch"}}))
+    assert clusters.is_saved(alone)
+    alone.file("options.json").write_text(json.dumps({"run": {"checkpoint": "off"}}))
+    assert not clusters.is_saved(alone)
+    step = chief.file("checkpoints/step-0000000100")
+    step.mkdir(parents=True)
+    for name in ("state.index", "state.data-00000-of-00001"):
+        (step / name).write_text("x")
+    assert [clusters.is_saved(run) for run in (chief, other, alone)] == [True, True, False]
+
+
+def test_two_workers_without_their_chief_are_told_as_of_one_training(home: Path) -> None:
+    preset = presets.resolve("quickstart", ["strategy.kind=multi_worker"])
+    addresses = (*ADDRESSES, "h2:1")
+    made = [launch.create(preset, joins=Cluster(addresses, index, "--cluster")) for index in range(3)]
+    assert not any("workers of one" in note for note in comparison.compare(baseline.line_up(made[1:])).notes)
+    begun(*made)
+    assert any("workers of one training" in note for note in comparison.compare(baseline.line_up(made[1:])).notes)
