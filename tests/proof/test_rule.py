@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 from gputui.engine import diagnosis, plan, presets
+from gputui.engine.diagnosis import collector
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.proof import comparing, diagnosing, diagnostic_trials, efficiency, folder, learning, request
 from gputui.engine.proof.record import Comparison
@@ -137,7 +138,8 @@ def test_too_few_steps_are_to_be_measured_for_longer() -> None:
 
 
 def row(speed: float | None, **fields: Any) -> Trial:
-    return Trial(**{"side": "a", "repeat": 1, "run": "01-a", "outcome": "ok", "samples_per_second": speed} | fields)
+    known: dict[str, Any] = {"side": "a", "repeat": 1, "run": "01-a", "outcome": "ok", "samples_per_second": speed}
+    return Trial(**known | fields)
 
 
 def test_the_trial_of_median_speed_stands_for_all() -> None:
@@ -213,7 +215,7 @@ def test_a_trial_is_diagnosed_as_the_real_run_with_what_the_proof_knows(
         return diagnosis.diagnose(known)
 
     monkeypatch.setattr(diagnosing, "diagnose", diagnose)
-    monkeypatch.setattr(diagnosing.collector, "read", lambda run: measured(steps_per_epoch=999, **figures))
+    monkeypatch.setattr(collector, "read", lambda run: measured(steps_per_epoch=999, **figures))
     preset = presets.defaults(settings)
     found = diagnosing.of_trial(Run(Path("x")), preset, 0.25, 0.1)
     assert found["verdict"]
