@@ -437,12 +437,12 @@ def test_runs_in_other_environments_are_told(four: list[Run]) -> None:
 
 
 def test_runs_are_different_work_whatever_is_not_known_of_others() -> None:
-    def told(*models: str | None) -> list[str]:
+    def noted(*models: str | None) -> list[str]:
         options = [{"workload.model": model} if model else {} for model in models]
         return caveats(options, [{"steps": 1.0}] * len(models), ["ok"] * len(models), [None] * len(models))
 
-    assert told(None, "cnn", "cnn") == []
-    assert told(None, "cnn", "mlp")[0].startswith("the runs do different work (workload.model)")
+    assert noted(None, "cnn", "cnn") == []
+    assert noted(None, "cnn", "mlp")[0].startswith("the runs do different work (workload.model)")
 
 
 @pytest.mark.parametrize(
@@ -459,7 +459,7 @@ def test_what_automatic_xla_has_done_is_told_where_it_differs(
 ) -> None:
     begun = [recalled({"t": 1.0, "type": "started", "actual": {"jit_compile": compiled}}) for compiled in built]
     options = [{"compile.xla": xla} for xla in asked]
-    notes = caveats(options, [{"x": 1.0}] * 2, ["ok", "ok"], [found for found in begun if isinstance(found, Started)])
+    notes = caveats(options, [{"x": 1.0}] * 2, ["ok", "ok"], [event for event in begun if isinstance(event, Started)])
     assert [note.partition(",")[0] for note in notes] == (["compile.xla is auto"] if named else [])
 
 

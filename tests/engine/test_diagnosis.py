@@ -325,12 +325,12 @@ def test_the_exchange_between_workers_is_a_share_of_the_step(
     begun = recalled({"t": 1.0, "type": "started", "workers": workers})
     assert isinstance(begun, Started)
     exchange = GradientExchange(ms=ms, bytes=20_000_000, step=9)
-    told = worker_exchange.figures(exchange, begun, step_ms)
+    figures = worker_exchange.figures(exchange, begun, step_ms)
     if share is None:
-        assert told == {}
+        assert figures == {}
         return
-    assert (told["worker_exchange"], told["exchange_ms"], told["hosts"]) == (share, ms, ("h0", "h1"))
-    assert told["exchange_rate"] == ("1.9 GiB/s" if ms == 10.0 else "238 MiB/s")
+    assert (figures["worker_exchange"], figures["exchange_ms"], figures["hosts"]) == (share, ms, ("h0", "h1"))
+    assert figures["exchange_rate"] == ("1.9 GiB/s" if ms == 10.0 else "238 MiB/s")
     assert worker_exchange.figures(exchange, None, step_ms)["hosts"] == ()
 
 
@@ -343,9 +343,9 @@ def test_a_worker_that_waits_a_tenth_longer_than_the_median_of_the_others_is_nam
         for i, wait in enumerate(waits_of)
         for wait in (wait - 0.05, wait + 0.05)
     ]
-    told = slow_worker.figures(readings)
+    figures = slow_worker.figures(readings)
     *others, last = waits_of
-    assert told["worker_gap"] == pytest.approx(last - sum(others) / len(others))
-    assert (told.get("slow_worker"), told.get("slow_worker_wait")) == (
+    assert figures["worker_gap"] == pytest.approx(last - sum(others) / len(others))
+    assert (figures.get("slow_worker"), figures.get("slow_worker_wait")) == (
         (f"worker {len(others)} (h{len(others)}:1)", pytest.approx(last)) if named else (None, None)
     )

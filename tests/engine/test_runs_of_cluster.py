@@ -131,8 +131,8 @@ def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_run
 def test_a_damaged_file_of_a_cluster_is_none(content: dict[str, Any], index: int | None, home: Path) -> None:
     run = runs.create("one", "schema_version: 1\n")
     run.file(clusters.FILE).write_text(json.dumps(content))
-    found = clusters.of_run(run)
-    assert (found.index if found else None) == index
+    cluster = clusters.of_run(run)
+    assert (cluster.index if cluster else None) == index
 
 
 def test_a_members_run_is_that_of_its_folder_name_and_index(

@@ -217,8 +217,8 @@ def test_a_trial_is_diagnosed_as_the_real_run_with_what_the_proof_knows(
     monkeypatch.setattr(diagnosing, "diagnose", diagnose)
     monkeypatch.setattr(collector, "read", lambda run: measured(steps_per_epoch=999, **figures))
     preset = presets.defaults(settings)
-    found = diagnosing.of_trial(Run(Path("x")), preset, 0.25, 0.1)
-    assert found["verdict"]
+    diagnosed = diagnosing.of_trial(Run(Path("x")), preset, 0.25, 0.1)
+    assert diagnosed["verdict"]
     assert (seen[0].steps_per_epoch, seen[0].ablation, seen[0].communication) == (per_epoch, 0.25, 0.1)
     assert seen[0].options == diagnosing.flat(preset)
     assert seen[0].options["train.steps_per_epoch"] == preset.options.train.steps_per_epoch
@@ -234,10 +234,10 @@ def test_a_newer_diagnosis_counts_and_one_that_is_undecided_keeps_the_earlier_re
 
 
 def test_a_diagnosis_of_too_few_steps_says_how_long_to_measure() -> None:
-    found = {"verdict": "undecided", "sentence": "too short", "steps": plan.LEAST_STEPS - 1}
-    assert diagnosing.undecided(found, 1.0) == f"too short; measure longer: --seconds {plan.seconds_to_ask(1.0)}"
-    assert diagnosing.undecided(found | {"steps": plan.LEAST_STEPS}, 1.0) == "too short"
-    assert diagnosing.undecided(found | {"verdict": "healthy"}, 1.0) == ""
+    unsure = {"verdict": "undecided", "sentence": "too short", "steps": plan.LEAST_STEPS - 1}
+    assert diagnosing.undecided(unsure, 1.0) == f"too short; measure longer: --seconds {plan.seconds_to_ask(1.0)}"
+    assert diagnosing.undecided(unsure | {"steps": plan.LEAST_STEPS}, 1.0) == "too short"
+    assert diagnosing.undecided(unsure | {"verdict": "healthy"}, 1.0) == ""
 
 
 class SpeedsBench:

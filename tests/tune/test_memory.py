@@ -224,11 +224,11 @@ class PlantedScreening:
         if not ran_out:
             trial.peak_memory_bytes = batch * 10 * MB
         gain = self.speeds.get(batch, 0.0)
-        found = Candidate(stage=stage, settings=settings, tried=settings, trials=[trial], gain=gain)
-        found.decision = "failed" if ran_out else "kept" if gain > 0 else "rejected"
-        if found.decision == "kept":
+        candidate = Candidate(stage=stage, settings=settings, tried=settings, trials=[trial], gain=gain)
+        candidate.decision = "failed" if ran_out else "kept" if gain > 0 else "rejected"
+        if candidate.decision == "kept":
             self.best.preset.options = options(f"input.batch_size={batch}")
-        return found
+        return candidate
 
     def leave_out(self, stage: str, settings: dict[str, int], why: str, predicted_bytes: int | None) -> None:
         self.left_out += settings.values()
