@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from gputui.engine import checks, presets, runs
 from gputui.engine.checks import Finding
+from gputui.engine.checks import chips as checks_of_chips
+from gputui.engine.checks import cluster as checks_of_cluster
 from gputui.engine.options import OPTIONS, plain
 from gputui.engine.system import installed
 from gputui.engine.telemetry import job
@@ -121,12 +123,14 @@ TRIGGERS = [
     ("_accumulation", NONE, "gradient_accumulation=9 steps_per_epoch=4", "warning", "the last 8 of 8 steps"),
     ("_micro_batches", TWO, "micro_batches=4 strategy.kind=mirrored xla=true", "error", "over several replicas"),
     ("_micro_batches", TWO, "on_oom=accumulate strategy.kind=mirrored xla=true", "error", "over several replicas"),
+    ("_accumulation", TWO, "gradient_accumulation=2 strategy.kind=mirrored", "error", "over several replicas"),
     ("_micro_batches", NONE, "micro_batches=9 batch_size=8", "warning", "cannot have 9 parts"),
     ("_micro_batches", NONE, "on_oom=accumulate", "note", "begins again"),
     ("_allocator", ONE, "allocator=cuda_malloc_async memory_limit_mb=512", "error", "neither a memory limit"),
     ("_allocator", ONE, "allocator=cuda_malloc_async logical_devices=2", "error", "nor partitions"),
     ("_launching_threads", ONE, "gpu_thread_count=2", "warning", "no threads of its own for GPUs"),
     ("_xla_flags", ONE, "xla=off xla_flags=--xla_dump_to=/tmp", "warning", "XLA compiles nothing"),
+    ("_cast", ONE, "cast=device data=tfrecord:/no/a tfrecord_encoding=float32", "warning", "tfrecord data are not"),
     ("_cast", ONE, "cast=device data=synthetic", "warning", "synthetic data are not bytes"),
     ("_cast", ONE, "cast=device model=transformer", "warning", "tokens are created on the host"),
     ("_cast", ONE, "cast=device augment=heavy", "warning", "needs floats on the host"),
@@ -230,6 +234,13 @@ FINE = [
     ("_micro_batches", TWO, "micro_batches=4 strategy.kind=mirrored"),
     ("_micro_batches", NONE, "on_oom=accumulate checkpoint=epoch xla=true"),
     ("_micro_batches", NONE, "on_oom=halve"),
+    ("_micro_batches", TWO, "strategy.kind=mirrored xla=true"),
+    ("_micro_batches", TWO, "micro_batches=2 xla=true"),
+    ("_micro_batches", NONE, "micro_batches=8 batch_size=8"),
+    ("_micro_batches", NONE, f"micro_batches=9 batch_size=8 entry={TEXTS}:make_texts"),
+    ("_cast", ONE, "cast=device data=tfrecord:/no/a tfrecord_encoding=uint8"),
+    ("_cast", ONE, f"cast=device augment=heavy entry={TEXTS}:make_texts"),
+    ("on_one_node", replace(TWO, cluster=TOGETHER), "strategy.kind=mirrored"),
     ("_cast", ONE, "cast=device augment=light"),
     ("_cast", ONE, "cast=host data=synthetic"),
     ("_optimizer", NONE, "optimizer=sgd momentum=0.9 nesterov=true"),
@@ -362,6 +373,45 @@ def test_what_did_nothing_in_the_last_run_of_the_same_code_is_told(home: Path, t
     assert checks.check(options(*entry), machine()) == [], "a default asks for nothing"
     os.utime(tmp_path / "train.py")
     assert checks.own_batch(wanted) is None, "the code has been changed since"
+
+
+def test_a_finding_names_the_options_that_are_set_and_the_remedy_of_this_chip() -> None:
+    for rule, on, settings, named, change in (
+        (
+            "_micro_batches",
+            TWO,
+            "micro_batches=2 strategy.kind=mirrored xla=true",
+            "micro_batches",
+            "compile.xla=false",
+        ),
+        ("_micro_batches", TWO, "on_oom=accumulate strategy.kind=mirrored xla=true", "on_oom", "compile.xla=false"),
+        ("precision", PASCAL, "policy=mixed_float16", "policy", "set it to float32"),
+        ("precision", VOLTA, "policy=mixed_bfloat16", "policy", "set it to mixed_float16 or float32"),
+        ("precision", PASCAL, "policy=mixed_bfloat16", "policy", "set it to mixed_float16 or float32"),
+        ("precision", P100, "policy=mixed_bfloat16", "policy", "set it to mixed_float16 or float32"),
+        ("others", replace(NONE, job_id="7"), "strategy.kind=multi_worker", "kind", "srun gputui"),
+        ("others", replace(WORKER, job_id="7"), "strategy.kind=multi_worker", "kind", "only while all workers do"),
+        ("others", replace(NONE, cluster_fault="a; b; do c"), "strategy.kind=multi_worker", "kind", "do c"),
+        ("others", replace(NONE, cluster_fault="a"), "strategy.kind=multi_worker", "kind", "correct it on every"),
+    ):
+        (finding, *_) = found_by(rule, on, settings)
+        names = [key.rpartition(".")[2] for key in finding.options]
+        assert (names[0], "xla" in names) == (named, "xla" in change), settings
+        assert change in finding.change, settings
+    assert checks_of_cluster.by_command("single") == []
+    assert checks_of_cluster.by_command("multi_worker")[0].level == "error"
+
+
+def test_whether_xla_compiles_on_these_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "cuda_version", lambda: (12, 5))
+    both = machine(gpu(0), gpu(1, (12, 0)))
+    for on, settings, expected in (
+        (ONE, "xla=true", True), (NONE, "xla=true", False), (BLACKWELL, "xla=true", True), (ONE, "xla=false", False),
+        (ONE, "xla=auto", True), (NONE, "xla=auto", False), (BLACKWELL, "xla=auto", False),
+        (ONE, "xla=auto deterministic=on", False), (TWO, "xla=auto strategy.kind=mirrored", False),
+        (both, "xla=auto", True), (both, "xla=auto visible=1", False),
+    ):  # fmt: skip
+        assert checks_of_chips.compiled(options(*settings.split()), on) is expected, (on, settings)
 
 
 def test_errors_come_first() -> None:
