@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from gputui.engine import presets, runs
 from gputui.engine.options import OPTIONS
+from gputui.engine.proof import STAGES
 from gputui.tui.form.hints import proposed
-from gputui.tui.form.history import History, Moment
+from gputui.tui.form.history import LONGEST, History, Moment
+from gputui.tui.form.limits import POLICIES, LimitTexts, WrongLimit
 from gputui.tui.form.search import around, marked, search, suggestion
 from gputui.tui.form.state import INFO, FormState, kind, to_text, to_value, value_of
 
@@ -251,3 +253,176 @@ def test_a_switch_with_a_third_word_is_chosen_from_its_words() -> None:
     for word, value in (("auto", "auto"), ("true", True), ("false", False)):
         state.set(info.key, word)
         assert value_of(state.preset.options, info) == value
+
+
+def test_a_search_tells_of_each_option_how_well_its_worst_word_fits() -> None:
+    def found(words: str) -> list[tuple[str, str, str]]:
+        hits = [(hit.info.key, hit.elsewhere) for hit in search(words)]
+        return [(key, other.place if other else "", other.text[:12] if other else "") for key, other in hits]
+
+    assert found("LR")[:3] == [
+        ("train.learning_rate", "also", "lr"), ("train.learning_rate_scaling", "also", "lr_scaling"),
+        ("train.schedule", "also", "lr_schedule"),
+    ]  # fmt: skip
+    assert ("strategy.kind", "takes", "mirrored") in found("Mirrored")
+    assert ("strategy.devices", "calls", "tf.distribut") in found("mirrored"), (
+        "a word within another begins with a capital"
+    )
+    assert [key for key, *_ in found("atch")][:3] == ["input.batch_size", "input.one_batch", "train.micro_batches"]
+    assert found("input")[0][0] == "workload.tfrecord_input", "its own name has the word"
+    assert ("input.batch_size", "", "") in found("input"), "its group has it"
+    together = next(hit for hit in search("strategy mirrored") if hit.info.key == "strategy.kind")
+    assert together.rank == max(one.rank for one in together.found) > min(one.rank for one in together.found)
+    assert together.elsewhere == max(together.found, key=lambda one: one.rank)
+    assert (suggestion(" Bach Size "), suggestion("learning rat")) == ("batch_size", "learning_rate")
+    assert [list(marked(text, ("batch",))) for text in ("The Batch rebatch", "rebatch")] == [[(4, 9)], [(2, 7)]]
+    assert around("one two three four five six seven eight", ("six",), 20) == "…four five six seve…"
+    assert around("one two three four", ("one",), 12) == "one two thr…"
+    assert around("one two three four", ("four",), 10) == "…four"
+    assert around("abcdefghijklmnop qrs", ("qrs",), 8) == "…qrs"
+    assert around("one two", ("zzz",), 7) == "one two"
+
+
+def test_values_are_written_as_yaml_reads_them() -> None:
+    for value, text in (
+        (None, ""), (True, "true"), (False, "false"), (3, "3"), (0.5, "0.5"), (1e-7, "1.0e-07"), ([1, 2.5], "[1, 2.5]"),
+        ([True], "[true]"), ({}, "{}"), ({"a": 1}, "{a: 1}"), (["a", None], "[a, null]"), ("x: y", "x: y"),
+    ):  # fmt: skip
+        assert to_text(value) == text
+    assert to_value(INFO["workload.data"], " digits ") == "digits"
+    assert to_value(INFO["train.epochs"], " 3 ") == 3
+
+
+def test_a_form_knows_whose_file_it_has(home: Path, tmp_path: Path) -> None:
+    mine, folder = tmp_path / "preset.yaml", home / "proofs" / "20260921-100000-x"
+    folder.mkdir(parents=True)
+    run = runs.create("quickstart", presets.resolve("quickstart").to_yaml())
+    improved, other = folder / "improved.yaml", folder / "preset.yaml"
+    for path in (mine, improved, other, run.file("improved.yaml")):
+        path.write_text("train: {epochs: 3}\n")
+    link = tmp_path / "link"
+    link.symlink_to(home)
+    for path, record, name in (
+        (QUICKSTART, "", "quickstart"), (mine, "", tmp_path.name), (other, "", folder.name),
+        (run.file("preset.yaml"), "from a run", "quickstart"),
+        (improved, "as a proof improved it", "x"), (run.file("improved.yaml"), "", "improved"),
+        (link / "proofs" / folder.name / "improved.yaml", "as a proof improved it", "x"),
+    ):  # fmt: skip
+        state = FormState.open(path)
+        assert (state.record, state.of_a_run, state.name) == (record, bool(record), name), path
+        assert state.shipped is (path == QUICKSTART)
+        assert state.preset.file == path
+    assert FormState.open(improved).command() == f"gputui --preset {improved}"
+    assert FormState.open(QUICKSTART).command() == "gputui --preset quickstart"
+    named = tmp_path / "quickstart.yaml"
+    named.write_text("train: {epochs: 3}\n")
+    assert FormState.open(named).command() == f"gputui --preset {named}", "the name means another file"
+    unsaved = FormState(None, presets.defaults([]))
+    assert (unsaved.record, unsaved.shipped) == ("", False)
+    assert unsaved.command() == f"gputui --preset {unsaved.name}"
+
+
+def test_what_a_form_has_changed_and_what_it_would_lose(state: FormState, tmp_path: Path) -> None:
+    assert not state.at_risk
+    state.set("train.epochs", "wrong")
+    assert (state.is_default("train.epochs"), state.is_unsaved("train.epochs")) == (False, True)
+    state.reset("train.epochs")
+    usual = state.changed()
+    assert usual[0] == "train.epochs", "what differs from the file comes first"
+    assert "input.batch_size" in usual
+    assert len(set(usual)) == len(usual)
+    assert set(usual) - {"train.epochs"} == {key for key in INFO if not state.is_default(key)}
+    state.set("train.seed", "7")
+    options = state.preset.options
+    state.set("train.seed", "8")
+    assert state.differing(options) == {"train.seed": 7}
+    state.become(options)
+    assert (state.texts["train.seed"], state.differing(options)) == ("7", {})
+    state.describe("mine")
+    state.saved_as(_written(state, tmp_path / "saved.yaml"))
+    assert (state.modified, state.at_risk, state.unsaved(), state.name) == (False, False, [], "saved")
+    state.describe("other")
+    assert (state.modified, state.at_risk) == (True, True)
+    state.describe("mine")
+    assert (state.modified, state.at_risk) == (False, False)
+
+
+def _written(state: FormState, path: Path) -> Path:
+    path.write_text(state.preset.to_yaml())
+    return path
+
+
+def test_options_that_a_users_code_decides_are_named(state: FormState) -> None:
+    assert (state.own("workload.model"), state.decides("workload.model")) == ("", "")
+    folder = Path(__file__).parents[1] / "support" / "programs"
+    state.put({"workload.entry": "entry.text:build", "workload.folder": f" {folder} ", "train.seed": " "})
+    words = {key: (state.own(key), state.decides(key)) for key in INFO}
+    assert words["run.checkpoint"][1] == ""
+    assert {decides for _, decides in words.values()} == {"", "your code", "or your code"}
+    assert all(not decides for own, decides in words.values() if own.startswith("always"))
+    assert all(INFO[key].about.own in ("replaced", "unread") for key, (_, by) in words.items() if by == "your code")
+    given = shlex.split(state.command().replace("\\\n", " "))
+    assert f"workload.folder={folder}" in given
+    assert "workload.entry=entry.text:build" in given
+
+
+def test_the_limits_of_a_search_are_numbers_or_none() -> None:
+    texts = LimitTexts()
+    found = texts.limits()
+    assert (found.minutes, found.memory_bytes, found.largest_batch, found.warmup_steps) == (10.0, None, None, None)
+    assert (found.precisions, found.avoid_precisions, found.only) == (None, [], list(STAGES))
+    texts = LimitTexts(minutes=" 2.5 ", memory_gb="1.5", largest_batch="1", warmup_steps="0", leave="a, b c")
+    found = texts.limits()
+    assert (found.minutes, found.memory_bytes, found.largest_batch, found.warmup_steps, found.leave) == (
+        2.5, 1_500_000_000, 1, 0, ["a", "b", "c"],
+    )  # fmt: skip
+    assert LimitTexts(minutes="0.5").limits().minutes == 0.5
+    for field, text in (
+        ("minutes", ""), ("minutes", "0"), ("minutes", "1e9"), ("minutes", "nan"), ("minutes", "x"),
+        ("memory_gb", "-1"), ("largest_batch", "0"), ("largest_batch", "1.5"), ("largest_batch", "٣"),
+        ("warmup_steps", "-1"),
+    ):  # fmt: skip
+        with pytest.raises(WrongLimit) as fault:
+            LimitTexts(**{field: text}).limits()  # type: ignore[arg-type]
+        assert fault.value.name == field
+        assert not text or repr(text) in str(fault.value)
+
+
+def test_precisions_of_a_search_follow_the_devices_unless_they_were_chosen() -> None:
+    first, second, third = POLICIES[:3]
+    texts = LimitTexts()
+    texts.suit([second])
+    assert texts.precisions == texts.suitable == {first, second}
+    assert (texts.limits().precisions, texts.limits().avoid_precisions) == (None, [])
+    cases: tuple[tuple[set[str], list[str], list[str]], ...] = (
+        ({first, second, third}, [first, second, third], []), ({first}, [first], []), ({third}, [third], []),
+        ({second, third}, [second, third], []),
+    )  # fmt: skip
+    for chosen, precisions, avoided in cases:
+        texts.precisions = set(chosen)
+        assert (texts.limits().precisions, texts.limits().avoid_precisions) == (precisions, avoided), chosen
+    texts.suit([second, third])
+    assert texts.precisions == {second, third}, "they were chosen"
+    assert (texts.limits().precisions, texts.limits().avoid_precisions) == (None, [first])
+    texts.precisions = set()
+    with pytest.raises(WrongLimit, match="choose a precision"):
+        texts.limits()
+    texts.only.discard("precision")
+    assert "precision" not in texts.limits().only
+    texts.only.clear()
+    with pytest.raises(WrongLimit, match="at least one option"):
+        texts.limits()
+
+
+def test_the_oldest_acts_are_forgotten(state: FormState) -> None:
+    history, before = History(), Moment.of(state)
+    for number in range(LONGEST + 5):
+        state.texts["train.epochs"] = str(100 + number)
+        history.record(before, state, str(number))
+        before = Moment.of(state)
+    assert [history.done[0].what, len(history.done)] == ["5", LONGEST]
+    other = FormState.open(QUICKSTART)
+    assert Moment.of(state).differs(other)
+    assert Moment.of(other).keys(state) == ["train.epochs"]
+    same = Moment.of(FormState.open(QUICKSTART))
+    assert same.differs(other), "another preset was opened, with the same texts"
