@@ -152,16 +152,19 @@ def test_processes_on_a_gpu_are_named_and_the_training_is_its_own(monkeypatch: p
     def process(pid: int) -> SimpleNamespace:
         if pid == 3:
             raise psutil.NoSuchProcess(pid)
-        return SimpleNamespace(name=lambda: f"p{pid}" if pid != 2 else _denied())
+        return SimpleNamespace(name=lambda: f"p{pid}" if pid != 2 else _denied(), uids=lambda: SimpleNamespace(real=0))
 
     def _denied() -> str:
         raise psutil.AccessDenied(2)
 
     monkeypatch.setattr(psutil, "Process", process)
+    monkeypatch.setattr(processes, "_is_counted_here", lambda _: True)
+    monkeypatch.setattr(processes, "_exists", lambda _: False)
     found = processes.described([{"pid": 1, "memory_used_bytes": 9}, {"pid": 2}, {"pid": 3}], own_pid=1)
     assert found == [
-        {"pid": 1, "memory_used_bytes": 9, "name": "p1", "own": True}, {"pid": 2, "name": None, "own": False},
-        {"pid": 3, "name": None, "own": None},
+        {"pid": 1, "memory_used_bytes": 9, "name": "p1", "own": True, "user": "root"},
+        {"pid": 2, "name": None, "own": False, "user": "root"},
+        {"pid": 3, "name": None, "own": None, "user": None, "hidden": processes.NOT_HERE},
     ]  # fmt: skip
     assert (processes.sole(found[:1]), processes.sole(found[1:]), processes.sole([])) == ("p1 1", "process 2", "")
     assert processes.sole([found[0], {"pid": 4, "name": "nvidia-cuda-mps-server"}]) == ""
