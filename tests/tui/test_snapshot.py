@@ -429,7 +429,8 @@ def test_traffic_is_read_where_no_training_could_be_delayed_by_it(home: Path, mo
     class Reader:
         stuck_seconds = 3.0
 
-        def __init__(self, tell: Any, seconds: float, *, pcie: bool, own_pid: int | None) -> None:
+        def __init__(self, tell: Any, seconds: float, *, pcie: bool, own_pid: int | None, processes: bool) -> None:
+            assert processes
             asked.append((pcie, own_pid))
 
         def start(self) -> None:
