@@ -168,7 +168,8 @@ def out_of_memory(
 ) -> Ending:
     """The one wording where a smaller batch would have needed less memory, or fewer batches ahead on the GPU."""
     smaller_model = "" if own else " or a smaller workload.width"
-    where = "out of memory in the evaluation" if doing == "evaluating" else "out of memory"
+    evaluates = doing == "evaluating"
+    where = "out of memory in the evaluation at batch size" if evaluates else "out of memory at batch size"
     smaller = f"input.batch_size={batch_size // 2}, " if batch_size > 1 else ""
     fewer = "input.prefetch_to_device=off, " if device_batches else ""
     divides = batch_size > 1 and on_oom == "stop"
@@ -176,7 +177,7 @@ def out_of_memory(
     return Ending(
         "oom",
         "out_of_memory",
-        f"{where} at batch size {batch_size}: {detail}",
+        f"{where} {batch_size}: {detail}",
         f"try {smaller}{fewer}precision.policy=mixed_bfloat16{smaller_model}{parts}",
     )
 
