@@ -64,9 +64,9 @@ lock: $(READY)
 screenshots: $(READY)
 	$(BIN)/python docs/screenshots.py
 
-# On a machine with a GPU: run the GPU tests and measurements, and write gpu-report.md.
+# On a machine with a GPU: run the GPU tests and measurements, and write gpu-report.md; with QUICK=1 in 10 minutes.
 gpu-report: $(READY)
-	@$(BIN)/python -m benchmarks.gpu_report
+	@$(BIN)/python -m benchmarks.gpu_report $(if $(QUICK),--quick)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,97 +1,154 @@
-"""Runs all tests and measurements that need a GPU, and writes one Markdown report.
+"""Runs all tests and measurements that need a GPU, and writes one Markdown report without names or paths of the user.
 
-    python -m benchmarks.gpu_report [--output gpu-report.md] [--only NAME ...]
+    python -m benchmarks.gpu_report [--quick] [--minutes N] [--only NAME ...] [--output gpu-report.md]
 
-or `make gpu-report`. Each step runs in processes of its own with a time limit. A step that fails
-is a row with its reason. The report is written after each step, so that it is usable after an interruption. Without a
-GPU the command says so and ends.
+or `make gpu-report`, and `make gpu-report QUICK=1`. Each step runs in processes of its own with a time limit. If a step
+fails, the report has its reason, the other steps follow, and the exit status is 1. The report is written after each
+step, and what is there stays after Ctrl-C (exit status 130). Without a GPU the command says so and ends.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
-from gputui.engine.telemetry import machine
+from gputui.engine.telemetry import compatible, machine
 
 from . import steps
-from .commands import ROOT, Failed, Lab, Skipped, call
+from .commands import QUICK, Failed, Lab, Size, Skipped, call
+from .text import ROOT, anonymous, table
 
-STEPS: Mapping[str, tuple[str, Callable[[Lab], str]]] = {
-    "doctor": ("What the doctor says of this machine", steps.doctor),
-    "driver": ("What the driver says", steps.tools),
-    "tests": ("Tests that need a GPU", steps.tests),
-    "several": ("Several GPUs: `single` opens one, `mirrored` all", steps.several),
-    "memory": ("Memory: what TensorFlow may take, and what it takes", steps.memory),
-    "strategies": ("Strategies, and where the time of their steps goes", steps.by_strategy),
-    "gaps": ("Gaps between kernels, and copies beside them", steps.gaps),
-    "clock": ("The cost of gputui's step clock", steps.clock),
-    "xla": ("XLA: the first step, without and with a filled cache", steps.xla),
-    "options": ("What the GPU options bring", steps.options),
-    "hang": ("A GPU operation that never ends", steps.hang),
-}
+QUICK_MINUTES = 10.0
+START_SECONDS = 14.0  # until a training of the image model measures; a guess, until some have been timed
+GUESSED = 3.0  # trainings that this guess counts as beside the timed ones
+PACKAGES = ("tensorflow", "keras", "nvidia-cudnn-cu12", "nvidia-nccl-cu12", "nvidia-cuda-runtime-cu12", "nvidia-ml-py")
 COUNT_GPUS = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
+PLUGIN = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
+
+
+class Step(NamedTuple):
+    """`quick` and `whole` say as many trainings of the image model take about as long as the step in these forms."""
+
+    title: str
+    do: Callable[[Lab], str]
+    quick: float
+    whole: float
+
+
+STEPS: Mapping[str, Step] = {
+    "doctor": Step("What the doctor says of this machine", steps.doctor, 0.5, 0.5),
+    "driver": Step("What the driver says", steps.driver, 0.1, 0.1),
+    "beside": Step("gputui's readings beside those of nvidia-smi", steps.beside, 0.8, 1),
+    "strategies": Step("Strategies, and where the time of their steps goes", steps.by_strategy, 2.5, 4),
+    "copies": Step("Copies of batches beside the computing", steps.copies, 2, 4),
+    "plain": Step("A plain fit and gputui", steps.plain, 2, 6),
+    "batches": Step("Memory of a large batch: predicted, measured, in parts, and too little", steps.batches, 6, 8),
+    "proof": Step("A search and its proof", steps.proof, 6, 20),
+    "precisions": Step("What precision and XLA bring", steps.precisions, 3, 24),
+    "xla": Step("XLA: the first step, without and with a filled cache", steps.xla, 2, 5),
+    "memory": Step("Memory: what TensorFlow may take, and what it takes", steps.memory, 1.6, 2),
+    "several": Step("Several GPUs: `single` opens one, `mirrored` all", steps.several, 1.6, 2),
+    "hang": Step("A GPU operation that never ends", steps.hang, 3, 6),
+    "tests": Step("Tests that need a GPU", steps.tests, 2, 20),
+}
 
 
 @dataclass(frozen=True)
 class Row:
     """A step that was done: how it ended, and its part of the report."""
 
-    name: str
     title: str
     result: str
     seconds: float
     text: str
+    size: float  # in trainings
+
+    @property
+    def failed(self) -> bool:
+        return self.result.startswith("failed")
 
 
-def done(lab: Lab, name: str) -> Row:
-    """Do one step, whatever happens in it."""
-    title, do = STEPS[name]
-    began = time.monotonic()
+def done(lab: Lab, name: str, needs_seconds: float = 0.0) -> Row:
+    """Do one step, whatever happens in it; it is left out if it would end after the report's time."""
+    step, text, began = STEPS[name], "", time.monotonic()
     try:
-        result, text = "done", do(lab)
+        if began + needs_seconds > lab.deadline:
+            raise Skipped(f"it takes about {needs_seconds:.0f} s, and the report's time ends before (--minutes)")
+        result, text = "ok", step.do(lab)
     except Skipped as reason:
-        result, text = f"left out: {reason}", ""
+        result = f"not measured here: {reason}"
     except Failed as reason:
-        result, text = f"failed: {reason}", ""
+        result, _, text = f"failed: {reason}".partition("\n\n")
     except Exception as fault:  # noqa: BLE001 - whatever a machine answers, the other steps follow
-        result, text = f"failed: {type(fault).__name__}: {' '.join(str(fault).split())[:300]}", ""
-    return Row(name, title, result, time.monotonic() - began, text)
+        result = f"failed: {type(fault).__name__}: {' '.join(str(fault).split())[:300]}"
+    return Row(step.title, result, time.monotonic() - began, text, step.quick if lab.quick else step.whole)
 
 
-def report(lab: Lab, rows: Sequence[Row]) -> str:
-    gpus = ", ".join(f"{gpu.name} ({gpu.compute_capability})" for gpu in machine.read().gpus) or "unknown to NVML"
-    pixels = f"{lab.pixels} x {lab.pixels} pixels"
-    size = f"{lab.model}, width {lab.width:g}, {pixels}, batch {lab.batch_size}, {lab.steps} steps"
-    head = [
+def estimate(lab: Lab, names: Sequence[str], rows: Sequence[Row] = ()) -> float:
+    """How long these steps will take, in seconds, by how long those that are done have taken."""
+    timed = [row for row in rows if row.result == "ok"]
+    seconds = (START_SECONDS + lab.size.seconds) * GUESSED + sum(row.seconds for row in timed)
+    trainings = sum(STEPS[name].quick if lab.quick else STEPS[name].whole for name in names)
+    return trainings * seconds / (GUESSED + sum(row.size for row in timed))
+
+
+def about(lab: Lab, seconds: float) -> str:
+    seconds = max(0.0, min(seconds, lab.deadline - time.monotonic()))
+    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.0f} min"
+
+
+def report(lab: Lab, rows: Sequence[Row], ended: str = "") -> str:
+    box, size = machine.read(), ", ".join(f"{name} {value}" for name, value in asdict(lab.size).items() if value != "")
+    chips = [f"{gpu.name} ({compatible.dotted(gpu.compute_capability or ())})" for gpu in box.gpus]
+    parts = [
         "# gputui on a GPU",
-        f"{time.strftime('%Y-%m-%d %H:%M')}, gputui {_commit()}, TensorFlow {version('tensorflow')}, Keras "
-        f"{version('keras')}, Python {platform.python_version()}, {len(os.sched_getaffinity(0))} CPUs; GPUs: {gpus}.",
-        f"Speeds are of {size}, unless a section says otherwise.",
-        steps.table(("step", "result", "seconds"), [[row.title, row.result, f"{row.seconds:.0f}"] for row in rows]),
+        f"{time.strftime('%Y-%m-%d %H:%M')}, gputui {_commit()}, {', '.join(_versions())}, Python "
+        f"{platform.python_version()}, driver {box.driver or 'unknown'}, {len(os.sched_getaffinity(0))} CPUs; GPUs: "
+        f"{', '.join(chips) or 'unknown to NVML'}.",
     ]
-    parts = [f"## {row.title}\n\n{row.text or row.result}" for row in rows]
-    return "\n\n".join([*head, *parts]) + "\n"
+    if os.environ.get(PLUGIN):
+        parts.append("TensorFlow has its GPUs from a plug-in, and not from CUDA: the speeds are those of the plug-in.")
+    parts += [
+        f"Sizes: {size}.",
+        table(("step", "result", "seconds"), [[r.title, r.result, f"{r.seconds:.0f}"] for r in rows]),
+    ]
+    parts += [f"**{ended}**"] if ended else []
+    parts += [f"## {row.title}\n\n{row.text}" for row in rows if row.text]
+    lacks = [f"- {row.title}: {row.result.partition(': ')[2]}" for row in rows if row.result.startswith("not measured")]
+    lacks += [f"- {what}: {why}" for what, why in sorted(lab.missing.items()) if why]
+    parts += ["## Not measured here\n\n" + "\n".join(lacks)] if lacks else []
+    return anonymous("\n\n".join(parts) + "\n")
 
 
 def _commit() -> str:
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or version("gputui")
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or version("gputui")
+    return version("gputui")
+
+
+def _versions() -> Iterator[str]:
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
 
 
 def no_gpu() -> str:
-    """Why there is nothing to report; empty where there is a GPU."""
+    """Why there is nothing to report; empty if there is a GPU."""
     here = machine.read()
     if here.gpus or not here.missing:
         return "" if here.gpus else here.no_gpu_reason
@@ -102,35 +159,58 @@ def no_gpu() -> str:
     return "" if counted and counted[-1] != "0" else f"{here.missing}, and TensorFlow finds none"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], prog="python -m benchmarks.gpu_report")
+def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
+    lines = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m benchmarks.gpu_report", description=__doc__, formatter_class=lines)
     parser.add_argument("--output", type=Path, default=Path("gpu-report.md"))
+    parser.add_argument("--quick", action="store_true", help=f"fewer and shorter, at most {QUICK_MINUTES:.0f} minutes")
+    parser.add_argument("--minutes", type=float, help="the most that the report takes; what is left is named in it")
     parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS), metavar="STEP",
                         help=f"of {', '.join(STEPS)}")  # fmt: skip
-    parser.add_argument("--model", default="resnet50")
-    parser.add_argument("--pixels", type=int, default=224)
-    parser.add_argument("--width", type=float, default=1.0)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--limit-seconds", type=float, default=600.0, help="for each training")
-    arguments = parser.parse_args()
-    if reason := no_gpu():
-        print(f"no GPU to report on: {reason}")
-        return
-    folder = Path(tempfile.mkdtemp(prefix="gpu-report-"))
-    size = (arguments.model, arguments.pixels, arguments.width, arguments.batch_size, arguments.steps)
-    lab = Lab(folder, *size, arguments.limit_seconds)
+    for each in fields(Size):
+        parser.add_argument(f"--{each.name.replace('_', '-')}", type=type(each.default),
+                            help=f"{each.default!r}; quick: {getattr(QUICK, each.name)!r}")  # fmt: skip
+    return parser.parse_args(words)
+
+
+def measure(lab: Lab, names: Sequence[str], output: Path) -> int:
+    """Do the steps, and write the report after each; the exit status."""
+    print(f"{len(names)} steps, {about(lab, estimate(lab, names))}", flush=True)
     rows: list[Row] = []
     try:
-        for name in arguments.only:
-            print(f"{STEPS[name][0]} ...", flush=True)
-            rows.append(done(lab, name))
-            print(f"    {rows[-1].result} ({rows[-1].seconds:.0f} s)", flush=True)
-            arguments.output.write_text(report(lab, rows))
+        for place, name in enumerate(names):
+            needs = estimate(lab, [name], rows)
+            print(f"{place + 1}/{len(names)} {STEPS[name].title} ({about(lab, needs)})", flush=True)
+            rows.append(done(lab, name, needs))
+            output.write_text(report(lab, rows), encoding="utf-8")
+            left = about(lab, estimate(lab, names[place + 1 :], rows))
+            print(f"    {rows[-1].result.partition(chr(10))[0]} ({rows[-1].seconds:.0f} s); {left} left", flush=True)
+    except KeyboardInterrupt:
+        title = STEPS[names[len(rows)]].title if len(rows) < len(names) else "its end"
+        output.write_text(report(lab, rows, f"Interrupted in: {title}"), encoding="utf-8")
+        return 130
+    return 1 if any(row.failed for row in rows) else 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    given = arguments_of(words)
+    if reason := no_gpu():
+        print(f"no GPU to report on: {reason}")
+        return 0
+    sizes = {each.name: getattr(given, each.name) for each in fields(Size) if getattr(given, each.name) is not None}
+    minutes = given.minutes or (QUICK_MINUTES if given.quick else math.inf)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder = Path(tempfile.mkdtemp(prefix="gpu-report-"))
+    try:
+        lab = Lab(
+            folder, replace(QUICK if given.quick else Size(), **sizes), given.quick, time.monotonic() + 60 * minutes
+        )
+        code = measure(lab, given.only, given.output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"the report is in {arguments.output}")
+    print(f"the report is in {given.output}")
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import statistics
@@ -15,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from .text import ROOT, last_line
+
 GPUTUI = str(Path(sys.executable).parent / "gputui")
+MANY = 1_000_000  # steps: more than a training makes in its measured seconds
 STOPPING_SECONDS = 30.0  # that an ended command has for its own end
 
 
@@ -25,7 +28,7 @@ class Failed(Exception):
 
 
 class Skipped(Failed):
-    """A step that this machine has nothing for."""
+    """What cannot be measured here, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,20 @@ class Training:
                 if gpu.get("index") == index if index is not None else gpu.get("uuid") in mine:
                     yield gpu
 
-    def mean(self, key: str) -> float | None:
-        known = [gpu[key] for gpu in self.readings(steps_only=True) if gpu.get(key) is not None]
-        return statistics.fmean(known) if known else None
+    def value(self, key: str) -> Any:
+        """A figure of the result, such as `mfu` or `step_ms.p50`; or the mean of a reading while it made steps."""
+        here: Any = self.summary
+        for part in key.split("."):
+            here = here.get(part) if isinstance(here, Mapping) else None
+        if here is None and key not in self.summary:
+            known = [gpu[key] for gpu in self.readings(steps_only=True) if gpu.get(key) is not None]
+            here = statistics.fmean(known) if known else None
+        return here
 
     def end(self) -> str:
         """How it ended, with the error's message."""
         error = self.summary.get("error") or {}
-        return f"{self.summary.get('outcome', 'no result')}: {error.get('message') or _last_line(self.errors)}"
+        return f"{self.summary.get('outcome', 'no result')}: {error.get('message') or last_line(self.errors)}"
 
     def log(self) -> str:
         with contextlib.suppress(OSError):
@@ -110,42 +119,80 @@ class Training:
 
 
 @dataclass(frozen=True)
+class Size:
+    """How much is measured: each is an option of the command."""
+
+    model: str = "resnet50"
+    pixels: int = 224
+    width: float = 1.0
+    batch_size: int = 64
+    large_batch_size: int = 128  # of the trainings that show what memory they take
+    seconds: float = 12.0  # that each training measures, and 20 steps at least
+    steps: int = 200  # of the trainings beside a plain fit
+    rounds: int = 3  # of what is compared in turn
+    proof_minutes: float = 6.0
+    hang_seconds: float = 60.0
+    limit_seconds: float = 600.0  # for each training
+    tests: str = ""  # those of the tests with a GPU that pytest's -k chooses
+
+
+QUICK = Size(seconds=4.0, steps=60, rounds=1, proof_minutes=2.0, hang_seconds=30.0, tests="variables_live or uuid")
+
+
+@dataclass(frozen=True)
 class Lab:
-    """Where the report's runs are kept, and how large they are."""
+    """Where the report's runs are kept, how large they are, and when they must have ended."""
 
     folder: Path
-    model: str
-    pixels: int
-    width: float
-    batch_size: int
-    steps: int
-    limit_seconds: float  # for each training
+    size: Size = field(default_factory=Size)
+    quick: bool = False  # fewer kinds of trainings
+    deadline: float = math.inf  # by the monotonic clock
+    missing: dict[str, str] = field(default_factory=dict)  # why something is not measured here; empty if it was
+
+    def call(
+        self, command: Sequence[str], limit_seconds: float, environment: Mapping[str, str] = {}, home: str = "home"
+    ) -> Done:
+        """Run a command with a home of the report's own; raises Skipped if the report's time ends before it does."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise Skipped("the time of the report was over")
+        try:
+            where = {"GPUTUI_HOME": str(self.folder / home)}
+            return call(command, min(limit_seconds, left), where | dict(environment))
+        except Failed:
+            if left < limit_seconds:
+                raise Skipped("the time of the report ended in it") from None
+            raise
+
+    def answer(self, *words: str, limit_seconds: float = 300.0) -> dict[str, Any]:
+        """What a command of gputui prints with --json, however it ends."""
+        done = self.call([GPUTUI, *words, "--json"], limit_seconds)
+        with contextlib.suppress(ValueError):
+            return dict(json.loads(done.out))
+        raise Failed(last_line(done.errors) or f"exit code {done.code} and no result")
 
     def train(
         self,
         settings: Mapping[str, Any],
         home: str = "home",
-        environment: Mapping[str, str] = {},
         around: Sequence[str] = (),
+        environment: Mapping[str, str] = {},
         preset: str = "quickstart",
         may_fail: bool = False,
     ) -> Training:
-        """Train a preset with these settings; raises Failed where it does not end well. `around` runs the command."""
-        given = [word for key, value in settings.items() for word in ("--set", f"{key}={_text(value)}")]
-        where = self.folder / home
+        """Train a preset with these settings; raises Failed if it does not end well. `around` runs the command."""
         began = time.time()
+        command = [*around, GPUTUI, "--preset", preset, *given(settings), "--json"]
         try:
-            done = call(
-                [*around, GPUTUI, "--preset", preset, "--json", *given], self.limit_seconds,
-                {"GPUTUI_HOME": str(where), **environment},
-            )  # fmt: skip
-        except Failed:
-            self._stop_all(where, began)
+            done = self.call(command, self.size.limit_seconds, environment, home)
+        except BaseException:
+            self._stop_all(self.folder / home, began)
             raise
-        told = tuple(json.loads(line) for line in done.out.splitlines() if line.startswith("{"))
-        if not told:
-            raise Failed(_last_line(done.errors) or f"exit code {done.code} and no output")
-        training = Training(told, where / "runs" / str(told[0].get("run")), done.seconds, done.errors)
+        lines = tuple(json.loads(line) for line in done.out.splitlines() if line.startswith("{"))
+        if not lines:
+            raise Failed(last_line(done.errors) or f"exit code {done.code} and no output")
+        runs = self.folder / home / "runs"
+        training = Training(lines, runs / str(lines[0].get("run")), done.seconds, done.errors)
         if done.code != 0 and not may_fail:
             raise Failed(training.end())
         return training
@@ -157,46 +204,37 @@ class Lab:
             for run in fresh:
                 with contextlib.suppress(Failed):
                     call([GPUTUI, "stop", run], STOPPING_SECONDS, {"GPUTUI_HOME": str(home)})
-            time.sleep(2)
+            time.sleep(1)
 
     def image_model(self, **more: Any) -> dict[str, Any]:
-        """Settings of a network for images that wait in the host's memory, so that batches pass to the GPU."""
+        """Settings of the image model on data in memory, with every batch full."""
+        size = self.size
         return {
-            "workload.model": self.model,
-            "workload.width": self.width,
+            "workload.model": size.model,
+            "workload.width": size.width,
             "workload.data": "synthetic",
-            "workload.shape": f"[{self.pixels}, {self.pixels}, 3]",
-            "workload.samples": 8 * self.batch_size,
+            "workload.shape": f"[{size.pixels}, {size.pixels}, 3]",
+            "workload.samples": 8 * size.batch_size,
             "workload.classes": 1000,
-            "input.batch_size": self.batch_size,
+            "input.batch_size": size.batch_size,
             "input.cache": "memory",
             "input.shuffle": "off",
-            "input.drop_remainder": "true",
+            "input.drop_remainder": True,
             "train.epochs": 1,
-            "train.steps_per_epoch": self.steps,
+            "train.steps_per_epoch": MANY,
             "train.validation_split": 0,
             "train.seed": 1,
+            "run.measure_seconds": size.seconds,
             "run.sample_seconds": 0.5,
         } | more
 
     def small_model(self, **more: Any) -> dict[str, Any]:
-        """Settings of a small network that trains for some seconds, so that the driver's readings see it."""
-        return {
-            "workload.data": "synthetic",
-            "workload.shape": "[32, 32, 3]",
-            "workload.samples": 16 * self.batch_size,
-            "input.batch_size": 2 * self.batch_size,
-            "compile.xla": False,
-            "train.epochs": 1,
-            "train.steps_per_epoch": 2 * self.steps,
-            "run.sample_seconds": 0.2,
-        } | more
+        """Settings of a network that is compiled at once."""
+        small = {"workload.model": "cnn", "workload.shape": "[16, 16, 3]", "workload.classes": 10, "compile.xla": False}
+        return self.image_model(**small | {"run.sample_seconds": 0.2} | more)
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
+def given(settings: Mapping[str, Any]) -> list[str]:
+    """The settings as words of a command."""
+    texts = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
+    return [word for key, value in texts.items() for word in ("--set", f"{key}={value}")]

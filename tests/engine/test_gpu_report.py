@@ -5,17 +5,38 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from benchmarks.gpu_report import __main__ as report
-from benchmarks.gpu_report import timeline
-from benchmarks.gpu_report.commands import ROOT, Failed, Lab, Skipped, call
+from benchmarks.gpu_report import steps, text, timeline
+from benchmarks.gpu_report.commands import QUICK, Failed, Lab, Skipped, Training, call, given
+from benchmarks.gpu_report.text import ROOT
 from tests.support.front_door import until
+from tests.support.recorded_search import ENDED
 
-LAB = Lab(Path("/nowhere"), "cnn", 32, 1.0, 8, 60, 10.0)
+LAB = Lab(Path("/nowhere"), QUICK, quick=True)
+
+
+def stepping(monkeypatch: pytest.MonkeyPatch, *ends: BaseException | str) -> list[str]:
+    """Steps of the report that end so: with an exception, or with their text; their names."""
+
+    def step(end: BaseException | str) -> Callable[[Lab], str]:
+        def do(lab: Lab) -> str:
+            if isinstance(end, BaseException):
+                raise end
+            return end
+
+        return do
+
+    made = {f"s{place}": report.Step(f"Step {place}", step(end), 1, 4) for place, end in enumerate(ends)}
+    monkeypatch.setattr(report, "STEPS", made)
+    return list(made)
 
 
 def test_without_a_gpu_one_line_says_so(tmp_path: Path) -> None:
@@ -28,22 +49,107 @@ def test_without_a_gpu_one_line_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "report.md").exists()
 
 
-def test_a_step_that_fails_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(fault: Exception) -> None:
-        def do(lab: Lab) -> str:
-            raise fault
+def test_a_step_that_fails_is_a_row_with_its_reason_and_the_others_follow(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = stepping(monkeypatch, Failed("oom: no memory"), Skipped("nsys is not installed"), KeyError("busy"),
+                     "| all | well |")  # fmt: skip
+    path = tmp_path / "report.md"
+    assert report.measure(LAB, names, path) == 1
+    written = path.read_text()
+    for line in (
+        "| Step 0 | failed: oom: no memory | 0 |",
+        "| Step 1 | not measured here: nsys is not installed | 0 |",
+        "| Step 2 | failed: KeyError: 'busy' | 0 |",
+        "| all | well |",
+        "- Step 1: nsys is not installed",
+    ):
+        assert line in written
+    assert report.measure(LAB, names[1:2] + names[3:], path) == 0, "what cannot be measured here has not failed"
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "4 steps, about 72 s\n1/4 Step 0 (about 18 s)\n    failed: oom: no memory (0 s); about 54 s left"
+    )
 
-        monkeypatch.setitem(report.STEPS, "doctor", ("What the doctor says", do))
 
-    rows = []
-    for fault in (Failed("oom: no memory"), Skipped("there is one GPU only"), KeyError("busy")):
-        fails(fault)
-        rows.append(report.done(LAB, "doctor"))
-    monkeypatch.setitem(report.STEPS, "doctor", ("What the doctor says", lambda lab: "| all | well |"))
-    text = report.report(LAB, [*rows, report.done(LAB, "doctor")])
-    for line in ("| What the doctor says | failed: oom: no memory | 0 |", "failed: KeyError: 'busy'", "| all | well |",
-                 "| What the doctor says | left out: there is one GPU only | 0 |"):  # fmt: skip
-        assert line in text
+def test_an_interrupted_report_has_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    names = stepping(monkeypatch, "| first | here |", KeyboardInterrupt(), "| never | here |")
+    assert report.measure(LAB, names, tmp_path / "report.md") == 130
+    written = (tmp_path / "report.md").read_text()
+    assert "| first | here |" in written
+    assert "**Interrupted in: Step 1**" in written
+    assert "never" not in written
+
+
+def test_the_estimate_follows_what_was_measured_and_what_takes_longer_than_the_time_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = stepping(monkeypatch, "", "", "")
+    assert report.estimate(LAB, names) == 3 * (report.START_SECONDS + LAB.size.seconds)
+    slow = [report.Row("Step 0", "ok", 300.0, "", 1.0)]
+    assert report.estimate(LAB, names[1:], slow) == pytest.approx(2 * (3 * 18 + 300) / 4)
+    little = replace(LAB, deadline=time.monotonic() + 60)
+    assert report.done(little, "s0", 80.0).result.startswith("not measured here: it takes about 80 s, and the report's")
+    assert report.done(little, "s0", 10.0).result == "ok"
+    with pytest.raises(Skipped, match="the time of the report ended in it"):
+        replace(LAB, deadline=time.monotonic() + 0.5).call(["/bin/sleep", "60"], 100.0)
+
+
+def test_the_report_names_no_user_no_machine_and_none_of_their_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "jane.doe")
+    monkeypatch.setenv("HOME", "/home/jane.doe")
+    monkeypatch.setenv("PWD", "/data/My secret project")
+    monkeypatch.setattr("socket.gethostname", lambda: "doe-box.lab.example")
+    planted = (
+        "/data/My secret project/train.py: no file", "read ~/thesis/run.py", "at '/mnt/thesis/secret/a b.py'",
+        "ssh Jane.Doe@doe-box", "doe-box.lab.example: GPU-12345678-1234-1234-1234-123456789abc", "user jane.doe.",
+        "jane@lab.example", f"{ROOT}/engine/x.py", "/home/jane.doe", "file:///home/other/secret/x",
+    )  # fmt: skip
+    shown = text.anonymous("\n".join(planted))
+    for word in ("jane", "doe", "thesis", "secret", "/mnt", "lab", "12345678", ROOT.name + "/", "other"):
+        assert word not in shown.lower(), shown
+    kept = (
+        "| 12.5 samples/s | /device:GPU:0 | /job:localhost/replica:0/task:0 |",
+        "see /dev/shm and /usr/lib/libcuda.so, with / without",
+        "9.10.2.21, https://docs.nvidia.com/cuda/x, driver 580.10, NVIDIA H100 80GB HBM3",
+    )
+    for line in kept:
+        assert text.anonymous(line) == line
+
+
+def test_a_figure_that_no_training_has_is_named_with_the_reason() -> None:
+    lab = replace(LAB, missing={})
+    finished = {"type": "finished", "summary": {"outcome": "ok", "samples_per_second": 99.5, "step_ms": {"p50": 2.0}}}
+    shown = steps.results(lab, [("single", Training((finished,), Path(), 1.0))])
+    assert shown.splitlines()[::2] == ["| training | samples/s | step ms p50 |", "| single | 99.5 | 2.00 |"]
+    assert "the peak of these GPUs" in lab.missing["MFU %"]
+    assert lab.missing["samples/s"] == ""
+    steps.results(lab, [("with MFU", Training((finished | {"summary": {"mfu": 0.4}},), Path(), 1.0))])
+    assert "- MFU %" not in report.report(lab, [])
+    assert "- SM %: the driver has no performance metrics" in report.report(lab, [])
+
+
+def test_a_search_is_shown_with_the_pairs_that_prove_its_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lab, "answer", lambda lab, *words, **limits: ENDED)
+    shown = steps.proof(LAB)
+    assert (
+        "| precision | input.batch_size=256, precision.policy=mixed_bfloat16 | b 1490.0 | 0.240 | kept +24.0 %" in shown
+    )
+    (pairs,) = (line for line in shown.splitlines() if line.startswith("| pairs"))
+    assert "a 411.0, b 1466.0, b 1502.0, a 414.0, a 412.0, b 1471.0 | 2.570 | kept" in pairs
+    assert "In all: 3.57 times as fast; ended because every option has been tried." in shown
+
+
+def test_readings_are_compared_with_those_of_nvidia_smi_at_the_same_moment() -> None:
+    gpu = {"index": 1, "memory_used_bytes": 300 * 2**20, "power_w": None}
+    run = Training(tuple({"type": "gpu", "t": t, "gpus": [gpu]} for t in (10.0, 20.0)), Path(), 1.0)
+    theirs = [(9.9, ["0", "1", "1"]), (10.1, ["1", "296", "[N/A]"]), (15.0, ["1", "999", "7"])]
+    assert steps.pairs(1, "memory.used", run, theirs) == ["memory.used", 1, "300.0", "296.0", "4.0", "4.0"]
+    assert steps.pairs(2, "power.draw", run, theirs) == ["power.draw", 0, "-", "-", "-", "-"]
+
+
+def test_a_setting_is_a_word_of_the_command() -> None:
+    assert given({"a": True, "b": 3}) == ["--set", "a=true", "--set", "b=3"]
 
 
 def test_a_command_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path) -> None:

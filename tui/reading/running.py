@@ -65,7 +65,9 @@ class RunningRuns:
         if not run.path.is_dir():
             return None
         state = run.state
-        if state not in GOES_ON:
+        if state in GOES_ON:
+            self._over.pop(run.id, None)
+        else:
             self._over[run.id] = written
         return state
 

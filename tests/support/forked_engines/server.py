@@ -31,7 +31,7 @@ MAY_DIFFER = {*OF_TENSORFLOW, "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST", "GPU
               "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "TF_CONFIG", "GPUTUI_PEER_SECONDS", "FAKEGPU",
               "FAKE_NVML", "FAKE_CUDA", "FAKE_CUDA_MIB", "FAKE_CUDA_SMS", "GPUTUI_WARM", "LANG", "COLORTERM", "TERM",
               "TERM_PROGRAM", "TERM_PROGRAM_VERSION", "TMUX", "TMUX_PANE", "SHELL", "SHLVL", "_",
-              "KERAS_BACKEND"}  # fmt: skip
+              "KERAS_BACKEND", "PATH", "USER", "HOSTNAME"}  # fmt: skip
 LIMITS = Path("/proc/self/limits").read_text()
 AS_HERE = {name: value for name, value in os.environ.items() if name not in MAY_DIFFER}
 

@@ -1,0 +1,68 @@
+"""The report of `make gpu-report` from its begin to its end on two stand-ins for GPUs, in its quick form."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_report.__main__ import STEPS
+from benchmarks.gpu_report.text import ROOT
+from tests.support.fakegpu import FakeGpu
+from tests.support.fakenvml.programs import SMI
+
+pytest_plugins = ("tests.support.fakegpu.fixture",)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+# Small enough for two cores; the large batch takes more than 64 MiB, the least limit of memory that can be set.
+SIZE = ("--minutes", "24", "--model", "mlp", "--pixels", "16", "--width", "0.05", "--batch-size", "16", "--seconds",
+        "0.2", "--large-batch-size", "4096", "--steps", "8", "--proof-minutes", "0.6", "--hang-seconds", "3",
+        "--tests", "uuid")  # fmt: skip
+
+
+@pytest.mark.usefixtures("forked_gpu_trainers")
+def test_the_quick_report_is_whole_on_two_gpus_and_names_nobody(fakegpu: FakeGpu, tmp_path: Path) -> None:
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(SMI.format(python=sys.executable))
+    smi.chmod(0o755)
+    user = {"PATH": f"{smi.parent}:{os.environ['PATH']}", "USER": "jane.doe", "HOSTNAME": "doe-box", "GPUTUI_WARM": "0"}
+    boxes = fakegpu.environment(tmp_path / "gpus", gpus=2, words="cores=16896 gpm=1", settings="kernel_us=50")
+    path = tmp_path / "report.md"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu_report", "--quick", "--output", str(path), *SIZE],
+        cwd=ROOT, env=os.environ | boxes | user, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.match(rf"{len(STEPS)} steps, about \d+ min\n1/{len(STEPS)} What the doctor says", done.stdout)
+    text = path.read_text()
+    results = dict(re.findall(r"^\| ([^|]*) \| (ok|failed[^|]*|not measured[^|]*) \| \d+ \|$", text, re.MULTILINE))
+    assert results == {step.title: "ok" for step in STEPS.values()}
+    sections = dict(re.findall(r"^## (.*)\n\n((?:(?!## ).*\n?)*)", text, re.MULTILINE))
+    for name, words in {
+        "driver": ["H100"],
+        "beside": [r"memory.used \| [1-9]", r"clocks.sm \| \d+ \| 1980.0 \| 1980.0 \| 0.0 \| 0.0"],
+        "strategies": ["MFU %", r"\| W \|", "SM MHz", "slowed by power %", "mirrored over all", "no data of the GPU"],
+        "copies": [r"A batch is copied in \d"],
+        "plain": [r"\| \d+\.\d+ \| \d+\.\d+ \| - \| \d\.\d+ \|"],
+        "batches": [r"Predicted for batch 4096 .* [1-9]\d* MiB; measured: [1-9]\d* MiB", "micro_batches=4",
+                    r"on_oom=accumulate, memory_limit_mb=\d+ \|", "each batch of 4096 in 2 parts"],
+        "several": [r"single \| 1 \| .* \| no \| 0 \|", r"mirrored \| 1 \| .* \| yes \| [1-9]"],
+        "precisions": [r"bfloat16 \+ XLA, 1 \|"],
+        "xla": ["xla_cache=auto, again"],
+        "proof": ["the preset as it is", r"In all: .*trainer is forked: \d"],
+        "hang": [r"\| timeout \| hang \|"],
+        "tests": ["PASSED .*test_visible_takes_a_uuid"],
+    }.items():  # fmt: skip
+        for word in words:
+            assert re.search(word, sections[STEPS[name].title]), (name, word, sections[STEPS[name].title])
+    assert "TensorFlow has its GPUs from a plug-in" in text
+    assert "- shares of a step by XProf: " in sections["Not measured here"]
+    for secret in (str(tmp_path), str(ROOT), "jane", "doe-box", platform.node()):
+        assert not re.search(rf"(?<![\w-]){re.escape(secret)}(?![\w-])", text), secret
