@@ -144,7 +144,8 @@ def test_a_gpu_that_is_lost_is_not_idle_and_its_readings_dilute_nothing() -> Non
     lost = [reading("the GPU is lost")] * 30
     allocator = {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 50, "peak_bytes": 95}}}
     found = _fed(*head, *well, allocator, *lost)
-    assert (found.idle_gpus, found.throttled, found.memory_peak) == (0, 1.0, pytest.approx(0.95))
+    assert (found.idle_gpus, found.throttled) == (0, 1.0)
+    assert found.memory_peak == pytest.approx(0.95)
     assert _fed(*head, *well, *lost, *well).idle_gpus == 1, "it answers again"
 
 
