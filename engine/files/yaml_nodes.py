@@ -48,31 +48,34 @@ _ODD = re.compile(r"[?!&*]")
 
 
 def parse(text: str) -> dict[str, Located]:
-    """Text -> top-level keys; raises YamlFault, in the words of the parser in Python."""
+    """Text -> top-level keys; raises YamlFault, for what is not YAML in the words of the parser in Python.
+
+    What is YAML but not allowed in a preset is refused at once: the parser in Python would take seconds for a long file
+    to find the same.
+    """
     if _COMMON.fullmatch(text) and not _ODD.search(text):
-        with contextlib.suppress(YamlFault):
+        with contextlib.suppress(yaml.YAMLError):
             return _parse(text, _FAST)
-    return _parse(text, _SLOW)
-
-
-def _parse(text: str, kind: Any) -> dict[str, Located]:
-    loader: Any = None
     try:
-        _guard(text, kind)
-        loader = kind(text)
-        root = loader.get_single_node()
-        if root is None or root.value == "":
-            raise YamlFault("the file is empty; a preset is a mapping such as `input: {batch_size: 64}`")
-        return _mapping(loader, root, "", depth=0)
+        return _parse(text, _SLOW)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
         raise YamlFault(_reason(fault), (mark.line if mark else 0) + 1) from None
     except yaml.reader.ReaderError as fault:
         line = text[: fault.position].count("\n") + 1
         raise YamlFault(f"character #x{ord(text[fault.position]):04x} is not allowed in YAML", line) from None
+
+
+def _parse(text: str, kind: Any) -> dict[str, Located]:
+    _guard(text, kind)
+    loader: Any = kind(text)
+    try:
+        root = loader.get_single_node()
+        if root is None or root.value == "":
+            raise YamlFault("the file is empty; a preset is a mapping such as `input: {batch_size: 64}`")
+        return _mapping(loader, root, "", depth=0)
     finally:
-        if loader is not None:
-            loader.dispose()
+        loader.dispose()
 
 
 def _guard(text: str, kind: Any) -> None:

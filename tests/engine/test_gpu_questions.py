@@ -53,7 +53,7 @@ def test_each_answer_has_its_unit(answers: Patch) -> None:
     slowed = {pynvml.NVML_PERF_POLICY_POWER: 1_500_000_000, pynvml.NVML_PERF_POLICY_THERMAL: 250_000_000}
     directions = {pynvml.NVML_PCIE_UTIL_RX_BYTES: 30, pynvml.NVML_PCIE_UTIL_TX_BYTES: 4}
     answers(
-        UtilizationRates=SimpleNamespace(gpu=37), PowerUsage=321_450, EnforcedPowerLimit=650_000,
+        UtilizationRates=SimpleNamespace(gpu=37, memory=12), PowerUsage=321_450, EnforcedPowerLimit=650_000,
         PowerManagementDefaultLimit=700_000, TotalEnergyConsumption=12_345, ClockInfo=lambda _, kind: clocks[kind],
         MaxClockInfo=lambda _, kind: clocks[kind] + 1, PerformanceState=15,
         TotalEccErrors=lambda _, kind, __: kinds[kind],
@@ -61,7 +61,7 @@ def test_each_answer_has_its_unit(answers: Patch) -> None:
         PcieThroughput=lambda _, way: directions[way], CurrentClocksEventReasons=0x4 | 0x40 | 0x2,
     )  # fmt: skip
     for found, figures in (
-        (asked("busy"), {"busy": 0.37}),
+        (asked("busy"), {"busy": 0.37, "memory_busy": 0.12}),
         (asked("power_w"), {"power_w": 321.4}),
         (asked("power_limit_w"), {"power_limit_w": 650.0}),
         (asked("power_limit_default_w"), {"power_limit_default_w": 700.0}),
@@ -81,16 +81,16 @@ def test_each_answer_has_its_unit(answers: Patch) -> None:
 def test_marks_and_impossible_answers_are_no_figures(answers: Patch) -> None:
     for mark in NOT_AVAILABLE:
         answers(
-            UtilizationRates=SimpleNamespace(gpu=mark), PowerUsage=mark, TotalEnergyConsumption=mark,
+            UtilizationRates=SimpleNamespace(gpu=mark, memory=mark), PowerUsage=mark, TotalEnergyConsumption=mark,
             CurrentClocksEventReasons=mark, PerformanceState=32,
             ViolationStatus=SimpleNamespace(violationTime=mark),
         )  # fmt: skip
-        for key in ("busy", "power_w", "energy_j", "throttle", "pstate", "slowed_by_power_seconds"):
+        for key in ("busy", "memory_busy", "power_w", "energy_j", "throttle", "pstate", "slowed_by_power_seconds"):
             assert asked(key)[key] is Reason.UNSUPPORTED, key
-    answers(UtilizationRates=SimpleNamespace(gpu=100))
-    assert asked("busy") == {"busy": 1.0}
-    answers(UtilizationRates=SimpleNamespace(gpu=101), CurrentClocksEventReasons=0x1, PerformanceState=0)
-    assert asked("busy") == {"busy": Reason.ERROR}
+    answers(UtilizationRates=SimpleNamespace(gpu=100, memory=0))
+    assert asked("busy") == {"busy": 1.0, "memory_busy": 0.0}
+    answers(UtilizationRates=SimpleNamespace(gpu=101, memory=7), CurrentClocksEventReasons=0x1, PerformanceState=0)
+    assert asked("busy") == {"busy": Reason.ERROR, "memory_busy": 0.07}
     assert asked("throttle") == {"throttle": []}, "an idle GPU is not slowed down, and nobody has set its clocks"
     assert asked("pstate") == {"pstate": 0}
 

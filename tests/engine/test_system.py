@@ -149,20 +149,30 @@ def test_pages_in_memory_are_told_in_runs() -> None:
 
 
 def test_processes_on_a_gpu_are_named_and_the_training_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied() -> str:
+        raise psutil.AccessDenied(2)
+
     def process(pid: int) -> SimpleNamespace:
         if pid == 3:
             raise psutil.NoSuchProcess(pid)
-        return SimpleNamespace(name=lambda: f"p{pid}" if pid != 2 else _denied())
-
-    def _denied() -> str:
-        raise psutil.AccessDenied(2)
+        return SimpleNamespace(name=denied if pid == 2 else lambda: f"p{pid}", uids=lambda: SimpleNamespace(real=-pid))
 
     monkeypatch.setattr(psutil, "Process", process)
+    monkeypatch.setattr(processes, "_is_counted_here", lambda _: True)
+    monkeypatch.setattr(processes, "_user", lambda number: f"user {number}")
+    monkeypatch.setattr(processes, "_exists", lambda _: False)
     found = processes.described([{"pid": 1, "memory_used_bytes": 9}, {"pid": 2}, {"pid": 3}], own_pid=1)
     assert found == [
-        {"pid": 1, "memory_used_bytes": 9, "name": "p1", "own": True}, {"pid": 2, "name": None, "own": False},
-        {"pid": 3, "name": None, "own": None},
-    ]  # fmt: skip
+        {"pid": 1, "memory_used_bytes": 9, "name": "p1", "own": True, "user": "user -1"},
+        {"pid": 2, "name": None, "own": False, "user": "user -2"},
+        {"pid": 3, "name": None, "own": None, "user": None, "hidden": processes.NOT_HERE},
+    ]
+    monkeypatch.setattr(processes, "_is_counted_here", lambda _: False)
+    own, other = processes.described([{"pid": 1}, {"pid": 2}], own_pid=1)
+    assert (own["name"], other) == (
+        "p1",
+        {"pid": 2, "name": None, "own": None, "user": None, "hidden": processes.NOT_HERE},
+    )
     assert (processes.sole(found[:1]), processes.sole(found[1:]), processes.sole([])) == ("p1 1", "process 2", "")
     assert processes.sole([found[0], {"pid": 4, "name": "nvidia-cuda-mps-server"}]) == ""
 

@@ -249,6 +249,7 @@ class SpeedsBench:
         self.stop = SimpleNamespace(count=0)
 
     def measure(self, preset: presets.Preset, side: str, repeat: int, **how: Any) -> Trial:
+        assert preset.options.compile.xla is (side == "b"), "the changed side has the change"
         self.sides.append(side)
         now = self.planted.pop(0)
         if now == "stop":
@@ -257,10 +258,9 @@ class SpeedsBench:
 
 
 def pairs_of(bench: SpeedsBench, repeats: int = 3, **more: Any) -> tuple[comparing.Comparing, Comparison]:
-    comparison, preset = Comparison(changes={"compile.xla": True}), presets.defaults()
-    return comparing.Comparing(
-        cast(Bench, bench), comparison, preset, preset, repeats, lambda text: None, **more
-    ), comparison
+    comparison = Comparison(changes={"compile.xla": True})
+    a, b = (presets.defaults([f"compile.xla={xla}"]) for xla in ("false", "true"))
+    return comparing.Comparing(cast(Bench, bench), comparison, a, b, repeats, lambda text: None, **more), comparison
 
 
 def test_pairs_are_measured_in_turns_and_end_early_only_if_they_may_and_agree_by_far() -> None:
@@ -329,3 +329,15 @@ def test_after_a_stop_no_further_trial_begins() -> None:
     with pytest.raises(comparing.Stopped):
         pairs_of(bench)[0].measure()
     assert bench.sides == []
+
+
+@pytest.mark.parametrize(
+    ("gain", "spread", "pairs"),
+    [(0.10, 0.01, 3), (0.10, 0.10, 14), (-0.10, 0.10, 11), (0.001, 0.02, 13), (0.10, 0.05, 4)],
+)
+def test_as_many_pairs_are_needed_as_the_square_of_the_spread_beside_the_gain(
+    gain: float, spread: float, pairs: int
+) -> None:
+    assert comparing.pairs_needed(gain, spread) == pairs
+    least = math.log1p(max(abs(gain), comparing.LEAST_GAIN) if gain > 0 else -gain / (1 + gain))
+    assert pairs == 3 or comparing.spreads(pairs) * spread < least <= comparing.spreads(pairs - 1) * spread

@@ -40,6 +40,8 @@ def test_the_rows_of_a_screen_are_shared_out() -> None:
         assert (found.devices, found.cards.columns, found.cards.tall) == devices, (width, height, gpus)
         assert (found.host, found.log) == below, (width, height, gpus)
         assert found.edges is (height >= 40)
+    tall = share_out(80, 150, Wanted(charts=1, gpus=0, messages=0, summary=0))
+    assert (tall.charts, tall.chart_rows, tall.log) == (30, 1, 115), "a chart does not grow without end"
     small = share_out(80, 12, Wanted(charts=6, gpus=1, messages=9, summary=4, head=4, error=9))
     assert astuple(small) == (3, 5, 0, 0, 2, 1, 2, (1, 2, False, 0), 0, 0, False), "the error is seen as far as it fits"
 

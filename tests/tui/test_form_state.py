@@ -341,6 +341,7 @@ def test_what_a_form_has_changed_and_what_it_would_lose(state: FormState, tmp_pa
     state.describe("mine")
     state.saved_as(_written(state, tmp_path / "saved.yaml"))
     assert (state.modified, state.at_risk, state.unsaved(), state.name) == (False, False, [], "saved")
+    assert (state.preset.name, state.preset.file) == ("saved", tmp_path / "saved.yaml"), "a run of it is named so"
     state.describe("other")
     assert (state.modified, state.at_risk) == (True, True)
     state.describe("mine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from gputui.engine.files import disk
 from gputui.engine.proof import folder
 from gputui.engine.runs import Run
+from gputui.engine.runs.life import Life
 from gputui.engine.runs.parsing import recalled
 from gputui.engine.system.identity import Process
 from gputui.engine.text import seconds
-from gputui.tui.reading import earlier_starts, recent_files, running
+from gputui.tui.reading import earlier_starts, machine_reader, preset_files, recent_files, running
 from gputui.tui.reading.axes import Pace, along
 from gputui.tui.reading.earlier_starts import EarlierStarts, Usual, start_of, usual
 from gputui.tui.reading.epoch_tail import EpochTail
@@ -183,6 +185,11 @@ def test_a_full_series_halves_its_points_and_keeps_means_extremes_steps_and_brea
     assert list(series.line().y) == [2.0, 7.0, 1.0]
     series.add(5.0, 4.0, 50.0)
     assert list(series.line().y) == [2.0, 7.0, 2.5], "a point is the mean of its readings"
+    series.add(6.0, 6.0, 60.0)
+    series.gap()
+    series.add(7.0, 8.0, 70.0)
+    assert list(series.line().y)[-2:] == [6.0, 8.0], "nothing is merged across a gap"
+    assert series.line().breaks == {2, 4}
     assert Series()._capacity == CAPACITY
     peaks = Series(peaks=True, capacity=2)
     for i, y in enumerate((1.0, 3.0, 2.0, 5.0, 4.0)):
@@ -264,13 +271,19 @@ def test_the_first_start_of_a_run_phase_by_phase(tmp_path: Path) -> None:
 
 
 def test_starts_of_other_models_and_on_other_machines_do_not_count(home: Path) -> None:
-    def written(number: int, *settings: str) -> Run:
-        return recorded.write(home, gpus=0, seconds=13, name=f"20260921-10000{number}-cnn", settings=settings)
+    def written(number: int, options: str, host: str = "") -> Run:
+        run = Run(home / "runs" / f"20260921-10000{number}-cnn")
+        run.path.mkdir(parents=True)
+        run.file("preset.yaml").write_text(options)
+        phases = (phase(1.0, "importing"), phase(3.0, "training"))
+        run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in phases))
+        if host:
+            run.file("status.json").write_text(json.dumps({"host": host}))
+        return run
 
-    run, elsewhere = written(0), written(1, "train.epochs=9")
-    status = json.loads(elsewhere.file("status.json").read_text())
-    elsewhere.file("status.json").write_text(json.dumps(status | {"host": "elsewhere"}))
-    written(2, "workload.model=mlp")
+    run = written(0, "workload: {model: cnn}\n")
+    elsewhere = written(1, "workload: {model: cnn}\ntrain: {epochs: 9}\n", "elsewhere")
+    written(2, "workload: {model: mlp}\n")
     assert earlier_starts.of(run).runs == 0
     elsewhere.file("status.json").unlink()
     assert earlier_starts.of(run).runs == 1, "without a status it may have been here; another length is no other start"
@@ -361,3 +374,84 @@ def test_recent_files_are_absolute_once_each_and_bounded(home: Path) -> None:
     assert recent_files.recent() == []
     assert recent_files.answer(lambda: 1 / 0, 5.0) is None
     assert recent_files.answer(lambda: 5, 5.0) == 5
+
+
+def test_the_preset_files_of_a_folder_are_bounded_and_presets_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preset_files, "MOST_FILES", 4)
+    texts = {
+        "b.yaml": "train: {epochs: 3}\ndescription: ' two\n  words '\n", "a.yml": "other: 1\n", "c.txt": "train: {}\n",
+        "d.yaml": "train: [\n", "e.yaml": "other: [\n", "f.yaml": "train: {}\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for name in ("m", "z", "a", "k", ".hidden"):
+        (tmp_path / name).mkdir()
+    found = preset_files.in_folder(tmp_path, "path")
+    assert [file.name for file in found.files] == ["b.yaml", "d.yaml", "a/", "k/", "m/", "z/", "a.yml", "e.yaml"]
+    assert found.note == "1 more YAML files: type a path to one"
+    assert [(file.text, bool(file.fault), file.other) for file in found.files[:2]] == [
+        ("two words", False, ""), ("", True, ""),
+    ]  # fmt: skip
+    assert {file.other for file in found.files[-2:]} == {"not a preset"}
+    assert [file.name for file in preset_files.in_folder(tmp_path, "here").files] == [
+        "b.yaml", "d.yaml", "a.yml", "e.yaml",
+    ]  # fmt: skip
+    mine = preset_files.look_at(tmp_path / "e.yaml", "yours")
+    assert (bool(mine.fault), mine.name) == (True, "e"), "what lies among one's presets is meant as one"
+    assert preset_files.look_at(tmp_path / "a.yml", "recent").other == ""
+    monkeypatch.setattr(preset_files, "MOST_ENTRIES", len(texts) + 4)
+    assert preset_files.in_folder(tmp_path, "path").note.startswith("more than 10 entries")
+    monkeypatch.setattr(preset_files, "MOST_ENTRIES", len(texts) + 5)
+    monkeypatch.setattr(preset_files, "MOST_FILES", 5)
+    assert preset_files.in_folder(tmp_path, "path").note == ""
+    assert "cannot be read" in preset_files.in_folder(tmp_path / "nowhere", "here").note
+
+
+def test_a_path_is_completed_and_told_from_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["train.yaml", "trial.yaml", "other.yaml"]
+    for text, whole in (("a/t", "a/tr"), ("a/tra", "a/train.yaml"), ("a/x", "a/x"), ("t", "tr"), ("", "")):
+        assert preset_files.completed(text, names) == whole
+    assert [preset_files.is_path(text) for text in ("a/b", "~", "~u", ".", "..", "a b", ".a")] == [
+        True, True, True, True, True, False, False,
+    ]  # fmt: skip
+    monkeypatch.setenv("HOME", "/home/me")
+    assert preset_files.split("/a/b") == (Path("/a"), "b")
+    assert preset_files.split("~/x/y") == (Path("/home/me/x"), "y")
+    assert preset_files.split("b") == (Path.cwd(), "b")
+    assert preset_files.split("~") == (Path.cwd(), "~")
+
+
+def test_traffic_is_read_where_no_training_could_be_delayed_by_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[bool, int | None]] = []
+
+    class Reader:
+        stuck_seconds = 3.0
+
+        def __init__(self, tell: Any, seconds: float, *, pcie: bool, own_pid: int | None, processes: bool) -> None:
+            assert processes
+            asked.append((pcie, own_pid))
+
+        def start(self) -> None:
+            asked.append((False, -1))
+
+        def stop(self) -> None:
+            asked.append((False, -2))
+
+    monkeypatch.setattr("gputui.engine.telemetry.reader.GpuReader", Reader)
+    monkeypatch.setattr(machine_reader, "TAKE_SECONDS", 0.0)
+    run = recorded.write(home, gpus=0, seconds=13, outcome=None)
+    for trainer in (None, os.getpid()):
+        life = Life(trainer=trainer is not None)
+        process = Process.of(trainer) if trainer else None
+        monkeypatch.setattr(Run, "life", life)
+        monkeypatch.setattr(Run, "process", lambda *_, process=process: process)
+        asked.clear()
+        leaving, view = threading.Event(), machine_reader.MachineReader()
+        following = view.follow(leaving)
+        assert next(following).host["memory_total_bytes"] > 0
+        leaving.set()
+        assert list(following) == []
+        assert asked == [(trainer is None, trainer), (False, -1), (False, -2)]
+        assert (view.run, view.stuck_seconds) == (run if trainer else None, 3.0)

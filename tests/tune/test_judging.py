@@ -140,3 +140,11 @@ def test_the_gain_by_waits_is_told_where_it_is_more() -> None:
         judged = candidate(110.0)
         judged.gain_by_waits = by_waits
         assert judging._told(judged, 0.10) == words
+
+
+@pytest.mark.parametrize(("speed", "decision"), [(101.9, "rejected"), (102.1, "kept")])
+def test_a_gain_of_less_than_a_fiftieth_does_not_count_however_certain(speed: float, decision: str) -> None:
+    judged = candidate(speed)
+    assert judging.seems_to_gain(judged, best(100.0), 0.013) is (decision == "kept")
+    judging.decide(judged, best(100.0), 0.001, None)
+    assert judged.decision == decision

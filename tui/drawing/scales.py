@@ -52,7 +52,7 @@ class Scale:
 def share_scale(tall: int) -> Scale:
     """0 to 100 %, with labels exactly on rows, of which a few may be left as headroom."""
     gaps = max(1, tall - 1)
-    for spare in range(min(gaps // 8, MOST_SPARE_ROWS) + 1):
+    for spare in range(gaps // 8 + 1):
         for parts in (5, 4, 2):
             if (gaps - spare) % parts == 0:
                 return _lifted(Scale(0.0, 1.0, 1 / parts), gaps, spare)

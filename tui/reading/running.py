@@ -65,9 +65,7 @@ class RunningRuns:
         if not run.path.is_dir():
             return None
         state = run.state
-        if state in GOES_ON:
-            self._over.pop(run.id, None)
-        else:
+        if state not in GOES_ON:
             self._over[run.id] = written
         return state
 
