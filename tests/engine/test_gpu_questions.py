@@ -60,7 +60,7 @@ def test_each_answer_has_its_unit(answers: Patch) -> None:
         ViolationStatus=lambda _, policy: SimpleNamespace(violationTime=slowed[policy]),
         PcieThroughput=lambda _, way: directions[way], CurrentClocksEventReasons=0x4 | 0x40 | 0x2,
     )  # fmt: skip
-    for found, figures in (
+    for result, figures in (
         (asked("busy"), {"busy": 0.37, "memory_busy": 0.12}),
         (asked("power_w"), {"power_w": 321.4}),
         (asked("power_limit_w"), {"power_limit_w": 650.0}),
@@ -75,7 +75,7 @@ def test_each_answer_has_its_unit(answers: Patch) -> None:
         (asked("throttle"), {"throttle": ["power cap", "hardware thermal"], "clocks_set_by": ["application clocks"]}),
         (asked("pcie_rx_bytes_per_second"), {"pcie_rx_bytes_per_second": 30 * 1024, "pcie_tx_bytes_per_second": 4096}),
     ):
-        assert found == figures
+        assert result == figures
 
 
 def test_marks_and_impossible_answers_are_no_figures(answers: Patch) -> None:
@@ -104,8 +104,8 @@ def test_a_process_that_computes_and_draws_is_told_once_with_what_it_computes_in
             f"GraphicsRunningProcesses_v{version}": [process(1, 5), process(2, NOT_AVAILABLE[0])],
             f"ComputeRunningProcesses_v{version}": [process(1, 9), process(3, 4)],
         })  # fmt: skip
-        found = {process["pid"]: process["memory_used_bytes"] for process in asked("processes", way)["processes"]}
-        assert found == {1: 9, 2: None, 3: 4}
+        result = {process["pid"]: process["memory_used_bytes"] for process in asked("processes", way)["processes"]}
+        assert result == {1: 9, 2: None, 3: 4}
         assert questions.computing("gpu") == [{"pid": 1}, {"pid": 3}]
         answers(**{f"ComputeRunningProcesses_v{version}": refusing(Code.FUNCTION_NOT_FOUND)})
 
@@ -151,23 +151,23 @@ def gpm(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_nvlink_is_told_by_gpm_and_where_that_refuses_by_its_counters(gpm: dict[str, Any]) -> None:
-    found = flow.Flow("gpu")
-    assert found.tells_pcie
-    values = found.read()
+    result = flow.Flow("gpu")
+    assert result.tells_pcie
+    values = result.read()
     assert values["nvlink"] == {"links": 4, "rx_bytes_per_second": 11, "tx_bytes_per_second": 12}
     assert {"nvlink_rx", "nvlink_tx"}.isdisjoint(values)
-    assert found.read(fresh=False)["sm_active"] is Reason.NOT_ASKED, "the last reading"
-    assert found.tells_pcie
+    assert result.read(fresh=False)["sm_active"] is Reason.NOT_ASKED, "the last reading"
+    assert result.tells_pcie
     gpm |= {"nvlink_rx": Reason.ERROR}
-    assert found.read()["nvlink"] is Reason.ERROR, "it will be told again"
+    assert result.read()["nvlink"] is Reason.ERROR, "it will be told again"
     gpm |= {"nvlink_rx": Reason.NOT_ASKED}
-    assert found.read()["nvlink"] == {"links": 4, "rx_bytes_per_second": None, "tx_bytes_per_second": 12}
+    assert result.read()["nvlink"] == {"links": 4, "rx_bytes_per_second": None, "tx_bytes_per_second": 12}
     gpm |= {"nvlink_rx": 11, "nvlink_tx": Reason.UNSUPPORTED}
-    assert found.read()["nvlink"]["rx_bytes_per_second"] is None, "the counters have no rate at first"
+    assert result.read()["nvlink"]["rx_bytes_per_second"] is None, "the counters have no rate at first"
     gpm |= {"pcie_tx_bytes_per_second": Reason.NO_PERMISSION}
-    assert set(PCIE.keys).isdisjoint(found.read()), "another question tells it"
-    assert not found.tells_pcie
-    found.close()
+    assert set(PCIE.keys).isdisjoint(result.read()), "another question tells it"
+    assert not result.tells_pcie
+    result.close()
     assert gpm["closed"]
 
 
@@ -238,9 +238,9 @@ def opened(answers: Patch, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Dev
     def make(**failing: int) -> Device:
         codes.clear()
         codes.update(failing)
-        found = Device(0)
-        found.__dict__["codes"] = codes
-        return found
+        result = Device(0)
+        result.__dict__["codes"] = codes
+        return result
 
     return make
 
@@ -256,9 +256,9 @@ def test_a_gpu_is_lost_where_nothing_answers_and_found_again_later(
     assert (first["uuid"], first["name"], first["busy"], first["power_limit_w"]) == ("GPU-a", "H100", 0.5, 700.0)
     assert first["temperature_c"] is None, "a figure that is always there"
     codes |= {"busy": Code.UNKNOWN}
-    told = gpu.read(False)
-    assert (told["busy"], told["reasons"], told["power_w"]) == (None, {"busy": "error"}, 300.0)
-    assert told["power_limit_w"] == 700.0, "as at the last slow reading"
+    notes = gpu.read(False)
+    assert (notes["busy"], notes["reasons"], notes["power_w"]) == (None, {"busy": "error"}, 300.0)
+    assert notes["power_limit_w"] == 700.0, "as at the last slow reading"
     codes |= {"power_w": Code.NOT_SUPPORTED}
     assert "missing" not in gpu.read(False), "a single error, as hardly anything is asked"
     del codes["power_w"]
@@ -296,39 +296,39 @@ def test_a_question_that_was_refused_is_asked_again_at_the_next_slow_reading(ope
 
 
 def test_readings_get_rarer_where_the_driver_is_slow_and_it_is_told_once() -> None:
-    told: list[Event] = []
-    reading = GpuReader(told.append, 1.0)
+    notes: list[Event] = []
+    reading = GpuReader(notes.append, 1.0)
     for seconds, every in ((0.1, 1.0), (0.6, 1.2), (0.9, 1.8), (0.2, 1.0), (0.9, 1.8)):
         reading._pace(seconds, 8)
         assert reading.interval_seconds == pytest.approx(every)
-    assert told == [], "it has not lasted"
+    assert notes == [], "it has not lasted"
     for _ in range(3):
         reading._pace(1.5, 8)
-    (warning,) = told
+    (warning,) = notes
     assert isinstance(warning, Warn)
     assert "takes 1.5 s for one reading of 8 GPU(s): they are read every 3.0 s instead of 1 s" in warning.message
 
 
 def test_lost_gpus_and_errors_of_the_hardware_are_told_once_each() -> None:
-    told: list[Event] = []
+    notes: list[Event] = []
     refuses = [True]
 
     def tell(event: Event) -> None:
         if refuses.pop() if refuses else False:
             raise OSError
-        told.append(event)
+        notes.append(event)
 
     reading = GpuReader(tell, 1.0)
     lost = {"index": 1, "uuid": "GPU-b", "name": None, "missing": "gone", "lost_since": 5.0}
     for _ in range(3):  # the disk refuses the first
         reading._report_lost([{"index": 0, "uuid": "GPU-a"}, lost])
     reading._report_lost([lost | {"lost_since": 9.0}])
-    assert [getattr(event, "message", "") for event in told] == ["GPU 1 (unknown): gone"] * 2
-    told.clear()
+    assert [getattr(event, "message", "") for event in notes] == ["GPU 1 (unknown): gone"] * 2
+    notes.clear()
     hardware, program = DriverError(1, 79), DriverError(1, 31)
     for _ in range(2):
         reading._report_errors([hardware, program, DriverError(None, 48)], [lost])
-    assert [getattr(event, "message", "") for event in told] == [
+    assert [getattr(event, "message", "") for event in notes] == [
         "GPU 1 (unknown): the NVIDIA driver has reported Xid 79, it has fallen off the bus",
         "a GPU: the NVIDIA driver has reported Xid 48, an uncorrectable memory error",
     ]
@@ -346,11 +346,11 @@ def test_lost_gpus_and_errors_of_the_hardware_are_told_once_each() -> None:
 
 
 def test_without_a_gpu_it_is_told_once_and_the_driver_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Event] = []
+    notes: list[Event] = []
     closed: list[int] = []
     monkeypatch.setattr(reader, "Nvml", lambda **_: SimpleNamespace(count=0, close=lambda: closed.append(1)))
-    reading = GpuReader(told.append, 1.0)
+    reading = GpuReader(notes.append, 1.0)
     assert [reading._open() for _ in range(2)] == [None, None]
-    assert told == [GpuReadings(gpus=[], missing=NO_GPU)]
+    assert notes == [GpuReadings(gpus=[], missing=NO_GPU)]
     assert closed == [1, 1]
     assert reading.stuck_seconds == 0.0

@@ -107,46 +107,46 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 def test_a_trainer_that_is_asked_to_stop_has_half_a_minute(watched: Any) -> None:
-    one = watched()
-    assert one.look() == ""
-    one.engine._on_signal(signal.SIGTERM, None)
-    one.engine._on_signal(signal.SIGTERM, None)
-    assert one.look() == "stop\n"
-    assert one.look(29) == "", "asked once"
-    assert one.process.killed == 0
-    one.look(2)
-    assert one.process.killed == 1
-    one.look(60)
-    assert one.process.killed == 1
-    assert (one.engine.asked_because, one.told()) == ("stop", [])
+    item = watched()
+    assert item.look() == ""
+    item.engine._on_signal(signal.SIGTERM, None)
+    item.engine._on_signal(signal.SIGTERM, None)
+    assert item.look() == "stop\n"
+    assert item.look(29) == "", "asked once"
+    assert item.process.killed == 0
+    item.look(2)
+    assert item.process.killed == 1
+    item.look(60)
+    assert item.process.killed == 1
+    assert (item.engine.asked_because, item.told()) == ("stop", [])
 
 
 def test_a_person_who_asks_again_means_at_once(watched: Any) -> None:
-    one = watched()
-    one.engine._on_signal(signal.SIGTERM, None)
-    one.engine._on_person(signal.SIGURG, None)
-    assert (one.engine.stop_requests, one.engine.asked_by_person) == (1, 1)
-    assert one.look() == "stop\n"
-    assert one.process.killed == 0
-    one.engine._on_person(signal.SIGURG, None)
-    assert (one.engine.stop_requests, one.engine.asked_by_person) == (2, 2)
-    one.engine._on_signal(signal.SIGTERM, None)
-    assert one.engine.stop_requests == 2, "a signal of a scheduler takes nothing back"
-    one.look()
-    assert one.process.killed == 1
+    item = watched()
+    item.engine._on_signal(signal.SIGTERM, None)
+    item.engine._on_person(signal.SIGURG, None)
+    assert (item.engine.stop_requests, item.engine.asked_by_person) == (1, 1)
+    assert item.look() == "stop\n"
+    assert item.process.killed == 0
+    item.engine._on_person(signal.SIGURG, None)
+    assert (item.engine.stop_requests, item.engine.asked_by_person) == (2, 2)
+    item.engine._on_signal(signal.SIGTERM, None)
+    assert item.engine.stop_requests == 2, "a signal of a scheduler takes nothing back"
+    item.look()
+    assert item.process.killed == 1
 
 
 def test_a_signal_of_the_scheduler_that_the_options_name_is_told(watched: Any) -> None:
-    one = watched("stop_signal=SIGUSR2")
-    one.engine._on_stop_signal(signal.SIGUSR2, None)
-    one.engine._on_stop_signal(signal.SIGUSR2, None)
-    assert (one.look(), one.engine.stop_requests, one.engine.ended_by) == ("stop\n", 1, "SIGUSR2")
-    assert one.told() == ["SIGUSR2 has arrived, which run.stop_signal names: the run ends"]
+    item = watched("stop_signal=SIGUSR2")
+    item.engine._on_stop_signal(signal.SIGUSR2, None)
+    item.engine._on_stop_signal(signal.SIGUSR2, None)
+    assert (item.look(), item.engine.stop_requests, item.engine.ended_by) == ("stop\n", 1, "SIGUSR2")
+    assert item.told() == ["SIGUSR2 has arrived, which run.stop_signal names: the run ends"]
     other = watched("stop_signal=SIGUSR2")
     other.engine._on_signal(signal.SIGTERM, None)
     other.engine._on_stop_signal(signal.SIGUSR2, None)
@@ -154,26 +154,26 @@ def test_a_signal_of_the_scheduler_that_the_options_name_is_told(watched: Any) -
 
 
 def test_a_time_limit_asks_once_and_a_stop_comes_first(watched: Any) -> None:
-    one = watched()
-    one.engine.time_limit = SimpleNamespace(is_over=True, is_of_job=False, option="run.max_minutes=2")
-    assert (one.look(), one.look()) == ("timeout\n", "")
-    assert (one.engine.limit_reached, one.engine.ended_by) == ("run.max_minutes=2", "")
+    item = watched()
+    item.engine.time_limit = SimpleNamespace(is_over=True, is_of_job=False, option="run.max_minutes=2")
+    assert (item.look(), item.look()) == ("timeout\n", "")
+    assert (item.engine.limit_reached, item.engine.ended_by) == ("run.max_minutes=2", "")
     job = watched()
     job.engine.time_limit = SimpleNamespace(is_over=True, is_of_job=True, option="run.max_minutes=auto")
     assert (job.look(), job.engine.ended_by) == ("timeout\n", "run.max_minutes=auto")
     stopped = watched()
-    stopped.engine.time_limit = one.engine.time_limit
+    stopped.engine.time_limit = item.engine.time_limit
     stopped.engine._on_signal(signal.SIGTERM, None)
     assert (stopped.look(), stopped.engine.limit_reached) == ("stop\n", "")
 
 
 def test_a_hung_trainer_writes_its_stacks_and_is_killed_once(watched: Any) -> None:
-    one = watched()
-    one.tail.hangs = "no step was completed"
-    one.look()
-    one.look()
-    assert (one.process.signals, one.process.killed) == ([spawn.DUMP_STACKS], 1)
-    assert (one.engine.asked_because, one.engine.limit_reached) == ("hang", "no step was completed")
+    item = watched()
+    item.tail.hangs = "no step was completed"
+    item.look()
+    item.look()
+    assert (item.process.signals, item.process.killed) == ([spawn.DUMP_STACKS], 1)
+    assert (item.engine.asked_because, item.engine.limit_reached) == ("hang", "no step was completed")
     off = watched("hang_seconds=off")
     off.tail.hangs = "no step was completed"
     off.look()
@@ -187,14 +187,14 @@ def test_a_hung_trainer_writes_its_stacks_and_is_killed_once(watched: Any) -> No
 
 
 def test_a_suspended_training_is_told_once(watched: Any) -> None:
-    one = watched()
-    one.tail.suspended_seconds = 5.0
-    one.look()
-    assert one.told() == []
-    one.tail.suspended_seconds = 5.1
-    one.look()
-    one.look()
-    assert one.told() == ["the training is suspended: its process was stopped by SIGSTOP or by a debugger"]
+    item = watched()
+    item.tail.suspended_seconds = 5.0
+    item.look()
+    assert item.told() == []
+    item.tail.suspended_seconds = 5.1
+    item.look()
+    item.look()
+    assert item.told() == ["the training is suspended: its process was stopped by SIGSTOP or by a debugger"]
     killed = watched()
     killed.engine.killed_at, killed.tail.suspended_seconds = killed.now, 9.0
     killed.look()
@@ -210,31 +210,31 @@ def test_lost_gpus_of_a_crashed_trainer_are_its_own_in_a_reading_after_the_crash
         [GpuReadings(gpus=[{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b", "lost_since": 6.0},
                            {"index": 2, "uuid": "GPU-c", "lost_since": 6.0}])],
     ]  # fmt: skip
-    found, asked = iter([*readings, readings[0]]), list[dict[str, Any]]()
+    answer, asked = iter([*readings, readings[0]]), list[dict[str, Any]]()
 
     def tail(*_: Any, **how: Any) -> SimpleNamespace:
         asked.append(how)
-        return SimpleNamespace(read=lambda: next(found, []))
+        return SimpleNamespace(read=lambda: next(answer, []))
 
     monkeypatch.setattr(supervisor, "Tail", tail)
-    one = watched()
-    one.engine.__dict__["_started"] = STARTED
-    one.process.returncode = 0
-    assert one.engine._find_lost_gpus() == [], "it has ended by itself"
-    one.process.returncode = -signal.SIGABRT
-    one.engine.asked_because = "stop"
-    assert one.engine._find_lost_gpus() == [], "it was ended"
-    one.engine.asked_because = ""
-    assert (asked, one.now) == ([], 1000.0)
-    assert one.engine._find_lost_gpus() == ["GPU 1"], "in the second reading, as the first may be from before"
+    item = watched()
+    item.engine.__dict__["_started"] = STARTED
+    item.process.returncode = 0
+    assert item.engine._find_lost_gpus() == [], "it has ended by itself"
+    item.process.returncode = -signal.SIGABRT
+    item.engine.asked_because = "stop"
+    assert item.engine._find_lost_gpus() == [], "it was ended"
+    item.engine.asked_because = ""
+    assert (asked, item.now) == ([], 1000.0)
+    assert item.engine._find_lost_gpus() == ["GPU 1"], "in the second reading, as the first may be from before"
     assert asked == [{"from_now": True}]
-    assert one.now == pytest.approx(1000.3), "no longer than that"
-    assert one.engine._device_batches == 3
-    one.engine._take(one.engine.started_trainer, RunClock.launched())
-    assert "_started" not in one.engine.__dict__, "another trainer tells of itself"
-    one.engine.__dict__["_started"] = None
-    assert (one.engine._find_lost_gpus(), one.engine._device_batches) == ([], 0)
-    assert one.now == pytest.approx(1000.3), "nothing is waited for on a CPU"
+    assert item.now == pytest.approx(1000.3), "no longer than that"
+    assert item.engine._device_batches == 3
+    item.engine._take(item.engine.started_trainer, RunClock.launched())
+    assert "_started" not in item.engine.__dict__, "another trainer tells of itself"
+    item.engine.__dict__["_started"] = None
+    assert (item.engine._find_lost_gpus(), item.engine._device_batches) == ([], 0)
+    assert item.now == pytest.approx(1000.3), "nothing is waited for on a CPU"
 
 
 def test_memory_that_has_run_out_is_answered_as_the_options_say(watched: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,21 +246,21 @@ def test_memory_that_has_run_out_is_answered_as_the_options_say(watched: Any, mo
 
     monkeypatch.setattr(supervisor, "answer", lambda run, preset, number: noted("memory", f"no ({number})"))
     monkeypatch.setattr("gputui.engine.process.without_xla.answer", lambda *_: noted("xla", "never"))
-    one, stays = watched("on_oom=halve"), watched()
-    for engine in (one.engine, stays.engine):
+    item, stays = watched("on_oom=halve"), watched()
+    for engine in (item.engine, stays.engine):
         assert engine._answer() is None
         engine.run.file("result.json").write_text('{"outcome": "oom"}')
         engine.memory_answers = 2
         assert engine._answer() is None
-    assert (asked, one.told(), stays.told()) == (["memory"], ["run.on_oom=halve ends here: no (2)"], [])
-    one.engine.run.file("result.json").write_text('{"outcome": "error"}')
-    one.engine._answer()
+    assert (asked, item.told(), stays.told()) == (["memory"], ["run.on_oom=halve ends here: no (2)"], [])
+    item.engine.run.file("result.json").write_text('{"outcome": "error"}')
+    item.engine._answer()
     assert asked == ["memory", "xla"]
-    assert one.told()[-1] == "compile.xla=auto ends here: never"
+    assert item.told()[-1] == "compile.xla=auto ends here: never"
     for name, value in (("held", True), ("stop_requests", 1), ("asked_because", "stop")):
-        setattr(one.engine, name, value)
-        assert one.engine._answer() is None
-        setattr(one.engine, name, type(value)())
+        setattr(item.engine, name, value)
+        assert item.engine._answer() is None
+        setattr(item.engine, name, type(value)())
     assert asked == ["memory", "xla"]
 
 
@@ -288,12 +288,12 @@ def test_a_folder_that_is_renamed_is_linked_until_the_end_and_a_link_of_the_user
 
 
 def test_the_patience_with_a_disk_ends(watched: Any) -> None:
-    one = watched()
-    one.engine.gives_up_at = one.now + 3
-    assert one.engine._patience == 3.0
-    one.now += 5
-    assert one.engine._patience == 0.0
-    assert [supervisor._is_over(since, 2.0) for since in (None, one.now, one.now - 3)] == [False, False, True]
+    item = watched()
+    item.engine.gives_up_at = item.now + 3
+    assert item.engine._patience == 3.0
+    item.now += 5
+    assert item.engine._patience == 0.0
+    assert [supervisor._is_over(since, 2.0) for since in (None, item.now, item.now - 3)] == [False, False, True]
 
 
 # ---- an engine that fails -----------------------------------------------------------------------
@@ -378,17 +378,17 @@ def diagnosis(verdict: str, confidence: float) -> Diagnosis:
 def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, told = [100.0], list[Event]()
+    now, notes = [100.0], list[Event]()
     monkeypatch.setattr("gputui.engine.process.watcher.time.monotonic", lambda: now[0])
     run = Run(tmp_path)
     run.file("preset.yaml").write_text(presets.defaults([]).to_yaml())
-    watching = Watcher(run, told.append, RunClock.launched())
+    watching = Watcher(run, notes.append, RunClock.launched())
 
     def is_told(verdict: str, confidence: float, seconds: float = 0.0) -> bool:
         now[0] += seconds
-        found = diagnosis(verdict, confidence)
-        if is_news := watching._is_news(found):
-            watching._last, watching._told_at = found, now[0]
+        answer = diagnosis(verdict, confidence)
+        if is_news := watching._is_news(answer):
+            watching._last, watching._told_at = answer, now[0]
         return is_news
 
     assert not is_told("undecided", 0.0)
@@ -405,7 +405,7 @@ def test_a_diagnosis_is_told_when_it_says_something_new_and_later_more_seldom(
         feed=lambda _: None, newest_t=time.time() + 5, measurements=lambda: None))  # fmt: skip
     monkeypatch.setattr(watcher, "diagnose", lambda _: diagnosis("healthy", 0.9))
     watching._look(final=True)
-    assert told == [], "nothing has happened since"
+    assert notes == [], "nothing has happened since"
 
 
 def test_the_chief_tells_the_figures_of_the_workers_when_more_is_known_and_at_the_end(
@@ -415,8 +415,8 @@ def test_the_chief_tells_the_figures_of_the_workers_when_more_is_known_and_at_th
     made = [runs.create("big", "", cluster=Cluster(("h0:1", "h1:1"), index, "Slurm")) for index in (0, 1)]
     members = [{"index": index, "address": f"h{index}:1", "run": run.id, "folder": str(run.path), "replicas": 1 + index,
                 "gpus": []} for index, run in enumerate(made)]  # fmt: skip
-    told: list[WorkerReadings] = []
-    threads = [Workers(run, told.append) for run in made]  # type: ignore[arg-type]
+    notes: list[WorkerReadings] = []
+    threads = [Workers(run, notes.append) for run in made]  # type: ignore[arg-type]
     threads[1].run()  # it is not the chief's
     threads[0].start()
     clock = RunClock.launched()
@@ -424,15 +424,15 @@ def test_the_chief_tells_the_figures_of_the_workers_when_more_is_known_and_at_th
     progress = Progress(epoch=1, epochs=1, step=1, steps=9, samples_per_second=300.0, step_ms_p50=10.0,
                         step_ms_p95=None, input_wait=0.0, loss=None, metrics={}, eta_seconds=None)  # fmt: skip
     until = time.monotonic() + 30
-    while not told and time.monotonic() < until:
+    while not notes and time.monotonic() < until:
         time.sleep(0.002)
-    assert ["missing" in one for one in told[0].workers] == [True, True]
+    assert ["missing" in item for item in notes[0].workers] == [True, True]
     EventWriter(made[1].file("events.jsonl"), made[1].id, clock).emit(progress)
-    while len(told) < 2 and time.monotonic() < until:
+    while len(notes) < 2 and time.monotonic() < until:
         time.sleep(0.002)
-    assert told[1].workers[1]["samples_per_second"] == 200.0, "two of the three replicas are its own"
+    assert notes[1].workers[1]["samples_per_second"] == 200.0, "two of the three replicas are its own"
     threads[0].stop()
-    assert len(told) == 3, "the last figures"
+    assert len(notes) == 3, "the last figures"
 
 
 def test_the_slowest_worker_waits_a_tenth_longer_than_the_others_do() -> None:

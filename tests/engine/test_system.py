@@ -63,18 +63,23 @@ def test_a_signal_goes_only_to_the_process_that_ones_own_file_means(
 
 
 def test_descendants_are_known_by_name_parent_and_start(child: subprocess.Popen[bytes]) -> None:
-    (found,) = (one for one in descendants.all_now() if one.pid == child.pid)
-    assert (found.name, found.parent, found.ended) == ("sleep", os.getpid(), False)
-    descendants.Descendant(child.pid, os.getpid(), "sleep", False, found.start_ticks + 1).end()
+    (result,) = (item for item in descendants.all_now() if item.pid == child.pid)
+    assert (result.name, result.parent, result.ended) == ("sleep", os.getpid(), False)
+    descendants.Descendant(child.pid, os.getpid(), "sleep", False, result.start_ticks + 1).end()
     assert child.poll() is None, "a later process with its id"
     child.send_signal(signal.SIGSTOP)
-    found.end()
+    result.end()
     assert child.wait(30) == -signal.SIGTERM, "a stopped process is continued"
 
-    def one(pid: int, parent: int) -> descendants.Descendant:
+    def descendant(pid: int, parent: int) -> descendants.Descendant:
         return descendants.Descendant(pid, parent, "", False, 0)
 
-    tree = {1: [one(2, 1), one(3, 1)], 3: [one(4, 3)], 4: [one(3, 4)], 9: [one(8, 9)]}
+    tree = {
+        1: [descendant(2, 1), descendant(3, 1)],
+        3: [descendant(4, 3)],
+        4: [descendant(3, 4)],
+        9: [descendant(8, 9)],
+    }
     assert [process.pid for process in descendants._below(1, tree)] == [2, 3, 4, 3]
 
 
@@ -134,9 +139,9 @@ def test_peaks_are_bytes_and_the_address_space_counts_only_where_it_is_limited(
         assert memory_peaks.of_this_process() == memory_peaks.Peaks(20 * 1024, space)
     (tmp_path / "status").write_text("Name: x\n")
     assert memory_peaks.of_this_process() == memory_peaks.Peaks()
-    for kilobytes, found in ((7, 7 * 1024), (0, None)):
+    for kilobytes, result in ((7, 7 * 1024), (0, None)):
         monkeypatch.setattr(resource, "getrusage", lambda _, kb=kilobytes: SimpleNamespace(ru_maxrss=kb))
-        assert memory_peaks.of_ended_children() == memory_peaks.Peaks(found)
+        assert memory_peaks.of_ended_children() == memory_peaks.Peaks(result)
 
 
 def test_pages_in_memory_are_told_in_runs() -> None:
@@ -161,8 +166,8 @@ def test_processes_on_a_gpu_are_named_and_the_training_is_its_own(monkeypatch: p
     monkeypatch.setattr(processes, "_is_counted_here", lambda _: True)
     monkeypatch.setattr(processes, "_user", lambda number: f"user {number}")
     monkeypatch.setattr(processes, "_exists", lambda _: False)
-    found = processes.described([{"pid": 1, "memory_used_bytes": 9}, {"pid": 2}, {"pid": 3}], own_pid=1)
-    assert found == [
+    result = processes.described([{"pid": 1, "memory_used_bytes": 9}, {"pid": 2}, {"pid": 3}], own_pid=1)
+    assert result == [
         {"pid": 1, "memory_used_bytes": 9, "name": "p1", "own": True, "user": "user -1"},
         {"pid": 2, "name": None, "own": False, "user": "user -2"},
         {"pid": 3, "name": None, "own": None, "user": None, "hidden": processes.NOT_HERE},
@@ -173,8 +178,8 @@ def test_processes_on_a_gpu_are_named_and_the_training_is_its_own(monkeypatch: p
         "p1",
         {"pid": 2, "name": None, "own": None, "user": None, "hidden": processes.NOT_HERE},
     )
-    assert (processes.sole(found[:1]), processes.sole(found[1:]), processes.sole([])) == ("p1 1", "process 2", "")
-    assert processes.sole([found[0], {"pid": 4, "name": "nvidia-cuda-mps-server"}]) == ""
+    assert (processes.sole(result[:1]), processes.sole(result[1:]), processes.sole([])) == ("p1 1", "process 2", "")
+    assert processes.sole([result[0], {"pid": 4, "name": "nvidia-cuda-mps-server"}]) == ""
 
 
 def test_lists_of_cpus_and_masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +236,7 @@ def test_instances_of_a_gpu_are_read_in_turn_with_the_whole(monkeypatch: pytest.
 
     monkeypatch.setattr(instances, "Gpm", Gpm)
     monkeypatch.setattr(instances, "ask_for_gpm", lambda _: None)
-    found = instances.Instances("gpu")
+    result = instances.Instances("gpu")
     listed: list[dict[str, Any]] = [
         {"uuid": "b", "gpu_instance": 2},
         {"uuid": "a", "gpu_instance": 1},
@@ -239,18 +244,18 @@ def test_instances_of_a_gpu_are_read_in_turn_with_the_whole(monkeypatch: pytest.
     ]
     turns = []
     for _ in range(6):
-        turns.append(found.turn_of_the_whole)
-        told = found.read(listed)
+        turns.append(result.turn_of_the_whole)
+        notes = result.read(listed)
     assert turns == [True, False, False, True, False, False]
     assert read == [1, 2, 1, 2]
-    assert told == [
+    assert notes == [
         {**listed[0], "sm_active": 0.2, "tensor_active": 0.2}, {**listed[1], "sm_active": 0.1, "tensor_active": 0.1},
         listed[2],
     ]  # fmt: skip
-    assert found.read(listed[:1]) == told[:1]
+    assert result.read(listed[:1]) == notes[:1]
     assert closed == [1]
-    assert found.read(listed)[1] == listed[1], "made anew, nothing is known of it"
-    found.close()
+    assert result.read(listed)[1] == listed[1], "made anew, nothing is known of it"
+    result.close()
     assert sorted(closed) == [1, 2]
 
 

@@ -10,7 +10,7 @@ from gputui.tui.drawing.layout import Layout, Wanted, share_out
 from gputui.tui.drawing.scales import Scale, log_scale, round_scale, round_step, share_scale, soon
 
 
-def told(scale: Scale) -> tuple[float, float, list[float]]:
+def drawn(scale: Scale) -> tuple[float, float, list[float]]:
     return round(scale.low, 4), round(scale.high, 4), [round(tick, 4) for tick in scale.ticks]
 
 
@@ -34,12 +34,12 @@ SHARED_OUT = (
 
 def test_the_rows_of_a_screen_are_shared_out() -> None:
     for width, height, gpus, around, charts, devices, below in SHARED_OUT:
-        found = share_out(width, height, Wanted(charts=6, gpus=gpus, messages=3, summary=4, error=2))
-        assert (found.head, found.messages, found.summary) == around, (width, height, gpus)
-        assert (found.charts, found.chart_columns, found.chart_rows) == charts, (width, height, gpus)
-        assert (found.devices, found.cards.columns, found.cards.tall) == devices, (width, height, gpus)
-        assert (found.host, found.log) == below, (width, height, gpus)
-        assert found.edges is (height >= 40)
+        outcome = share_out(width, height, Wanted(charts=6, gpus=gpus, messages=3, summary=4, error=2))
+        assert (outcome.head, outcome.messages, outcome.summary) == around, (width, height, gpus)
+        assert (outcome.charts, outcome.chart_columns, outcome.chart_rows) == charts, (width, height, gpus)
+        assert (outcome.devices, outcome.cards.columns, outcome.cards.tall) == devices, (width, height, gpus)
+        assert (outcome.host, outcome.log) == below, (width, height, gpus)
+        assert outcome.edges is (height >= 40)
     tall = share_out(80, 150, Wanted(charts=1, gpus=0, messages=0, summary=0))
     assert (tall.charts, tall.chart_rows, tall.log) == (30, 1, 115), "a chart does not grow without end"
     small = share_out(80, 12, Wanted(charts=6, gpus=1, messages=9, summary=4, head=4, error=9))
@@ -51,8 +51,8 @@ def test_one_part_of_the_screen_takes_all_rows() -> None:
         return share_out(120, 40, Wanted(charts=6, gpus=gpus, messages=3, summary=4), part)
 
     for part in ("charts", "log", "messages"):
-        found = zoomed(part)
-        taken = {name: getattr(found, name) for name in ("messages", "summary", "charts", "devices", "host", "log")}
+        outcome = zoomed(part)
+        taken = {name: getattr(outcome, name) for name in ("messages", "summary", "charts", "devices", "host", "log")}
         assert {name: rows for name, rows in taken.items() if rows} == {part: 37}
     of_gpus = zoomed("gpus")
     assert (of_gpus.devices, of_gpus.host, of_gpus.cards) == (36, 1, (2, 6, False, 10))
@@ -71,7 +71,7 @@ def test_labels_stand_at_round_numbers() -> None:
         (1, 2, 2, (1.0, 2.0, [1.0, 2.0])),
         (0, 1000, 8, (0.0, 1166.6667, [0.0, 500.0, 1000.0])),
     ):
-        assert told(round_scale(low, high, tall)) == expected
+        assert drawn(round_scale(low, high, tall)) == expected
     for low, high, tall, expected in (
         (-3.0, 1.0, 11, (-3.0, 1.0, [-3.0, -2.0, -1.0, 0.0, 1.0])),
         (0.0, 0.3, 9, (0.0, 0.301, [0.0, 0.1761, 0.301])),
@@ -80,8 +80,8 @@ def test_labels_stand_at_round_numbers() -> None:
         (-8.0, 8.0, 9, (-8.0, 8.0, [-8.0, -4.0, 0.0, 4.0, 8.0])),
         (-308.0, 308.0, 9, (-308.0, 308.0, [-248.0, -124.0, 0.0, 124.0, 248.0])),
     ):
-        assert told(log_scale(low, high, tall)) == expected
-    assert [told(share_scale(tall))[1:] for tall in (2, 3, 6, 8, 20)] == [
+        assert drawn(log_scale(low, high, tall)) == expected
+    assert [drawn(share_scale(tall))[1:] for tall in (2, 3, 6, 8, 20)] == [
         (1.0, [0.0, 1.0]), (1.0, [0.0, 0.5, 1.0]), (1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]), (1.0, [0.0, 1.0]),
         (1.0556, [0.0, 0.5, 1.0]),
     ]  # fmt: skip

@@ -75,16 +75,18 @@ def test_a_run_that_is_resumed_twice_has_the_time_of_its_sittings() -> None:
 
 
 def test_what_places_steps_on_the_axes() -> None:
-    told = {"t": 1.0, "type": "started", "steps_per_epoch": 50, "global_batch_size": 32, "epochs": 3}
+    notes = {"t": 1.0, "type": "started", "steps_per_epoch": 50, "global_batch_size": 32, "epochs": 3}
     epoch = {"t": 9.0, "type": "epoch", "epoch": 2, "step": 90, "metrics": {"loss": 1.0}, "seconds": 4.0}
     begun = phase(0.0, "training")
-    assert fed(begun, told, epoch).snapshot().pace == Pace(0.0, 50.0, 32.0)
+    assert fed(begun, notes, epoch).snapshot().pace == Pace(0.0, 50.0, 32.0)
     assert fed(begun, epoch).snapshot().pace == Pace(0.0, 45.0, None), "as the epochs show"
     assert fed(begun).snapshot().pace == Pace(0.0, None, None)
-    first, second = (one.number for one in fed(told, {**epoch, "epoch": 1}, epoch).snapshot().epochs)
+    first, second = (item.number for item in fed(notes, {**epoch, "epoch": 1}, epoch).snapshot().epochs)
     assert (first, second) == (1, 2)
-    again = fed(told, {**epoch, "epoch": 1}, epoch, {**epoch, "epoch": 1, "seconds": 7.0}).snapshot()
-    assert [(one.number, one.epochs, one.seconds) for one in again.epochs] == [(1, 3, 7.0)], "a resumed run repeats it"
+    again = fed(notes, {**epoch, "epoch": 1}, epoch, {**epoch, "epoch": 1, "seconds": 7.0}).snapshot()
+    assert [(item.number, item.epochs, item.seconds) for item in again.epochs] == [(1, 3, 7.0)], (
+        "a resumed run repeats it"
+    )
 
 
 def test_the_loss_of_the_last_steps_takes_the_place_of_the_mean() -> None:
@@ -130,8 +132,8 @@ def test_gpus_that_train_together_have_a_mean_and_extremes() -> None:
     assert now.gpu_seconds == 2.5
     unknown = fed(reading(1.0, 0.2, 0.6, 0.7)).snapshot()
     assert list(unknown.line("gpus mean").y) == [pytest.approx(0.5)], "until it is known which train, all count"
-    one = fed({**started, "gpus": ["GPU-0"]}, reading(1.0, 0.2, 0.6)).snapshot()
-    assert not len(one.line("gpus mean")), "one needs no mean"
+    item = fed({**started, "gpus": ["GPU-0"]}, reading(1.0, 0.2, 0.6)).snapshot()
+    assert not len(item.line("gpus mean")), "one needs no mean"
     gone = {"t": 3.0, "type": "gpu", "gpus": [], "missing": "no driver"}
     assert fed(gone).snapshot().no_gpu_reason == "no driver"
     assert fed(gone, reading(4.0, 0.5)).snapshot().no_gpu_reason is None
@@ -145,11 +147,11 @@ def test_a_result_keeps_what_the_events_knew() -> None:
     now = fed(*begun, fault, done).snapshot()
     assert now.error is not None
     assert (now.error.message, now.error.hint, now.first_step_seconds) == ("no file", "look", 3.0)
-    told = fed(
+    notes = fed(
         *begun, fault, {**done, "summary": {"error": {"message": "other"}, "first_step_seconds": 2.0}}
     ).snapshot()
-    assert told.error is not None
-    assert (told.error.message, told.first_step_seconds) == ("other", 2.0)
+    assert notes.error is not None
+    assert (notes.error.message, notes.first_step_seconds) == ("other", 2.0)
     crashed = fed(*begun, {**done, "outcome": "crashed"}).snapshot()
     assert crashed.error is not None
     assert "its engine is gone" in crashed.error.message
@@ -160,10 +162,10 @@ def test_a_result_keeps_what_the_events_knew() -> None:
 
 
 def test_warnings_are_kept_once_and_only_the_newest() -> None:
-    told = [
+    notes = [
         {"t": float(i), "type": "warning", "kind": "x", "message": f"m{i // 2}"} for i in range(2 * MAX_MESSAGES + 4)
     ]
-    warnings = fed(*told).snapshot().warnings
+    warnings = fed(*notes).snapshot().warnings
     assert len(warnings) == MAX_MESSAGES
     assert (warnings[0].message, warnings[-1].message) == ("m2", f"m{MAX_MESSAGES + 1}")
 
@@ -238,19 +240,22 @@ def test_a_line_on_other_axes() -> None:
 
 def test_what_is_left_of_a_start_by_earlier_ones() -> None:
     starts = [{"importing": 4.0, "compiling": 10.0}, {"importing": 6.0, "compiling": 10.5}, {"importing": 30.0}]
-    found = usual(starts)
-    assert found.runs == 3
-    assert (found.phases["importing"], found.phases["compiling"]) == (Usual(6.0, 4.0, 30.0), Usual(10.0, 0.0, 10.5))
-    assert [str(one) for one in (Usual(6.0, 4.0, 30.0), Usual(6.0, 5.0, 8.5), Usual(6.0, 5.0, 8.6))] == [
+    result = usual(starts)
+    assert result.runs == 3
+    assert (result.phases["importing"], result.phases["compiling"]) == (
+        Usual(6.0, 4.0, 30.0),
+        Usual(10.0, 0.0, 10.5),
+    )
+    assert [str(item) for item in (Usual(6.0, 4.0, 30.0), Usual(6.0, 5.0, 8.5), Usual(6.0, 5.0, 8.6))] == [
         f"{seconds(4.0)} to {seconds(30.0)}", seconds(6.0),
         f"{seconds(5.0)} to {seconds(8.6)}",
     ]  # fmt: skip
-    assert found.left({}, "importing") == 16.0
-    assert found.left({"importing": 2.0}, "importing") == 14.0
-    assert found.left({"importing": 7.0}, "importing") == 33.0, "longer than usual, it may take as long as the longest"
-    assert found.left({"importing": 31.0}, "importing") == 10.0
-    assert found.left({"importing": 5.0, "compiling": 11.0}, "compiling") == 0.0
-    assert found.left({"importing": 5.0}, "another") == 10.0
+    assert result.left({}, "importing") == 16.0
+    assert result.left({"importing": 2.0}, "importing") == 14.0
+    assert result.left({"importing": 7.0}, "importing") == 33.0, "longer than usual, it may take as long as the longest"
+    assert result.left({"importing": 31.0}, "importing") == 10.0
+    assert result.left({"importing": 5.0, "compiling": 11.0}, "compiling") == 0.0
+    assert result.left({"importing": 5.0}, "another") == 10.0
     assert usual([]) == EarlierStarts()
 
 
@@ -300,11 +305,11 @@ def test_the_epochs_of_a_log_are_read_as_they_come(tmp_path: Path) -> None:
     whole = [phase(1.0, "training"), epoch, progress(2.5, 6, loss=1.0)]
     lines = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in whole)
     run.file("events.jsonl").write_text(lines + '{"t":3.0,"type":"epoch"')
-    assert [one.number for one in tail.read().epochs] == [1]
+    assert [item.number for item in tail.read().epochs] == [1]
     assert not len(tail.read().line("loss")), "there are too many of them"
     with run.file("events.jsonl").open("a") as stream:
         stream.write(',"epoch":2,"step":9,"metrics":{},"seconds":1.0}\n')
-    assert [one.number for one in tail.read().epochs] == [1, 2]
+    assert [item.number for item in tail.read().epochs] == [1, 2]
 
 
 def test_proofs_are_read_again_when_their_file_has_changed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,14 +355,14 @@ def test_runs_that_go_on_and_those_that_have_ended_meanwhile(home: Path) -> None
     recorded.write(home, gpus=0, seconds=20, name="a")
     watch = running.RunningRuns()
     now = watch.read()
-    assert [one.id for one in now.running] == ["b"]
+    assert [item.id for item in now.running] == ["b"]
     assert now.done == 1.0
     assert now.ended == ()
     status = json.loads(run.file("status.json").read_text()) | Process.of(2**22 + 1).as_fields("engine")
     run.file("status.json").write_text(json.dumps(status | {"phase": "ended"}))
     run.file("result.json").write_text('{"outcome": "ok"}')
     now = watch.read()
-    assert (now.running, [(one.id, one.state) for one in now.ended]) == ((), [("b", "ok")])
+    assert (now.running, [(item.id, item.state) for item in now.ended]) == ((), [("b", "ok")])
     assert watch.read().ended == (), "told once"
 
 
@@ -388,13 +393,13 @@ def test_the_preset_files_of_a_folder_are_bounded_and_presets_come_first(
         (tmp_path / name).write_text(text)
     for name in ("m", "z", "a", "k", ".hidden"):
         (tmp_path / name).mkdir()
-    found = preset_files.in_folder(tmp_path, "path")
-    assert [file.name for file in found.files] == ["b.yaml", "d.yaml", "a/", "k/", "m/", "z/", "a.yml", "e.yaml"]
-    assert found.note == "1 more YAML files: type a path to one"
-    assert [(file.text, bool(file.fault), file.other) for file in found.files[:2]] == [
+    result = preset_files.in_folder(tmp_path, "path")
+    assert [file.name for file in result.files] == ["b.yaml", "d.yaml", "a/", "k/", "m/", "z/", "a.yml", "e.yaml"]
+    assert result.note == "1 more YAML files: type a path to one"
+    assert [(file.text, bool(file.fault), file.other) for file in result.files[:2]] == [
         ("two words", False, ""), ("", True, ""),
     ]  # fmt: skip
-    assert {file.other for file in found.files[-2:]} == {"not a preset"}
+    assert {file.other for file in result.files[-2:]} == {"not a preset"}
     assert [file.name for file in preset_files.in_folder(tmp_path, "here").files] == [
         "b.yaml", "d.yaml", "a.yml", "e.yaml",
     ]  # fmt: skip
