@@ -227,10 +227,10 @@ def test_a_whole_card_tells_everything(width: int, glyphs: Glyphs) -> None:
         "30.0 GiB/s",
         "4 corrected, 1 uncorrected",
         "off",
-        "5303 python",
+        "5303 - python",
         "60.8 GiB",
         "this run",
-        "911 Xorg?[2J",
+        "911 - Xorg?[2J",
     ):
         assert word in text, word
     assert "not asked" not in text
@@ -276,7 +276,7 @@ def test_nothing_is_taken_from_the_history_where_nothing_else_is_known() -> None
 def test_figures_beside_each_other_are_whole_words(width: int) -> None:
     gpu = replace(FULL, dram_active=None, reasons={"dram_active": "unsupported"})
     first = plain(whole(gpu, width, 8, RICH)[0])
-    expected = r"% DRAM not offered  memory" if width > 100 else r"tensor +[0-9]+ %  +memory"
+    expected = r"% DRAM not offered  memory" if width > 100 else r"SM +[0-9]+ %  +memory"
     assert re.search(expected, first), first
 
 
@@ -284,7 +284,7 @@ def test_processes_beyond_the_room_are_counted() -> None:
     many = replace(FULL, processes=tuple(GpuProcess(pid, "python") for pid in range(100, 120)))
     rows = [plain(row) for row in whole(many, 78, 8, RICH)]
     assert len(rows) == 8
-    assert "and 16 more" in rows[-1]
+    assert "and 17 more" in rows[-1]
 
 
 def test_only_changed_cells_are_sent() -> None:
