@@ -51,6 +51,9 @@ FULL = replace(
     sm_active=0.87,
     tensor_active=0.45,
     dram_active=0.61,
+    memory_busy=0.33,
+    energy_j=7_200_000.0,
+    slowed={"power": 0.1, "heat": 0.0},
     pcie_rx_bytes_per_second=1.5 * GIB,
     pcie_tx_bytes_per_second=210 * 1024**2,
     nvlink_links=18,
@@ -276,7 +279,7 @@ def test_nothing_is_taken_from_the_history_where_nothing_else_is_known() -> None
 def test_figures_beside_each_other_are_whole_words(width: int) -> None:
     gpu = replace(FULL, dram_active=None, reasons={"dram_active": "unsupported"})
     first = plain(whole(gpu, width, 8, RICH)[0])
-    expected = r"% DRAM not offered  memory" if width > 100 else r"SM +[0-9]+ %  +memory"
+    expected = r"% DRAM not offered  memory" if width > 100 else r"tensor +[0-9]+ %  +memory"
     assert re.search(expected, first), first
 
 
