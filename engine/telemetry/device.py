@@ -16,7 +16,20 @@ from . import chips, limits
 from .flow import REFUSED, Flow, Source
 from .instances import Instances
 from .processes import Work, described
-from .questions import EXCLUSIVE, MEMORY, MIG, PCIE, PROCESSES, QUESTIONS, Handle, Question, Values, computing, text
+from .questions import (
+    EXCLUSIVE,
+    MEMORY,
+    MIG,
+    PCIE,
+    PROCESSES,
+    QUESTIONS,
+    RARE,
+    Handle,
+    Question,
+    Values,
+    computing,
+    text,
+)
 from .reasons import Reason, or_none, reason_of, text_of
 
 LOOK_AGAIN_SECONDS = 30.0  # longest time between two attempts to open a GPU that is lost, or could not be opened
@@ -236,7 +249,11 @@ class Device:
         if "processes" in known:
             known["processes"] = described(known["processes"], self._own_pid, self._all_of_processes)
         reasons = {
-            key: str(value) for key, value in values.items() if isinstance(value, Reason) and value != Reason.NOT_ASKED
+            key: str(value)
+            for key, value in values.items()
+            if isinstance(value, Reason)
+            and value is not Reason.NOT_ASKED
+            and not (value is Reason.UNSUPPORTED and key in RARE)
         }
         return self.facts | dict.fromkeys(CORE) | known | ({"reasons": reasons} if reasons else {})
 

@@ -244,6 +244,8 @@ _RARE_POLICIES = {
     "reliability_limit": pynvml.NVML_PERF_POLICY_RELIABILITY,
     "sync_boost": pynvml.NVML_PERF_POLICY_SYNC_BOOST,
 }
+# That a chip does not count one of these is no news: such a reason would lengthen each reading.
+RARE = frozenset(f"slowed_by_{name}_seconds" for name in _RARE_POLICIES)
 QUESTIONS = (
     Question(("busy", "memory_busy"), (_busy,)),
     MEMORY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import subprocess
@@ -65,7 +66,9 @@ def test_all_figures_of_a_healthy_gpu(nvml: FakeNvml) -> None:
     assert (gpu["sm_active"], gpu["tensor_active"]) == (0.2, 0.5)
     assert gpu["pcie_rx_bytes_per_second"] == 210 * MIB
     assert gpu["nvlink"] == {"links": 18, "rx_bytes_per_second": 600 * MIB, "tx_bytes_per_second": 610 * MIB}
-    assert gpu["processes"][0] | {"name": ""} == {"pid": os.getpid(), "memory_used_bytes": GIB, "name": "", "own": True}
+    assert gpu["processes"][0] | {"name": ""} == {
+        "pid": os.getpid(), "memory_used_bytes": GIB, "name": "", "own": True, "user": getpass.getuser()
+    }  # fmt: skip
     assert "dram_active" not in gpu  # the stand-in has no such metric
     assert gpu["reasons"] == {"dram_active": "unsupported"}
 
@@ -146,7 +149,10 @@ def test_a_name_that_is_no_utf8(nvml: FakeNvml) -> None:
 
 def test_processes_of_another_namespace_belong_to_nobody_here(nvml: FakeNvml) -> None:
     (gpu,) = readings(nvml, "procs=4194304")
-    assert gpu["processes"] == [{"pid": 4194304, "memory_used_bytes": GIB, "name": None, "own": None}]
+    assert gpu["processes"] == [
+        {"pid": 4194304, "memory_used_bytes": GIB, "name": None, "own": None, "user": None,
+         "hidden": "not visible from here"}
+    ]  # fmt: skip
 
 
 # ---- NVML that cannot be opened ---------------------------------------------------------------
@@ -481,4 +487,4 @@ def test_a_training_survives_a_lost_gpu_and_a_slow_driver(
 
 def test_a_reading_fits_on_a_short_line(nvml: FakeNvml) -> None:
     (gpu,) = readings(nvml, "gpm=1 nvlinks=18 procs=1")
-    assert len(json.dumps(events.plain(gpu), separators=(",", ":"))) < 900
+    assert len(json.dumps(events.plain(gpu), separators=(",", ":"))) < 950
