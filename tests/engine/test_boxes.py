@@ -209,9 +209,10 @@ def test_a_board_without_its_fabric_manager(told: Asked) -> None:
 
 
 def test_a_slurm_job_keeps_to_its_gpus(told: Asked) -> None:
-    box = told(boxes.SLURM, MIRRORED, "visible=0", "visible=5")
+    box = told(boxes.SLURM, MIRRORED, "visible=0", "visible=5", "visible=none")
     assert box.doctor("this job is allocated GPU 4,5 (CUDA_VISIBLE_DEVICES)")[0] == "note"
     assert (box.gpus(MIRRORED), box.checks(MIRRORED)) == ([4, 5], [])
     ((level, text),) = box.checks("visible=0")
     assert (level, "this job is allocated GPU 4,5" in text) == ("error", True)
     assert (box.gpus("visible=5"), box.checks("visible=5")) == ([5], [])
+    assert box.checks("visible=none") == []

@@ -17,6 +17,7 @@ from gputui.engine.checks import cluster as checks_of_cluster
 from gputui.engine.options import OPTIONS, plain
 from gputui.engine.system import installed
 from gputui.engine.telemetry import job
+from gputui.engine.telemetry.allocation import Allocation
 from gputui.engine.telemetry.gpus import Fault
 from gputui.engine.telemetry.machine import Machine
 
@@ -448,6 +449,13 @@ def test_where_the_driver_does_not_start_nothing_is_said_of_devices_that_are_mis
     stopped = replace(NONE, fault=Fault("error", "driver", "not loaded", "load it"))
     (found,) = checks.check(options("strategy.kind=mirrored", "strategy.devices=6,7"), stopped)
     assert (found.level, found.message) == ("error", "not loaded")
+
+
+def test_a_job_without_gpus_may_train_on_the_cpu() -> None:
+    given = replace(ONE, allocation=Allocation("SLURM_JOB_GPUS", ()))
+    (finding,) = found_by("allocation", given, "visible=0")
+    assert (finding.level, finding.change) == ("error", "set it to none")
+    assert found_by("allocation", given, "visible=none") == []
 
 
 def test_visible_gpus_are_those_that_are_named() -> None:

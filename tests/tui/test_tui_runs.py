@@ -136,6 +136,8 @@ async def test_the_cursor_opens_marks_compare_and_the_table_is_filtered_and_sort
         assert tiny(pilot).opened == [("run", five[1])]
         await pilot.press("escape")
         await wait_for(pilot, "5 of 5")
+        await pilot.press("slash", *"vit", "escape")
+        await wait_for(pilot, "5 of 5")
         await pilot.resize_terminal(120, 40)
         await pilot.press("I")
         assert names(pilot) == ["cnn", "cnn-2", "resnet50", "vit", "mlp"]
